@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "apps/verbs.h"
+#include "apps/verbs/verbs.h"
 #include "longhaul/data/input/input_set.h"
 
 namespace longhaul::apps {

@@ -8,16 +8,16 @@
 
 #include "apps/training_data.h"
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/command.h"
+#include "longhaul/cluster/process/command.h"
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/path_pattern.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/system/stopwatch.h"
-#include "longhaul/train/packed_data.h"
+#include "longhaul/train/session/packed_data.h"
 
 namespace longhaul::apps {
 namespace {

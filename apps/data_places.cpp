@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/rules.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 
 namespace longhaul::apps {
 namespace {

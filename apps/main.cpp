@@ -10,7 +10,7 @@
 
 #include "apps/program.h"
 #include "apps/start_environment.h"
-#include "apps/supervision.h"
+#include "apps/supervised_run.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"

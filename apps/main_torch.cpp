@@ -1,5 +1,5 @@
 #include "apps/program.h"
-#include "apps/version.h"
+#include "apps/version/version.h"
 #include "longhaul/system/process_title.h"
 #include "longhaul/tensor/vector_math.h"
 

@@ -10,12 +10,12 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/fall_back.h"
-#include "longhaul/checkpoint/model_check.h"
-#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
 #include "longhaul/tensor/cpu_memory.h"
-#include "longhaul/train/history.h"
+#include "longhaul/train/history/history.h"
 #include "longhaul/train/inference.h"
 
 namespace longhaul::apps {

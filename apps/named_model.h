@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "longhaul/checkpoint/hf_forms.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/model_config.h"
-#include "longhaul/train/session.h"
+#include "longhaul/train/session/session.h"
 
 namespace longhaul::apps {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/agent_fleet.h"
-#include "longhaul/cluster/supervisor.h"
+#include "longhaul/cluster/agent/agent_fleet.h"
+#include "longhaul/cluster/supervisor/supervisor.h"
 #include "longhaul/config/load.h"
 
 namespace longhaul::apps {

@@ -11,7 +11,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/command.h"
+#include "longhaul/cluster/process/command.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {

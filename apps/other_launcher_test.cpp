@@ -5,7 +5,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::apps {
 namespace {

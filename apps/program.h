@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "apps/verbs.h"
+#include "apps/verbs/verbs.h"
 
 namespace longhaul::apps {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/fake.h"
 #include "longhaul/config/load.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::apps {
 namespace {

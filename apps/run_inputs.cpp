@@ -4,9 +4,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/model_check.h"
+#include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 
 namespace longhaul::apps {
 

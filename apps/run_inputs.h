@@ -13,7 +13,7 @@ namespace longhaul::apps {
 std::vector<std::string> missing_inputs(const RunConfig& config);
 
 /// InputError where the weights that a run begins with are here and are not those of its
-/// model (checkpoint/model_check.h); nothing where it goes on from a checkpoint.
+/// model (checkpoint/hf/model_check.h); nothing where it goes on from a checkpoint.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
 /// What can be refused before any rank is started: missing inputs, a model's config that

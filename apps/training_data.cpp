@@ -11,8 +11,8 @@
 #include "apps/program.h"
 #include "longhaul/base/error.h"
 #include "longhaul/data/bert/example_store.h"
-#include "longhaul/data/sources/open_source.h"
-#include "longhaul/data/store/build_store.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::apps {

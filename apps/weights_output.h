@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "apps/verbs.h"
-#include "longhaul/checkpoint/hf_export.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/system/progress.h"
 
 namespace longhaul::apps {

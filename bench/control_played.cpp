@@ -13,8 +13,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/cluster/agent.h"
-#include "longhaul/cluster/channel.h"
+#include "longhaul/cluster/agent/agent.h"
+#include "longhaul/cluster/control/channel.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::bench {

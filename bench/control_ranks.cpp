@@ -12,8 +12,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/cluster/agent.h"
-#include "longhaul/cluster/supervision.h"
+#include "longhaul/cluster/agent/agent.h"
+#include "longhaul/cluster/supervisor/supervisor_lease.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 

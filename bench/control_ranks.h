@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "longhaul/cluster/fleet.h"
+#include "longhaul/cluster/fleet/fleet.h"
 
 namespace longhaul::bench {
 

@@ -16,9 +16,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/node_reader.h"
-#include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/saver.h"
+#include "longhaul/checkpoint/read/node_reader.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/checkpoint/write/saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
 

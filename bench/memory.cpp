@@ -24,8 +24,8 @@
 #include "longhaul/optim/schedule.h"
 #include "longhaul/system/memory.h"
 #include "longhaul/tensor/vector_math.h"
-#include "longhaul/train/session.h"
-#include "longhaul/train/step_loss.h"
+#include "longhaul/train/session/session.h"
+#include "longhaul/train/step/step_loss.h"
 
 namespace longhaul {
 namespace {

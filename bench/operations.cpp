@@ -16,14 +16,14 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/dropout.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/gated_product.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/weight_gradients.h"
 #include "longhaul/optim/operators.h"
 #include "longhaul/system/isa.h"
 #include "longhaul/tensor/cpu_memory.h"

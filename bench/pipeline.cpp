@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/fake.h"
 #include "longhaul/layout/pipeline/simulate.h"
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/tensor/vector_math.h"
+#include "tests/support/fake_ranks.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/saver.h"
+#include "longhaul/checkpoint/write/saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/system/stopwatch.h"
 

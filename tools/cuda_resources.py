@@ -1,4 +1,4 @@
-"""What nvcc makes of the CUDA kernels, against the table in longhaul/ops/kernels/cuda/resources.txt.
+"""What nvcc makes of the CUDA kernels, against the table in longhaul/cuda/kernels/resources.txt.
 
     tools/cuda_resources.py            compares: a spill, or a kernel with fewer 16-byte accesses
                                        than the table has, fails; with the table's release of nvcc
@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TABLE = ROOT / "longhaul/ops/kernels/cuda/resources.txt"
+TABLE = ROOT / "longhaul/cuda/kernels/resources.txt"
 SETTINGS = ROOT / "cmake/LonghaulCuda.cmake"
 HEADING = "# nvcc {}; written by tools/cuda_resources.py --write\n"
 WIDE = 128

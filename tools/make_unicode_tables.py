@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes longhaul/tokenizer/unicode_data.cpp.
+"""Writes longhaul/tokenizer/unicode/unicode_data.cpp.
 
 The classes are read out of Hugging Face tokenizers itself, code point by code point, so
 that they are those of its regular expression engines whatever Unicode version each one
@@ -184,11 +184,11 @@ def main():
     for c, kind in sorted(combining_classes().items()):
         classes.append(kind << 24 | c)
     pairs = [number for pair in compositions(rows) for number in pair]
-    out = pathlib.Path(__file__).parent.parent / "longhaul/tokenizer/unicode_data.cpp"
+    out = pathlib.Path(__file__).parent.parent / "longhaul/tokenizer/unicode/unicode_data.cpp"
     out.write_text(
         "// Written by tools/make_unicode_tables.py from Hugging Face tokenizers "
         f"{tokenizers.__version__}.\n// clang-format off\n"
-        '#include "longhaul/tokenizer/unicode_data.h"\n\nnamespace longhaul::data {\n\n'
+        '#include "longhaul/tokenizer/unicode/unicode_data.h"\n\nnamespace longhaul::data {\n\n'
         + array("uint32_t", "kPropertyRuns", runs(properties()))
         + array("uint32_t", "kMappings", flat)
         + array("uint32_t", "kCombiningClasses", classes)

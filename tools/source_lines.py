@@ -1,4 +1,4 @@
-"""Lines of the library and the program, folder by folder, without tests and generated tables.
+"""Lines of the library and the program, folder by folder, without tests, what only tests use, and generated tables.
 
     python3 tools/source_lines.py [--code] [COMMIT ...]
 
@@ -13,11 +13,15 @@ import subprocess
 import sys
 
 CODE = re.compile(r"\.(h|cpp|cu|cuh)$")
-TEST = re.compile(r"(_test\.(cpp|h)|_test_support\.h|/test_[a-z_0-9]*\.h|/tests?/)")
+TEST = re.compile(r"(_test\.(cpp|h)|_test_support\.h|/test_[a-z_0-9]*\.h|/tests?/|kernels/cuda/host/"
+                  # What only tests used, before it lay in tests/support.
+                  r"|comm/(conformance|fake|fake_device|local)\.|cluster/fake_nvml|monitor/made_up_run"
+                  r"|ops/flash_reference)")
 CODE_LINE = "^[[:space:]]*([^[:space:]/]|/[^/])"
 GENERATED = {"unicode_data.cpp"}
 MOVED = {"longhaul/data/tokenizer": "tokenizer", "longhaul/checkpoint/foreign": "imports",
-         "apps/drill": "drill", "apps/doctor": "doctor"}
+         "apps/drill": "drill", "apps/doctor": "doctor", "longhaul/ops/kernels/cuda/": "cuda",
+         "longhaul/optim/cuda/": "cuda"}
 
 
 def folder_of(path):

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "longhaul/base/jsonl.h"
-#include "longhaul/base/test_files.h"
-#include "longhaul/base/test_full_disk.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

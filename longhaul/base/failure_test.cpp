@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -1,6 +1,6 @@
 #include "longhaul/base/hash.h"
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

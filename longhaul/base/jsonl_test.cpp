@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

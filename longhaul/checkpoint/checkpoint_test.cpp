@@ -5,11 +5,11 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/test_model.h"
-#include "longhaul/checkpoint/test_world.h"
+#include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
+#include "tests/support/checkpoint_model.h"
+#include "tests/support/rank_threads.h"
 
 namespace longhaul::checkpoint {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/read/reader.h"
 
 namespace longhaul::checkpoint {
 

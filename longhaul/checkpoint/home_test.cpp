@@ -4,9 +4,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/checkpoint/test_world.h"
-#include "longhaul/format/test_files.h"
 #include "longhaul/run/files.h"
+#include "tests/support/rank_threads.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::checkpoint {
 namespace {

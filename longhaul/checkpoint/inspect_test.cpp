@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/hf_export.h"
-#include "longhaul/checkpoint/test_model.h"
-#include "longhaul/checkpoint/test_world.h"
-#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "tests/support/checkpoint_model.h"
+#include "tests/support/rank_threads.h"
 
 namespace longhaul::checkpoint {
 namespace {

@@ -5,7 +5,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"

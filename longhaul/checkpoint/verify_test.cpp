@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/test_model.h"
-#include "longhaul/checkpoint/test_world.h"
-#include "longhaul/format/test_files.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"
+#include "tests/support/checkpoint_model.h"
+#include "tests/support/rank_threads.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::checkpoint {
 namespace {

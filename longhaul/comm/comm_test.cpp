@@ -6,8 +6,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/conformance.h"
-#include "longhaul/comm/fake.h"
+#include "tests/support/conformance.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::comm {
 namespace {

@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/conformance.h"
-#include "longhaul/comm/fake_device.h"
+#include "tests/support/conformance.h"
+#include "tests/support/fake_device.h"
 
 namespace longhaul::comm {
 namespace {

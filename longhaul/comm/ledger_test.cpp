@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/fake.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/comm/mesh.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::comm {
 namespace {

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/layout/mesh.h"
+#include "longhaul/layout/mesh_shape.h"
 
 namespace longhaul::comm {
 

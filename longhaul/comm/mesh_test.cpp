@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/fake.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::comm {
 namespace {

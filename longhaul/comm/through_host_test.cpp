@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "longhaul/comm/conformance.h"
-#include "longhaul/comm/fake.h"
+#include "tests/support/conformance.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::comm {
 namespace {

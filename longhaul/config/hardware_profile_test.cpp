@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

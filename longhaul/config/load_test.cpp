@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "longhaul/config/fields.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/config/fields.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul::config {
 namespace {

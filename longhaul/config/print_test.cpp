@@ -9,7 +9,7 @@
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

@@ -1,5 +1,5 @@
 #include "longhaul/config/load.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

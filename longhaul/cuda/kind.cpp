@@ -3,9 +3,9 @@
 
 #include <array>
 
+#include "longhaul/cuda/kernels/gpu.h"
 #include "longhaul/cuda/nccl.h"
 #include "longhaul/device/cuda_library.h"
-#include "longhaul/ops/kernels/cuda/gpu.h"
 
 namespace longhaul::cuda {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <ATen/ops/empty.h>
 
-#include "longhaul/ops/fused_kernels.h"
+#include "longhaul/cuda/kernels/update_kernels.h"
+#include "longhaul/ops/fused/fused_kernels.h"
 #include "longhaul/ops/kernels/cuda.h"
-#include "longhaul/optim/cuda/kernels.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/operator_kernels.h"
 

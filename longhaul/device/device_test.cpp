@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/device/cuda_library.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::device {
 namespace {

@@ -10,7 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/health_compute.h"
+#include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/comm/mesh.h"
 #include "longhaul/doctor/links.h"
 #include "longhaul/system/isa.h"

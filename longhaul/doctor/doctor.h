@@ -9,7 +9,7 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/health.h"
+#include "longhaul/cluster/health/health.h"
 #include "longhaul/comm/communicator.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/config/run_config.h"

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "longhaul/base/process.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::doctor {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/health.h"
+#include "longhaul/cluster/health/health.h"
 #include "longhaul/comm/communicator.h"
 #include "longhaul/doctor/doctor.h"
 

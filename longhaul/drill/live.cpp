@@ -15,7 +15,7 @@
 #include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"
 #include "longhaul/monitor/run_view.h"
-#include "longhaul/monitor/terminal.h"
+#include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_status.h"
 #include "longhaul/system/stopwatch.h"

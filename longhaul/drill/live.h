@@ -5,7 +5,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
-#include "longhaul/drill/fault.h"
+#include "longhaul/drill/drilled_fault.h"
 
 namespace longhaul::drill {
 

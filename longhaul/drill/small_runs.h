@@ -7,7 +7,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/drill/fault.h"
+#include "longhaul/drill/drilled_fault.h"
 
 namespace longhaul::drill {
 

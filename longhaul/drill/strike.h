@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/drill/fault.h"
+#include "longhaul/drill/drilled_fault.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::drill {

@@ -1,6 +1,6 @@
 #include "longhaul/families/describe.h"
 
-#include "longhaul/families/bert/head.h"
+#include "longhaul/families/bert_head.h"
 #include "longhaul/families/unit_maker.h"
 
 // Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by

@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "longhaul/config/test_support.h"
 #include "longhaul/families/decoder.h"
 #include "longhaul/families/unit_maker.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

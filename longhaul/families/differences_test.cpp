@@ -1,7 +1,7 @@
 #include "longhaul/families/differences.h"
 
 #include "longhaul/base/json.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

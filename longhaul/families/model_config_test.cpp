@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "longhaul/base/json.h"
-#include "longhaul/config/test_support.h"
 #include "longhaul/families/decoder.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

@@ -133,7 +133,7 @@ struct LanguageHead {
 };
 
 /// BERT's: the masked tokens and, with `next_sentence`, whether a sequence's second text
-/// follows its first (families/bert/head.h).
+/// follows its first (families/bert_head.h).
 struct BertHead {
   Activation activation = Activation::GeluExact;
   double eps = 1e-12;

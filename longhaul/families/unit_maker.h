@@ -67,8 +67,8 @@ class UnitMaker {
     return x;
   }
 
-  /// y = x W^T, W [out, width of x] (ops/linear.h). `stddev`: of its first values, where
-  /// not the unit's.
+  /// y = x W^T, W [out, width of x] (ops/linear/linear.h). `stddev`: of its first values,
+  /// where not the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x, ShardSplit split,
                  std::optional<double> stddev = {});
   void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split);
@@ -79,7 +79,8 @@ class UnitMaker {
                         std::optional<double> stddev = {});
   /// Positions turned into the first `turned` features of each head of x (ops/rope.h).
   Feature rope(const Feature& x, int64_t turned);
-  /// Grouped-query attention (ops/attention.h); made again by selective recomputation.
+  /// Grouped-query attention (ops/attention/attention.h); made again by selective
+  /// recomputation.
   Feature attention(const Feature& q, const Feature& k, const Feature& v,
                     int64_t head_dim);
   /// Its attention sees so many positions at most (ops::AttentionMask).

@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/test_files.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul {
 namespace {

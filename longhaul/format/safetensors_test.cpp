@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/test_files.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/imports/dcp_metadata.h"
-#include "longhaul/imports/model.h"
+#include "longhaul/imports/foreign_model.h"
 
 namespace longhaul::imports {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/imports/state.h"
+#include "longhaul/imports/foreign_state.h"
 
 namespace longhaul::imports {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/imports/files.h"
+#include "longhaul/imports/foreign_files.h"
 #include "longhaul/imports/mosaic.h"
 
 namespace longhaul::imports {

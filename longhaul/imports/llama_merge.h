@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/families/network.h"
-#include "longhaul/imports/state.h"
+#include "longhaul/imports/foreign_state.h"
 
 namespace longhaul::imports {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/format/tensor_slice.h"
-#include "longhaul/imports/files.h"
+#include "longhaul/imports/foreign_files.h"
 
 namespace longhaul::imports {
 

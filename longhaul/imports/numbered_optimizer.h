@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/imports/state.h"
+#include "longhaul/imports/foreign_state.h"
 
 namespace longhaul::imports {
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/imports/model.h"
+#include "longhaul/imports/foreign_model.h"
 #include "longhaul/imports/numbered_optimizer.h"
 #include "longhaul/imports/nxd_layout.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/test_files.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::imports {
 namespace {

@@ -6,7 +6,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/imports/bert_names.h"
-#include "longhaul/imports/model.h"
+#include "longhaul/imports/foreign_model.h"
 #include "longhaul/imports/numbered_optimizer.h"
 
 namespace longhaul::imports {

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/finite.h"
-#include "longhaul/checkpoint/hf_forms.h"
-#include "longhaul/checkpoint/save_files.h"
-#include "longhaul/imports/source.h"
+#include "longhaul/checkpoint/finite_values.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/imports/foreign_source.h"
 
 namespace longhaul::imports {
 namespace {

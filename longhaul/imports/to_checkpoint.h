@@ -5,7 +5,7 @@
 #include <string>
 
 #include "longhaul/base/json.h"
-#include "longhaul/imports/model.h"
+#include "longhaul/imports/foreign_model.h"
 
 namespace longhaul::imports {
 

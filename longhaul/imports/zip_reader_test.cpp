@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/test_files.h"
 #include "longhaul/imports/torch_file.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::imports {
 namespace {

@@ -6,14 +6,14 @@
 #include <cmath>
 #include <numeric>
 
-#include "longhaul/comm/fake.h"
 #include "longhaul/families/decoder.h"
 #include "longhaul/infer/batch.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/infer/test_whole_model.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/init.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/whole_model.h"
 
 namespace longhaul::infer {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description.h"
-#include "longhaul/layout/description.h"
+#include "longhaul/layout/layout_description.h"
 
 namespace longhaul {
 

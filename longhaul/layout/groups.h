@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "longhaul/format/shard_plan.h"
-#include "longhaul/layout/mesh.h"
+#include "longhaul/layout/mesh_shape.h"
 
 namespace longhaul {
 

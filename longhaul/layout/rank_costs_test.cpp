@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/process.h"
-#include "longhaul/config/test_support.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/system/stopwatch.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

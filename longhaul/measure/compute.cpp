@@ -12,9 +12,9 @@
 #include <memory>
 
 #include "longhaul/device/device.h"
-#include "longhaul/ops/attention.h"
-#include "longhaul/ops/products.h"
-#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/linear/products.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 
 namespace longhaul::measure {
 namespace {

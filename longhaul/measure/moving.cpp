@@ -9,11 +9,11 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/data/sources/open_source.h"
-#include "longhaul/data/store/build_store.h"
+#include "longhaul/data/store/build/build_store.h"
+#include "longhaul/tokenizer/learn/learn_tokenizer.h"
 #include "longhaul/tokenizer/tokenizer.h"
-#include "longhaul/tokenizer/trainer.h"
 
 namespace longhaul::measure {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::measure {
 namespace {

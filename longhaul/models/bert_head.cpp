@@ -9,7 +9,7 @@
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/nn/norm.h"
 #include "longhaul/ops/gelu.h"
-#include "longhaul/ops/products.h"
+#include "longhaul/ops/linear/products.h"
 
 // Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V vocabulary.
 

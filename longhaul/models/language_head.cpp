@@ -4,7 +4,7 @@
 #include "longhaul/nn/linear.h"
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/nn/norm.h"
-#include "longhaul/ops/products.h"
+#include "longhaul/ops/linear/products.h"
 
 namespace longhaul::models {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::monitor {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "longhaul/monitor/made_up_run.h"
+#include "tests/support/made_up_run.h"
 
 namespace longhaul::monitor {
 namespace {

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <fstream>
 
-#include "longhaul/base/test_files.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/run/run_past.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::monitor {
 namespace {

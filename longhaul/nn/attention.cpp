@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/nn/dropout.h"
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/wide_norm.h"
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/ops/attention.h"
-#include "longhaul/ops/linear.h"
-#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/linear/linear.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 
 namespace longhaul::nn {
 

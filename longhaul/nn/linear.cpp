@@ -2,7 +2,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/embedding.h"
-#include "longhaul/ops/linear.h"
+#include "longhaul/ops/linear/linear.h"
 
 namespace longhaul::nn {
 

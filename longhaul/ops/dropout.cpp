@@ -13,7 +13,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {

@@ -1,6 +1,6 @@
 #include "longhaul/base/error.h"
-#include "longhaul/ops/dropout_test_support.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "tests/support/dropout_by_element.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {

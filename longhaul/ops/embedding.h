@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 
 namespace longhaul::ops {
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/gelu.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {

@@ -13,9 +13,9 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused/fused.h"
+#include "longhaul/ops/linear/products.h"
 #include "longhaul/ops/node.h"
-#include "longhaul/ops/products.h"
 
 // Shapes: T rows, K features, V vocabulary, R rows of a chunk.
 

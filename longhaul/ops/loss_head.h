@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "longhaul/families/kept.h"
-#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 
 namespace longhaul::ops {
 

@@ -1,17 +1,17 @@
 // Label gpu: each operation gives on a GPU what it gives on the CPU, fused and composite.
 #include <functional>
 
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/gelu.h"
-#include "longhaul/ops/linear.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 #include "longhaul/ops/wide_norm.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

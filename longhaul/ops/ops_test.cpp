@@ -1,13 +1,13 @@
 // Each operation against plain autograd on tensors that require grad; and each fused form
 // against its composite one.
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/gated_product.h"
-#include "longhaul/ops/linear.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "longhaul/ops/linear_input.h"
+#include "longhaul/ops/linear/linear_input.h"
 
 namespace longhaul::ops {
 

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/families/rms_form.h"
-#include "longhaul/ops/heads.h"
+#include "longhaul/ops/attention/heads.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::ops {

@@ -1,6 +1,6 @@
 // Each form of the RMS norm against the expression that transformers has for it.
 #include "longhaul/ops/rms_norm.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/families/rope.h"
-#include "longhaul/ops/heads.h"
+#include "longhaul/ops/attention/heads.h"
 
 namespace longhaul::ops {
 

@@ -2,8 +2,8 @@
 // sum takes and of logits.
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/scaled.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

@@ -1,7 +1,7 @@
 // Embedding and loss head over parts of the vocabulary, against the whole.
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

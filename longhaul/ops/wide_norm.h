@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "longhaul/ops/heads.h"
+#include "longhaul/ops/attention/heads.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::ops {

@@ -2,9 +2,9 @@
 #include "longhaul/ops/wide_norm.h"
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/linear/side_by_side.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/side_by_side.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/adamw_kernel.h"
+#include "longhaul/optim/kernels/adamw_kernel.h"
 
 namespace longhaul::optim {
 namespace {

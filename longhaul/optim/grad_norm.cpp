@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/elements.h"
+#include "longhaul/optim/kernels/elements.h"
 
 namespace longhaul::optim {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "longhaul/optim/element.h"
 #include "longhaul/optim/grad_norm.h"
-#include "longhaul/optim/lamb_kernel.h"
+#include "longhaul/optim/kernels/element.h"
+#include "longhaul/optim/kernels/lamb_kernel.h"
 
 namespace longhaul::optim {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/adamw_kernel.h"
 #include "longhaul/optim/grad_norm.h"
-#include "longhaul/tensor/dtype.h"
+#include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/tensor/scalar_type.h"
 
 // The operators of operators.cpp as loops on raw pointers: tensors become ranges, alike
 // for every device that works in its memory.

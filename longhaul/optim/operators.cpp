@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "longhaul/ops/fused_operator.h"
+#include "longhaul/ops/fused/fused_operator.h"
 #include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/lamb_kernel.h"
 #include "longhaul/optim/lamb_composite.h"
-#include "longhaul/optim/lamb_kernel.h"
 #include "longhaul/optim/operator_kernels.h"
 
 namespace longhaul::optim {

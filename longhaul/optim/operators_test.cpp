@@ -12,11 +12,11 @@
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/lamb_kernel.h"
 #include "longhaul/optim/lamb_composite.h"
-#include "longhaul/optim/lamb_kernel.h"
 #include "longhaul/optim/operator_kernels.h"
 #include "longhaul/optim/optimizer.h"
-#include "longhaul/tensor/test_device.h"
+#include "tests/support/checked_device.h"
 
 namespace longhaul::optim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
-#include "longhaul/optim/element.h"
+#include "longhaul/optim/kernels/element.h"
 
 namespace longhaul::optim {
 

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "longhaul/base/error.h"
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul::optim {
 namespace {

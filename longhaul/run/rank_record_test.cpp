@@ -12,7 +12,7 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
-#include "longhaul/base/test_full_disk.h"
+#include "tests/support/full_disk.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

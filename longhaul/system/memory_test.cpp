@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/system/stopwatch.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/system/worker_pool.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {

@@ -1,7 +1,7 @@
 #include "longhaul/tensor/buffer_of.h"
 
 #include "longhaul/base/error.h"
-#include "longhaul/tensor/dtype.h"
+#include "longhaul/tensor/scalar_type.h"
 
 namespace longhaul {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "longhaul/layout/buckets.h"
-#include "longhaul/tensor/dtype.h"
 #include "longhaul/tensor/parameter.h"
+#include "longhaul/tensor/scalar_type.h"
 
 namespace longhaul {
 

@@ -1,7 +1,7 @@
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
 
-#include "longhaul/tokenizer/byte_alphabet.h"
-#include "longhaul/tokenizer/unicode_data.h"
+#include "longhaul/tokenizer/unicode/byte_alphabet.h"
+#include "longhaul/tokenizer/unicode/unicode_data.h"
 
 namespace longhaul::tokenizer {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/tokenizer/bpe_session.h"
-#include "longhaul/tokenizer/session_pool.h"
-#include "longhaul/tokenizer/tokenizer_json.h"
+#include "longhaul/tokenizer/file/tokenizer_json.h"
+#include "longhaul/tokenizer/pieces/bpe_session.h"
+#include "longhaul/tokenizer/tables/session_pool.h"
 
 namespace longhaul::tokenizer {
 

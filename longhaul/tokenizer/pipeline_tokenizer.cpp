@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/tokenizer/byte_alphabet.h"
+#include "longhaul/tokenizer/unicode/byte_alphabet.h"
 
 namespace longhaul::tokenizer {
 namespace {

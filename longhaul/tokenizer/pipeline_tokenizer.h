@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/tokenizer/added_tokens.h"
-#include "longhaul/tokenizer/decoders.h"
-#include "longhaul/tokenizer/file_tokenizer.h"
-#include "longhaul/tokenizer/normalizers.h"
-#include "longhaul/tokenizer/piece_model.h"
-#include "longhaul/tokenizer/pre_tokenizers.h"
-#include "longhaul/tokenizer/session_pool.h"
-#include "longhaul/tokenizer/vocabulary.h"
+#include "longhaul/tokenizer/file/file_tokenizer.h"
+#include "longhaul/tokenizer/pieces/decoders.h"
+#include "longhaul/tokenizer/pieces/piece_model.h"
+#include "longhaul/tokenizer/pieces/vocabulary.h"
+#include "longhaul/tokenizer/split/added_tokens.h"
+#include "longhaul/tokenizer/split/normalizers.h"
+#include "longhaul/tokenizer/split/pre_tokenizers.h"
+#include "longhaul/tokenizer/tables/session_pool.h"
 
 namespace longhaul::tokenizer {
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "longhaul/tokenizer/byte_trie.h"
-#include "longhaul/tokenizer/char_map.h"
-#include "longhaul/tokenizer/file_tokenizer.h"
-#include "longhaul/tokenizer/piece_model.h"
-#include "longhaul/tokenizer/sentencepiece_file.h"
-#include "longhaul/tokenizer/session_pool.h"
+#include "longhaul/tokenizer/file/file_tokenizer.h"
+#include "longhaul/tokenizer/file/sentencepiece_file.h"
+#include "longhaul/tokenizer/pieces/piece_model.h"
+#include "longhaul/tokenizer/tables/byte_trie.h"
+#include "longhaul/tokenizer/tables/session_pool.h"
+#include "longhaul/tokenizer/unicode/char_map.h"
 
 namespace longhaul::tokenizer {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/format/test_files.h"
-#include "longhaul/tokenizer/byte_alphabet.h"
+#include "longhaul/tokenizer/unicode/byte_alphabet.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::tokenizer {
 namespace {

@@ -12,12 +12,12 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/format/side_files.h"
-#include "longhaul/tokenizer/auto_tokenizer.h"
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
-#include "longhaul/tokenizer/json_node.h"
-#include "longhaul/tokenizer/sentencepiece_file.h"
+#include "longhaul/tokenizer/file/auto_tokenizer.h"
+#include "longhaul/tokenizer/file/json_node.h"
+#include "longhaul/tokenizer/file/sentencepiece_file.h"
+#include "longhaul/tokenizer/file/tokenizer_json.h"
 #include "longhaul/tokenizer/sentencepiece_tokenizer.h"
-#include "longhaul/tokenizer/tokenizer_json.h"
 
 namespace longhaul::tokenizer {
 namespace {

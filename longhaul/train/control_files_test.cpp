@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/system/signals.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::train {
 namespace {

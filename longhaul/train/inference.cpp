@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "longhaul/comm/agree.h"
-#include "longhaul/train/host_read.h"
-#include "longhaul/train/step_loss.h"
+#include "longhaul/train/step/host_read.h"
+#include "longhaul/train/step/step_loss.h"
 
 namespace longhaul::train {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/train/session.h"
+#include "longhaul/train/session/session.h"
 
 namespace longhaul::train {
 

@@ -5,10 +5,10 @@
 #include <string_view>
 
 #include "longhaul/parallel/pipeline/runner.h"
-#include "longhaul/train/capture.h"
-#include "longhaul/train/debug_faults.h"
-#include "longhaul/train/profile.h"
-#include "longhaul/train/session.h"
+#include "longhaul/train/observe/capture.h"
+#include "longhaul/train/observe/profile.h"
+#include "longhaul/train/session/session.h"
+#include "longhaul/train/step/debug_faults.h"
 
 namespace longhaul::train {
 

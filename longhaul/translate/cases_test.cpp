@@ -8,10 +8,10 @@
 #include <sstream>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/value.h"
 #include "longhaul/translate/translate.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::translate {
 namespace {

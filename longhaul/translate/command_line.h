@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "longhaul/translate/source.h"
+#include "longhaul/translate/flags_source.h"
 
 namespace longhaul::translate {
 

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
-#include "longhaul/translate/rules.h"
+#include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
 namespace {

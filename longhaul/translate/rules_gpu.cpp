@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/translate/rules.h"
+#include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
 namespace {

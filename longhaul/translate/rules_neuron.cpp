@@ -3,7 +3,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/translate/rules.h"
+#include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
 namespace {

@@ -12,7 +12,7 @@
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
 #include "longhaul/translate/command_line.h"
-#include "longhaul/translate/rules.h"
+#include "longhaul/translate/flag_rules.h"
 #include "longhaul/translate/yaml_reader.h"
 
 namespace longhaul::translate {

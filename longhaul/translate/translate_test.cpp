@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/other_words.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::translate {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/config/value.h"
-#include "longhaul/translate/source.h"
+#include "longhaul/translate/flags_source.h"
 
 namespace longhaul::translate {
 

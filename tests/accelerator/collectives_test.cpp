@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 
-#include "longhaul/comm/conformance.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
+#include "tests/support/conformance.h"
 
 // The operations between ranks: right for all verbs and dtypes, over host memory, which
 // the checks of every backend use.

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <thread>
 
-#include "longhaul/comm/fake.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
+#include "tests/support/fake_ranks.h"
 
 // Mistakes of a program that a GPU punishes, each planted, and told by name.
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "longhaul/ops/flash_reference.h"
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/fallback.h"
+#include "tests/support/flash_reference.h"
 
 // Kernels that the program asks a device for, each one launch: the program's own
 // operators; LibTorch's flash attention, and its product in bf16 that is added to an fp32

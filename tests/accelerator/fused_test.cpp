@@ -6,10 +6,10 @@
 
 #include "longhaul/device/device.h"
 #include "longhaul/layout/context.h"
-#include "longhaul/ops/attention.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/gelu.h"
-#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/ops/linear/weight_gradients.h"
 #include "longhaul/parallel/context/local_attention.h"
 #include "tests/accelerator/loaded.h"
 

@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/device/device.h"
 #include "tests/accelerator/loaded.h"
+#include "tests/support/scratch_directory.h"
 
 // What people are told of a plug-in that does not do. Each in a process of its own, since
 // what a library registers stays.

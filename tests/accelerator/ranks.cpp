@@ -2,8 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "longhaul/comm/fake.h"
 #include "tests/accelerator/loaded.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::softdev_test {
 

@@ -3,9 +3,9 @@
 #include <tuple>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/conformance.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/comm/mesh.h"
+#include "tests/support/conformance.h"
 
 namespace longhaul::comm {
 namespace {

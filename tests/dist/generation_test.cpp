@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/infer/test_whole_model.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/init.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/whole_model.h"
 
 namespace longhaul {
 namespace {

@@ -9,20 +9,20 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "longhaul/comm/fake.h"
 #include "longhaul/families/unit_maker.h"
 #include "longhaul/models/model.h"
 #include "longhaul/ops/gated_product.h"
-#include "longhaul/ops/linear.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/tensor/region.h"
-#include "longhaul/tensor/side_by_side_test_support.h"
 #include "tests/dist/counted_memory.h"
 #include "tests/dist/hidden_states.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/side_by_side.h"
 
 namespace longhaul {
 namespace {

@@ -6,14 +6,14 @@
 
 #include <map>
 
-#include "longhaul/comm/fake.h"
 #include "longhaul/comm/ledger.h"
-#include "longhaul/config/test_support.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/layout/rank_costs.h"
-#include "longhaul/train/session.h"
+#include "longhaul/train/session/session.h"
 #include "tests/dist/counted_memory.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

@@ -1,10 +1,10 @@
 // The communicators of a layout hold the ranks that its description says.
 #include <gtest/gtest.h>
 
-#include "longhaul/comm/fake.h"
-#include "longhaul/config/test_support.h"
 #include "longhaul/families/decoder.h"
-#include "longhaul/train/layout.h"
+#include "longhaul/train/session/session_layout.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/settings.h"
 
 namespace longhaul::train {
 namespace {

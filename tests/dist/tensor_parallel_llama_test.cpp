@@ -2,7 +2,7 @@
 // Here since models and parallel do not see each other.
 #include "longhaul/families/decoder.h"
 #include "longhaul/models/model.h"
-#include "longhaul/parallel/tensor/twin_test_support.h"
+#include "tests/support/tensor_twins.h"
 
 namespace longhaul::parallel {
 namespace {

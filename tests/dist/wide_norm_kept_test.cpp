@@ -7,13 +7,13 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "longhaul/comm/fake.h"
 #include "longhaul/families/unit_maker.h"
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/wide_norm.h"
 #include "longhaul/parallel/tensor/region.h"
-#include "longhaul/tensor/side_by_side_test_support.h"
 #include "tests/dist/counted_memory.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/side_by_side.h"
 
 namespace longhaul {
 namespace {

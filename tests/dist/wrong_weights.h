@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/families/network.h"
 #include "longhaul/tensor/flat_pieces.h"
-#include "longhaul/train/session.h"
+#include "longhaul/train/session/session.h"
 
 namespace longhaul::testing {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::faults {

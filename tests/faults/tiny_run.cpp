@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/fake.h"
 #include "longhaul/run/run_lock.h"
 #include "tests/faults/tiny_checkpoint.h"
+#include "tests/support/fake_ranks.h"
 
 namespace longhaul::faults {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/saver.h"
+#include "longhaul/checkpoint/write/saver.h"
 
 namespace longhaul::faults {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/bert/chunk_filters.h"
 #include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/bert/shards/chunk_filters.h"
 
 namespace {
 

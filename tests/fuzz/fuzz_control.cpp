@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/control_session.h"
+#include "longhaul/cluster/control/control_session.h"
 
 namespace {
 

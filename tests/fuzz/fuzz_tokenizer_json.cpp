@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/tokenizer/tokenizer_json.h"
+#include "longhaul/tokenizer/file/tokenizer_json.h"
 
 // Any bytes as a tokenizer.json: a clear InputError, or a tokenizer that can be used.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {

@@ -9,8 +9,8 @@
 #include "longhaul/nn/auxiliary_loss.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/tensor/test_device.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/checked_device.h"
 
 namespace longhaul {
 namespace {

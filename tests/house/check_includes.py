@@ -1,4 +1,5 @@
-"""Every folder includes only what its row of the include table allows (docs/tour.md).
+"""Every folder includes only what its row of the include table allows (docs/tour.md), every room of a
+folder only the rooms that stand before it there, and what tests share only tests.
 
 Rows are transitive. Beyond the rows: kernels and the Torch-free folders include nothing of
 LibTorch, and nobody includes the header that drags in all of it. A program that computes with
@@ -9,6 +10,22 @@ import re
 
 import house
 
+# The rooms of a folder in their order: each may include those before it. What lies in the folder
+# itself includes all of them, and they include it where there is no cycle of headers.
+ROOMS = {
+    "checkpoint": ["write", "read", "hf"],
+    "cluster": ["control", "process", "health", "watch", "verdict", "record", "fleet", "slurm",
+                "supervisor", "agent"],
+    "cuda": ["kernels"],
+    "data": ["input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
+    "layout": ["pipeline"],
+    "ops": ["kernels", "fused", "linear", "attention"],
+    "optim": ["kernels"],
+    "parallel": ["recompute", "tensor", "context", "data", "pipeline"],
+    "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
+    "train": ["history", "observe", "session", "log", "step", "proof", "save"],
+    "apps": ["pages", "version", "new", "try", "verbs"],
+}
 EVERYWHERE = {"base", "system", "run", "config", "format", "families"}
 ROWS = {
     "base": set(), "system": {"base"}, "run": {"base", "system"}, "config": {"base", "run"},
@@ -30,7 +47,7 @@ TORCH_FREE = {"base", "system", "run", "config", "format", "families", "layout",
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"
-                      r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!metrics\.h))")
+                      r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!log/metrics\.h))")
 MAIN = re.compile(r"^int main\(", re.M)
 WARM_UP = "warm_up_vector_math();"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
@@ -49,6 +66,27 @@ def allowed(folder, rows=None):
     return seen if folder in STRICT else seen | EVERYWHERE
 
 
+def place_of(path):
+    """The folder and the room of a file, the room empty for what lies in the folder itself."""
+    parts = path.split("/")
+    parts = parts[1:] if parts[0] == "longhaul" else parts if parts[0] == "apps" else []
+    return (parts[0], "/".join(parts[1:-1])) if len(parts) > 1 else (None, "")
+
+
+def room_problem(name, target):
+    """What is wrong with a file of a room that includes this header; None where nothing is."""
+    folder, room = place_of(name)
+    other_folder, other = place_of(target)
+    if folder and target.startswith("tests/"):
+        return f"only tests may include what tests share ({target})"
+    rooms = ROOMS.get(folder, [])
+    if folder != other_folder or room not in rooms or other not in rooms:
+        return None
+    if rooms.index(other) <= rooms.index(room):
+        return None
+    return f"{folder}/{room} may not include {folder}/{other} ({target})"
+
+
 def problems_of(name, source):
     """Broken include rules of one file of the tree."""
     parts = name.split("/")
@@ -60,6 +98,11 @@ def problems_of(name, source):
         line = source.count("\n", 0, position) + 1
         found.append(f"{name}:{line}: {message}")
 
+    if not name.endswith("_test.cpp"):
+        for match in INCLUDE.finditer(source):
+            message = room_problem(name, match.group(2))
+            if message:
+                report(match.start(), message)
     if in_library and folder not in ROWS:
         report(0, f"folder longhaul/{folder} has no row in the include table")
         return found

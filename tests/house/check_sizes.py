@@ -1,18 +1,21 @@
-"""A source file has at most 600 lines, a function at most 80.
+"""A source file has at most 600 lines, a function at most 80, a folder at most 40 source files
+beside its tests.
 
 Functions are found by the formatter's layout: a definition starts in the first column (or
 inside a class at two spaces) and its closing brace stands in the same column.
 """
 
+import collections
 import re
 
 import house
 
 FILE_LIMIT = 600
 FUNCTION_LIMIT = 80
+FOLDER_LIMIT = 40
 # file -> (limit, reason). Empty is best.
 LARGER_FILES = {
-    "longhaul/tokenizer/unicode_data.cpp": (2600, "a generated table"),
+    "longhaul/tokenizer/unicode/unicode_data.cpp": (2600, "a generated table"),
 }
 LARGER_FUNCTIONS = {}
 OPENING = re.compile(r"^( {0,2})(?! )[^#/}\n].*\)[^;]*\{$")
@@ -50,10 +53,19 @@ def problems_of(name, source):
     return found
 
 
+def large_folders(names, limit=FOLDER_LIMIT):
+    counts = collections.Counter(n.rsplit("/", 1)[0] for n in names
+                                 if n.startswith(("longhaul/", "apps/")) and n.endswith(house.CODE)
+                                 and not n.endswith("_test.cpp"))
+    return [f"{folder}: {count} source files, at most {limit}: give it rooms"
+            for folder, count in sorted(counts.items()) if count > limit]
+
+
 def main():
     names = house.files(*house.CODE, ".py", ".sh", ".cmake")
     code = [n for n in names if not n.startswith("tests/fixtures/")]
     problems = [p for n in code for p in problems_of(n, house.text(n))]
+    problems += large_folders(code)
     house.finish("sizes", problems, len(code))
 
 

@@ -37,6 +37,20 @@ class Includes(unittest.TestCase):
             self.assertEqual([f"longhaul/{name}/x.h:1: {name} may not include {other} "
                               f"(longhaul/{other}/y.h)"], found)
 
+    def test_a_room_includes_the_rooms_before_it_and_none_behind_it(self):
+        self.assertEqual([], self.problems("longhaul/cluster/agent/x.cpp",
+                                           '"longhaul/cluster/control/channel.h"'))
+        self.assertEqual(["longhaul/cluster/control/x.h:1: cluster/control may not include "
+                          "cluster/agent (longhaul/cluster/agent/y.h)"],
+                         self.problems("longhaul/cluster/control/x.h",
+                                       '"longhaul/cluster/agent/y.h"'))
+        self.assertEqual(1, len(self.problems("apps/try/x.cpp", '"apps/verbs/verbs.h"')))
+
+    def test_what_tests_share_is_for_tests_alone(self):
+        shared = '"tests/support/fake_ranks.h"'
+        self.assertEqual([], self.problems("longhaul/comm/x_test.cpp", shared))
+        self.assertEqual(1, len(self.problems("longhaul/comm/x.cpp", shared)))
+
     def test_base_includes_no_other_folder(self):
         self.assertEqual(1, len(self.problems("longhaul/base/x.cpp",
                                               '"longhaul/format/dtype.h"')))
@@ -105,9 +119,9 @@ class Names(unittest.TestCase):
         self.assertEqual([], self.problems('row[kGradNormKey]; row["lr"]'))
 
     def test_tests_and_the_owner_say_what_the_names_are(self):
-        self.assertTrue(check_names.in_scope("longhaul/train/run_log.cpp"))
+        self.assertTrue(check_names.in_scope("longhaul/train/log/run_log.cpp"))
         for name in ("longhaul/run/files.h", "longhaul/train/x_test.cpp", "tests/x.cpp",
-                     "longhaul/monitor/made_up_run.h"):
+                     "tests/support/made_up_run.h"):
             self.assertFalse(check_names.in_scope(name))
 
 
@@ -133,6 +147,12 @@ class Sizes(unittest.TestCase):
     def test_a_file_of_601_lines_is_reported(self):
         self.assertEqual([], check_sizes.problems_of("x.cpp", "int a;\n" * 600))
         self.assertEqual(1, len(check_sizes.problems_of("x.cpp", "int a;\n" * 601)))
+
+    def test_a_folder_of_41_source_files_is_reported_and_tests_do_not_count(self):
+        names = [f"longhaul/ops/f{i}.cpp" for i in range(40)] + ["longhaul/ops/f_test.cpp"]
+        self.assertEqual([], check_sizes.large_folders(names))
+        self.assertEqual(["longhaul/ops: 41 source files, at most 40: give it rooms"],
+                         check_sizes.large_folders(names + ["longhaul/ops/more.h"]))
 
     def test_a_brace_in_a_string_does_not_end_a_function(self):
         source = self.function(81).replace("  a++;\n", '  g("\\"}", \'}\'); // }\n', 1)

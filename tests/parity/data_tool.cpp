@@ -7,8 +7,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/data/sources/open_source.h"
 
 namespace {
 

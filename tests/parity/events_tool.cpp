@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/train/metrics.h"
+#include "longhaul/train/log/metrics.h"
 
 int main(int argc, char** argv) {
   using namespace longhaul;

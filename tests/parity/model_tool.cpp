@@ -16,7 +16,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/checkpoint/hf_forms.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"

@@ -9,9 +9,9 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/tokenizer/learn/learn_tokenizer.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
-#include "longhaul/tokenizer/trainer.h"
 
 // What tests/parity/test_tokenizer.py drives. A file of texts: per text its length as
 // little-endian u32 and its bytes. A file of ids: per text a u32 count, the ids, then the

@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/memory/directory.h"
+#include "longhaul/checkpoint/memory/memory_directory.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/system/stopwatch.h"

@@ -7,12 +7,12 @@
 #include <mutex>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/memory/directory.h"
 #include "longhaul/checkpoint/memory/keeper.h"
+#include "longhaul/checkpoint/memory/memory_directory.h"
 #include "longhaul/checkpoint/memory/survey.h"
-#include "longhaul/checkpoint/node_reader.h"
-#include "longhaul/checkpoint/test_world.h"
-#include "longhaul/format/test_files.h"
+#include "longhaul/checkpoint/read/node_reader.h"
+#include "tests/support/rank_threads.h"
+#include "tests/support/weights_files.h"
 
 namespace longhaul::checkpoint {
 namespace {

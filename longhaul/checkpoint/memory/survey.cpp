@@ -10,7 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/checkpoint/memory/directory.h"
+#include "longhaul/checkpoint/memory/memory_directory.h"
 #include "longhaul/comm/agree.h"
 
 namespace longhaul::checkpoint {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/box_table.h"
 #include "longhaul/checkpoint/memory/part.h"
-#include "longhaul/checkpoint/stored_tensors.h"
+#include "longhaul/checkpoint/read/box_table.h"
+#include "longhaul/checkpoint/read/stored_tensors.h"
 
 namespace longhaul::checkpoint {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/command.h"
+#include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::cluster {

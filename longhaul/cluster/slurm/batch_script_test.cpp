@@ -6,8 +6,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/test_files.h"
-#include "longhaul/cluster/command.h"
+#include "longhaul/cluster/process/command.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "longhaul/cluster/command.h"
+#include "longhaul/cluster/process/command.h"
 
 namespace longhaul::cluster {
 

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
 namespace {

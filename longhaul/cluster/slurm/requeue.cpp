@@ -11,7 +11,7 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/exclusions.h"
+#include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/stopwatch.h"
 

@@ -4,8 +4,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/test_files.h"
-#include "longhaul/cluster/exclusions.h"
+#include "longhaul/cluster/record/exclusions.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/job_step.h"
-#include "longhaul/cluster/secret.h"
+#include "longhaul/cluster/control/secret.h"
+#include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::cluster {

@@ -17,8 +17,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/job_step.h"
-#include "longhaul/cluster/requeue_count.h"
+#include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
 

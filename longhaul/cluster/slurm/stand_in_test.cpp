@@ -10,7 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/test_files.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
 namespace {

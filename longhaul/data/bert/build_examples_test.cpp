@@ -7,7 +7,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
-#include "longhaul/data/bert/test_bert.h"
+#include "tests/support/bert_examples.h"
 
 namespace longhaul::data {
 namespace {

@@ -7,7 +7,7 @@
 #include "longhaul/base/json_fields.h"
 #include "longhaul/data/bert/document_spool.h"
 #include "longhaul/data/bert/masking.h"
-#include "longhaul/data/bert/shard.h"
+#include "longhaul/data/bert/shards/shard.h"
 
 namespace longhaul::data {
 

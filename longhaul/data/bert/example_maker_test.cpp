@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "longhaul/data/bert/test_bert.h"
+#include "tests/support/bert_examples.h"
 
 namespace longhaul::data {
 namespace {

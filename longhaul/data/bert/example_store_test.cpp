@@ -6,7 +6,7 @@
 
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/bert/pack_examples.h"
-#include "longhaul/data/bert/test_bert.h"
+#include "tests/support/bert_examples.h"
 
 namespace longhaul::data {
 namespace {

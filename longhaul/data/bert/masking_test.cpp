@@ -5,7 +5,7 @@
 #include <cmath>
 #include <set>
 
-#include "longhaul/data/bert/test_bert.h"
+#include "tests/support/bert_examples.h"
 
 namespace longhaul::data {
 namespace {

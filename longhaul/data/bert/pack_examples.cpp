@@ -12,7 +12,7 @@
 #include "longhaul/base/json_fields.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/example_source.h"
-#include "longhaul/data/store/shard_writer.h"
+#include "longhaul/data/store/build/shard_writer.h"
 #include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {

@@ -8,9 +8,9 @@
 
 #include "longhaul/data/bert/build_examples.h"
 #include "longhaul/data/bert/example_source.h"
-#include "longhaul/data/bert/test_bert.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/data/sources/open_source.h"
+#include "tests/support/bert_examples.h"
 
 namespace longhaul::data {
 namespace {

@@ -9,7 +9,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_record.h"
-#include "longhaul/data/bert/hdf5_shard.h"
+#include "longhaul/data/bert/shards/hdf5_shard.h"
 #include "longhaul/data/input/file_kinds.h"
 
 namespace longhaul::data {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "longhaul/data/bert/shard.h"
+#include "longhaul/data/bert/shards/shard.h"
 #include "longhaul/system/reader_process.h"
 
 namespace longhaul::data {

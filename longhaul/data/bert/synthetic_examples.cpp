@@ -5,7 +5,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 #include "longhaul/data/bert/example_source.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/families/kept.h"
 
 namespace longhaul::data {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "longhaul/base/hash.h"
-#include "longhaul/data/input/test_inputs.h"
+#include "tests/support/inputs.h"
 
 namespace longhaul::data {
 namespace {

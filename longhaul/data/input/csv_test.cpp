@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "longhaul/data/input/test_inputs.h"
+#include "tests/support/inputs.h"
 
 namespace longhaul::data {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "longhaul/base/hash.h"
-#include "longhaul/data/input/test_inputs.h"
+#include "tests/support/inputs.h"
 
 namespace longhaul::data {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "longhaul/data/test_files.h"
+#include "tests/support/data_files.h"
 
 namespace longhaul::data {
 namespace {

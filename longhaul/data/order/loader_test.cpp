@@ -8,7 +8,7 @@
 #include <string>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/sources/rows.h"
 
 namespace longhaul::data {

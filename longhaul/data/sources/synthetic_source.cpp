@@ -4,7 +4,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/sources/rows.h"
 
 namespace longhaul::data {

@@ -8,11 +8,11 @@
 #include <thread>
 
 #include "longhaul/base/hash.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/open_source.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store_source.h"
-#include "longhaul/data/store/test_build.h"
 #include "longhaul/data/store/token_store.h"
+#include "tests/support/store_build.h"
 
 namespace longhaul::data {
 namespace {

@@ -1,7 +1,7 @@
 #include <map>
 #include <set>
 
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

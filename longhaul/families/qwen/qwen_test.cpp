@@ -1,6 +1,6 @@
 #include "longhaul/families/decoder.h"
 
-#include "longhaul/config/test_support.h"
+#include "tests/support/settings.h"
 
 namespace longhaul {
 namespace {

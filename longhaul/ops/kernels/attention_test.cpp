@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "longhaul/base/random.h"
-#include "longhaul/ops/kernels/test_support.h"
+#include "tests/support/kernel_cases.h"
 
 namespace longhaul::kernels::testing {
 namespace {

@@ -1,7 +1,7 @@
 #include <omp.h>
 
 #include "longhaul/base/random.h"
-#include "longhaul/ops/kernels/test_support.h"
+#include "tests/support/kernel_cases.h"
 
 namespace longhaul::kernels::testing {
 namespace {

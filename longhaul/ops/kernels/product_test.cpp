@@ -1,7 +1,7 @@
 #include <immintrin.h>
 #include <omp.h>
 
-#include "longhaul/ops/kernels/test_support.h"
+#include "tests/support/kernel_cases.h"
 
 // The kernel that widens its operands, which every CPU here can run, whichever form it
 // prefers, and that of tiles.

@@ -5,13 +5,13 @@
 #include <functional>
 #include <optional>
 
-#include "longhaul/comm/fake.h"
-#include "longhaul/ops/attention.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/parallel/context/attention_core.h"
-#include "longhaul/parallel/context/context_test_support.h"
 #include "longhaul/parallel/context/local_attention.h"
 #include "longhaul/parallel/recompute/recompute.h"
+#include "tests/support/context_ranks.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {

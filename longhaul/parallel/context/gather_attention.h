@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 
 namespace longhaul::parallel {
 

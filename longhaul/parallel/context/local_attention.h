@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "longhaul/layout/context.h"
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 
 // Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim; a rank's
 // positions are C chunks of S / C.

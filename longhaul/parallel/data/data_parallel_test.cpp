@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/fake.h"
-#include "longhaul/ops/linear.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/parallel/data/unit_runner.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/parameters.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::parallel {
 namespace {

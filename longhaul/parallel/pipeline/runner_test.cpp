@@ -16,10 +16,10 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/test_files.h"
-#include "longhaul/comm/fake.h"
-#include "longhaul/comm/fake_device.h"
 #include "longhaul/layout/pipeline/simulate.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::parallel {
 namespace {

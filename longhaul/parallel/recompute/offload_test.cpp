@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "longhaul/parallel/recompute/recompute.h"
-#include "longhaul/tensor/test_device.h"
+#include "tests/support/checked_device.h"
 
 namespace longhaul::parallel {
 namespace {

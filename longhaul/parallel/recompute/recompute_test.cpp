@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "longhaul/ops/gated_product.h"
-#include "longhaul/ops/linear.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/parallel/recompute/recompute.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {

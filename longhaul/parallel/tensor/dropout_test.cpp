@@ -1,18 +1,18 @@
 // Dropout inside and outside of regions, against one rank with all features.
 #include "longhaul/nn/dropout.h"
-#include "longhaul/nn/form_test_support.h"
+#include "tests/support/network_forms.h"
 
 #include <ATen/ATen.h>
 
 #include <mutex>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/fake.h"
 #include "longhaul/nn/attention.h"
-#include "longhaul/ops/ops_test_support.h"
-#include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "longhaul/tensor/init.h"
+#include "tests/support/apply_ranks.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {

@@ -6,13 +6,13 @@
 #include <map>
 #include <mutex>
 
-#include "longhaul/comm/fake.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
-#include "longhaul/nn/form_test_support.h"
-#include "longhaul/ops/ops_test_support.h"
-#include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/tensor/init.h"
+#include "tests/support/apply_ranks.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/network_forms.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {

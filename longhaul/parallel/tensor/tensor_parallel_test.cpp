@@ -6,12 +6,12 @@
 
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
-#include "longhaul/nn/form_test_support.h"
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/nn/norm.h"
-#include "longhaul/ops/attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/parallel/recompute/recompute.h"
-#include "longhaul/parallel/tensor/twin_test_support.h"
+#include "tests/support/network_forms.h"
+#include "tests/support/tensor_twins.h"
 
 namespace longhaul::parallel {
 namespace {

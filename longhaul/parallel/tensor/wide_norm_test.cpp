@@ -7,13 +7,13 @@
 #include <map>
 #include <mutex>
 
-#include "longhaul/comm/fake.h"
-#include "longhaul/ops/attention.h"
-#include "longhaul/ops/linear.h"
-#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/linear/linear.h"
 #include "longhaul/parallel/recompute/recompute.h"
-#include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/parallel/tensor/region.h"
+#include "tests/support/apply_ranks.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {

@@ -1,7 +1,0 @@
-#include "apps/version.h"
-
-namespace longhaul::apps {
-
-std::string arrow_version() { return "not built in"; }
-
-}  // namespace longhaul::apps

@@ -1,0 +1,92 @@
+#include "apps/pages/pages.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/pages/markdown.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+namespace {
+
+constexpr const char* kArea = "docs";
+/// The list of pages, in their directory.
+constexpr const char* kListOfPages = "README.md";
+
+/// "data" for "docs/data.md", "./Data" and "data"; a page in another folder keeps its
+/// whole name.
+std::string bare_name(const std::string& page) {
+  std::string name = lower_case(page);
+  const size_t start = name.rfind('/') + 1;
+  const std::string folder = name.substr(0, start);
+  if (folder == "./" || folder == "../" || folder.ends_with("docs/"))
+    name.erase(0, start);
+  if (name.ends_with(".md")) name.resize(name.size() - 3);
+  return name;
+}
+
+/// Every page by its bare name: those of the directory, and those beside it.
+std::map<std::string, fs::path> pages_in(const fs::path& docs) {
+  std::map<std::string, fs::path> pages;
+  for (const fs::path& dir : {docs, docs.parent_path()}) {
+    for (const auto& entry : fs::directory_iterator(dir)) {
+      if (entry.path().extension() != ".md" || entry.path() == docs / kListOfPages)
+        continue;
+      pages.emplace(bare_name(entry.path().filename().string()), entry.path());
+    }
+  }
+  return pages;
+}
+
+std::string hint(const std::string& name, const std::vector<std::string>& names,
+                 const std::string& prefix) {
+  const auto near = nearest_name(name, names);
+  return near ? fmt::format("did you mean `longhaul docs {}{}`?", prefix, *near)
+              : fmt::format("there are {}", fmt::join(names, ", "));
+}
+
+fs::path find_page(const fs::path& docs, const std::string& name) {
+  const std::map<std::string, fs::path> pages = pages_in(docs);
+  const auto found = pages.find(bare_name(name));
+  if (found != pages.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, path] : pages) names.push_back(known);
+  throw InputError(kArea, fmt::format("there is no page \"{}\"; {}", name,
+                                      hint(bare_name(name), names, "")));
+}
+
+std::string find_section(const std::string& page, const std::string& markdown,
+                         const std::string& anchor) {
+  const std::vector<Heading> headings = headings_of(markdown);
+  const auto found = std::ranges::find(headings, lower_case(anchor), &Heading::anchor);
+  if (found != headings.end()) {
+    return section_of(markdown, headings, found - headings.begin());
+  }
+  std::vector<std::string> anchors;
+  for (const Heading& heading : headings) anchors.push_back(heading.anchor);
+  throw InputError(kArea,
+                   fmt::format("the page \"{}\" has no section \"{}\"; {}", page, anchor,
+                               hint(lower_case(anchor), anchors, page + "#")));
+}
+
+}  // namespace
+
+std::string read_page(const fs::path& docs, const std::string& wanted) {
+  if (wanted.empty() || wanted == fs::path("docs") / kListOfPages) {
+    return read_text(docs / kListOfPages);
+  }
+  const size_t mark = wanted.find('#');
+  const std::string name = wanted.substr(0, mark);
+  const fs::path path = find_page(docs, name);
+  std::string markdown = read_text(path);
+  if (mark == std::string::npos || mark + 1 == wanted.size()) return markdown;
+  return find_section(bare_name(name), markdown, wanted.substr(mark + 1));
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "apps/pages/styled_text.h"
+
+namespace longhaul::apps {
+
+/// A table whose first row is its head. Every row has as many cells as the head.
+struct TextTable {
+  std::vector<std::vector<Pieces>> rows;
+  /// For each column, whether its cells are aligned to the right.
+  std::vector<bool> right;
+};
+
+/// The widths of columns that share `room`. Each column has its natural width where all
+/// fit; else narrow columns keep theirs and the others share what is left.
+std::vector<size_t> column_widths(const std::vector<size_t>& natural, size_t room);
+
+/// The table as lines of at most `columns` columns of a terminal, with aligned and
+/// wrapped cells. Where its columns would be too narrow to read, each row is a list of
+/// "head: cell".
+std::vector<std::string> table_lines(const TextTable& table, size_t columns, bool colour);
+
+}  // namespace longhaul::apps

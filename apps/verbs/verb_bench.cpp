@@ -1,0 +1,366 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/ranks.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/comm/hosts.h"
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/config/load.h"
+#include "longhaul/device/device.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/measure/causes.h"
+#include "longhaul/measure/compute.h"
+#include "longhaul/measure/moving.h"
+#include "longhaul/monitor/profile_table.h"
+#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/step_record.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/tensor/cpu_memory.h"
+#include "longhaul/train/session/session.h"
+#include "longhaul/train/trainer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct BenchArguments {
+  std::string file;  ///< of a run; empty: the machine alone
+  std::vector<std::string> sets;
+  std::string out;
+  std::string hardware;
+  std::string directory = ".";
+  std::string device = "auto";
+  int64_t steps = 9;
+  bool quick = false;
+  bool json = false;
+};
+
+/// A directory that goes with it.
+class Scratch {
+ public:
+  explicit Scratch(const fs::path& parent)
+      : path_(parent / fmt::format(".longhaul-bench-{}", ::getpid())) {
+    fs::create_directories(path_);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+constexpr int kRounds = 7;
+constexpr int kQuickRounds = 3;
+
+HardwareProfile measure_machine(const BenchArguments& arguments, bool only_compute,
+                                at::Device device, comm::Communicator& world,
+                                const fs::path& scratch) {
+  std::vector<measure::Probe> probes = measure::compute_probes(device);
+  const auto add = [&](std::vector<measure::Probe> more) {
+    for (measure::Probe& probe : more) probes.push_back(std::move(probe));
+  };
+  add(measure::group_probes(world));
+  if (!only_compute && !arguments.quick) {
+    add(measure::data_probes(scratch));
+    add(measure::disk_probes(scratch));
+  }
+  Progress progress("bench", "runs");
+  measure::Rounds rounds;
+  rounds.count = arguments.quick || only_compute ? kQuickRounds : kRounds;
+  if (world.rank() == 0) {
+    rounds.progress = [&](size_t done, size_t total) {
+      progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+    };
+  }
+  HardwareProfile profile;
+  profile.rates = measure::measure(probes, rounds);
+  progress.finish();
+  profile.device = device::name(device);
+  profile.cpu = kernels::cpu_name();
+  profile.threads = at::get_num_threads();
+  profile.made = fmt::format("{}, {}", build_info().one_line(), utc_now());
+  for (const MeasuredRate& rate : profile.rates) {
+    const auto raise = [&](const char* begin, double& peak) {
+      if (rate.name.starts_with(begin)) peak = std::max(peak, rate.median);
+    };
+    raise("product bf16", profile.peak_bf16);
+    raise("product fp32", profile.peak_fp32);
+  }
+  return profile;
+}
+
+Json json_of(const HardwareProfile& profile) {
+  Json rates = Json::array();
+  for (const MeasuredRate& rate : profile.rates) {
+    rates.push_back({{"name", rate.name},
+                     {"unit", rate.unit + "/s"},
+                     {"median", rate.median},
+                     {"low", rate.low},
+                     {"high", rate.high},
+                     {"to_first", rate.to_first}});
+  }
+  return {{"device", profile.device},       {"cpu", profile.cpu},
+          {"threads", profile.threads},     {"peak_bf16", profile.peak_bf16},
+          {"peak_fp32", profile.peak_fp32}, {"rates", rates}};
+}
+
+void print_machine(const HardwareProfile& profile) {
+  fmt::print("device   {}\ncpu      {}, {} threads a rank\n\n", profile.device,
+             profile.cpu, profile.threads);
+  fmt::print("{:<47} {:>14} {:>14} {:>14} {:>8}\n", "", "median", "lowest", "highest",
+             "to first");
+  for (const MeasuredRate& rate : profile.rates) {
+    fmt::print("{:<47} {:>14} {:>14} {:>14} {:>8.3g}\n", rate.name,
+               rate_text(rate.median, rate.unit), rate_text(rate.low, rate.unit),
+               rate_text(rate.high, rate.unit), rate.to_first);
+  }
+}
+
+/// The run's settings with its files in a scratch directory, few steps, and every second
+/// of them profiled.
+LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
+  std::vector<std::string> sets = arguments.sets;
+  for (const std::string& set :
+       {fmt::format("run.dir={}", (scratch / "run").string()), std::string("run.epochs="),
+        std::string("run.stop_after="), fmt::format("run.steps={}", arguments.steps),
+        std::string("run.hardware="), std::string("checkpoint.every=0"),
+        std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
+        std::string("data.validation=[]"), std::string("log.tensorboard=false"),
+        std::string("profile.steps=[]"), std::string("profile.every=2")}) {
+    sets.push_back(set);
+  }
+  return load_run_config(arguments.file, sets);
+}
+
+/// Bytes that an update moves for a parameter: its gradient read, master and moments read
+/// and written, the weight written where it is no master itself.
+double bytes_of_update(const PrecisionSection& precision) {
+  const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
+  const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
+  const double weight = precision.compute == ComputeType::Fp32 ? 4.0 : 2.0;
+  return size(precision.gradients) + 2.0 * master + 4.0 * size(precision.moments) +
+         (weight == master ? 0.0 : weight);
+}
+
+measure::StepWork work_of(const RunConfig& config, int64_t world) {
+  const ModelDescription model =
+      load_model_config(config.model.config, config.model.override_).description;
+  const FlopsPerToken flops = model.flops_per_token(config.data.seq_len);
+  const double tokens =
+      static_cast<double>(config.batch.global_size * config.data.seq_len) /
+      static_cast<double>(world);
+  const DerivedBatch batch = derive_batch(config, world);
+  const int64_t ways = config.parallel.tp * config.parallel.pp *
+                       (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
+  // What kernels do is what causality leaves of the scores.
+  return {tokens * flops.products, tokens * (flops.causal - flops.products),
+          bytes_of_update(config.precision) *
+              static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
+}
+
+struct MeasuredSteps {
+  std::vector<ProfileEvent> profiles;  ///< but for the first steps
+  std::vector<double> seconds;         ///< of steps that were not profiled
+};
+
+std::vector<std::string> lines_of(const fs::path& path) {
+  const std::string text = read_text(path);
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+MeasuredSteps read_steps(const fs::path& run) {
+  constexpr int64_t kWarmUps = 2;
+  const auto as_it_is = [](std::string_view text, size_t) { return std::string(text); };
+  MeasuredSteps steps;
+  for (const std::string& text : lines_of(run / kEventsFile)) {
+    const Json line = parse_json(text, kEventsFile);
+    if (EventHead::read(line, as_it_is).kind != ProfileEvent::kKind) continue;
+    auto event = read_event<ProfileEvent>(line, as_it_is);
+    if (event.step > kWarmUps) steps.profiles.push_back(std::move(event));
+  }
+  for (std::string line : lines_of(run / kMetricsFile)) {
+    line.append(kRecordPadding, '\0');
+    const std::string_view padded = line;
+    const RunRecord record =
+        read_record(padded.substr(0, padded.size() - kRecordPadding));
+    const auto* step = std::get_if<StepRecord>(&record);
+    if (step != nullptr && step->step > kWarmUps && step->step % 2 == 1) {
+      steps.seconds.push_back(step->step_time);
+    }
+  }
+  return steps;
+}
+
+/// What the products of a step reached, beside the ceiling that was measured with it.
+void print_products(const ProfileEvent& step, double ceiling) {
+  fmt::print("\n{:<44} {:>6} {:>9} {:>7} {:>8} {:>11}\n",
+             "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",
+             "of ceiling");
+  for (const monitor::ProductRow& row : monitor::product_rows(step)) {
+    fmt::print(
+        "{:<44} {:>6} {:>9.4f} {:>6.1f}% {:>8.3g} {:>11}\n", row.title(), row.calls,
+        row.seconds, 100.0 * row.seconds / step.seconds, row.rate() * 1e-12,
+        ceiling > 0.0 ? fmt::format("{:.0f}%", 100.0 * row.rate() / ceiling) : "-");
+  }
+}
+
+void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& causes,
+                  const MeasuredSteps& steps, const BenchArguments& arguments) {
+  std::vector<double> sorted = steps.seconds;
+  std::ranges::sort(sorted);
+  const double median = sorted.empty() ? step.seconds : sorted[sorted.size() / 2];
+  double needed = 0.0;
+  for (const measure::Cause& cause : causes) needed += cause.at_rate.value_or(0.0);
+  if (arguments.json) {
+    Json rows = Json::array();
+    for (const measure::Cause& cause : causes) {
+      Json row = {{"cause", cause.name}, {"seconds", cause.seconds}};
+      if (cause.at_rate) row["at_rate"] = *cause.at_rate;
+      rows.push_back(std::move(row));
+    }
+    fmt::print("{}\n", json_text(Json{{"step_seconds", median},
+                                      {"profiled_seconds", step.seconds},
+                                      {"at_rates", needed > 0.0 ? Json(needed) : Json()},
+                                      {"causes", rows},
+                                      {"products", step.products}}));
+    return;
+  }
+  fmt::print(
+      "\nA step takes {:.4f} s (median of {}; {:.4f} s while it was profiled). Its "
+      "work at this machine's rates takes {}.\n\n",
+      median, steps.seconds.size(), step.seconds,
+      needed > 0.0 ? fmt::format("{:.4f} s: {:.2f} times that", needed, median / needed)
+                   : "a time that is not known: none of its rates was measured");
+  fmt::print("{:<34} {:>9} {:>7} {:>14} {:>9}\n", "cause", "seconds", "share",
+             "at these rates", "lost");
+  for (const measure::Cause& cause : causes) {
+    const double lost = cause.seconds - cause.at_rate.value_or(0.0);
+    fmt::print("{:<34} {:>9.4f} {:>6.1f}% {:>14} {:>9.4f}\n", cause.name, cause.seconds,
+               100.0 * cause.seconds / step.seconds,
+               cause.at_rate ? fmt::format("{:.4f}", *cause.at_rate) : "-", lost);
+  }
+}
+
+void bench_run(const BenchArguments& arguments, const fs::path& scratch,
+               const std::shared_ptr<comm::Communicator>& world,
+               const std::shared_ptr<comm::Communicator>& node) {
+  const LoadedConfig loaded = bench_config(arguments, scratch);
+  const train::TrainResult result =
+      train::run_training(loaded, world, {}, nullptr, train::Saving::No);
+  if (result.end != train::TrainEnd::Done) {
+    throw TemporaryError("bench", "the run was ended before its last step");
+  }
+  HardwareProfile machine;
+  if (arguments.hardware.empty()) {
+    const at::Device device = device::choose(loaded.config.run.device, *node);
+    machine = measure_machine(arguments, /*only_compute=*/true, device, *world, scratch);
+  } else {
+    machine = parse_hardware_profile(read_text(arguments.hardware), arguments.hardware);
+    check_machine(machine, arguments.hardware,
+                  device::name(device::choose(loaded.config.run.device, *node)),
+                  kernels::cpu_name(), at::get_num_threads());
+  }
+  if (world->rank() > 0) return;
+  const MeasuredSteps steps = read_steps(loaded.config.run.dir);
+  const ProfileEvent& step = measure::typical_step(steps.profiles);
+  const bool bf16 = loaded.config.precision.compute != ComputeType::Fp32;
+  print_causes(step,
+               measure::causes_of(step, work_of(loaded.config, world->size()), machine,
+                                  bf16 ? "bf16" : "fp32"),
+               steps, arguments);
+  if (!arguments.json) {
+    print_products(step, bf16 ? machine.peak_bf16 : machine.peak_fp32);
+  }
+}
+
+void bench(const BenchArguments& arguments,
+           const std::shared_ptr<comm::Communicator>& world) {
+  const std::shared_ptr<comm::Communicator> node = comm::split_by_host(*world, "node");
+  // Ranks of a machine share the directory; each has its own place in it.
+  const Scratch scratch(arguments.directory);
+  if (!arguments.file.empty()) {
+    // All ranks write to rank 0's.
+    const std::string shared = world->gather_strings(scratch.path().string()).front();
+    return bench_run(arguments, shared, world, node);
+  }
+  const at::Device device = device::choose(arguments.device, *node);
+  device::check(device);
+  train::set_threads(0, *node);
+  const HardwareProfile profile =
+      measure_machine(arguments, /*only_compute=*/false, device, *world, scratch.path());
+  if (world->rank() > 0) return;
+  if (arguments.json) {
+    fmt::print("{}\n", json_text(json_of(profile)));
+  } else {
+    print_machine(profile);
+  }
+  if (arguments.out.empty()) return;
+  write_text_atomic(arguments.out, to_toml(profile));
+  if (!arguments.json) fmt::print("\nwrote {}\n", arguments.out);
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Outcome& outcome) {
+  auto arguments = std::make_shared<BenchArguments>();
+  CLI::App* verb = program.add_subcommand(kBenchVerb.name, kBenchVerb.description);
+  verb->add_option("run", arguments->file,
+                   "a run's TOML: how far its step is from what the machine can do");
+  verb->add_option("--set", arguments->sets, "section.key=value, over the file's");
+  verb->add_option("--out", arguments->out,
+                   "write the machine's profile there (for run.hardware)");
+  verb->add_option("--hardware", arguments->hardware,
+                   "with a run: a profile of this machine; default: measured now");
+  verb->add_option("--dir", arguments->directory,
+                   "directory for what is written meanwhile, and whose disk is measured")
+      ->capture_default_str();
+  verb->add_option("--device", arguments->device, "of the machine's rates")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  verb->add_option("--steps", arguments->steps, "of the run")
+      ->check(CLI::Range(5, 1000))
+      ->capture_default_str();
+  verb->add_flag("--quick", arguments->quick,
+                 "fewer rounds, and neither disk nor data: seconds");
+  verb->add_flag("--json", arguments->json, "one JSON object on standard output");
+  verb->footer(
+      "Examples:\n"
+      "  longhaul bench --out machine.toml                 # products, attention, "
+      "memory, disk\n"
+      "  longhaul bench run.toml --hardware machine.toml   # where a step's time goes\n"
+      "  mpirun -n 8 longhaul bench run.toml");
+  verb->callback([arguments, &outcome] {
+    tune_cpu_memory();
+    outcome.exit_code = run_together(
+        [&](const std::shared_ptr<comm::Communicator>& world) {
+          bench(*arguments, world);
+        },
+        ResilienceSection{}.comm_timeout_s);
+  });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,280 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "apps/asked_layout.h"
+#include "apps/data_places.h"
+#include "apps/program.h"
+#include "apps/run_inputs.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/config/load.h"
+#include "longhaul/config/reference.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/optim/run_schedule.h"
+#include "longhaul/train/history/history.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct ConfigCall {
+  std::string file;
+  std::vector<std::string> sets;
+  int64_t ranks = 0;           // 0: not asked
+  int64_t ranks_per_node = 0;  // 0: all on one machine
+  bool json = false;
+};
+
+/// The learning rates of a run, or why they are not known here.
+struct Rates {
+  std::optional<optim::RunSchedule> schedule = {};
+  int64_t first = 1;
+  std::string why = {};
+  std::vector<optim::RatePoint> points = {};
+};
+
+/// The schedule that goes on from the checkpoint that a start would take.
+Rates continued_rates(const RunConfig& config) {
+  try {
+    const auto found =
+        checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
+    if (found.empty()) {
+      return {.why = "schedule.continue goes on from a checkpoint, and none is here"};
+    }
+    const auto history =
+        train::History::from_json(checkpoint::CheckpointReader::open(found[0]).state());
+    if (history.config_toml.empty()) {
+      return {optim::RunSchedule(
+                  optim::imported_schedule(config, *config.run.steps, history.step)),
+              history.step + 1};
+    }
+    const RunConfig saved =
+        parse_run_config(history.config_toml, found[0].string()).config;
+    if (!history.schedule && !saved.run.steps) {
+      return {.why = "the checkpoint's schedule is in epochs; a start will know it"};
+    }
+    const optim::ScheduleBasis basis = history.schedule.value_or(optim::ScheduleBasis{
+        saved.schedule, saved.optimizer.lr, saved.run.steps.value_or(1)});
+    return {optim::RunSchedule(optim::resumed_schedule({saved, basis, history.step},
+                                                       config, *config.run.steps,
+                                                       /*trains=*/true)),
+            history.step + 1};
+  } catch (const InputError& error) {
+    return {.why = error.what()};
+  }
+}
+
+/// Nothing while the length of the run depends on its data.
+Rates rates_of(const RunConfig& config) {
+  if (!config.run.steps) {
+    return {.why = "known once the data's size makes steps of epochs"};
+  }
+  Rates rates = config.schedule.continue_
+                    ? continued_rates(config)
+                    : Rates{optim::RunSchedule(
+                          {config.schedule, config.optimizer.lr, *config.run.steps})};
+  if (rates.schedule) {
+    rates.points = optim::rate_points(*rates.schedule, rates.first,
+                                      last_step(config, *config.run.steps));
+  }
+  return rates;
+}
+
+/// Numbers of data parallel ranks that the batch divides over.
+std::vector<int64_t> possible_dp(const RunConfig& config) {
+  const int64_t microbatches = config.batch.global_size / config.batch.micro_size;
+  std::vector<int64_t> out;
+  for (int64_t dp = 1; dp <= std::min<int64_t>(microbatches, 1 << 16); ++dp) {
+    if (microbatches % dp == 0) out.push_back(dp);
+  }
+  return out;
+}
+
+/// Whether a start would find nothing to resume from, so far as this machine can tell.
+bool starts_anew(const RunConfig& config) {
+  try {
+    return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config))
+        .empty();
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// ConfigError where a start would refuse [optimizer] groups.
+void check_groups(const RunConfig& config, const ModelDescription& model,
+                  std::vector<std::string>& warnings) {
+  const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
+  if (config.optimizer.kind == OptimizerKind::Lamb) {
+    optim::check_ratio_groups(model, groups);
+  }
+  if (!groups.unmatched.empty() && starts_anew(config)) {
+    optim::refuse_unmatched(config, groups);
+  }
+  for (const auto* lines : {&groups.unmatched, &groups.warnings}) {
+    warnings.insert(warnings.end(), lines->begin(), lines->end());
+  }
+}
+
+/// What this machine can tell about the run's inputs; a file that is only elsewhere is a
+/// warning here and an error when the run starts.
+/// Returns the model, where it is here.
+std::optional<ModelConfig> check_inputs(const RunConfig& config,
+                                        std::vector<std::string>& warnings) {
+  const auto missing = missing_inputs(config);
+  warnings.insert(warnings.end(), missing.begin(), missing.end());
+  if (!fs::exists(config.model.config)) {
+    warnings.emplace_back("the settings are not checked against model.config");
+    return {};
+  }
+  ModelConfig model = load_model_config(config.model.config, config.model.override_);
+  check_against_model(config, model);
+  check_groups(config, model.description, warnings);
+  if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
+  check_first_weights(config, model);
+  for (const std::string& field : model.ignored_fields) {
+    warnings.push_back(
+        fmt::format("{}: {} is not used", model.source_path.string(), field));
+  }
+  return model;
+}
+
+AskedLayout describe(const RunConfig& config, const ModelDescription& model,
+                     const ConfigCall& options) {
+  const Placement placement =
+      options.ranks_per_node > 0
+          ? Placement::even(static_cast<int>(options.ranks_per_node))
+          : Placement();
+  const std::set<std::string> frozen =
+      optim::assign_param_groups(model, config.optimizer).frozen();
+  return ask_layout(config, model, options.ranks, placement,
+                    [&](const std::string& name) { return frozen.contains(name); });
+}
+
+std::string batch_line(const RunConfig& config, const ConfigCall& options) {
+  const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
+  if (options.ranks > 0) {
+    return fmt::format(
+        "{}: dp {}, {} per replica and step = accumulation {} * micro_size {}, {} tokens "
+        "per step",
+        counted(batch.world, "rank"), batch.dp,
+        counted(batch.sequences_per_replica, "sequence"), batch.accumulation,
+        config.batch.micro_size, grouped(batch.tokens_per_step));
+  }
+  std::vector<int64_t> dp = possible_dp(config);
+  const bool more = dp.size() > 12;
+  if (more) dp.resize(12);
+  return fmt::format("{} tokens per step; divides over {}{} data parallel ranks",
+                     grouped(batch.tokens_per_step), fmt::join(dp, ", "),
+                     more ? ", ..." : "");
+}
+
+/// The resolved file; everything else stands in comments, so that the output is one too.
+void print_text(const LoadedConfig& loaded, const ConfigCall& options,
+                const std::optional<AskedLayout>& layout) {
+  const RunConfig& config = loaded.config;
+  const std::string batch = batch_line(config, options);
+  fmt::print("# {} resolved; hash {}\n{}\n# batch: {}\n", options.file,
+             config_hash(config), to_toml(config), batch);
+  if (layout) print_layout(*layout);
+  const Rates rates = rates_of(config);
+  if (!rates.schedule) {
+    fmt::print("# learning rate: {}\n", rates.why);
+    return;
+  }
+  const double tokens = static_cast<double>(last_step(config, *config.run.steps)) *
+                        static_cast<double>(config.batch.global_size) *
+                        static_cast<double>(config.data.seq_len);
+  fmt::print("# tokens in the whole run: {:.4g}\n", tokens);
+  const std::string from = rates.schedule->describe();
+  fmt::print("# learning rate{}{}\n#   {:>12}  {}\n", from.empty() ? "" : ", ", from,
+             "step", "lr");
+  for (const optim::RatePoint& point : rates.points) {
+    fmt::print("#   {:>12}  {:.6g}\n", point.step, point.rate);
+  }
+}
+
+void print_json(const LoadedConfig& loaded, const ConfigCall& options,
+                const std::optional<AskedLayout>& layout) {
+  const RunConfig& config = loaded.config;
+  const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
+  OrderedJson out;
+  out["file"] = options.file;
+  out["hash"] = config_hash(config);
+  out["config"] = parse_ordered_json(to_json_text(config), options.file);
+  out["warnings"] = loaded.warnings;
+  out["batch"]["ranks"] = batch.world;
+  out["batch"]["dp"] = batch.dp;
+  out["batch"]["accumulation"] = batch.accumulation;
+  out["batch"]["sequences_per_replica"] = batch.sequences_per_replica;
+  out["batch"]["tokens_per_step"] = batch.tokens_per_step;
+  if (layout) out["layout"] = layout_json(*layout);
+  out["learning_rates"] = OrderedJson::array();
+  for (const optim::RatePoint& point : rates_of(config).points) {
+    out["learning_rates"].push_back({{"step", point.step}, {"lr", point.rate}});
+  }
+  fmt::print("{}\n", json_text(out, 2));
+}
+
+void run_config(const ConfigCall& options) {
+  if (options.file.empty()) {
+    fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
+    return;
+  }
+  LoadedConfig loaded = load_with_places(options.file, options.sets);
+  // In the order in which a start finds what does not fit.
+  if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
+  const auto model = check_inputs(loaded.config, loaded.warnings);
+  std::optional<AskedLayout> layout;
+  if (model && options.ranks > 0) {
+    layout = describe(loaded.config, model->description, options);
+  }
+  for (const std::string& warning : loaded.warnings) {
+    say_warning(warning);
+  }
+  if (options.json) {
+    print_json(loaded, options, layout);
+  } else {
+    print_text(loaded, options, layout);
+  }
+}
+
+}  // namespace
+
+void add_config(CLI::App& program, Outcome&) {
+  const auto options = std::make_shared<ConfigCall>();
+  CLI::App* verb = program.add_subcommand(
+      "config", "The reference of every setting; or one file resolved and checked");
+  CLI::Option* file = verb->add_option("file", options->file,
+                                       "a run's TOML file; without it, the reference");
+  verb->add_option(
+          "--set", options->sets,
+          "section.key=value, as often as needed; section.key= takes the key out")
+      ->allow_extra_args(false)
+      ->needs(file);
+  CLI::Option* ranks =
+      verb->add_option("--ranks", options->ranks,
+                       "show the batch arithmetic and the layout of so many ranks, and "
+                       "refuse what train would")
+          ->check(CLI::Range(1, 1'000'000))
+          ->needs(file);
+  verb->add_option("--ranks-per-node", options->ranks_per_node,
+                   "of each machine, side by side; without it all are on one")
+      ->check(CLI::Range(1, 4096))
+      ->needs(ranks);
+  verb->add_flag("--json", options->json, "machine-readable");
+  verb->footer("Example: longhaul config run.toml --set optimizer.lr=2e-5 --ranks 64");
+  verb->callback([options] { run_config(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,225 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/data_arguments.h"
+#include "apps/program.h"
+#include "apps/tasks.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/store/build/build_store.h"
+#include "longhaul/data/store/inspect_store.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/tokenizer/tokenizer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct BuildCommand {
+  BuildArguments common;
+  std::string tokenizer;
+  int64_t vocab_size = 0;
+  std::string special = "tokenizer+eos";
+  CLI::Option* special_option = nullptr;  ///< tells whether it was given
+  std::string holdout = "0%";
+  bool drop_duplicates = false;
+  std::string part_size;
+  int64_t seq_len = 0;
+  int64_t global_size = 0;
+};
+
+data::BuildOptions build_options(const BuildCommand& command) {
+  data::BuildOptions options;
+  set_build_options(command.common, options);
+  options.vocab_size = command.vocab_size;
+  options.special = data::policy_from_name(command.special).value();
+  options.special_asked = command.special_option->count() > 0;
+  options.holdout = parse_share("--holdout", command.holdout);
+  options.drop_duplicates = command.drop_duplicates;
+  if (!command.part_size.empty()) {
+    options.part_bytes = parse_byte_size(command.part_size);
+  }
+  const Task task = task_of_launch();
+  options.process = task.process;
+  options.processes = task.processes;
+  return options;
+}
+
+/// Example lines of bad_records.jsonl as "a.jsonl:2 (byte 17)  invalid JSON: detail".
+std::string describe_bad(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) return line;
+  std::string text = json.value("file", "");
+  if (json.contains("line")) text += fmt::format(":{}", json.value("line", int64_t{0}));
+  if (json.contains("row"))
+    text += fmt::format(": row {}", json.value("row", int64_t{0}));
+  if (json.contains("byte")) {
+    text += fmt::format(" (byte {})", json.value("byte", int64_t{0}));
+  }
+  text += "  " + json.value("problem", "");
+  const std::string detail = json.value("detail", "");
+  return detail.empty() ? text : text + ": " + detail;
+}
+
+void print_report(const data::BuildReport& report, const data::InspectOptions& shown) {
+  if (report.stood_already) {
+    fmt::print(
+        "{} is this very store already (the same inputs, tokenizer and options); "
+        "nothing was done\n",
+        report.train_path.string());
+  }
+  fmt::print("{}", data::describe_data(report.train_path, shown).value().text);
+  if (report.validation_path) {
+    fmt::print("\n{}", data::describe_data(*report.validation_path, shown).value().text);
+  }
+  if (report.bad_examples.empty()) return;
+  fmt::print("\nbroken records, the first {} of {}\n", report.bad_examples.size(),
+             (report.train_path / report.train.bad_records->name).string());
+  for (const std::string& line : report.bad_examples) {
+    fmt::print("  {}\n", describe_bad(line));
+  }
+}
+
+void print_json(const data::BuildReport& report, const data::InspectOptions& shown) {
+  OrderedJson json;
+  json["stood_already"] = report.stood_already;
+  json["train"] = data::describe_data(report.train_path, shown).value().json;
+  if (report.validation_path) {
+    json["validation"] = data::describe_data(*report.validation_path, shown).value().json;
+  }
+  fmt::print("{}\n", json_text(json));
+}
+
+/// One progress display for each stage of a build.
+class Stages {
+ public:
+  void update(const data::BuildProgress& now) {
+    if (stage_ != now.stage) {
+      finish();
+      stage_ = now.stage;
+      progress_.emplace(std::string(now.stage), "bytes");
+    }
+    progress_->update(static_cast<int64_t>(now.bytes),
+                      static_cast<int64_t>(now.total_bytes));
+  }
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
+
+ private:
+  std::string stage_;
+  std::optional<Progress> progress_;
+};
+
+void run_build(const BuildCommand& command) {
+  data::BuildOptions options = build_options(command);
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  if (!command.tokenizer.empty())
+    tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
+  const SignalWatch signals;
+  Stages stages;
+  if (options.process == 0) {
+    if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);
+    options.progress = [&](const data::BuildProgress& now) { stages.update(now); };
+  }
+  options.note = [&](const std::string& line) {
+    fmt::print(stderr, "{}{}\n",
+               options.processes > 1
+                   ? fmt::format("process {} of {}: ", options.process, options.processes)
+                   : "",
+               line);
+  };
+  options.stop = [&] { return signals.raised() != 0; };
+  const data::BuildReport report = data::build_store(tokenizer.get(), options);
+  stages.finish();
+  if (options.process != 0) return;
+  const data::InspectOptions shown{command.seq_len, command.global_size, false,
+                                   tokenizer.get()};
+  if (command.common.json) {
+    print_json(report, shown);
+  } else {
+    print_report(report, shown);
+  }
+}
+
+void add_inputs(CLI::App& verb, BuildCommand& command) {
+  add_input_arguments(
+      verb, command.common,
+      "text files (*.txt *.md ..., one document each), JSON lines (*.jsonl *.json "
+      "*.ndjson), CSV and TSV, any of them as .gz or .zst, Parquet, Arrow; directories "
+      "with data of one of these kinds, or that datasets wrote with save_to_disk; "
+      "patterns in quotes are expanded, ** through all directories",
+      "the field of a JSON line, or the column, that holds the text or the list of ids");
+  auto* const tokenizer =
+      verb.add_option("--tokenizer", command.tokenizer,
+                      "a tokenizer.json, a SentencePiece .model, or a directory that "
+                      "holds one");
+  verb.add_option("--vocab-size", command.vocab_size,
+                  "instead of a tokenizer: the inputs hold ready ids, all below this")
+      ->excludes(tokenizer)
+      ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+}
+
+void add_rules(CLI::App& verb, BuildCommand& command) {
+  command.special_option = verb.add_option(
+      "--special-tokens", command.special,
+      "around each text: the tokenizer's own rule and EOS after it, its own rule "
+      "alone, BOS before, EOS after, both, or none. Ready ids are taken as they are");
+  command.special_option
+      ->check(CLI::IsMember({"tokenizer+eos", "tokenizer", "bos", "eos", "both", "none"}))
+      ->capture_default_str();
+  verb.add_option("--holdout", command.holdout,
+                  "share of the documents for a validation store OUT-val, such as 1%")
+      ->capture_default_str();
+  verb.add_flag("--drop-duplicates", command.drop_duplicates,
+                "of documents with the same text keep the first; reads the inputs twice");
+  add_bad_record_arguments(verb, command.common);
+}
+
+void add_running(CLI::App& verb, BuildCommand& command) {
+  add_run_arguments(verb, command.common,
+                    "what may be held beside the tokenizer, such as 8GB; without it 2 "
+                    "GiB, or 128 MiB for each thread where that is more",
+                    "a token store that stands");
+  verb.add_option("--part-size", command.part_size,
+                  "stored bytes of input in a part, such as 256MB: what a killed build "
+                  "does again at most. Without it 64 MiB, more for inputs above 256 GiB");
+  auto* const seq_len =
+      verb.add_option("--seq-len", command.seq_len,
+                      "print how many sequences of this length an epoch has")
+          ->check(CLI::PositiveNumber);
+  verb.add_option("--global-size", command.global_size,
+                  "with --seq-len: print how many steps an epoch has")
+      ->needs(seq_len)
+      ->check(CLI::PositiveNumber);
+}
+
+}  // namespace
+
+void add_data_build(CLI::App& data, Outcome&) {
+  const auto command = std::make_shared<BuildCommand>();
+  CLI::App* verb = data.add_subcommand("build", "Turns text into a token store");
+  add_inputs(*verb, *command);
+  verb->add_option("--out", command->common.out, "the store's directory, which is made")
+      ->required();
+  add_rules(*verb, *command);
+  add_running(*verb, *command);
+  verb->footer(
+      "Killed or stopped, the same command goes on where it was and ends with the same "
+      "bytes.\nSeveral processes share the work; process 0 waits for the others:\n"
+      "  srun -n 16 longhaul data build ...\n"
+      "Examples for BERT instead of tokens: longhaul data build --bert --help\n"
+      "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "
+      "--out data/wiki --holdout 1% --seq-len 8192");
+  verb->callback([command] { run_build(*command); });
+}
+
+}  // namespace longhaul::apps

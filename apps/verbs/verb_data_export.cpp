@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/input/path_pattern.h"
+#include "longhaul/data/store/export_store.h"
+#include "longhaul/system/progress.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct ExportCommand {
+  std::string store;
+  std::string out;
+  int64_t seq_len = 0;
+  std::string tail = "drop";
+  std::string shard_size = "500MB";
+  int threads = 0;
+  bool force = false;
+  bool json = false;
+};
+
+void run_export(const ExportCommand& command) {
+  data::check_utf8_path(command.store);
+  data::StoreExportOptions options;
+  options.seq_len = command.seq_len;
+  options.keep_tail = command.tail == "keep";
+  options.file_bytes = parse_byte_size(command.shard_size);
+  options.threads = command.threads;
+  options.force = command.force;
+  Progress progress("data export", "tokens");
+  options.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  const data::StoreExportReport report =
+      data::export_store(command.store, command.out, options);
+  progress.finish();
+  if (command.json) {
+    fmt::print("{}\n", json_text(OrderedJson{{"path", command.out},
+                                             {"rows", report.rows},
+                                             {"seq_len", command.seq_len},
+                                             {"tokens_left", report.tokens_left},
+                                             {"files", report.files},
+                                             {"bytes", report.bytes}}));
+    return;
+  }
+  fmt::print(
+      "{}: {} of {} tokens in {}, {}; {} at the end in no "
+      "whole row{}\n",
+      command.out, counted(report.rows, "row"), command.seq_len,
+      counted(static_cast<int64_t>(report.files), "file"),
+      human_bytes(static_cast<double>(report.bytes)),
+      counted(report.tokens_left, "token"),
+      report.tokens_left > 0 ? ", left out (--tail keep takes them along)" : "");
+}
+
+}  // namespace
+
+void add_data_export(CLI::App& data, Outcome&) {
+  const auto command = std::make_shared<ExportCommand>();
+  CLI::App* verb = data.add_subcommand(
+      "export", "Writes a token store as a directory for datasets.load_from_disk");
+  verb->add_option("store", command->store, "a token store")->required();
+  verb->add_option("--out", command->out, "the directory to make")->required();
+  verb->add_option("--seq-len", command->seq_len, "tokens in a row")
+      ->required()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  verb->add_option("--tail", command->tail,
+                   "tokens at the end that make no whole row: drop, or keep as a shorter "
+                   "last row")
+      ->check(CLI::IsMember({"drop", "keep"}))
+      ->capture_default_str();
+  verb->add_option("--shard-size", command->shard_size, "largest file, about")
+      ->capture_default_str();
+  verb->add_option("--threads", command->threads, "files written at a time; 0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_flag("--force", command->force, "replace such a directory at --out");
+  verb->add_flag("--json", command->json, "print the figures as one JSON object");
+  verb->footer(
+      "Columns: input_ids (int32), attention_mask (int8), labels (int64, -100 where a "
+      "token is no target).\n"
+      "Example: longhaul data export data/wiki --out data/wiki-hf --seq-len 8192");
+  verb->callback([command] { run_export(*command); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/example_source.h"
+#include "longhaul/data/bert/inspect_bert.h"
+#include "longhaul/data/input/path_pattern.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store/inspect_store.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct InspectCommand {
+  std::string path;
+  std::string config;
+  std::string field = data::kIdsField;
+  int64_t seq_len = 0;
+  int64_t global_size = 0;
+  bool json = false;
+};
+
+/// What was asked for and has no use for this kind of data.
+void check_asked(const InspectCommand& command, const data::InspectOptions& options,
+                 const data::DataDescription& data) {
+  const std::string kind = data.json["kind"].get<std::string>();
+  if (kind != "saved_dataset") data::refuse_field(command.path, command.field, "it");
+  if (kind == "bert_examples") {
+    if (!data.complete || options.seq_len == 0) return;
+    const auto own = data.json["seq_len"].get<int64_t>();
+    data::check_example_length(command.path, own, options.seq_len);
+  } else if (options.seq_len == 0 && options.global_size > 0) {
+    throw InputError("data", fmt::format("--global-size {}: steps are counted in "
+                                         "sequences; give --seq-len or --config as well",
+                                         options.global_size));
+  }
+}
+
+int run_inspect(const InspectCommand& command) {
+  data::check_utf8_path(command.path);
+  data::InspectOptions options{command.seq_len, command.global_size, true};
+  options.field = command.field;
+  if (!command.config.empty()) {
+    const RunConfig config = load_run_config(command.config, {}).config;
+    if (options.seq_len == 0) options.seq_len = config.data.seq_len;
+    if (options.global_size == 0) options.global_size = config.batch.global_size;
+  }
+  auto data = data::describe_data(command.path, options);
+  if (!data) data = data::describe_bert(command.path, options);
+  if (!data) {
+    throw InputError("data", fmt::format("{}: neither a token store, nor BERT examples, "
+                                         "nor a directory that datasets wrote with "
+                                         "save_to_disk; 'longhaul inspect' knows more "
+                                         "kinds",
+                                         command.path));
+  }
+  check_asked(command, options, *data);
+  fmt::print("{}", command.json ? json_text(data->json, 2) + "\n" : data->text);
+  return data->complete ? 0 : 78;
+}
+
+}  // namespace
+
+void add_data_inspect(CLI::App& data, Outcome& outcome) {
+  const auto command = std::make_shared<InspectCommand>();
+  CLI::App* verb = data.add_subcommand(
+      "inspect", "Tokens, documents, their lengths, and what an epoch of them is");
+  verb->add_option(
+          "path", command->path,
+          "a token store, BERT examples, or a directory that datasets wrote with "
+          "save_to_disk (which is read through)")
+      ->required();
+  verb->add_option("--config", command->config,
+                   "a run's TOML file: its data.seq_len and batch.global_size");
+  verb->add_option("--seq-len", command->seq_len, "sequences of this length in an epoch")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--global-size", command->global_size,
+                   "sequences of a step: steps in an epoch")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--field", command->field,
+                   "of a save_to_disk directory: the column of the ids")
+      ->capture_default_str();
+  verb->add_flag("--json", command->json, "machine-readable");
+  verb->footer(
+      "Ends with 78 when something is missing or damaged.\n"
+      "Example: longhaul data inspect data/wiki --config run.toml");
+  verb->callback([command, &outcome] { outcome.exit_code = run_inspect(*command); });
+}
+
+}  // namespace longhaul::apps

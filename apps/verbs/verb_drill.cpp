@@ -1,0 +1,232 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/supervised_run.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/slurm/job.h"
+#include "longhaul/drill/live.h"
+#include "longhaul/drill/small_runs.h"
+#include "longhaul/drill/strike.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct DrillArguments {
+  // Small runs.
+  std::string dir;
+  std::vector<std::string> faults;
+  int ranks = 2;
+  int nodes = 0;
+  int spares = 0;
+  int64_t steps = 60;
+  uint64_t seed = 1;
+  // A run that is there.
+  std::string run;
+  std::string fault;
+  int64_t rank = -1;
+  double wait = 0.0;
+  bool yes = false;
+  // On the rank's node, for the drill elsewhere.
+  bool on_node = false;
+  int64_t process = 0;
+  std::string job;
+  bool json = false;
+};
+
+void print_table(const std::vector<drill::DrillResult>& results) {
+  fmt::print("{:<18} {:<7} {:>8} {:>13} {:>7}  {}\n", "fault", "result", "at step",
+             "to new step", "redone", "what the supervisor said");
+  for (const drill::DrillResult& r : results) {
+    fmt::print("{:<18} {:<7} {:>8} {:>11.1f} s {:>7}  {}\n", r.fault,
+               r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_new_step,
+               r.steps_redone,
+               r.survived && !r.same_losses ? "other losses than undisturbed; " + r.cause
+                                            : r.cause);
+  }
+}
+
+/// The words that supervise a small run, here or on the nodes of this job.
+std::vector<std::string> supervisor_words(const DrillArguments& arguments,
+                                          const fs::path& config) {
+  if (arguments.nodes == 0) {
+    return {this_program(), "launch", "-n", std::to_string(arguments.ranks),
+            config.string()};
+  }
+  return {this_program(),
+          "supervise",
+          config.string(),
+          "--nodes",
+          std::to_string(arguments.nodes),
+          "--spares",
+          std::to_string(arguments.spares),
+          "--ranks-per-node",
+          std::to_string(arguments.ranks)};
+}
+
+/// Refuses what the job cannot give, before anything is started.
+void check_job(const DrillArguments& arguments) {
+  if (arguments.nodes == 0) {
+    if (arguments.spares == 0) return;
+    throw ConfigError("drill", "--spares is for the nodes of a Slurm job; with --nodes");
+  }
+  const auto job = cluster::slurm_job();
+  if (!job) {
+    throw ConfigError("drill",
+                      "--nodes is for a Slurm job and this is none: longhaul "
+                      "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
+  }
+  const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
+  if (job->nodes.size() < wanted) {
+    throw ConfigError("drill", fmt::format("--nodes {} and --spares {} need {} nodes; "
+                                           "this job has {}",
+                                           arguments.nodes, arguments.spares, wanted,
+                                           job->nodes.size()));
+  }
+}
+
+int drill_small(const DrillArguments& arguments) {
+  const std::vector<drill::DrillFault> possible =
+      arguments.nodes > 0 ? drill::faults_of_nodes(arguments.spares > 0)
+                          : drill::faults_of_one_machine();
+  std::vector<drill::DrillFault> faults;
+  for (const std::string& name : arguments.faults) {
+    faults.push_back(drill::drill_fault_of(name, possible));
+  }
+  if (faults.empty()) faults = possible;
+  check_job(arguments);
+  drill::SmallRunOptions options;
+  options.ranks = arguments.ranks * std::max(1, arguments.nodes);
+  // A start over many nodes takes longer.
+  if (arguments.nodes > 0) options.hang_seconds = 20;
+  options.dir = arguments.dir;
+  options.steps = arguments.steps;
+  options.seed = arguments.seed;
+  options.command = [&](const fs::path& config) {
+    return supervisor_words(arguments, config);
+  };
+  if (!arguments.json) {
+    options.progress = [](const std::string& line) {
+      fmt::print(stderr, "drill: {}\n", line);
+    };
+  }
+  const auto results = drill::drill_small_runs(faults, options);
+  if (arguments.json) {
+    Json list = Json::array();
+    for (const drill::DrillResult& result : results) list.push_back(result.to_json());
+    fmt::print("{}\n", json_text(list, 1));
+  } else {
+    print_table(results);
+  }
+  const bool all =
+      std::ranges::all_of(results, [](const auto& result) { return result.passed(); });
+  return all ? 0 : 1;
+}
+
+int drill_live(const DrillArguments& arguments) {
+  if (arguments.fault.empty() || arguments.rank < 0) {
+    throw ConfigError("drill",
+                      "name what is done to the run, and to which rank: --fault "
+                      "kill-worker --rank 1");
+  }
+  const drill::DrillFault fault =
+      drill::drill_fault_of(arguments.fault, drill::faults_of_live_runs());
+  if (arguments.on_node) {
+    drill::strike_here(arguments.run,
+                       {fault, arguments.rank, arguments.process, arguments.job});
+    return 0;
+  }
+  drill::LiveDrillOptions options;
+  options.run = arguments.run;
+  options.fault = fault;
+  options.rank = arguments.rank;
+  options.yes = arguments.yes;
+  options.json = arguments.json;
+  if (arguments.wait > 0.0) options.wait_seconds = arguments.wait;
+  return drill::drill_live_run(options);
+}
+
+int drill(const DrillArguments& arguments) {
+  const bool live = !arguments.run.empty();
+  if (live != arguments.dir.empty()) {
+    throw ConfigError("drill",
+                      "name either a run that trains, with --fault and --rank, or with "
+                      "--dir a new directory for small runs of the drill's own");
+  }
+  if (live ? !arguments.faults.empty() : !arguments.fault.empty()) {
+    throw ConfigError("drill",
+                      "--fault is for a run that trains, --faults for the small "
+                      "runs of --dir");
+  }
+  return live ? drill_live(arguments) : drill_small(arguments);
+}
+
+void add_small_options(CLI::App& verb, DrillArguments& arguments) {
+  verb.add_option("--dir", arguments.dir,
+                  "a new directory, on the file system that is to be tried");
+  verb.add_option("--faults", arguments.faults,
+                  "of the small runs: kill-worker, kill-workers, stop-worker, "
+                  "kill-supervisor, terminate, damage-checkpoint, with --nodes also "
+                  "kill-node, with --spares also mark-unhealthy; all by default")
+      ->delimiter(',');
+  verb.add_option("-n,--ranks", arguments.ranks,
+                  "ranks of the small runs; with --nodes on each node")
+      ->check(CLI::Range(1, 64));
+  verb.add_option("--nodes", arguments.nodes,
+                  "in a Slurm job: its nodes that train in the small runs; without it "
+                  "they run on this machine alone")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--spares", arguments.spares, "more nodes of the job, for lost ones")
+      ->check(CLI::Range(0, 1024));
+  verb.add_option("--steps", arguments.steps, "steps of each small run")
+      ->check(CLI::Range(20, 100'000));
+  verb.add_option("--seed", arguments.seed,
+                  "of the moments and the ranks that are hit in small runs");
+}
+
+void add_live_options(CLI::App& verb, DrillArguments& arguments) {
+  verb.add_option("run", arguments.run,
+                  "a supervised run that trains now: its directory or its configuration");
+  verb.add_option("--fault", arguments.fault,
+                  "kill-worker, stop-worker, kill-node, mark-unhealthy");
+  verb.add_option("--rank", arguments.rank, "who is hit; of a node, one of its ranks")
+      ->check(CLI::Range(0, 1'000'000));
+  verb.add_flag("--yes", arguments.yes, "do it without asking");
+  verb.add_option("--wait", arguments.wait,
+                  "seconds until the run must have come back; by default 600, and "
+                  "resilience.hang_timeout_s for stop-worker")
+      ->check(CLI::Range(1.0, 86'400.0));
+  verb.add_flag("--on-node", arguments.on_node)->group("");
+  verb.add_option("--process", arguments.process)->group("");
+  verb.add_option("--job", arguments.job)->group("");
+}
+
+}  // namespace
+
+void add_drill(CLI::App& program, Outcome& outcome) {
+  auto arguments = std::make_shared<DrillArguments>();
+  CLI::App* verb = program.add_subcommand(
+      "drill", "Injects faults, into small runs of its own or into a run that trains");
+  add_live_options(*verb, *arguments);
+  add_small_options(*verb, *arguments);
+  verb->add_flag("--json", arguments->json, "for programs");
+  verb->footer(
+      "Examples:\n"
+      "  longhaul drill --dir /fsx/drill\n"
+      "  longhaul drill --dir /tmp/drill --faults kill-worker,stop-worker -n 4\n"
+      "  longhaul submit --nodes 3 -- drill --dir /fsx/drill --nodes 2 --spares 1\n"
+      "  longhaul drill runs/cpt --fault kill-worker --rank 3\n"
+      "Each small run must end by itself with the losses of an undisturbed one, bit for\n"
+      "bit; exit 1 when one does not. A run that trains is hit after a yes, and "
+      "followed\n"
+      "until it has done a new step: exit 0; 1 when it has not in time.");
+  verb->callback([arguments, &outcome] { outcome.exit_code = drill(*arguments); });
+}
+
+}  // namespace longhaul::apps

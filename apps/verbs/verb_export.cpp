@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/program.h"
+#include "apps/ranks.h"
+#include "apps/verbs/verbs.h"
+#include "apps/weights_output.h"
+#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
+#include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/checkpoint/hf/tied_head.h"
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct ExportCall {
+  std::string source;
+  WeightsOutput output;
+  int threads = 0;
+};
+
+/// Both are carried as they are, and transformers sees what it saw in the source.
+void tell_tied_head(const checkpoint::WeightsSource& source) {
+  try {
+    const ModelConfig config = load_model_config(source.config_path());
+    if (const auto difference = checkpoint::tied_head_difference(source, config)) {
+      fmt::print(
+          "note: tie_word_embeddings is true, but {}; both were written as they are, and "
+          "transformers does not tie such a model\n",
+          *difference);
+    }
+  } catch (const InputError&) {
+    // A family that this program does not read, or no config at all.
+  }
+}
+
+void run_export(const ExportCall& options, const fs::path& from,
+                comm::Communicator& world) {
+  using Source = checkpoint::WeightsSource;
+  const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
+  const bool speaks = world.rank() == 0;
+  if (speaks && !source->source().note.empty()) {
+    fmt::print("{}\n", source->source().note);
+  }
+  if (speaks) {
+    for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
+  }
+  checkpoint::check_model_files(
+      source, load_model_config(source->config_path()).description, world);
+  Progress progress("export", "bytes");
+  checkpoint::ExportOptions to = export_options(options.output);
+  to.threads = options.threads;
+  if (speaks) to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
+  if (!speaks) return;
+  progress.finish();
+  tell_tied_head(*source);
+  fmt::print("exported {} to {}\n", source->source().path.string(),
+             describe_written(options.output, report, watch.seconds()));
+}
+
+}  // namespace
+
+void add_export(CLI::App& program, Outcome& outcome) {
+  const auto options = std::make_shared<ExportCall>();
+  CLI::App* verb = program.add_subcommand(
+      "export", "Writes the weights of a run or checkpoint as a Hugging Face directory");
+  verb->add_option("source", options->source,
+                   "a run (its newest valid checkpoint), a checkpoint or an HF directory")
+      ->required();
+  add_weights_output(*verb, options->output);
+  verb->add_option(
+          "--threads", options->threads,
+          "writers of this process, about 64 MiB each; default: one per core, at "
+          "most one per shard")
+      ->check(CLI::PositiveNumber);
+  verb->footer(
+      "Examples:\n"
+      "  longhaul export runs/cpt --out hf/ --dtype bf16\n"
+      "  srun -N 4 longhaul export runs/cpt --out /shared/hf\n"
+      "Ranks share the shards. Of a run that goes on: its newest checkpoint as it is "
+      "now.");
+  verb->callback([options, &outcome] {
+    outcome.exit_code =
+        run_together([&](const std::shared_ptr<comm::Communicator>& world) {
+          const SignalWatch signals;  // stopped like this it leaves nothing
+          checkpoint::with_fall_back(
+              options->source,
+              [&](const fs::path& from) { run_export(*options, from, *world); },
+              [&](const std::string& line) {
+                if (world->rank() == 0) say_warning(line);
+              });
+        });
+  });
+}
+
+}  // namespace longhaul::apps

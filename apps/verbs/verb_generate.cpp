@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "apps/named_model.h"
+#include "apps/program.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/infer/generate.h"
+#include "longhaul/tokenizer/stream_decoder.h"
+#include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/inference.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct GenerateOptions {
+  ModelCall call;
+  std::string prompt;
+  std::string tokenizer;
+  bool json = false;
+  infer::SamplingOptions sampling;
+};
+
+/// Where the tokenizer is: given, beside the weights' config.
+std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& options,
+                                                     const ModelConfig& config) {
+  if (!options.tokenizer.empty()) return tokenizer::Tokenizer::load(options.tokenizer);
+  const fs::path dir = config.source_path.parent_path();
+  if (!tokenizer::find_tokenizer_file(dir)) {
+    throw InputError("generate",
+                     fmt::format("{} holds no tokenizer.json and no tokenizer.model; "
+                                 "name one with --tokenizer DIR",
+                                 dir.string()));
+  }
+  return tokenizer::Tokenizer::load(dir);
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+/// The prompt's ids, none of them past the vocabulary.
+std::vector<int64_t> encode_prompt(const GenerateOptions& options,
+                                   const tokenizer::Tokenizer& tokenizer,
+                                   const ModelConfig& config) {
+  std::vector<int64_t> prompt;
+  for (const tokenizer::TokenId id : tokenizer.special_prefix()) prompt.push_back(id);
+  for (const tokenizer::TokenId id : tokenizer.encode(options.prompt, false)) {
+    prompt.push_back(id);
+  }
+  if (prompt.empty()) {
+    throw InputError("generate",
+                     "the prompt has no tokens; give some text with --prompt");
+  }
+  for (const int64_t id : prompt) {
+    if (id >= config.vocab_size) {
+      throw InputError("generate",
+                       fmt::format("token id {} is past the model's vocabulary of "
+                                   "{}: this is not the model's tokenizer",
+                                   id, config.vocab_size));
+    }
+  }
+  return prompt;
+}
+
+/// One text has no work for ranks that split data.
+void check_one_sequence(const ParallelSection& parallel, int ranks) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(
+        "generate",
+        fmt::format("{}, which splits data, and a prompt is one sequence: start tp * pp "
+                    "ranks and give --tp and --pp",
+                    what));
+  };
+  if (parallel.cp > 1) refuse(fmt::format("the layout has cp {}", parallel.cp));
+  const int64_t whole = parallel.tp * parallel.pp;
+  if (ranks % whole == 0 && ranks > whole) {
+    refuse(fmt::format("{} are dp {} of tp {} x pp {}", counted(ranks, "rank"),
+                       ranks / whole, parallel.tp, parallel.pp));
+  }
+}
+
+/// Collective. The first rank writes.
+void run(GenerateOptions options, const fs::path& path,
+         const std::shared_ptr<comm::Communicator>& world) {
+  const NamedModel model = open_model(path, *world);
+  if (!model.config.description.is_causal()) {
+    throw InputError(
+        "generate",
+        fmt::format("a model of type \"{}\" sees what stands on both sides of a token: "
+                    "it predicts masked tokens and cannot continue a text; longhaul eval "
+                    "measures it",
+                    model.config.model_type));
+  }
+  const auto tokenizer = find_tokenizer(options, model.config);
+  if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
+  const std::vector<int64_t> prompt = encode_prompt(options, *tokenizer, model.config);
+  options.sampling.stop_ids = model.config.eos_token_ids;
+  if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
+  const auto positions =
+      static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
+  const ParallelSection parallel = asked_parallel(options.call, model, *world);
+  check_one_sequence(parallel, world->size());
+  const train::Session session =
+      load_model(model, options.call, parallel, positions, /*micro_size=*/1, world);
+
+  const bool speaks = world->rank() == 0;
+  const bool streams = speaks && !options.json;
+  if (streams) print(options.prompt);
+  tokenizer::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
+                                  {prompt.begin(), prompt.end()});
+  std::string text;
+  const auto give = [&](const std::string& more) {
+    text += more;
+    if (streams) print(more);
+  };
+  train::SequenceRunner sequence(session, options.sampling, positions);
+  const auto ids =
+      infer::generate([&](const std::vector<int64_t>& seen,
+                          int64_t step) { return sequence.next(seen, step); },
+                      prompt, options.sampling,
+                      [&](int64_t id) {
+                        give(stream.add(static_cast<tokenizer::TokenId>(id)));
+                        return true;
+                      });
+  give(stream.finish());
+  if (streams) fmt::print("\n");
+  if (!speaks || !options.json) return;
+  const Json json = {
+      {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
+  fmt::print("{}\n", json_text(json));
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, Outcome& outcome) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* verb = program.add_subcommand(kGenerateVerb.name, kGenerateVerb.description);
+  add_model_options(*verb, options->call);
+  verb->add_option("--prompt", options->prompt, "text to continue")->required();
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "tokenizer.json, tokenizer.model or a directory with one; default: "
+                   "the model's own");
+  verb->add_option("--max-new-tokens", options->sampling.max_new_tokens,
+                   "at most so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  verb->add_option("--temperature", options->sampling.temperature,
+                   "0: always the most likely token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  verb->add_option("--top-p", options->sampling.top_p,
+                   "sample from the smallest set of tokens with this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  verb->add_option("--seed", options->sampling.seed, "of the sampling")
+      ->capture_default_str();
+  verb->add_flag("--json", options->json, "one JSON object with ids and text");
+  verb->footer(
+      "Examples:\n"
+      "  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9\n"
+      "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
+  verb->callback([options, &outcome] {
+    outcome.exit_code = with_model(
+        options->call.model,
+        [&](const fs::path& path, const std::shared_ptr<comm::Communicator>& world) {
+          run(*options, path, world);
+        });
+  });
+}
+
+}  // namespace longhaul::apps

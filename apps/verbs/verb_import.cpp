@@ -1,0 +1,210 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs/import_flags.h"
+#include "apps/verbs/verbs.h"
+#include "apps/weights_output.h"
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
+#include "longhaul/imports/foreign_source.h"
+#include "longhaul/imports/to_checkpoint.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/train/history/history.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct ImportCall {
+  std::string source;
+  std::string config;
+  std::string format = "hf";
+  std::string kv_order;
+  std::string hardware;
+  WeightsOutput output;
+  FlagsCall flags;
+  bool with_flags = false;
+};
+
+void print_found(const imports::ForeignModel& model) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : model.weights) bytes += tensor.bytes();
+  fmt::print("{}: {}\n", model.path.string(), model.what);
+  fmt::print("model: {} ({}), {}, {}\n", model.config.model_type,
+             model.config.path.string(), counted(std::ssize(model.weights), "tensor"),
+             human_bytes(static_cast<double>(bytes)));
+  for (const std::string& line : model.notes) fmt::print("{}\n", line);
+  for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
+}
+
+void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
+  if (with_moments) {
+    fmt::print("came along: weights{}, both moments and the count of {} updates\n",
+               model.masters.empty() ? "" : " (masters)", grouped(*model.updates));
+    fmt::print("did not come along: position in the data, schedule\n");
+  } else {
+    fmt::print(
+        "came along: weights. Did not come along: optimizer state ({}), position in "
+        "the data, schedule\n",
+        model.has_optimizer
+            ? "the source has some; --format checkpoint brings it where it maps"
+            : "the source has none");
+  }
+}
+
+void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
+  const SignalWatch signals;  // stopped like this it leaves nothing
+  const imports::ForeignSource source(model);
+  Progress progress("import", "bytes");
+  checkpoint::ExportOptions to = export_options(options.output);
+  to.threads = 1;  // foreign files are read by one thread
+  to.any_family = !model.config.model;
+  to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const auto report = checkpoint::export_hf(source, options.output.out, to);
+  progress.finish();
+  print_left_behind(model, false);
+  fmt::print("imported to {}\n",
+             describe_written(options.output, report, watch.seconds()));
+}
+
+void import_checkpoint(const imports::ForeignModel& model, const ImportCall& options) {
+  train::History history;
+  history.step = model.step.value_or(*model.updates);
+  history.updates = *model.updates;
+  history.counts =
+      optim::UpdateCounts(history.updates, imports::fewer_updates_of_parameters(model));
+  history.fingerprint = Json::object();
+  Progress progress("import", "bytes");
+  imports::ToCheckpointOptions to;
+  to.step = history.step;
+  to.build = build_info().one_line();
+  to.state = history.to_json();
+  to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const uint64_t bytes = imports::write_foreign_checkpoint(model, options.output.out, to);
+  progress.finish();
+  print_left_behind(model, true);
+  const std::string name = step_directory_name(to.step);
+  fmt::print(
+      "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
+      "\"{}/{}\"\n",
+      options.output.out, name, human_bytes(static_cast<double>(bytes)), watch.seconds(),
+      options.output.out, name);
+}
+
+void run_import(const ImportCall& options) {
+  const bool to_checkpoint = options.format == "checkpoint";
+  if (to_checkpoint && !options.output.dtype.empty()) {
+    throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
+  }
+  export_options(options.output);  // a wrong one is told before a long read
+  imports::ForeignOptions from;
+  from.config = options.config;
+  from.want_optimizer = to_checkpoint;
+  if (options.kv_order == "tiled") from.kv_order = imports::KvOrder::Tiled;
+  if (options.kv_order == "repeated") from.kv_order = imports::KvOrder::Repeated;
+  if (options.hardware == "trn1") from.hardware = imports::Hardware::Trn1;
+  if (options.hardware == "trn2") from.hardware = imports::Hardware::Trn2;
+  const imports::ForeignModel model = imports::open_foreign(options.source, from);
+  print_found(model);
+  if (to_checkpoint) {
+    import_checkpoint(model, options);
+  } else {
+    import_hf(model, options);
+  }
+}
+
+void import_what_is_given(ImportCall& call) {
+  if (call.with_flags) {
+    call.flags.out = call.output.out;
+    return import_flags(call.flags);
+  }
+  if (call.source.empty()) throw CLI::RequiredError("source");
+  if (call.output.out.empty()) throw CLI::RequiredError("--out");
+  run_import(call);
+}
+
+/// Adds --flags, which goes with --out and --ranks alone.
+void add_flags(CLI::App& verb, ImportCall& call) {
+  CLI::Option* const flags = verb.add_option(
+      "--flags", call.flags.flags,
+      "in place of a source: the command line that starts another system's training, in "
+      "quotes, or a file with it, or a torchtitan TOML, a nanotron or axolotl YAML; the "
+      "run "
+      "file for it is printed, or written to --out");
+  for (CLI::Option* other : verb.get_options()) {
+    const std::string name = other->get_name();
+    if (other != flags && name != "--out" && name != "--help") flags->excludes(other);
+  }
+  verb.get_option("--out")->required(false);
+  verb.add_option(
+          "--ranks", call.flags.ranks,
+          "with --flags: how many ranks the run has, where the command line does not "
+          "say it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
+      ->needs(flags);
+}
+
+}  // namespace
+
+void add_import(CLI::App& program, Outcome&) {
+  const auto options = std::make_shared<ImportCall>();
+  CLI::App* verb = program.add_subcommand(
+      "import",
+      "Turns a checkpoint of another program into a Hugging Face directory, or its flags "
+      "into a run file");
+  verb->add_option("source", options->source,
+                   "a PyTorch state dict (.pt, .pth, .bin, sharded .bin), a "
+                   "neuronx-distributed checkpoint (a step, a directory of steps, rank "
+                   "files), or a torch.distributed.checkpoint directory (SMP's too)");
+  add_weights_output(*verb, options->output);
+  verb->add_option("--config", options->config,
+                   "the model's Hugging Face directory (tokenizer and generation config "
+                   "come along) or its config.json; default: beside the source");
+  verb->add_option("--format", options->format,
+                   "hf: a Hugging Face directory; checkpoint: a longhaul checkpoint with "
+                   "the optimizer's state, to go on training from")
+      ->check(CLI::IsMember({"hf", "checkpoint"}))
+      ->capture_default_str();
+  verb->add_option(
+          "--kv-order", options->kv_order,
+          "how copies of key heads lie (NxD's kv_replicator), where comparing them "
+          "does not tell: tiled (A B A B) or repeated (A A B B)")
+      ->check(CLI::IsMember({"tiled", "repeated"}));
+  verb->add_option("--hardware", options->hardware,
+                   "what NxD made the shards for (its converter's --hw_backend), where "
+                   "key heads are held several times in tiled order: with trn1 the query "
+                   "heads were moved to match, with trn2 they were not")
+      ->check(CLI::IsMember({"trn1", "trn2"}));
+  add_flags(*verb, *options);
+  verb->footer(
+      "Pickles are read as data by a reader of our own, which can run nothing, in a "
+      "process "
+      "with limits.\n"
+      "Examples:\n"
+      "  longhaul import llama.pt --config models/Llama-3-8B --out hf/\n"
+      "  longhaul import nxd_ckpts/ --config models/Llama-3-70B --out hf/ --dtype bf16\n"
+      "  longhaul import nxd_ckpts/step_5000 --config models/Llama-3-70B --format "
+      "checkpoint "
+      "--out runs/from-nxd\n"
+      "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/\n"
+      "  longhaul import --flags 'torchrun --nproc_per_node 32 run_llama_nxd.py --lr "
+      "1e-4 "
+      "...' > run.toml\n"
+      "  longhaul import --flags llama3_8b.toml --ranks 64 --out run.toml");
+  verb->callback([options, verb] {
+    options->with_flags = verb->get_option("--flags")->count() > 0;
+    import_what_is_given(*options);
+  });
+}
+
+}  // namespace longhaul::apps

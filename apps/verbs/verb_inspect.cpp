@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/inspect.h"
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/inspect_bert.h"
+#include "longhaul/data/store/inspect_store.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/families/parameter_names.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct InspectCall {
+  std::string path;
+  bool json = false;
+  bool names = false;
+};
+
+/// The model of a Hugging Face directory, a config.json, a checkpoint, a run, which need
+/// not have a checkpoint yet, or a run's TOML file.
+ModelConfig model_of(const fs::path& path) {
+  fs::path settings = path;
+  if (fs::is_directory(path)) {
+    if (fs::exists(path / "config.json")) return load_model_config(path);
+    settings /= kConfigFile;
+    const bool begun =
+        checkpoint::find_latest(checkpoint::checkpoints_dir_of(path)).has_value();
+    if (begun || !fs::exists(settings)) {
+      return load_model_config(
+          checkpoint::model_files_dir(checkpoint::resolve_model_source(path)));
+    }
+  }
+  if (settings.extension() != ".toml") return load_model_config(settings);
+  const RunConfig config = load_run_config(settings).config;
+  return load_model_config(config.model.config, config.model.override_);
+}
+
+/// Every parameter, and the tensor of Hugging Face's files that it is or lies in.
+void print_names(const InspectCall& options) {
+  const ModelDescription model = model_of(options.path).description;
+  OrderedJson list = OrderedJson::array();
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      const std::string shape = describe_shape(p.shape);
+      if (options.json) {
+        list.push_back(
+            {{"name", p.name}, {"file_name", file_name(p)}, {"shape", p.shape}});
+      } else if (file_name(p) == p.name) {
+        fmt::print("{} {}\n", p.name, shape);
+      } else {
+        fmt::print("{} {}, in Hugging Face's files {}\n", p.name, shape, file_name(p));
+      }
+    }
+  }
+  if (options.json) fmt::print("{}\n", json_text(list, 2));
+}
+
+int run_inspect(const InspectCall& options) {
+  if (options.names) {
+    print_names(options);
+    return 0;
+  }
+  if (fs::is_directory(options.path)) {
+    auto data = data::describe_data(options.path);
+    if (!data) data = data::describe_bert(options.path);
+    if (data) {
+      fmt::print("{}", options.json ? json_text(data->json, 2) + "\n" : data->text);
+      return data->complete ? 0 : 78;
+    }
+  }
+  const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  if (options.json) {
+    fmt::print("{}\n", json_text(result.json, 2));
+  } else {
+    for (const std::string& line : result.lines) fmt::print("{}\n", line);
+  }
+  return result.complete ? 0 : 78;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program, Outcome& outcome) {
+  const auto options = std::make_shared<InspectCall>();
+  CLI::App* verb =
+      program.add_subcommand("inspect",
+                             "What a checkpoint, run, token store, BERT data, model "
+                             "or tokenizer directory, safetensors file or "
+                             "tokenizer.json is, and whether it is complete");
+  verb->add_option("path", options->path, "any of these")->required();
+  verb->add_flag("--json", options->json, "machine-readable");
+  verb->add_flag(
+      "--names", options->names,
+      "the parameters of a model's directory, config.json, checkpoint or run: "
+      "their names, and those of the tensors of Hugging Face's files that they "
+      "are or lie in; the patterns of optimizer.groups match either");
+  verb->footer(
+      "Ends with 78 when something is missing.\n"
+      "Example: longhaul inspect models/Llama-3-8B");
+  verb->callback([options, &outcome] { outcome.exit_code = run_inspect(*options); });
+}
+
+}  // namespace longhaul::apps

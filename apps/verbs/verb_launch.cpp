@@ -1,0 +1,197 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/node_choice.h"
+#include "apps/other_launcher.h"
+#include "apps/run_inputs.h"
+#include "apps/supervised_run.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/clock.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/agent/agent_fleet.h"
+#include "longhaul/cluster/fleet/local_fleet.h"
+#include "longhaul/cluster/fleet/ssh_hosts.h"
+#include "longhaul/cluster/process/command.h"
+#include "longhaul/system/cpus.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct LaunchOptions {
+  std::string file;
+  std::vector<std::string> sets;
+  int ranks = 0;
+  std::vector<std::string> mpirun;
+  std::string hosts;
+  int ranks_per_node = 0;
+};
+
+/// What a worker on another machine has to know from here.
+const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",
+                                            "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART",
+                                            kClockVariable};
+
+/// The words that start `ranks` workers on this machine.
+std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
+  if (ranks == 1) return {};
+  std::vector<std::string> words = {"mpirun", "-n", std::to_string(ranks)};
+  if (static_cast<size_t>(ranks) > allowed_cpus().size()) {
+    words.emplace_back("--oversubscribe");
+  }
+  words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
+  return words;
+}
+
+constexpr const char* kNoMpirun =
+    "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
+    "one rank (-n 1) needs none";
+
+/// Refuses what mpirun would refuse at each start anew, at length: to run as root untold.
+void require_mpirun(const LaunchOptions& options) {
+  cluster::require_program("mpirun", "launch", kNoMpirun);
+  const auto told = [](const std::string& prefix) {
+    const std::string name = prefix + "_ALLOW_RUN_AS_ROOT";
+    return std::getenv(name.c_str()) != nullptr &&
+           std::getenv((name + "_CONFIRM").c_str()) != nullptr;
+  };
+  const bool by_word =
+      std::ranges::find(options.mpirun, "--allow-run-as-root") != options.mpirun.end();
+  if (::geteuid() == 0 && !by_word && !told("OMPI") && !told("PRTE")) {
+    throw ConfigError(
+        "launch",
+        "mpirun does not run as root; be another user, or in a container "
+        "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+  }
+}
+
+/// Open MPI 4.1 wants ssh or rsh even where it starts ranks on this machine alone.
+void do_without_ssh() {
+  if (cluster::has_program("ssh") || cluster::has_program("rsh")) return;
+  if (std::getenv("OMPI_MCA_plm_rsh_agent") != nullptr) return;
+  ::setenv("OMPI_MCA_plm", "isolated", 0);
+}
+
+void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+int launch_on_hosts(const LaunchOptions& options) {
+  const LoadedConfig loaded = load_run_config(options.file, options.sets);
+  const std::vector<std::string> hosts = cluster::read_hosts(options.hosts);
+  const int per_node =
+      options.ranks_per_node > 0 ? options.ranks_per_node : ranks_of_this_node();
+  const int most = static_cast<int>(hosts.size()) * per_node;
+  const int ranks = options.ranks > 0 ? options.ranks : most;
+  if (ranks % per_node != 0 || ranks > most) {
+    throw ConfigError("launch",
+                      fmt::format("-n {} is no multiple of {} ranks a host on at most {} "
+                                  "hosts; see --ranks-per-node",
+                                  ranks, per_node, hosts.size()));
+  }
+  check_before_start(loaded.config, ranks);
+  require_mpirun(options);
+  cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
+  cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
+  supervisor.other_nodes = true;
+  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
+  cluster::AgentFleetOptions of_fleet;
+  of_fleet.here = host_name();
+  of_fleet.nodes = hosts;
+  of_fleet.program = this_program();
+  of_fleet.run_dir = fs::absolute(supervisor.run_dir);
+  of_fleet.lease_number = lease.attempt();
+  of_fleet.start_agent = [](const std::string& host, std::vector<std::string> words,
+                            const cluster::Secret& secret) {
+    return cluster::start_agent_by_ssh(host, host_name(), std::move(words), secret);
+  };
+  of_fleet.usable = [](const std::vector<std::string>& nodes) { return nodes; };
+  cluster::AgentFleet fleet(std::move(of_fleet));
+  NodeChoice nodes(loaded.config, fleet, ranks / per_node, per_node);
+  cluster::Launcher launcher;
+  launcher.command = [&](const cluster::Attempt& attempt) {
+    std::vector<std::string> words =
+        cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
+    append(words, options.mpirun);
+    append(words, train_words(options.file, options.sets, attempt));
+    return words;
+  };
+  launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
+    return nodes.lacks(attempt);
+  };
+  return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
+                        std::move(lease));
+}
+
+int launch(const LaunchOptions& options) {
+  const LoadedConfig loaded = load_run_config(options.file, options.sets);
+  const int ranks = options.ranks > 0 ? options.ranks : ranks_of_this_node();
+  check_before_start(loaded.config, ranks);
+  if (ranks > 1) {
+    require_mpirun(options);
+    do_without_ssh();
+  }
+  cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
+  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
+  cluster::LocalFleet fleet(host_name(), supervisor.directories);
+  cluster::Launcher launcher;
+  launcher.command = [&](const cluster::Attempt& attempt) {
+    std::vector<std::string> words = start_words(options, ranks);
+    append(words, train_words(options.file, options.sets, attempt));
+    return words;
+  };
+  return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
+                        std::move(lease));
+}
+
+}  // namespace
+
+void add_launch(CLI::App& program, Outcome& outcome) {
+  auto options = std::make_shared<LaunchOptions>();
+  CLI::App* verb = program.add_subcommand(
+      "launch", "Trains with several ranks, here or on hosts, and starts them again");
+  verb->add_option("config", options->file, "configuration (TOML)")->required();
+  verb->add_option("-n,--ranks", options->ranks,
+                   "ranks; by default one per accelerator, else one per NUMA node")
+      ->check(CLI::Range(1, 100'000));
+  verb->add_option("--set", options->sets, "section.key=value, over the file; repeatable")
+      ->allow_extra_args(false);
+  verb->add_option("--mpirun", options->mpirun,
+                   "one more word for mpirun; repeatable (--mpirun=--bind-to "
+                   "--mpirun=core)")
+      ->allow_extra_args(false);
+  verb->add_option("--hosts", options->hosts,
+                   "machines reached by ssh, n1,n2,n3 or a file with one a line; those "
+                   "that -n does not need are spares");
+  verb->add_option(
+          "--ranks-per-node", options->ranks_per_node,
+          "with --hosts; by default one per accelerator of this machine, else one "
+          "per NUMA node")
+      ->check(CLI::Range(1, 4096));
+  verb->footer(
+      "Examples:\n"
+      "  longhaul launch -n 2 run.toml\n"
+      "  longhaul launch --hosts n1,n2,n3 --ranks-per-node 8 -n 16 run.toml\n"
+      "  longhaul launch run.toml --set resilience.max_restarts=5\n"
+      "Watches the ranks by their records. When one dies, fails or hangs, all are ended\n"
+      "and started again from the newest checkpoint; a wrong setting is never retried,\n"
+      "the same fault at the same step three times in a row ends the run. SIGTERM, "
+      "Ctrl-C\n"
+      "and SIGUSR1 save and end (exit 75); a second Ctrl-C ends without a save. The "
+      "file\n"
+      "STOP in the run's directory saves and ends with 79, as stop_above of\n"
+      "data.validation does. See docs/failures.md.");
+  verb->callback([options, &outcome] {
+    check_launcher();
+    outcome.exit_code =
+        options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);
+  });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,246 @@
+#include <ATen/DeviceAccelerator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/new/new_run.h"
+#include "apps/new_file.h"
+#include "apps/program.h"
+#include "apps/run_inputs.h"
+#include "apps/training_data.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/cluster/process/command.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store/build/build_store.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/device/device.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/layout/rank_costs.h"
+#include "longhaul/measure/compute.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/tensor/cpu_memory.h"
+#include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/session/session.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct NewCall {
+  std::string model;
+  std::vector<std::string> data;
+  std::string field = data::kIdsField;
+  std::string out;
+};
+
+/// Endings of files that hold weights. A directory with such a file is more than a bare
+/// configuration.
+constexpr const char* kWeightEndings[] = {".safetensors", ".bin", ".pt",      ".pth",
+                                          ".ckpt",        ".h5",  ".msgpack", ".gguf"};
+
+bool has_weights(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string ending = entry.path().extension().string();
+    if (std::ranges::count(kWeightEndings, ending) == 0) continue;
+    (void)HfWeights::open(dir);  // says what is missing, and what reads other kinds
+    return true;
+  }
+  return false;
+}
+
+/// InputError for a run or a checkpoint, whose files come and go.
+void refuse_run(const fs::path& path) {
+  if (!fs::is_directory(path) || fs::exists(path / "config.json")) return;
+  if (!checkpoint::find_checkpoint(path)) return;
+  const std::string word = cluster::shell_word(path.string());
+  throw InputError(
+      "new",
+      fmt::format(
+          "{}: is the directory of a run or a checkpoint, whose files come and go; "
+          "longhaul export {} --out hf/NAME makes a model's directory "
+          "of it, for longhaul new hf/NAME",
+          path.string(), word));
+}
+
+MachineFacts machine_facts() {
+  const auto alone = comm::self_world("new");
+  const at::Device device = device::choose("auto", *alone);
+  device::check(device);
+  train::set_threads(0, *alone);
+  MachineFacts machine;
+  machine.threads = usable_cpus();
+  machine.device_name = device::name(device);
+  if (device.is_cpu()) {
+    machine.memory_bytes = static_cast<int64_t>(available_memory());
+  } else {
+    machine.device = device.is_cuda() ? "cuda" : "plugin";
+    machine.ranks = std::max<int64_t>(1, at::accelerator::deviceCount());
+    if (const auto memory = device::memory(device)) {
+      machine.memory_bytes = static_cast<int64_t>(memory->total);
+    }
+  }
+  for (const MeasuredRate& rate :
+       measure::measure(measure::product_probes(device), {3, 0.01})) {
+    double& best =
+        rate.name.starts_with("product bf16") ? machine.bf16_rate : machine.fp32_rate;
+    best = std::max(best, rate.median);
+  }
+  return machine;
+}
+
+/// "runs/mine" of data/mine, or the next name that nothing has.
+fs::path free_run_dir(const std::string& data) {
+  const fs::path dir = fs::path("runs") / name_of_data(data);
+  fs::path free = dir;
+  for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) {
+    free = dir.string() + "-" + std::to_string(number);
+  }
+  return free;
+}
+
+/// Opens the data as training does. Data that training packs first is checked at that
+/// time.
+void check_data(const RunConfig& config, const ModelConfig& model,
+                const std::vector<DataFacts>& facts) {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  const fs::path beside = model.source_path.parent_path();
+  if (tokenizer::find_tokenizer_file(beside)) {
+    tokenizer = tokenizer::Tokenizer::load(beside);
+  }
+  const auto open = [&](const DataPaths& paths, const std::string& field) {
+    std::vector<std::unique_ptr<data::TokenSource>> parts;
+    for (const fs::path& path : data::expand_paths(paths.entries)) {
+      parts.push_back(data::open_source(path, config.data.seq_len, false, true, field));
+      if (!tokenizer) continue;
+      data::check_tokenizer(*parts.back(), tokenizer->fingerprint());
+      data::check_self_test(path, *tokenizer, "the model's tokenizer");
+    }
+    auto source = data::concatenated_source(std::move(parts));
+    source->limit_ids(model.vocab_size);
+    data::fit_losses(*source, model.description.losses_with_targets(), model.model_type);
+    return source;
+  };
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const TrainSource& entry = config.data.train[i];
+    if (!facts[i].packed) (void)open(entry.path, entry.field);
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    infer::require_targets(*open(entry.path, entry.field),
+                           config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
+  }
+}
+
+/// InputError where there is not a single sequence.
+void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
+  if (sequences_of(facts, config.data.seq_len) > 0) return;
+  throw InputError("data",
+                   fmt::format("{}: {}, less than a sequence of {}; name more data",
+                               facts.front().path, counted(facts.front().tokens, "token"),
+                               config.data.seq_len));
+}
+
+NewRunFacts gather_facts(const NewCall& call) {
+  refuse_run(call.model);
+  NewRunFacts facts;
+  facts.model = load_model_config(call.model);
+  check_trainable(facts.model);
+  facts.model_path = call.model;
+  facts.has_weights = fs::is_directory(call.model) && has_weights(call.model);
+  facts.field = call.field;
+  const std::vector<std::string> training = training_data(call.data);
+  std::optional<data::ShardReader> shards;  // its process is made while this one is small
+  for (const std::string& path : training) {
+    if (!shards && data::names_bert_shards(path)) shards.emplace();
+  }
+  for (const std::string& path : training) {
+    facts.train.push_back(
+        data_facts({path, call.field, call.model, facts.model.vocab_size,
+                    shards ? &*shards : nullptr}));
+  }
+  facts.run_dir = free_run_dir(training.front());
+  facts.machine = machine_facts();
+  facts.bytes_of = [&model = facts.model.description,
+                    machine = facts.machine](const RunConfig& config) {
+    const LayoutDescription layout = describe_layout(config, model, machine.ranks);
+    const RankCosts costs = LayoutCosts(config, model, layout).of(0);
+    // A save that training goes on beside copies the state to host memory.
+    return most_bytes(costs) +
+           (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
+  };
+  return facts;
+}
+
+/// What to type with the new file, on this machine.
+std::string next_commands(const MachineFacts& machine, const std::string& file) {
+  const std::string start =
+      machine.ranks > 1 ? fmt::format("launch -n {}", machine.ranks) : "train";
+  return fmt::format("longhaul config {}; longhaul {} {}", file, start, file);
+}
+
+void run_new(const NewCall& call) {
+  if (!call.out.empty()) refuse_existing(call.out, "new");
+  tune_cpu_memory();
+  const NewRunFacts facts = gather_facts(call);
+  const NewRun run = choose_new_run(facts);
+  const std::string text = new_run_toml(run, facts);
+  const std::string name = call.out.empty() ? "the new run file" : call.out;
+  const LoadedConfig loaded = parse_run_config(text, name);
+  check_before_start(loaded.config, static_cast<int>(facts.machine.ranks));
+  check_enough(loaded.config, facts.train);
+  check_data(loaded.config, facts.model, facts.train);
+  for (const std::string& warning : loaded.warnings) say_warning(warning);
+  if (!run.warning.empty()) say_warning(run.warning);
+  if (call.out.empty()) {
+    fmt::print("{}", text);
+    fmt::print(stderr, "next: keep this as run.toml; {}\n",
+               next_commands(facts.machine, "run.toml"));
+    return;
+  }
+  write_new(call.out, text, "new");
+  fmt::print("wrote {}\nnext: {}\n", call.out,
+             next_commands(facts.machine, cluster::shell_word(call.out)));
+}
+
+}  // namespace
+
+void add_new(CLI::App& program, Outcome&) {
+  const auto call = std::make_shared<NewCall>();
+  CLI::App* verb = program.add_subcommand(kNewVerb.name, kNewVerb.description);
+  verb->add_option(
+          "model", call->model,
+          "a Hugging Face directory; without weights in it, or as its config.json, "
+          "training begins with random ones")
+      ->required();
+  verb->add_option(
+          "data", call->data,
+          "whatever data.train takes: token stores, directories of save_to_disk, "
+          "files of ready ids, patterns in quotes; a store DATA-val beside DATA is "
+          "for validation")
+      ->required();
+  verb->add_option("--field", call->field,
+                   "the field of a record that holds its ready ids")
+      ->capture_default_str();
+  verb->add_option("--out", call->out,
+                   "the file, which must not be there; standard output without it");
+  verb->footer(
+      "The file says why each number is what it is, for this model, this data and this "
+      "machine.\n"
+      "Example: longhaul new models/Llama-3-8B data/wiki --out run.toml");
+  verb->callback([call] { run_new(*call); });
+}
+
+}  // namespace longhaul::apps

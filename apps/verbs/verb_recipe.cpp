@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/new_file.h"
+#include "apps/pages/shared_files.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+namespace {
+
+constexpr const char* kArea = "recipe";
+/// How a recipe begins to name a model configuration that comes along with it.
+constexpr std::string_view kOwnModel = "config = \"recipes/";
+
+fs::path recipes_dir() { return shared_files("recipes", kArea); }
+
+/// "demo/stage1" for recipes/demo/stage1.toml, sorted.
+std::vector<std::string> recipe_names(const fs::path& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (!entry.is_regular_file() || entry.path().extension() != ".toml") continue;
+    names.push_back(fs::relative(entry.path(), dir).replace_extension().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+/// The first line, where it is a comment.
+std::string description_of(const std::string& text) {
+  if (!text.starts_with("#")) return "";
+  const size_t begin = text.find_first_not_of("# ");
+  const size_t end = text.find('\n');
+  return begin < end ? text.substr(begin, end - begin) : "";
+}
+
+void list_recipes() {
+  const fs::path dir = recipes_dir();
+  const std::vector<std::string> names = recipe_names(dir);
+  size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& name : names) {
+    fmt::print("{:<{}}  {}\n", name, width,
+               description_of(read_text(dir / (name + ".toml"))));
+  }
+  fmt::print("\nfrom {}; next: longhaul recipe show NAME --out run.toml\n", dir.string());
+}
+
+std::string read_recipe(const fs::path& dir, std::string name) {
+  if (name.ends_with(".toml")) name.resize(name.size() - 5);
+  const std::vector<std::string> names = recipe_names(dir);
+  if (std::ranges::find(names, name) == names.end()) {
+    const auto nearest = nearest_name(name, names);
+    throw InputError(kArea,
+                     fmt::format("no recipe \"{}\" in {}; {}", name, dir.string(),
+                                 nearest ? fmt::format("did you mean {}?", *nearest)
+                                         : std::string("see `longhaul recipe list`")));
+  }
+  return read_text(dir / (name + ".toml"));
+}
+
+/// The model directory that a recipe's text takes from those that come along, relative to
+/// their directory: "models/llama2-7b". Empty where it names a download.
+std::string own_model(const std::string& text) {
+  const size_t at = text.find(kOwnModel);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + kOwnModel.size();
+  return text.substr(begin, text.find('"', begin) - begin);
+}
+
+/// The text with another path for its own model.
+std::string with_model(const std::string& text, const std::string& model,
+                       const fs::path& path) {
+  const std::string old = fmt::format("\"recipes/{}\"", model);
+  std::string changed = text;
+  // A JSON string is a TOML string too.
+  changed.replace(changed.find(old), old.size(), json_text(Json(path.string())));
+  return changed;
+}
+
+/// Prints a recipe whose own model is there where it is printed.
+void show_recipe(const std::string& name) {
+  const fs::path dir = recipes_dir();
+  std::string text = read_recipe(dir, name);
+  const std::string model = own_model(text);
+  if (!model.empty() && !fs::exists(fs::path("recipes") / model)) {
+    text = with_model(text, model, dir / model);
+  }
+  fmt::print("{}", text);
+}
+
+/// Refuses a path at which there is anything but a file with this text.
+void check_free(const fs::path& path, const std::string& text) {
+  if (path.filename().empty() || fs::is_directory(path)) {
+    throw InputError(kArea, fmt::format("{}: a directory; name a file, such as {}",
+                                        path.string(), (path / "run.toml").string()));
+  }
+  if (fs::is_regular_file(path) && read_text(path) == text) return;
+  refuse_existing(path, kArea);
+}
+
+/// Leaves a file that has this text already.
+void write_if_new(const fs::path& path, const std::string& text) {
+  if (!fs::exists(path)) write_new(path, text, kArea);
+}
+
+/// Writes a recipe and, in models/ beside it, its own model.
+void write_recipe(const std::string& name, const fs::path& out) {
+  const fs::path dir = recipes_dir();
+  std::string text = read_recipe(dir, name);
+  const std::string model = own_model(text);
+  const fs::path copy = out.parent_path() / model;
+  std::string config;
+  if (!model.empty()) {
+    config = read_text(dir / model / "config.json");
+    text = with_model(text, model, copy);
+    check_free(copy / "config.json", config);
+  }
+  check_free(out, text);
+  if (!model.empty()) write_if_new(copy / "config.json", config);
+  write_if_new(out, text);
+  fmt::print("wrote {}{}; next: set data.train in it, then longhaul config {}\n",
+             out.string(),
+             model.empty() ? "" : fmt::format(" and its model in {}", copy.string()),
+             out.string());
+}
+
+}  // namespace
+
+void add_recipe(CLI::App& program, Outcome&) {
+  CLI::App* verb = program.add_subcommand("recipe", "The configurations that come along");
+  verb->require_subcommand(1);
+  verb->footer("Example: longhaul recipe show llama2-7b --out run.toml");
+  CLI::App* list = verb->add_subcommand("list", "Names and what each is for");
+  list->footer("Example: longhaul recipe list");
+  list->callback(list_recipes);
+  const auto name = std::make_shared<std::string>();
+  const auto out = std::make_shared<std::string>();
+  CLI::App* show = verb->add_subcommand("show", "Prints or writes one of them");
+  show->add_option("name", *name, "as `recipe list` prints it")->required();
+  show->add_option(
+      "--out", *out,
+      "a run file to write, with a copy of the model's config.json in models/ "
+      "beside it; without it the recipe is printed");
+  show->footer("Example: longhaul recipe show llama2-7b --out run.toml");
+  show->callback([name, out] {
+    if (out->empty()) return show_recipe(*name);
+    write_recipe(*name, *out);
+  });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/clock.h"
+#include "longhaul/base/process.h"
+#include "longhaul/monitor/against.h"
+#include "longhaul/monitor/report_page.h"
+#include "longhaul/monitor/run_view.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct ReportCall {
+  std::string run;
+  std::string out;
+  std::string against;
+  bool json = false;
+  double throughput_rtol = -1.0;  ///< negative: not given
+  monitor::AgainstOptions comparison;
+};
+
+fs::path page_path(const ReportCall& options, const monitor::RunView& view) {
+  if (!options.out.empty()) return options.out;
+  return fs::path(view.name).filename().string() + "-report.html";
+}
+
+/// 0, or 1 where the run misses the reference.
+int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json) {
+  const auto result =
+      monitor::hold_against(monitor::reference_of(run.records()),
+                            monitor::read_reference(options.against), options.comparison);
+  json["against"] = result.json;
+  if (!options.json) {
+    for (const std::string& line : result.lines) fmt::print("{}\n", line);
+  }
+  return result.passed ? 0 : 1;
+}
+
+int run_report(ReportCall options) {
+  if (options.throughput_rtol >= 0.0) {
+    options.comparison.throughput_rtol = options.throughput_rtol;
+  }
+  monitor::RunFiles run(options.run);
+  run.refresh();
+  const monitor::RunView view = monitor::make_view(run, system_time());
+  Json json = options.json ? monitor::report_json(run, view) : Json::object();
+  const int exit_code = options.against.empty() ? 0 : compare(options, run, json);
+  const bool page = !options.out.empty() || (!options.json && options.against.empty());
+  if (page) {
+    const fs::path path = page_path(options, view);
+    write_text_atomic(
+        path, monitor::report_page(run, view, "longhaul " + build_info().one_line()));
+    if (!options.json) fmt::print("wrote {}\n", path.string());
+  }
+  if (options.json) fmt::print("{}\n", json_text(json, 2));
+  return exit_code;
+}
+
+}  // namespace
+
+void add_report(CLI::App& program, Outcome& outcome) {
+  const auto options = std::make_shared<ReportCall>();
+  CLI::App* verb = program.add_subcommand(
+      "report",
+      "One self-contained HTML page about a run; or holds it against a reference");
+  verb->add_option("run", options->run, "the run's directory")->required();
+  verb->add_option("--out", options->out,
+                   "the page (default: RUN's name-report.html here)");
+  verb->add_flag("--json", options->json, "the figures for programs, on standard output");
+  verb->add_option(
+      "--against", options->against,
+      "another run's directory, or a file of golden losses: a number a line, "
+      "step and number, CSV with step and loss, or JSON lines with them");
+  verb->add_option("--rtol", options->comparison.rtol,
+                   "how far a loss may lie from the reference's")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--points", options->comparison.points,
+                   "share of the points that must lie within")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--from-step", options->comparison.from_step,
+                   fmt::format("earlier points are not compared (default: {}; all steps "
+                               "where one of the two ends before)",
+                               monitor::kGateStep))
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--throughput-rtol", options->throughput_rtol,
+                   "how much slower than the reference the median throughput may be "
+                   "(default: not compared)")
+      ->check(CLI::Range(0.0, 1.0));
+  verb->footer(
+      "With --against it ends with 1 when the run misses the reference, and says where;\n"
+      "a page or figures are then written only with --out or --json.\n"
+      "Examples:\n"
+      "  longhaul report runs/cpt --out cpt.html\n"
+      "  longhaul report runs/cpt --against golden_steploss.txt\n"
+      "  longhaul report runs/new --against runs/old --rtol 0.01 --from-step 1 "
+      "--throughput-rtol 0.05");
+  verb->callback([options, &outcome] { outcome.exit_code = run_report(*options); });
+}
+
+}  // namespace longhaul::apps

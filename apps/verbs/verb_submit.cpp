@@ -1,0 +1,353 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/data_places.h"
+#include "apps/program.h"
+#include "apps/run_inputs.h"
+#include "apps/supervised_run.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/process/command.h"
+#include "longhaul/cluster/slurm/batch_script.h"
+#include "longhaul/cluster/slurm/job.h"
+#include "longhaul/config/load.h"
+#include "longhaul/monitor/run_files.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct SubmitCommand {
+  std::vector<std::string> words;  // a configuration, or a verb and its arguments
+  std::vector<std::string> sets;
+  std::vector<std::string> after;
+  std::vector<std::string> slurm;
+  std::string name;
+  std::string partition;
+  std::string time_limit;
+  std::string container;
+  int nodes = 0;
+  int spares = 0;
+  int ranks_per_node = 0;
+  int signal_seconds = 0;
+  bool auto_resume = false;
+  bool dry_run = false;
+};
+
+/// Enough for most models, and asked for where nothing was measured.
+constexpr int kSignalSeconds = 300;
+/// When the signal comes a save may have just begun, which is waited for, and then there
+/// is one more; a third for a file system that is busier than it was.
+constexpr double kSavesWithinSignal = 3;
+/// For the step under way and the vote. Slurm may also send the signal up to a minute
+/// early; KillWait, after the limit, is not counted on.
+constexpr double kSignalMargin = 60;
+constexpr double kMostSignalSeconds = 3600;
+
+/// The longest save that the run's events tell of, in seconds.
+std::optional<double> measured_save(const fs::path& run_dir) {
+  std::error_code absent;
+  if (!fs::exists(run_dir / kEventsFile, absent)) return std::nullopt;
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  std::optional<double> longest;
+  for (const monitor::Event& event : run.events()) {
+    if (event.kind != CheckpointEvent::kKind) continue;
+    longest = std::max(longest.value_or(0.0), event.as<CheckpointEvent>().seconds);
+  }
+  return longest;
+}
+
+/// When Slurm tells the run to save, before the time limit, and why then.
+struct SignalPlan {
+  int seconds = kSignalSeconds;
+  std::string why = "no save was measured yet";
+};
+
+SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
+  SignalPlan plan;
+  if (command.signal_seconds > 0) {
+    plan = {command.signal_seconds, "as you said"};
+  } else if (const auto save = run_dir.empty() ? std::nullopt : measured_save(run_dir)) {
+    const double wanted =
+        std::min(kMostSignalSeconds, *save * kSavesWithinSignal + kSignalMargin);
+    plan.seconds = std::max(kSignalSeconds, static_cast<int>(std::ceil(wanted)));
+    plan.why = fmt::format(
+        "the longest save so far took {:.1f} s; {:.0f} times that and "
+        "{:.0f} s, at least {} s",
+        *save, kSavesWithinSignal, kSignalMargin, kSignalSeconds);
+  }
+  if (command.time_limit.empty()) return plan;
+  const double limit = cluster::time_limit_seconds(command.time_limit);
+  if (limit < 2.0 * plan.seconds) {
+    throw InputError(
+        "submit", fmt::format("--time {} is {:.0f} s, of which the last {} s are for the "
+                              "save before the limit ({}); give more time, or fewer "
+                              "seconds with --signal-seconds",
+                              command.time_limit, limit, plan.seconds, plan.why));
+  }
+  return plan;
+}
+
+std::string absolute_text(const fs::path& path) {
+  return fs::absolute(path).lexically_normal().string();
+}
+
+/// A name for the queue out of a file's or verb's.
+std::string tame(std::string name) {
+  for (char& c : name) {
+    const bool good = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ||
+                      c == '_' || c == '.';
+    if (!good) c = '_';
+  }
+  return name.empty() || name == "." ? "longhaul" : name;
+}
+
+/// Slurm reads % in a log's name.
+std::string log_path(const fs::path& dir, const std::string& name) {
+  std::string text;
+  for (const char c : absolute_text(dir / name))
+    text += c == '%' ? "%%" : std::string(1, c);
+  return text + "-%j.log";
+}
+
+cluster::BatchJob batch_job(const SubmitCommand& command) {
+  cluster::BatchJob job;
+  job.partition = command.partition;
+  job.time_limit = command.time_limit;
+  job.directory = fs::current_path().string();
+  for (const std::string& jobs : command.after) {
+    size_t begin = 0;
+    while (begin <= jobs.size()) {
+      const size_t end = std::min(jobs.find_first_of(",:", begin), jobs.size());
+      job.after.push_back(jobs.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  job.options = command.slurm;
+  job.program = this_program();
+  return job;
+}
+
+struct Prepared {
+  std::string script;
+  fs::path run_dir;  // of a supervised run; holds the script
+  std::string log;
+  std::string what;
+  SignalPlan signal;
+};
+
+Prepared prepare_run(const SubmitCommand& command) {
+  if (command.words.size() != 1) {
+    throw InputError("submit",
+                     fmt::format("'{}' follows the configuration {}; a verb "
+                                 "stands behind --, as in: longhaul submit -- {}",
+                                 command.words[1], command.words[0], "data build ..."));
+  }
+  if (command.nodes == 0) {
+    throw InputError("submit", "--nodes is missing: how many nodes train");
+  }
+  const LoadedConfig loaded = load_with_places(command.words[0], command.sets);
+  for (const std::string& warning : loaded.warnings) {
+    say_warning(warning);
+  }
+  // A job that waits for days is not to end at once.
+  const RunConfig& config = loaded.config;
+  if (fs::exists(config.model.config)) {
+    check_first_weights(config,
+                        load_model_config(config.model.config, config.model.override_));
+  }
+  Prepared prepared;
+  prepared.run_dir = absolute_text(loaded.config.run.dir);
+  cluster::SuperviseJob job;
+  job.batch = batch_job(command);
+  job.batch.name =
+      command.name.empty() ? tame(prepared.run_dir.filename().string()) : command.name;
+  job.batch.nodes = command.nodes + command.spares;
+  job.batch.log = log_path(prepared.run_dir, kSlurmLog);
+  prepared.signal = plan_signal(command, prepared.run_dir);
+  job.batch.signal_seconds = prepared.signal.seconds;
+  job.command.config = absolute_text(command.words[0]);
+  job.command.sets = command.sets;
+  job.command.nodes = command.nodes;
+  job.command.spares = command.spares;
+  job.command.ranks_per_node = command.ranks_per_node;
+  job.command.container = command.container;
+  job.command.platform_replaces_nodes = command.auto_resume;
+  prepared.script = cluster::supervise_script(job);
+  prepared.log = absolute_text(prepared.run_dir / kSlurmLog);
+  prepared.what =
+      counted(command.nodes, "node") + (command.nodes == 1 ? " trains" : " train");
+  if (command.spares > 0) {
+    prepared.what += fmt::format(
+        ", {}", command.spares == 1 ? "1 waits as a spare"
+                                    : fmt::format("{} wait as spares", command.spares));
+  }
+  return prepared;
+}
+
+Prepared prepare_verb(const SubmitCommand& command) {
+  if (command.spares > 0 || command.auto_resume || !command.sets.empty()) {
+    throw InputError(
+        "submit",
+        "--spares, --auto-resume and --set before -- are for a run, not for a "
+        "verb; arguments of the verb stand behind it");
+  }
+  cluster::VerbJob job;
+  job.batch = batch_job(command);
+  std::string name = command.words[0];
+  if (name == "data" && command.words.size() > 1) name += "-" + command.words[1];
+  job.batch.name = command.name.empty() ? tame(name) : command.name;
+  job.batch.nodes = std::max(1, command.nodes);
+  job.batch.log = log_path(fs::current_path(), job.batch.name);
+  job.batch.signal_seconds = plan_signal(command, {}).seconds;
+  job.words = command.words;
+  job.tasks_per_node = std::max(1, command.ranks_per_node);
+  job.starts_steps = command.words[0] == "drill";
+  job.container = command.container;
+  Prepared prepared;
+  prepared.script = cluster::verb_script(job);
+  prepared.log = absolute_text(fs::current_path() / job.batch.name);
+  prepared.what = fmt::format("longhaul {} on {} node{}", command.words[0],
+                              job.batch.nodes, job.batch.nodes == 1 ? "" : "s");
+  return prepared;
+}
+
+/// A file that sbatch reads once.
+class PassingFile {
+ public:
+  explicit PassingFile(std::string_view text) {
+    std::string name = (fs::temp_directory_path() / "longhaul-submit-XXXXXX").string();
+    const int fd = ::mkstemp(name.data());
+    if (fd < 0)
+      throw TemporaryError("submit", "no file can be made for the script in /tmp");
+    ::close(fd);
+    path_ = name;
+    write_text_durable(path_, text);
+  }
+  ~PassingFile() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  PassingFile(const PassingFile&) = delete;
+  PassingFile& operator=(const PassingFile&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+void submit(const SubmitCommand& command, bool is_verb) {
+  const Prepared prepared = is_verb ? prepare_verb(command) : prepare_run(command);
+  if (command.dry_run) {
+    fmt::print("{}", prepared.script);
+    return;
+  }
+  cluster::require_program("sbatch", "submit",
+                           "submit from a machine of the Slurm cluster, --dry-run prints "
+                           "the script, and longhaul launch trains without Slurm");
+  const cluster::SlurmClient slurm(60);
+  std::string id;
+  if (is_verb) {
+    id = slurm.submit(PassingFile(prepared.script).path().string());
+  } else {
+    make_directories_durable(prepared.run_dir);
+    const fs::path script = prepared.run_dir / kBatchScriptFile;
+    write_text_atomic(script, prepared.script);
+    id = slurm.submit(script.string());
+  }
+  fmt::print("job {}: {}\nlog: {}-{}.log\n", id, prepared.what, prepared.log, id);
+  if (!is_verb) {
+    fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
+               prepared.signal.why);
+    fmt::print("script: {0}/{1}\nwatch: longhaul watch {0}\n",
+               cluster::shell_word(prepared.run_dir.string()), kBatchScriptFile);
+  }
+}
+
+void add_options(CLI::App& verb, SubmitCommand& command) {
+  verb.add_option(
+      "config", command.words,
+      "configuration (TOML) of a run; or, behind --, a verb and its arguments");
+  verb.add_option("--nodes", command.nodes, "nodes that train; for a verb 1 unless given")
+      ->check(CLI::Range(1, 65536));
+  verb.add_option("--spares", command.spares,
+                  "more nodes, which wait to take the place of a failed one")
+      ->check(CLI::Range(0, 65536));
+  verb.add_option(
+          "--ranks-per-node", command.ranks_per_node,
+          "without it one for each accelerator, else for each NUMA node; for a verb "
+          "1")
+      ->check(CLI::Range(1, 4096));
+  verb.add_option("--partition", command.partition, "Slurm's partition");
+  verb.add_option(
+      "--time", command.time_limit,
+      "time limit, such as 8:00:00 or 2-0; the run saves before it and goes on "
+      "from the queue");
+  verb.add_option(
+          "--signal-seconds", command.signal_seconds,
+          "seconds before the time limit at which to save; without it 300, or three "
+          "times the run's longest save and 60 where that is more")
+      ->check(CLI::Range(1, 86400));
+  verb.add_option("--container", command.container, "image for enroot and pyxis");
+  verb.add_option("--after", command.after,
+                  "start only after this job has succeeded; repeatable")
+      ->allow_extra_args(false);
+  verb.add_option("--name", command.name,
+                  "in the queue; without it the run's or the verb's");
+  verb.add_option("--slurm", command.slurm,
+                  "another option of sbatch, such as --slurm=--account=lab; repeatable")
+      ->allow_extra_args(false);
+  verb.add_option("--set", command.sets, "section.key=value, over the file; repeatable")
+      ->allow_extra_args(false);
+  verb.add_flag("--auto-resume", command.auto_resume,
+                "the platform replaces failed nodes (SageMaker HyperPod)");
+  verb.add_flag("--dry-run", command.dry_run, "print the script and submit nothing");
+}
+
+}  // namespace
+
+void add_submit(CLI::App& program, Outcome&) {
+  const auto command = std::make_shared<SubmitCommand>();
+  CLI::App* verb = program.add_subcommand(
+      "submit",
+      "Writes a batch script for Slurm and submits it: a supervised run, or a verb");
+  add_options(*verb, *command);
+  verb->footer(
+      "Examples:\n"
+      "  longhaul submit run.toml --nodes 16 --spares 1 --time 2-00:00:00\n"
+      "  longhaul submit run.toml --nodes 16 --dry-run > run.sbatch\n"
+      "  longhaul submit --nodes 4 --name tokenize -- data build 'corpus/*.jsonl.gz' "
+      "--tokenizer models/Llama-3-8B --out data/wiki\n"
+      "  longhaul submit run.toml --nodes 16 --after 4711\n"
+      "  longhaul submit --after 4712 -- export runs/cpt --out hf\n"
+      "The configuration is checked before anything is submitted. No accelerators are "
+      "asked "
+      "for unless --slurm says so, such as --slurm=--gpus-per-node=8.");
+  verb->callback([command, &program] {
+    if (command->words.empty()) {
+      throw InputError("submit",
+                       "name a configuration, or a verb behind --; see longhaul "
+                       "submit --help");
+    }
+    const auto verbs = program.get_subcommands({});
+    const bool is_verb = std::ranges::any_of(verbs, [&](const CLI::App* known) {
+      return known->get_name() == command->words[0];
+    });
+    submit(*command, is_verb);
+  });
+}
+
+}  // namespace longhaul::apps

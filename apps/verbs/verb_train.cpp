@@ -1,0 +1,216 @@
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "apps/data_places.h"
+#include "apps/mpirun_end.h"
+#include "apps/other_launcher.h"
+#include "apps/ranks.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/append_file.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/config/load.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/start_watch.h"
+#include "longhaul/system/terminal.h"
+#include "longhaul/tensor/cpu_memory.h"
+#include "longhaul/train/session/packed_data.h"
+#include "longhaul/train/trainer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct TrainOptions {
+  std::string file;
+  std::vector<std::string> sets;
+};
+
+/// Seconds that a start which was asked to end has to come to where all ranks look.
+constexpr double kStartGrace = 5.0;
+
+/// Where a supervisor wants every rank's record; see longhaul/run/rank_record.h.
+constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
+
+void say(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
+             printable(line));
+  std::fflush(stderr);
+}
+
+/// Where a run has begun one; this is no time for another error.
+void add_to_log(const fs::path& log, const std::string& line) {
+  std::error_code ignored;
+  if (!fs::exists(log, ignored)) return;
+  try {
+    AppendFile(log).append("error: " + line + "\n");
+  } catch (const Error&) {
+    return;
+  }
+}
+
+void attach_record(comm::Communicator& world) {
+  const char* dir = std::getenv(kRecordDirectory);
+  if (dir == nullptr) return;
+  // The agent that looks at the stack of a rank that hangs is not its parent.
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  world.ledger().attach(
+      std::make_shared<RankRecord>(RankRecord::create(dir, world.rank(), world.size())));
+}
+
+/// The settings, or what is wrong with them: with several ranks that is said once, which
+/// takes the others.
+struct Settings {
+  std::optional<LoadedConfig> loaded;
+  std::exception_ptr problem;
+};
+
+Settings read_settings(const TrainOptions& options) {
+  try {
+    return {load_run_config(options.file, options.sets), nullptr};
+  } catch (const std::exception&) {
+    return {std::nullopt, std::current_exception()};
+  }
+}
+
+int exit_code_of(train::TrainEnd end) {
+  switch (end) {
+    case train::TrainEnd::Done:
+      return 0;
+    case train::TrainEnd::Interrupted:
+      return kExitTemporary;
+    case train::TrainEnd::Stopped:
+      return kExitStopped;
+  }
+  return 1;
+}
+
+struct Milestones {
+  std::function<void()> before_steps;
+  std::function<void()> all_is_saved;
+};
+
+/// Trains with the ranks of one start, and ends them all when one fails.
+int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator>& world,
+              data::ShardReader* shards, const Milestones& milestones) {
+  FailureReport failures(*world, say);
+  int exit_code = 1;
+  try {
+    if (settings.problem) std::rethrow_exception(settings.problem);
+    attach_record(*world);
+    check_same_config(*world, settings.loaded->config);
+    const train::TrainResult result =
+        train::run_training(*settings.loaded, world, milestones.before_steps, shards);
+    milestones.all_is_saved();
+    comm::finish(*world);
+    ignore_signals_until_exit();
+    exit_code = exit_code_of(result.end);
+    if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
+    return exit_code;
+  } catch (const std::exception& problem) {
+    const Error error = to_error(problem);
+    exit_code = error.exit_code();
+    if (RankRecord* record = world->ledger().record()) {
+      record->failed(error.what());
+      record->finished(exit_code);
+    }
+    failures.report(error);
+  }
+  // The other ranks may be waiting for this one.
+  if (world->size() > 1) world->abort(exit_code);
+  return exit_code;
+}
+
+int train(const TrainOptions& options) {
+  tune_cpu_memory();
+  check_launcher();
+  // Settings are checked before MPI, a device or any memory is touched.
+  Settings settings = read_settings(options);
+  const comm::Launch launch = comm::detect_launch();
+  if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
+  // Its process is to be small and to have one thread; rank 0 is a machine's first.
+  std::unique_ptr<data::ShardReader> shards;
+  if (settings.loaded && launch.local_rank == 0 &&
+      train::needs_shard_reader(settings.loaded->config)) {
+    shards = std::make_unique<data::ShardReader>();
+  }
+  const SignalWatch signals;
+  std::optional<StartWatch> start;
+  start.emplace(kExitTemporary, kStartGrace, [](int signal) {
+    say(fmt::format("[signal] {} before the first step: nothing is to be saved",
+                    signal_name(signal)));
+  });
+  comm::CommOptions limits;
+  if (settings.loaded) {
+    const ResilienceSection& settled = settings.loaded->config.resilience;
+    limits.deadline_seconds = settled.comm_timeout_s;
+    limits.hurry_seconds = settled.signal_timeout_s;
+  }
+  limits.hurries = [] {
+    const RaisedSignal signal = raised_signal();
+    return signal.number != 0 && !signal.answered;
+  };
+  // Known when all ranks are there; before that nothing waits for long.
+  std::unique_ptr<MpirunEnd> mpirun;
+  if (launch.by_mpirun) {
+    limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
+  }
+  const auto world = comm::world(comm::Backend::Auto, limits);
+  // The file system is asked by the rank that tells, not by all of them.
+  if (world->rank() == 0 && settings.loaded) warn_of_places(*settings.loaded);
+  if (launch.by_mpirun) {
+    std::function<void(const std::string&)> tell;
+    if (world->rank() == 0 && settings.loaded) {
+      tell = [log = settings.loaded->config.run.dir / kLogFile](const std::string& line) {
+        say(line);
+        add_to_log(log, line);
+      };
+    }
+    mpirun = std::make_unique<MpirunEnd>(std::move(tell));
+  }
+  const auto before_steps = [&] {
+    shards.reset();
+    start.reset();
+  };
+  return run_ranks(settings, world, shards.get(),
+                   {before_steps, [&] { mpirun.reset(); }});
+}
+
+}  // namespace
+
+void add_train(CLI::App& program, Outcome& outcome) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* verb = program.add_subcommand(kTrainVerb.name, kTrainVerb.description);
+  verb->add_option("config", options->file, "configuration (TOML)")->required();
+  verb->add_option(
+          "--set", options->sets,
+          "section.key=value, over the file; repeatable; section.key= takes the key out")
+      ->allow_extra_args(false);
+  verb->footer(
+      "Examples:\n"
+      "  longhaul train run.toml\n"
+      "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
+      "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
+      "signal, saved; 79: stopped\nby the file STOP in the run's directory or stop_above "
+      "of data.validation, saved.\n"
+      "On one machine use longhaul launch -n 2 run.toml: mpirun gives ranks one second "
+      "to "
+      "save after Ctrl-C or SIGTERM.");
+  verb->callback([options, &outcome] { outcome.exit_code = train(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/data_arguments.h"
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/input/documents.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/tokenizer/learn/learn_tokenizer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct TrainTokenizerCommand {
+  BuildArguments common;  ///< the inputs of it
+  std::string out;
+  std::string split = "llama3";
+  std::vector<std::string> special_tokens;
+  size_t vocab_size = 16384;
+  uint64_t min_frequency = 0;
+  int threads = 2;
+};
+
+tokenizer::TrainOptions train_options(const TrainTokenizerCommand& command) {
+  tokenizer::TrainOptions options;
+  options.split = command.split == "gpt2" ? tokenizer::SplitPattern::Gpt2
+                                          : tokenizer::SplitPattern::Llama3;
+  tokenizer::set_default_special_tokens(options);
+  if (!command.special_tokens.empty()) {
+    options.special_tokens = command.special_tokens;
+    options.bos_token = command.special_tokens.front();
+    options.eos_token = command.special_tokens.size() > 1 ? command.special_tokens[1]
+                                                          : command.special_tokens[0];
+  }
+  options.vocab_size = command.vocab_size;
+  options.min_frequency = command.min_frequency;
+  options.threads = command.threads;
+  return options;
+}
+
+void run_train_tokenizer(const TrainTokenizerCommand& command) {
+  const fs::path out = command.out;
+  if (fs::exists(out / "tokenizer.json")) {
+    throw InputError(
+        "data",
+        fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
+  }
+  tokenizer::TrainOptions options = train_options(command);
+  data::DocumentReader documents(input_options(command.common));
+  if (!documents.inputs().passed_over().empty()) {
+    fmt::print(stderr, "{}\n", documents.inputs().passed_over());
+  }
+  Progress reading("read text", "bytes");
+  options.on_read = [&](uint64_t) {
+    reading.update(static_cast<int64_t>(documents.bytes_read()),
+                   static_cast<int64_t>(documents.inputs().stored_bytes()));
+  };
+  const tokenizer::TrainedBpe trained = tokenizer::train_bpe(
+      [&](std::string& text) { return documents.next(text); }, options);
+  reading.finish();
+  tokenizer::write_tokenizer(out, trained, options);
+  fmt::print("tokenizer       {}\n  {}, {}, from {}, {}\n", out.string(),
+             counted(std::ssize(trained.vocab), "token"),
+             counted(std::ssize(trained.merges), "merge"),
+             counted(static_cast<int64_t>(trained.texts), "document"),
+             human_bytes(static_cast<double>(trained.text_bytes)));
+  fmt::print("  BOS {}, EOS {}\n", options.bos_token, options.eos_token);
+  if (trained.vocab.size() < command.vocab_size) {
+    fmt::print("  fewer than the {} asked for: no pair of pieces is left to merge\n",
+               grouped(static_cast<int64_t>(command.vocab_size)));
+  }
+  if (documents.dropped().total() > 0) {
+    fmt::print("left out        {}\n{}", counted(documents.dropped().total(), "record"),
+               documents.dropped().describe());
+  }
+}
+
+}  // namespace
+
+void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
+  const auto command = std::make_shared<TrainTokenizerCommand>();
+  CLI::App* verb =
+      data_verb.add_subcommand("train-tokenizer", "Trains a byte-level BPE tokenizer");
+  add_input_arguments(
+      *verb, command->common,
+      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
+      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
+      "expanded, ** through all directories",
+      "the field of a JSON line, or the column, that holds the text");
+  verb->add_option("--out", command->out,
+                   "the directory for tokenizer.json, which is made")
+      ->required();
+  verb->add_option("--vocab-size", command->vocab_size,
+                   "special tokens, 256 bytes and merges together")
+      ->capture_default_str();
+  verb->add_option("--split", command->split, "how text is cut before merging")
+      ->check(CLI::IsMember({"gpt2", "llama3"}))
+      ->capture_default_str();
+  verb->add_option("--special-tokens", command->special_tokens,
+                   "instead of the pattern's own; the first is BOS, the second EOS "
+                   "(one alone is both)");
+  verb->add_option("--min-frequency", command->min_frequency,
+                   "pairs that are seen less often are not merged")
+      ->capture_default_str();
+  verb->add_option("--threads", command->threads, "for counting")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->footer(
+      "Example: longhaul data train-tokenizer 'corpus/*.txt' --vocab-size 16384 "
+      "--split llama3 --out models/tok");
+  verb->callback([command] { run_train_tokenizer(*command); });
+}
+
+}  // namespace longhaul::apps

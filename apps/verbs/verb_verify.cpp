@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "apps/verbs/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/checkpoint/verify.h"
+#include "longhaul/data/bert/inspect_bert.h"
+#include "longhaul/data/store/inspect_store.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// All checkpoints of a run. Returns the bytes that were read; throws when any of them is
+/// broken, after all have been looked at.
+uint64_t verify_whole_run(const fs::path& path) {
+  const auto verdict = checkpoint::verify_run(path, [](const std::string& line) {
+    fmt::print("{}\n", printable(line));
+    std::fflush(stdout);
+  });
+  const auto bad = std::ssize(verdict.broken) + std::ssize(verdict.unasked);
+  if (bad == 0 && verdict.whole > 0) return verdict.bytes;
+  if (bad == 0) throw InputError("verify", path.string() + ": there is no checkpoint");
+  const std::string& first =
+      verdict.broken.empty() ? verdict.unasked.front() : verdict.broken.front();
+  const std::string words =
+      fmt::format("{}: {} of {} {}: {}", path.string(), bad,
+                  counted(bad + verdict.whole, "checkpoint"),
+                  bad == 1 ? "is not whole" : "are not whole", first);
+  if (verdict.broken.empty()) throw TemporaryError("verify", words);
+  throw InputError("verify", words);
+}
+
+void run_verify(const fs::path& path) {
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t bytes = 0;
+  std::string what;
+  if (!fs::exists(path)) throw InputError("verify", missing_path(path));
+  if (!fs::is_directory(path)) {
+    throw InputError("verify", path.string() +
+                                   ": is a file; give the directory of a checkpoint, a "
+                                   "run or a store");
+  }
+  if (fs::exists(path / kManifestFile) || step_of(path)) {
+    const auto reader = checkpoint::CheckpointReader::open(path);
+    bytes = reader.verify();
+    what = fmt::format("checkpoint of step {} ({})", reader.step(), path.string());
+  } else if (data::describe_data(path)) {
+    bytes = data::verify_store(path);
+    what = fmt::format("token store {}", path.string());
+  } else if (data::describe_bert(path)) {
+    bytes = data::verify_bert(path);
+    what = fmt::format("BERT examples {}", path.string());
+  } else if (checkpoint::may_be_run(path)) {
+    bytes = verify_whole_run(path);
+    what = fmt::format("all checkpoints of {}", path.string());
+  } else {
+    throw InputError("verify", path.string() +
+                                   ": neither a checkpoint, a run, a token store, nor "
+                                   "BERT examples; nothing else has hashes (`longhaul "
+                                   "inspect` looks whether a model's directory is "
+                                   "complete)");
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n", what,
+             human_bytes(static_cast<double>(bytes)), seconds);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program, Outcome&) {
+  const auto path = std::make_shared<std::string>();
+  CLI::App* verb = program.add_subcommand(
+      "verify",
+      "Reads a checkpoint, all of a run, a token store or BERT examples again and checks "
+      "every hash");
+  verb->add_option("dir", *path,
+                   "a checkpoint, a run (all of its checkpoints) or a store")
+      ->required();
+  verb->footer(
+      "Ends with 78 when anything is broken, and with 75 when something could not be "
+      "read "
+      "now, after all has been read.\n"
+      "Examples:\n"
+      "  longhaul verify runs/cpt\n"
+      "  longhaul verify runs/cpt/checkpoints/step_00000500");
+  verb->callback([path] { run_verify(*path); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,7 @@
+#include "apps/version/version.h"
+
+namespace longhaul::apps {
+
+std::string arrow_version() { return "not built in"; }
+
+}  // namespace longhaul::apps

@@ -1,0 +1,17 @@
+#include <mpi.h>
+
+#include "apps/version/version.h"
+
+namespace longhaul::apps {
+
+std::string mpi_version() {
+  // Allowed before MPI_Init. "Open MPI v4.1.4, package: ..., ident: ..., ...": the head
+  // says it.
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text);
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
+}  // namespace longhaul::apps

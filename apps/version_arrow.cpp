@@ -1,9 +1,0 @@
-#include <arrow/config.h>
-
-#include "apps/version.h"
-
-namespace longhaul::apps {
-
-std::string arrow_version() { return arrow::GetBuildInfo().version_string; }
-
-}  // namespace longhaul::apps

@@ -1,0 +1,301 @@
+#include "longhaul/checkpoint/hf/hf_export.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/finite_values.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/format/safetensors.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
+#include "longhaul/system/signals.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+// A tensor is read and written in parts of about this many bytes.
+constexpr int64_t kPartBytes = int64_t{16} << 20;
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+const char* hf_dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::BF16:
+      return "bfloat16";
+    case DType::F16:
+      return "float16";
+    case DType::F64:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+struct Shard {
+  std::vector<TensorSlice> tensors;
+  uint64_t bytes = 0;
+};
+
+uint64_t bytes_of(const TensorSlice& tensor) {
+  return static_cast<uint64_t>(tensor.num_elements()) * dtype_size(tensor.dtype);
+}
+
+// In the order of the names; a tensor larger than a shard has one of its own.
+std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t limit) {
+  std::vector<Shard> shards(1);
+  for (const TensorSlice& tensor : tensors) {
+    const uint64_t bytes = bytes_of(tensor);
+    if (shards.back().bytes > 0 && shards.back().bytes + bytes > limit) {
+      shards.emplace_back();
+    }
+    shards.back().tensors.push_back(tensor);
+    shards.back().bytes += bytes;
+  }
+  // Wide dtypes first keeps every element aligned.
+  for (Shard& shard : shards) {
+    std::stable_sort(shard.tensors.begin(), shard.tensors.end(),
+                     [](const TensorSlice& a, const TensorSlice& b) {
+                       return dtype_size(a.dtype) > dtype_size(b.dtype);
+                     });
+  }
+  return shards;
+}
+
+// The dtype that holds most elements: the one that config.json names.
+DType main_dtype(const std::vector<TensorSlice>& tensors) {
+  std::map<DType, int64_t> counts;
+  for (const TensorSlice& tensor : tensors) counts[tensor.dtype] += tensor.num_elements();
+  DType best = DType::F32;
+  int64_t most = -1;
+  for (const auto& [dtype, count] : counts) {
+    if (count > most) {
+      best = dtype;
+      most = count;
+    }
+  }
+  return best;
+}
+
+/// A file that goes with the weights, held so that the export does not depend on what
+/// becomes of its source.
+struct SideFile {
+  std::string name;
+  std::string text;
+};
+
+std::string config_text(const WeightsSource& source, DType dtype, bool any_family) {
+  const fs::path path = source.config_path();
+  if (!any_family) {
+    return to_hf_config_json(load_model_config(path), hf_dtype_name(dtype));
+  }
+  OrderedJson json =
+      parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
+  if (!json.is_object()) throw InputError("export", path.string() + ": no JSON object");
+  json.erase("transformers_weights");
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
+  return json_text(json, 2) + "\n";
+}
+
+std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype,
+                                      bool any_family) {
+  std::vector<SideFile> files;
+  for (const CarriedFile& file : source.files_to_carry()) {
+    if (file.name == "config.json") continue;
+    files.push_back(
+        {file.name, file.source.empty() ? file.text : read_text(file.source)});
+  }
+  if (!fs::exists(source.config_path())) {
+    throw InputError("export", fmt::format("{}: no such file; a model needs its config",
+                                           source.config_path().string()));
+  }
+  files.push_back({"config.json", config_text(source, dtype, any_family)});
+  return files;
+}
+
+std::string shard_name(size_t number, size_t shards) {
+  if (shards == 1) return "model.safetensors";
+  return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
+}
+
+/// A signal that a SignalWatch has noted ends the export as a failure does.
+void stop_if_signalled() {
+  const int signal = raised_signal().number;
+  if (signal == 0) return;
+  throw TemporaryError(
+      "export", fmt::format("stopped by {}; nothing is left", signal_name(signal)));
+}
+
+/// Writes some of the shards with several threads.
+class ShardWriters {
+ public:
+  /// `mine`: numbers of shards.
+  ShardWriters(const WeightsSource& source, const fs::path& dir,
+               const std::vector<Shard>& shards, std::vector<size_t> mine,
+               const ExportOptions& options)
+      : source_(source),
+        dir_(dir),
+        shards_(shards),
+        mine_(std::move(mine)),
+        options_(options) {
+    for (const size_t number : mine_) total_ += shards_[number].bytes;
+  }
+
+  void run() {
+    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
+    share_among_threads(static_cast<int64_t>(mine_.size()), threads, [&](int64_t place) {
+      try {
+        write(mine_[static_cast<size_t>(place)]);
+      } catch (...) {
+        failed_ = true;
+        throw;
+      }
+    });
+  }
+
+ private:
+  void write(size_t number) {
+    const Shard& shard = shards_[number];
+    SafetensorsPlan plan;
+    for (const TensorSlice& tensor : shard.tensors) {
+      plan.add(tensor.name, tensor.dtype, tensor.global_shape);
+    }
+    SafetensorsWriter writer(dir_ / shard_name(number, shards_.size()), plan);
+    std::vector<std::byte> buffer;
+    for (const TensorSlice& tensor : shard.tensors) {
+      const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
+      const int64_t step = kPartBytes / size;
+      for (int64_t at = 0; at < tensor.num_elements(); at += step) {
+        if (failed_) return;  // another thread's error is the one to be told
+        stop_if_signalled();
+        const int64_t end = std::min(tensor.num_elements(), at + step);
+        buffer.resize(static_cast<size_t>((end - at) * size));
+        source_.read_flat_range(tensor, at, end, tensor.dtype, buffer);
+        check_finite(source_, tensor, at, tensor.dtype, buffer);
+        writer.append(buffer);
+        add_done(buffer.size());
+      }
+    }
+    writer.finish();
+  }
+
+  void add_done(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, total_);
+  }
+
+  const WeightsSource& source_;
+  const fs::path& dir_;
+  const std::vector<Shard>& shards_;
+  std::vector<size_t> mine_;
+  const ExportOptions& options_;
+  uint64_t total_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  uint64_t done_ = 0;
+};
+
+/// As the model's family has it in a Hugging Face directory.
+SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
+  SharedSource same(std::shared_ptr<void>(), &source);
+  if (options.any_family || !fs::exists(source.config_path())) return same;
+  return as_hugging_face(same, load_model_config(source.config_path()).description);
+}
+
+/// InputError unless nothing of that name is there, or an empty directory.
+void check_target(const fs::path& target) {
+  std::error_code error;
+  if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    throw InputError("export", fmt::format("{}: exists and is not empty; give a new "
+                                           "directory, or remove this one first",
+                                           target.string()));
+  }
+}
+
+void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t bytes) {
+  Json map = Json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    for (const TensorSlice& tensor : shards[i].tensors) {
+      map[tensor.name] = shard_name(i, shards.size());
+    }
+  }
+  const Json index = {{"metadata", {{"total_size", bytes}}},
+                      {"weight_map", std::move(map)}};
+  write_text_atomic(dir / kIndexName, json_text(index, 2) + "\n");
+}
+
+}  // namespace
+
+ExportReport export_hf(const WeightsSource& source, const fs::path& out,
+                       const ExportOptions& options, comm::Communicator& world) {
+  const fs::path target = fs::absolute(out).lexically_normal();
+  const fs::path final = target.filename().empty() ? target.parent_path() : target;
+  if (options.shard_bytes == 0) throw InputError("export", "a shard size of 0 bytes");
+  ExportReport report;
+  const SharedSource files = in_files(source, options);
+  std::vector<TensorSlice> tensors = files->tensors();
+  for (TensorSlice& tensor : tensors) {
+    if (options.dtype && is_float(tensor.dtype)) tensor.dtype = *options.dtype;
+    report.bytes += bytes_of(tensor);
+  }
+  report.tensors = tensors.size();
+  const std::vector<Shard> shards = make_shards(tensors, options.shard_bytes);
+  report.shards = static_cast<int>(shards.size());
+  for (size_t i = 0; i < shards.size(); ++i) {
+    report.files.push_back(shard_name(i, shards.size()));
+  }
+  if (shards.size() > 1) report.files.emplace_back(kIndexName);
+
+  std::vector<SideFile> side_files;  // rank 0's
+  const fs::path temporary = comm::on_rank_zero(world, [&] {
+    check_target(final);
+    side_files = read_side_files(source, main_dtype(tensors), options.any_family);
+    const fs::path dir = final.string() + fmt::format(".tmp.{}", ::getpid());
+    fs::create_directories(dir);
+    return dir.string();
+  });
+  for (const SideFile& file : side_files) report.files.push_back(file.name);
+  try {
+    std::vector<size_t> mine;
+    for (auto i = static_cast<size_t>(world.rank()); i < shards.size();
+         i += static_cast<size_t>(world.size())) {
+      mine.push_back(i);
+    }
+    comm::on_all_ranks(
+        world, [&] { ShardWriters(*files, temporary, shards, mine, options).run(); });
+    comm::on_rank_zero(world, [&] {
+      if (shards.size() > 1) write_index(temporary, shards, report.bytes);
+      for (const SideFile& file : side_files) {
+        const fs::path path = join_inside(temporary, file.name, "export");
+        fs::create_directories(path.parent_path());
+        write_text_atomic(path, file.text);
+      }
+      sync_directory(temporary);
+      // rename() replaces an empty directory in one step.
+      fs::rename(temporary, final);
+      sync_directory(final.parent_path());
+      return std::string();
+    });
+  } catch (...) {
+    std::error_code ignored;
+    if (world.rank() == 0) fs::remove_all(temporary, ignored);
+    throw;
+  }
+  return report;
+}
+
+ExportReport export_hf(const WeightsSource& source, const fs::path& out,
+                       const ExportOptions& options) {
+  return export_hf(source, out, options, *comm::self_world("export"));
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,298 @@
+#include "longhaul/checkpoint/hf/hf_forms.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+/// Elements in memory while a box is put into another order.
+constexpr int64_t kAtOnce = int64_t{1} << 22;
+
+/// Rows [begin, end) of a matrix and some of its columns; a vector has one.
+struct Area {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t first_column = 0;
+  int64_t columns = 1;
+};
+
+Area area_of(const TensorSlice& box, bool transposed) {
+  const size_t row = transposed ? 1 : 0;
+  Area area{box.offset[row], box.offset[row] + box.extent[row], 0, 1};
+  if (box.extent.size() == 2) {
+    area.first_column = box.offset[1 - row];
+    area.columns = box.extent[1 - row];
+  }
+  return area;
+}
+
+TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
+  const size_t row = transposed ? 1 : 0;
+  whole.offset[row] = area.begin;
+  whole.extent[row] = area.end - area.begin;
+  if (whole.extent.size() == 2) {
+    whole.offset[1 - row] = area.first_column;
+    whole.extent[1 - row] = area.columns;
+  }
+  return whole;
+}
+
+/// Where rows of one tensor lie in another: of the parameter and of the stored tensor.
+struct Piece {
+  TensorSlice from;              ///< the whole tensor that is read
+  bool from_transposed = false;  ///< it is [columns, rows]
+  int64_t rows = 0;              ///< of the parameter
+  StoredForm form;
+  bool to_stored = false;  ///< the stored tensor is made of parameters
+
+  /// Rows that lie side by side on both sides, from row `at` of what is made: how many,
+  /// and the first one's place in `from`; 0: this piece has not that row.
+  std::pair<int64_t, int64_t> run(int64_t at) const {
+    if (!to_stored) return {form.block - at % form.block, form.row(at)};
+    const int64_t here = at - form.first;
+    if (here < 0) return {0, 0};
+    const int64_t in_period = here % form.period;
+    const int64_t r = here / form.period * form.block + in_period;
+    if (in_period >= form.block || r >= rows) return {0, 0};
+    return {std::min(form.block - in_period, rows - r), r};
+  }
+};
+
+/// A tensor that is put together from others.
+struct Made {
+  TensorSlice whole;
+  bool transposed = false;  ///< it is [columns, rows]
+  std::vector<Piece> pieces;
+
+  bool plain() const {
+    return pieces.size() == 1 && !transposed && !pieces[0].from_transposed &&
+           whole.global_shape == pieces[0].from.global_shape;
+  }
+};
+
+class MappedSource final : public WeightsSource {
+ public:
+  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: it is made
+  /// for as_parameters.
+  MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
+      : inner_(std::move(inner)), parameters_(parameters) {
+    std::set<std::string> read;
+    std::map<std::string, DType> types;
+    for (const TensorSlice& tensor : inner_->tensors()) types[tensor.name] = tensor.dtype;
+    for (Made& one : made) {
+      bool all = true;
+      for (const Piece& piece : one.pieces) {
+        const auto found = types.find(piece.from.name);
+        all = all && found != types.end();
+        if (found != types.end()) one.whole.dtype = found->second;
+        read.insert(piece.from.name);
+      }
+      // What is missing is the check's to say.
+      if (!all) continue;
+      tensors_.push_back(one.whole);
+      made_.emplace(one.whole.name, std::move(one));
+    }
+    for (const TensorSlice& tensor : inner_->tensors()) {
+      if (!read.contains(tensor.name)) tensors_.push_back(tensor);
+    }
+    std::ranges::sort(tensors_, {}, &TensorSlice::name);
+  }
+
+  const SharedSource& inner() const { return inner_; }
+  bool parameters() const { return parameters_; }
+
+  const ModelSource& source() const override { return inner_->source(); }
+  std::vector<TensorSlice> tensors() const override { return tensors_; }
+  const StoredTensors& stored() const override { return inner_->stored(); }
+  bool as_stored(const std::string& name) const override {
+    return !made_.contains(name) && inner_->as_stored(name);
+  }
+  const WeightsSource& files() const override { return inner_->files(); }
+  std::vector<std::string> origins(const std::string& name) const override {
+    const auto found = made_.find(name);
+    if (found == made_.end()) return inner_->origins(name);
+    std::vector<std::string> names;
+    for (const Piece& piece : found->second.pieces) {
+      const std::vector<std::string> more = inner_->origins(piece.from.name);
+      names.insert(names.end(), more.begin(), more.end());
+    }
+    return names;
+  }
+  fs::path config_path() const override { return inner_->config_path(); }
+  std::vector<CarriedFile> files_to_carry() const override {
+    return inner_->files_to_carry();
+  }
+  std::vector<std::string> ignored() const override { return inner_->ignored(); }
+
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+    const auto found = made_.find(box.name);
+    if (found == made_.end()) return inner_->read(box, dst, out);
+    const Made& made = found->second;
+    LH_CHECK(box.global_shape == made.whole.global_shape, "weights",
+             "{} has shape {}, expected {}", box.name,
+             describe_shape(made.whole.global_shape), describe_shape(box.global_shape));
+    if (made.plain() && box.is_whole()) {
+      return inner_->read(made.pieces[0].from, dst, out);
+    }
+    const Area area = area_of(box, made.transposed);
+    const int64_t most = std::max<int64_t>(1, kAtOnce / area.columns);
+    for (int64_t at = area.begin; at < area.end;) {
+      const auto [piece, length, place] = piece_at(made, at);
+      const int64_t rows = std::min({length, area.end - at, most});
+      read_rows(*piece, place, rows, made, area, at, dst, out);
+      at += rows;
+    }
+  }
+
+ private:
+  struct At {
+    const Piece* piece;
+    int64_t length;
+    int64_t place;
+  };
+  static At piece_at(const Made& made, int64_t row) {
+    for (const Piece& piece : made.pieces) {
+      const auto [length, place] = piece.run(row);
+      if (length > 0) return {&piece, length, place};
+    }
+    LH_ASSERT(false, "row {} of {} is nowhere", row, made.whole.name);
+    return {};
+  }
+
+  /// Rows [place, place + rows) of a piece's tensor, to rows from `at` on of `area`.
+  void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
+                 const Area& area, int64_t at, DType dst,
+                 std::span<std::byte> out) const {
+    const size_t size = dtype_size(dst);
+    const Area wanted{place, place + rows, area.first_column, area.columns};
+    std::vector<std::byte> bytes(static_cast<size_t>(rows * area.columns) * size);
+    inner_->read(box_of(piece.from, wanted, piece.from_transposed), dst, bytes);
+    const int64_t height = area.end - area.begin;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row = at - area.begin + r;
+      for (int64_t c = 0; c < area.columns; ++c) {
+        const int64_t from = piece.from_transposed ? c * rows + r : r * area.columns + c;
+        const int64_t to = made.transposed ? c * height + row : row * area.columns + c;
+        std::memcpy(out.data() + static_cast<size_t>(to) * size,
+                    bytes.data() + static_cast<size_t>(from) * size, size);
+      }
+    }
+  }
+
+  SharedSource inner_;
+  bool parameters_;
+  std::vector<TensorSlice> tensors_;
+  std::map<std::string, Made> made_;
+};
+
+bool has_forms(const ModelDescription& model) {
+  const auto has = [](const UnitDescription& unit) {
+    return std::ranges::any_of(unit.parameters, [](const ParameterDescription& p) {
+      return p.stored.has_value();
+    });
+  };
+  return std::ranges::any_of(model.units, has);
+}
+
+/// One tensor under another name.
+Made renamed(const TensorSlice& tensor, std::string name) {
+  TensorSlice whole = tensor;
+  whole.name = std::move(name);
+  const int64_t rows = tensor.global_shape.empty() ? 1 : tensor.global_shape[0];
+  return {
+      std::move(whole), false, {{tensor, false, rows, {"", false, rows, 0, rows, rows}}}};
+}
+
+/// What a tensor of older files is called now.
+std::string usual_name(const std::string& name, const ModelDescription& model,
+                       const std::string& prefix) {
+  if (model.tied && name == model.tied->head) return name;
+  for (const auto& [old, now] : model.old_endings) {
+    if (!name.ends_with(old)) continue;
+    return prefix + name.substr(0, name.size() - old.size()) + now;
+  }
+  return prefix + name;
+}
+
+SharedSource with_usual_names(const SharedSource& source, const ModelDescription& model) {
+  std::string prefix = model.optional_prefix;
+  const std::vector<TensorSlice> tensors = source->tensors();
+  const bool there = std::ranges::any_of(tensors, [&](const TensorSlice& tensor) {
+    return tensor.name.starts_with(prefix);
+  });
+  if (there) prefix.clear();
+  std::vector<Made> made;
+  for (const TensorSlice& tensor : tensors) {
+    std::string name = usual_name(tensor.name, model, prefix);
+    if (name != tensor.name) made.push_back(renamed(tensor, std::move(name)));
+  }
+  if (made.empty()) return source;
+  return std::make_shared<MappedSource>(source, std::move(made), false);
+}
+
+SharedSource parameters_from_files(const SharedSource& files,
+                                   const ModelDescription& model) {
+  std::vector<Made> made;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (!p.stored) continue;
+      made.push_back({p.whole(),
+                      false,
+                      {{p.stored_whole(), p.stored->transposed, p.shape[0], *p.stored}}});
+    }
+  }
+  return std::make_shared<MappedSource>(files, std::move(made), true);
+}
+
+SharedSource files_from_parameters(const SharedSource& source,
+                                   const ModelDescription& model) {
+  std::map<std::string, Made> made;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (!p.stored) continue;
+      Made& one = made[p.stored->name];
+      one.whole = p.stored_whole();
+      one.transposed = p.stored->transposed;
+      one.pieces.push_back({p.whole(), false, p.shape[0], *p.stored, true});
+    }
+  }
+  std::vector<Made> all;
+  for (auto& [name, one] : made) all.push_back(std::move(one));
+  return std::make_shared<MappedSource>(source, std::move(all), false);
+}
+
+bool is_files(const WeightsSource& source) {
+  return source.source().kind == ModelSource::Kind::HfDirectory;
+}
+
+}  // namespace
+
+SharedSource as_parameters(const SharedSource& source, const ModelDescription& model) {
+  if (!is_files(*source)) return source;
+  const SharedSource files = with_usual_names(source, model);
+  return has_forms(model) ? parameters_from_files(files, model) : files;
+}
+
+SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model) {
+  // Back to what as_parameters has made of files.
+  const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
+  if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
+  if (is_files(*source)) return with_usual_names(source, model);
+  return has_forms(model) ? files_from_parameters(source, model) : source;
+}
+
+void check_weights(const SharedSource& source, const ModelDescription& model) {
+  if (is_files(*source)) {
+    as_hugging_face(source, model)->check(model.stored_tensors(), model.spare_names());
+  } else {
+    source->check(model.tensors(), model.spare_names());
+  }
+}
+
+}  // namespace longhaul::checkpoint

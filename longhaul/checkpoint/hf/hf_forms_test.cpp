@@ -1,0 +1,153 @@
+#include "longhaul/checkpoint/hf/hf_forms.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "longhaul/base/error.h"
+#include "tests/support/weights_files.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::message_of;
+
+/// Tensors in memory, of fp32.
+class MemorySource final : public WeightsSource {
+ public:
+  using Tensors = std::map<std::string, std::pair<TensorSlice, std::vector<float>>>;
+  MemorySource(ModelSource::Kind kind, Tensors tensors) : tensors_(std::move(tensors)) {
+    source_.kind = kind;
+    source_.path = "memory";
+  }
+  const ModelSource& source() const override { return source_; }
+  std::vector<TensorSlice> tensors() const override {
+    std::vector<TensorSlice> all;
+    for (const auto& [name, tensor] : tensors_) all.push_back(tensor.first);
+    return all;
+  }
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+    const auto& [whole, values] = tensors_.at(box.name);
+    TensorSlice wanted = box;
+    wanted.dtype = dst;
+    copy_box(whole, std::as_bytes(std::span(values)), wanted, out);
+  }
+  const StoredTensors& stored() const override { throw std::logic_error("not asked"); }
+  fs::path config_path() const override { return {}; }
+  std::vector<CarriedFile> files_to_carry() const override { return {}; }
+  std::vector<std::string> ignored() const override { return {}; }
+
+ private:
+  ModelSource source_;
+  Tensors tensors_;
+};
+
+/// Two parameters of 6 and 3 rows in one stored tensor of 9, in turns of 2 and 1 rows;
+/// and one that is transposed only, as are the two.
+ModelDescription interleaved(bool transposed) {
+  ModelDescription model;
+  UnitDescription unit;
+  unit.parameters.push_back({"m.long", {6, 4}, {}, {}, {}, true});
+  unit.parameters.back().stored = StoredForm{"m.both", transposed, 9, 0, 2, 3};
+  unit.parameters.push_back({"m.short", {3, 4}, {}, {}, {}, true});
+  unit.parameters.back().stored = StoredForm{"m.both", transposed, 9, 2, 1, 3};
+  unit.parameters.push_back({"m.alone", {5}, {}, {}, {}, true});
+  model.units.push_back(unit);
+  model.optional_prefix = "m.";
+  return model;
+}
+
+/// Row r, column c of what is stored holds 10 r + c.
+SharedSource files(bool transposed, const std::string& prefix = "m.") {
+  std::vector<float> both(36);
+  for (size_t r = 0; r < 9; ++r) {
+    for (size_t c = 0; c < 4; ++c) {
+      both[transposed ? c * 9 + r : r * 4 + c] = static_cast<float>(10 * r + c);
+    }
+  }
+  const std::vector<int64_t> shape =
+      transposed ? std::vector<int64_t>{4, 9} : std::vector<int64_t>{9, 4};
+  MemorySource::Tensors tensors;
+  tensors[prefix + "both"] = {TensorSlice::whole(prefix + "both", shape, DType::F32),
+                              both};
+  tensors[prefix + "alone"] = {TensorSlice::whole(prefix + "alone", {5}, DType::F32),
+                               {1, 2, 3, 4, 5}};
+  return std::make_shared<MemorySource>(ModelSource::Kind::HfDirectory, tensors);
+}
+
+std::vector<float> read(const WeightsSource& source, const TensorSlice& box) {
+  std::vector<float> out(static_cast<size_t>(box.num_elements()));
+  source.read(box, DType::F32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+/// What as_parameters has read of files, as a checkpoint holds it.
+SharedSource checkpoint_of(const SharedSource& source) {
+  MemorySource::Tensors tensors;
+  for (const TensorSlice& tensor : source->tensors()) {
+    tensors[tensor.name] = {tensor, read(*source, tensor)};
+  }
+  return std::make_shared<MemorySource>(ModelSource::Kind::Checkpoint, tensors);
+}
+
+TEST(HfForms, RowsOfAParameterAreFoundWhereTheFilesHaveThem) {
+  for (const bool transposed : {false, true}) {
+    const SharedSource found = as_parameters(files(transposed), interleaved(transposed));
+    TensorSlice box = TensorSlice::whole("m.long", {6, 4}, DType::F32);
+    EXPECT_EQ(read(*found, box),
+              (std::vector<float>{0,  1,  2,  3,  10, 11, 12, 13, 30, 31, 32, 33,
+                                  40, 41, 42, 43, 60, 61, 62, 63, 70, 71, 72, 73}));
+    box.offset = {1, 2};
+    box.extent = {3, 2};
+    EXPECT_EQ(read(*found, box), (std::vector<float>{12, 13, 32, 33, 42, 43}));
+    EXPECT_EQ(read(*found, TensorSlice::whole("m.short", {3, 4}, DType::F32)),
+              (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
+    EXPECT_EQ(read(*found, TensorSlice::whole("m.alone", {5}, DType::F32)),
+              (std::vector<float>{1, 2, 3, 4, 5}));
+    EXPECT_FALSE(found->as_stored("m.long"));
+    EXPECT_TRUE(found->as_stored("m.alone"));
+  }
+}
+
+TEST(HfForms, WhatParametersAreWrittenAsIsWhatTheFilesHeld) {
+  for (const bool transposed : {false, true}) {
+    const ModelDescription model = interleaved(transposed);
+    const SharedSource original = files(transposed);
+    const SharedSource saved = checkpoint_of(as_parameters(original, model));
+    EXPECT_EQ(saved->tensors().size(), 3U);
+    const SharedSource written = as_hugging_face(saved, model);
+    EXPECT_EQ(written->tensors(), original->tensors());
+    for (const TensorSlice& tensor : original->tensors()) {
+      EXPECT_EQ(read(*written, tensor), read(*original, tensor)) << tensor.name;
+      // As exports read: some elements at a time.
+      std::vector<float> part(3);
+      written->read_flat_range(tensor, 1, 4, DType::F32,
+                               std::as_writable_bytes(std::span(part)));
+      const std::vector<float> whole = read(*original, tensor);
+      EXPECT_EQ(part, std::vector<float>(whole.begin() + 1, whole.begin() + 4));
+    }
+    EXPECT_NO_THROW(check_weights(saved, model));
+  }
+}
+
+TEST(HfForms, FilesOfOlderVersionsLeaveThePrefixOut) {
+  const ModelDescription model = interleaved(true);
+  const SharedSource found = as_parameters(files(true, ""), model);
+  EXPECT_EQ(read(*found, TensorSlice::whole("m.short", {3, 4}, DType::F32)),
+            (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
+  EXPECT_NO_THROW(check_weights(found, model));
+}
+
+TEST(HfForms, WhatIsMissingIsNamedAsTheFilesNameIt) {
+  ModelDescription model = interleaved(true);
+  model.units[0].parameters[0].stored->name = "m.other";
+  model.units[0].parameters[1].stored->name = "m.other";
+  const std::string said = message_of<InputError>(
+      [&] { check_weights(as_parameters(files(true), model), model); });
+  EXPECT_HAS(said, "1 missing: m.other [4, 9]");
+  EXPECT_HAS(said, "1 unexpected: m.both [4, 9]");
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/comm/communicator.h"
+#include "longhaul/families/model_config.h"
+
+namespace longhaul::checkpoint {
+
+// The one judgement of a model's files: what `inspect` lists, `export` refuses to copy,
+// and `train`, `eval` and `generate` refuse to begin with.
+
+/// What is wrong with its tensors, one line each: those that are missing, surplus,
+/// misshapen or no floats. Reads no weight.
+std::vector<std::string> tensor_problems(const SharedSource& source,
+                                         const ModelDescription& model);
+
+/// What is damaged beside the weights of a directory, one line each: side files, a
+/// tokenizer's among them. A tokenizer that is whole and of a kind that is not read here
+/// is no problem of the files; whoever loads it refuses it.
+std::vector<std::string> problems_beside(const fs::path& dir);
+
+/// InputError, the same on all ranks, that lists both. Collective.
+void check_model_files(const SharedSource& source, const ModelDescription& model,
+                       comm::Communicator& group);
+
+/// The same, and check_tied_head: for those who compute with the model. Collective.
+void check_model(const SharedSource& source, const ModelConfig& config,
+                 comm::Communicator& group);
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,140 @@
+#include "longhaul/checkpoint/memory/memory_directory.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <random>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr const char* kShared = "/dev/shm";
+// Digits of a hash that tell directories of one user apart.
+constexpr size_t kNameDigits = 16;
+
+void make_private(const fs::path& dir) {
+  if (::mkdir(dir.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+    throw InputError("memory", fmt::format("{}: mkdir: {}; give LONGHAUL_MEMORY_DIR a "
+                                           "directory in memory that this user may write",
+                                           dir.string(), std::strerror(errno)));
+  }
+  struct stat found = {};
+  if (::lstat(dir.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
+      found.st_uid != ::geteuid() || (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw InputError(
+        "memory",
+        fmt::format("{}: is no directory of user {} that is closed to others (mode "
+                    "0700); remove it, or give LONGHAUL_MEMORY_DIR another",
+                    dir.string(), ::geteuid()));
+  }
+}
+
+/// MemAvailable of /proc/meminfo.
+uint64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  uint64_t kilobytes = 0;
+  while (file >> name >> kilobytes) {
+    if (name == "MemAvailable:") return kilobytes * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::numeric_limits<uint64_t>::max();
+}
+
+}  // namespace
+
+fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
+                          const std::string& job) {
+  const std::string run = fs::weakly_canonical(fs::absolute(run_dir)).string();
+  if (memory_dir.empty()) {
+    return fs::path(kShared) /
+           fmt::format("longhaul_{}_{}", ::geteuid(),
+                       hash_hex(job + "\n" + run).substr(0, kNameDigits));
+  }
+  if (!memory_dir.is_absolute()) {
+    throw ConfigError("memory", fmt::format("LONGHAUL_MEMORY_DIR = {}: give an absolute "
+                                            "path of a directory in memory",
+                                            memory_dir.string()));
+  }
+  return memory_dir / fmt::format("run_{}", hash_hex(run).substr(0, kNameDigits));
+}
+
+void make_memory_directory(const fs::path& dir) {
+  // /dev/shm itself is everybody's.
+  if (dir.parent_path() != kShared) make_private(dir.parent_path());
+  make_private(dir);
+}
+
+std::vector<std::string> list_part_names(const fs::path& dir) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (PartName::parse(name) && entry.is_regular_file(ignored)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void remove_parts(const fs::path& dir,
+                  const std::function<bool(const PartName&)>& kept) noexcept {
+  std::error_code ignored;
+  try {
+    for (const std::string& name : list_part_names(dir)) {
+      if (!kept(*PartName::parse(name))) fs::remove(dir / name, ignored);
+    }
+  } catch (const std::exception&) {
+    return;  // no memory for a list of names
+  }
+  ::rmdir(dir.c_str());  // stays when it is not empty
+}
+
+uint64_t free_memory_for(const fs::path& dir) {
+  struct statvfs system = {};
+  if (::statvfs(dir.c_str(), &system) != 0) {
+    throw InputError("memory",
+                     fmt::format("{}: statvfs: {}", dir.string(), std::strerror(errno)));
+  }
+  return std::min<uint64_t>(system.f_bavail * system.f_frsize, available_memory());
+}
+
+std::optional<std::string> read_run_key(const fs::path& run_dir) {
+  const fs::path path = run_dir / kMemoryKeyFile;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  try {
+    const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
+    std::string key = json.at("run").get<std::string>();
+    const bool good = key.size() == kRunKeyDigits &&
+                      key.find_first_not_of("0123456789abcdef") == std::string::npos;
+    return good ? std::optional(key) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;  // without it no part counts
+  }
+}
+
+std::string renew_run_key(const fs::path& run_dir) {
+  std::random_device source;
+  std::string key;
+  while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
+  write_text_atomic(run_dir / kMemoryKeyFile, json_text(Json{{"run", key}}));
+  return key;
+}
+
+void remove_run_key(const fs::path& run_dir) {
+  if (fs::remove(run_dir / kMemoryKeyFile)) sync_directory(run_dir);
+}
+
+}  // namespace longhaul::checkpoint

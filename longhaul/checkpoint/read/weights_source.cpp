@@ -1,0 +1,298 @@
+#include "longhaul/checkpoint/read/weights_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/format/side_files.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr size_t kNamesInMessage = 5;
+
+/// The weights of a Hugging Face directory as files of blocks. There are no hashes: a
+/// block's bytes are counted from the first of the data, so that elements lie whole in
+/// it.
+class HfTensors final : public StoredTensors {
+ public:
+  explicit HfTensors(const HfWeights& weights) : weights_(weights) {}
+  std::vector<Part> parts_of(const std::string& kind,
+                             const TensorSlice& box) const override {
+    const auto found = weights_.locate(box.name);
+    if (kind != kWeight || !found) {
+      throw InputError("weights", fmt::format("{}: no {} of '{}'",
+                                              weights_.dir().string(), kind, box.name));
+    }
+    if (found->whole.global_shape != box.global_shape) {
+      throw InputError("weights", fmt::format("{}: tensor '{}' has shape {}, expected {}",
+                                              weights_.dir().string(), box.name,
+                                              describe_shape(found->whole.global_shape),
+                                              describe_shape(box.global_shape)));
+    }
+    return {{found->whole, found->file, found->offset}};
+  }
+  size_t num_files() const override { return weights_.files().size(); }
+  uint64_t file_size(size_t file) const override {
+    return weights_.files()[file]->data_size();
+  }
+  void read_blocks(size_t file, uint64_t offset,
+                   std::span<std::byte> bytes) const override {
+    weights_.files()[file]->read_data(offset, bytes);
+  }
+  void will_read(size_t file, uint64_t offset, uint64_t bytes) const override {
+    weights_.files()[file]->will_read(offset, bytes);
+  }
+
+ private:
+  const HfWeights& weights_;
+};
+
+class HfSource final : public WeightsSource {
+ public:
+  explicit HfSource(ModelSource source)
+      : source_(std::move(source)), weights_(HfWeights::open(source_.path)) {}
+  const ModelSource& source() const override { return source_; }
+  std::vector<TensorSlice> tensors() const override { return weights_.tensors(); }
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+    weights_.read(box, dst, out);
+  }
+  const StoredTensors& stored() const override { return stored_; }
+  fs::path config_path() const override { return source_.path / "config.json"; }
+  std::vector<CarriedFile> files_to_carry() const override {
+    std::vector<CarriedFile> files;
+    for (const std::string& name : hf_side_files(source_.path)) {
+      files.push_back({name, source_.path / name, {}});
+    }
+    return files;
+  }
+  std::vector<std::string> ignored() const override { return weights_.ignored(); }
+
+ private:
+  ModelSource source_;
+  HfWeights weights_;
+  HfTensors stored_{weights_};
+};
+
+class CheckpointSource final : public WeightsSource {
+ public:
+  CheckpointSource(ModelSource source, CheckpointReader reader)
+      : source_(std::move(source)), reader_(std::move(reader)) {}
+  const ModelSource& source() const override { return source_; }
+  std::vector<TensorSlice> tensors() const override { return reader_.tensors(kWeight); }
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+    reader_.read(kWeight, box, dst, out);
+  }
+  const StoredTensors& stored() const override { return reader_; }
+  fs::path config_path() const override { return reader_.hf_dir() / "config.json"; }
+  std::vector<CarriedFile> files_to_carry() const override { return reader_.hf_files(); }
+  std::vector<std::string> ignored() const override { return {}; }
+
+ private:
+  ModelSource source_;
+  CheckpointReader reader_;
+};
+
+/// What rank 0 finds at a path, on every rank. Collective.
+ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
+  constexpr char kCheckpoint = 'C';
+  // No JSON: a path may hold any byte but NUL.
+  const std::string text = comm::on_rank_zero(group, [&] {
+    const ModelSource source = resolve_model_source(path);
+    const bool checkpoint = source.kind == ModelSource::Kind::Checkpoint;
+    return (checkpoint ? kCheckpoint : 'H') + source.path.string() + '\0' + source.note;
+  });
+  const size_t end = text.find('\0');
+  LH_ASSERT(end != std::string::npos, "rank 0 names no source");
+  return {text[0] == kCheckpoint ? ModelSource::Kind::Checkpoint
+                                 : ModelSource::Kind::HfDirectory,
+          text.substr(1, end - 1), text.substr(end + 1)};
+}
+
+/// Collective.
+std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
+                                           comm::Communicator& group,
+                                           WeightsSource::Files files) {
+  if (source.kind == ModelSource::Kind::Checkpoint) {
+    CheckpointReader reader = CheckpointReader::open(source.path, group);
+    if (files == WeightsSource::Files::Held) {
+      comm::on_all_ranks(group, [&] { reader.hold_files(); });
+    }
+    return std::make_unique<CheckpointSource>(source, std::move(reader));
+  }
+  std::unique_ptr<WeightsSource> result;
+  comm::on_all_ranks(group, [&] { result = std::make_unique<HfSource>(source); });
+  return result;
+}
+
+// Up to five names, and how many there are.
+std::string list_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  if (names.size() > kNamesInMessage)
+    text += fmt::format(" and {} more", names.size() - 5);
+  return text;
+}
+
+}  // namespace
+
+ModelSource resolve_model_source(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    const bool wanted_none = path == "random" || path == "none" || path == "scratch";
+    throw InputError("weights",
+                     missing_path(path) +
+                         (wanted_none ? "; leave init.weights out to begin with random "
+                                        "weights"
+                                      : ""));
+  }
+  if (!fs::is_directory(path, error)) {
+    throw InputError("weights", path.string() +
+                                    ": is a file; give the directory of a Hugging Face "
+                                    "model, a checkpoint or a run");
+  }
+  using Kind = ModelSource::Kind;
+  if (fs::exists(path / kManifestFile)) return {Kind::Checkpoint, path, {}};
+  if (!list_hf_shards(path).empty()) return {Kind::HfDirectory, path, {}};
+  std::vector<std::string> skipped;
+  if (const auto latest = newest_of(path, &skipped)) {
+    std::string note = fmt::format("{}: newest valid checkpoint is {}", path.string(),
+                                   latest->path.filename().string());
+    for (const std::string& line : skipped) note += "; " + line;
+    return {Kind::Checkpoint, latest->path, note};
+  }
+  if (!skipped.empty()) {
+    throw InputError("weights", fmt::format("{}: no valid checkpoint in this run: {}",
+                                            path.string(), skipped.front()));
+  }
+  if (fs::exists(path / kConfigFile) || fs::is_directory(path / kCheckpointsDir)) {
+    throw InputError("weights", path.string() + ": this run has no checkpoint yet");
+  }
+  return {Kind::HfDirectory, path, {}};  // HfWeights says what is missing there
+}
+
+fs::path model_files_dir(const ModelSource& source) {
+  if (source.kind == ModelSource::Kind::HfDirectory) return source.path;
+  return source.path / Manifest::read(source.path).hf_dir;
+}
+
+std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path) {
+  return open(path, *comm::self_world("weights"));
+}
+
+std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
+                                                   comm::Communicator& group,
+                                                   Files files) {
+  ModelSource source = resolve_together(path, group);
+  while (true) {
+    try {
+      return open_source(source, group, files);
+    } catch (const InputError&) {
+      // A run that goes on may have deleted this one and has written others.
+      ModelSource newer = resolve_together(path, group);
+      if (newer.path == source.path) throw;
+      source = std::move(newer);
+    }
+  }
+}
+
+bool WeightsSource::has(const std::string& name) const {
+  for (const TensorSlice& tensor : tensors()) {
+    if (tensor.name == name) return true;
+  }
+  return false;
+}
+
+void WeightsSource::read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end,
+                                    DType dst, std::span<std::byte> out) const {
+  LH_CHECK(out.size() == static_cast<size_t>(end - begin) * dtype_size(dst), "weights",
+           "{}: {} bytes for elements {} to {}", slice.name, out.size(), begin, end);
+  size_t position = 0;
+  for (const TensorSlice& box : flat_range_boxes(slice, begin, end)) {
+    const size_t bytes = static_cast<size_t>(box.num_elements()) * dtype_size(dst);
+    read(box, dst, out.subspan(position, bytes));
+    position += bytes;
+  }
+}
+
+void WeightsSource::check(const std::vector<TensorSlice>& expected,
+                          const std::vector<std::string>& allowed_extra) const {
+  check_tensors(source().path.string(), tensors(), expected, allowed_extra);
+}
+
+uint64_t WeightsSource::total_bytes() const {
+  uint64_t total = 0;
+  for (const TensorSlice& tensor : tensors()) {
+    total += static_cast<uint64_t>(tensor.num_elements()) * dtype_size(tensor.dtype);
+  }
+  return total;
+}
+
+std::string WeightsSource::describe() const {
+  return fmt::format("{}: {}, {}", source().path.string(),
+                     counted(std::ssize(tensors()), "tensor"),
+                     human_bytes(static_cast<double>(total_bytes())));
+}
+
+void check_tensors(const std::string& what, const std::vector<TensorSlice>& found,
+                   const std::vector<TensorSlice>& expected,
+                   const std::vector<std::string>& allowed_extra) {
+  std::map<std::string, const TensorSlice*> there;
+  for (const TensorSlice& tensor : found) there[tensor.name] = &tensor;
+  std::set<std::string> wanted(allowed_extra.begin(), allowed_extra.end());
+  std::vector<std::string> missing;
+  std::vector<std::string> shapes;
+  for (const TensorSlice& tensor : expected) {
+    wanted.insert(tensor.name);
+    const auto it = there.find(tensor.name);
+    if (it == there.end()) {
+      missing.push_back(tensor.name + " " + describe_shape(tensor.global_shape));
+    } else if (it->second->global_shape != tensor.global_shape) {
+      shapes.push_back(fmt::format("{}: expected {}, found {}", tensor.name,
+                                   describe_shape(tensor.global_shape),
+                                   describe_shape(it->second->global_shape)));
+    } else if (!is_float(it->second->dtype)) {
+      shapes.push_back(fmt::format("{}: dtype {}, which is no float type", tensor.name,
+                                   dtype_name(it->second->dtype)));
+    }
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : there) {
+    if (!wanted.contains(name)) {
+      unexpected.push_back(name + " " + describe_shape(tensor->global_shape));
+    }
+  }
+  std::string problem;
+  const auto add = [&](const char* title, const std::vector<std::string>& names) {
+    if (names.empty()) return;
+    problem += fmt::format("{}{} {}: {}", problem.empty() ? "" : "; ", names.size(),
+                           title, list_names(names));
+  };
+  add("wrong", shapes);
+  add("missing", missing);
+  add("unexpected", unexpected);
+  if (!problem.empty()) {
+    throw InputError("weights",
+                     fmt::format("{}: the tensors are not those of the model's "
+                                 "config: {}",
+                                 what, problem));
+  }
+}
+
+}  // namespace longhaul::checkpoint

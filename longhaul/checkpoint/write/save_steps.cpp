@@ -1,0 +1,255 @@
+#include "longhaul/checkpoint/write/save_steps.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+#include <set>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/rank_file.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr uint64_t kReadBackBytes = 16 * kHashBlockBytes;
+
+bool dir_has_prefix(const fs::path& dir, const std::string& prefix) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().filename().string().starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// Names for this save's files that no file of the directory has.
+std::string free_prefix(const fs::path& dir, int attempt) {
+  std::string prefix = fmt::format("a{}_", attempt);
+  for (int n = 2; dir_has_prefix(dir, prefix); ++n)
+    prefix = fmt::format("a{}r{}_", attempt, n);
+  return prefix;
+}
+
+std::string hash_of(std::span<const std::byte> bytes) {
+  BlockHasher hasher;
+  hasher.update(bytes);
+  return combine_hashes(hasher.finish());
+}
+
+// What the manifest says is what was meant, not what a damaged disk gives back.
+Manifest::FileEntry write_entry(const fs::path& dir, const std::string& name,
+                                std::string_view text) {
+  write_text_durable(dir / name, text);
+  return {name, text.size(), hash_of(std::as_bytes(std::span(text)))};
+}
+
+std::vector<Manifest::FileEntry> write_hf(const fs::path& dir, const std::string& hf_dir,
+                                          const std::vector<CarriedFile>& files) {
+  std::vector<Manifest::FileEntry> entries;
+  std::set<fs::path> dirs = {dir / hf_dir};
+  fs::create_directories(dir / hf_dir);
+  for (const CarriedFile& file : files) {
+    const std::string name = hf_dir + "/" + file.name;
+    const fs::path path = join_inside(dir / hf_dir, file.name, "checkpoint");
+    fs::create_directories(path.parent_path());
+    for (fs::path made = path.parent_path(); made != dir; made = made.parent_path()) {
+      dirs.insert(made);
+    }
+    if (file.source.empty()) {
+      entries.push_back(write_entry(dir, name, file.text));
+    } else {
+      entries.push_back(write_entry(dir, name, MappedFile(file.source).text()));
+    }
+  }
+  for (const fs::path& made : dirs) sync_directory(made);
+  return entries;
+}
+
+// The attempt that a name says its file belongs to: "a12r2_state.json" gives 12.
+std::optional<int> attempt_of(std::string_view name) {
+  if (!name.starts_with('a')) return std::nullopt;
+  name.remove_prefix(1);
+  const auto attempt = take_number<int>(name);
+  return name.starts_with('_') || name.starts_with('r') ? attempt : std::nullopt;
+}
+
+// What this attempt and earlier ones left in a step directory goes, except what is named.
+// A later attempt's files stay: this one may be the one that was cut off.
+void remove_leftovers(const fs::path& dir, int attempt,
+                      const std::set<std::string>& named) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (named.contains(name) || attempt_of(name).value_or(attempt + 1) > attempt) {
+      continue;
+    }
+    fs::remove_all(entry.path());
+  }
+}
+
+std::set<std::string> names_of(const Manifest& manifest) {
+  std::set<std::string> names = {manifest.hf_dir};
+  for (const Manifest::FileEntry& file : manifest.files()) names.insert(file.name);
+  return names;
+}
+
+// The manifest that stands in a step directory. One that cannot be read is set aside with
+// all that belongs to it, for a person to look at.
+std::optional<Manifest> standing_manifest(const fs::path& dir) {
+  if (!fs::exists(dir / kManifestFile)) return std::nullopt;
+  try {
+    return Manifest::read(dir);
+  } catch (const InputError&) {
+    set_aside(dir, "damaged");
+    make_directories_durable(dir);
+    return std::nullopt;
+  }
+}
+
+bool manifest_is_of(const SaveTarget& target) {
+  return fs::exists(target.dir / kManifestFile) &&
+         Manifest::read(target.dir).hf_dir == target.prefix + "hf";
+}
+
+std::string sidecar_name(const SaveTarget& target, int rank) {
+  return rank_file_stem(target.prefix, rank) + ".json";
+}
+
+Manifest::RankEntry rank_entry(const SaveTarget& target, int rank) {
+  const std::string name = sidecar_name(target, rank);
+  const std::string text = read_text(target.dir / name);
+  const std::string data = rank_file_stem(target.prefix, rank) + ".safetensors";
+  const uint64_t size = fs::file_size(target.dir / data);
+  const Sidecar sidecar = Sidecar::parse(text, size, (target.dir / name).string());
+  return {{data, size, hash_hex(sidecar.block_hashes)},
+          {name, text.size(), hash_of(std::as_bytes(std::span(text)))}};
+}
+
+std::string utc_time() {
+  const auto now = std::chrono::system_clock::now();
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
+}
+
+// The one moment that makes a checkpoint. A step that had none gets its manifest only if
+// it still has none: an attempt that was cut off between its look at the lock and this
+// line cannot take the place of its successor's.
+void publish(const SaveTarget& target, const CommitContent& content,
+             const std::string& text) {
+  const fs::path manifest = target.dir / kManifestFile;
+  const fs::path temporary = target.dir / (target.prefix + "manifest.tmp");
+  write_text_durable(temporary, text);
+  if (content.lock != nullptr) content.lock->check();
+  if (target.replaces) {
+    fs::rename(temporary, manifest);
+  } else if (!rename_to_new(temporary, manifest)) {
+    throw Error(ErrorKind::Internal, "checkpoint",
+                fmt::format("{}: another attempt has saved this step meanwhile; nothing "
+                            "of it was changed",
+                            target.dir.string()));
+  }
+  sync_directory(target.dir);
+}
+
+}  // namespace
+
+SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) {
+  SaveTarget target;
+  target.step = step;
+  target.dir = checkpoints / step_directory_name(step);
+  make_directories_durable(checkpoints);
+  make_directories_durable(target.dir);
+  const std::optional<Manifest> standing = standing_manifest(target.dir);
+  target.replaces = standing.has_value();
+  // What an earlier attempt has not committed by now it never may: its manifest, perhaps
+  // about to get its name, goes with the rest.
+  remove_leftovers(target.dir, attempt,
+                   standing ? names_of(*standing) : std::set<std::string>());
+  target.prefix = free_prefix(target.dir, attempt);
+  return target;
+}
+
+bool write_rank(const SaveTarget& target, int rank,
+                const std::vector<StateTensor>& tensors,
+                const std::function<bool()>& cancelled) {
+  const std::string stem = rank_file_stem(target.prefix, rank);
+  const std::string sidecar = write_rank_data(target.dir, stem, rank, tensors, cancelled);
+  if (sidecar.empty()) return false;
+  const fs::path temporary = target.dir / (stem + ".json.tmp");
+  write_text_durable(temporary, sidecar);
+  fs::rename(temporary, target.dir / sidecar_name(target, rank));
+  return true;
+}
+
+bool rank_is_written(const SaveTarget& target, int rank) {
+  std::error_code ignored;
+  return fs::exists(target.dir / sidecar_name(target, rank), ignored);
+}
+
+uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
+  if (content.lock != nullptr) content.lock->check();
+  Manifest manifest;
+  manifest.step = target.step;
+  manifest.attempt = content.attempt;
+  manifest.build = content.build;
+  manifest.saved_at = utc_time();
+  manifest.layout = content.layout;
+  manifest.hf_dir = target.prefix + "hf";
+  for (int r = 0; r < content.ranks; ++r) {
+    manifest.ranks.push_back(rank_entry(target, r));
+  }
+  manifest.hf = write_hf(target.dir, manifest.hf_dir, content.hf);
+  manifest.state =
+      write_entry(target.dir, target.prefix + "state.json", json_text(content.state));
+  sync_directory(target.dir);
+  publish(target, content, json_text(manifest.to_json(), 1));
+  if (target.replaces) {
+    remove_leftovers(target.dir, content.attempt, names_of(manifest));
+  }
+  return manifest.total_bytes();
+}
+
+void read_back(const SaveTarget& target, int rank,
+               const std::function<bool()>& cancelled) {
+  const fs::path path =
+      target.dir / (rank_file_stem(target.prefix, rank) + ".safetensors");
+  const fs::path sidecar_path = target.dir / sidecar_name(target, rank);
+  const File file = File::open_read(path);
+  file.drop_cache();
+  const uint64_t size = file.size();
+  const Sidecar sidecar =
+      Sidecar::parse(read_text(sidecar_path), size, sidecar_path.string());
+  std::vector<std::byte> buffer(std::min(size, kReadBackBytes));
+  for (uint64_t at = 0; at < size; at += buffer.size()) {
+    if (cancelled && cancelled()) return;
+    const uint64_t bytes = std::min<uint64_t>(buffer.size(), size - at);
+    read_verified(file, size, sidecar.block_hashes, at, std::span(buffer).first(bytes));
+  }
+}
+
+void withdraw_step(const SaveTarget& target) {
+  if (manifest_is_of(target)) withdraw_checkpoint(target.dir);
+}
+
+void abandon_step(const SaveTarget& target) noexcept {
+  try {
+    // It got its name, and only the sync of that failed: whole, if not for certain
+    // durable.
+    if (manifest_is_of(target)) return;
+  } catch (const std::exception&) {
+    return;  // whose it is cannot be read
+  }
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(target.prefix)) fs::remove_all(entry.path(), ignored);
+  }
+  fs::remove(target.dir, ignored);  // stays when it is not empty
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,456 @@
+#include "longhaul/checkpoint/write/saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
+#include "longhaul/run/run_lock.h"
+#include "longhaul/run/run_past.h"
+#include "longhaul/system/signals.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kShortestSleep = milliseconds(1);
+constexpr auto kLongestSleep = milliseconds(50);
+// How often a rank that waits for the others looks whether the run is still its own.
+constexpr auto kLockLook = milliseconds(500);
+// How long the end of a run that failed waits for its last save.
+constexpr auto kLastSave = std::chrono::minutes(2);
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// Sleeps longer each time.
+class Patience {
+ public:
+  void rest() {
+    std::this_thread::sleep_for(sleep_);
+    sleep_ = std::min(sleep_ * 2, kLongestSleep);
+  }
+
+ private:
+  milliseconds sleep_ = kShortestSleep;
+};
+
+/// A part of a save that may fail. A run that saves has begun, and what it reads here it
+/// has just written itself: whatever the disk does, and memory, the next save may be
+/// better off.
+std::optional<Failure> failure_of(const std::function<void()>& work) {
+  auto failure = Failure::of(work);
+  if (failure && (failure->area == "memory" || failure->kind == ErrorKind::Input)) {
+    failure->kind = ErrorKind::Temporary;
+  }
+  return failure;
+}
+
+std::string text_of(const Failure& failure) {
+  return fmt::format("[{}] {}", failure.area, failure.message);
+}
+
+std::string not_saved(int64_t step, const std::string& why) {
+  return fmt::format("step {} was not saved: {}; earlier checkpoints are untouched", step,
+                     why);
+}
+
+/// The first failure in rank order, and in its words how many ranks failed.
+std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& ranks) {
+  std::pair<ErrorKind, std::string> first;
+  int failed = 0;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const auto failure = Failure::from_text(ranks[r]);
+    if (!failure || ++failed > 1) continue;
+    const std::string of_rank = ranks.size() > 1 ? fmt::format("rank {}: ", r) : "";
+    first = {failure->kind, of_rank + text_of(*failure)};
+  }
+  if (failed > 1) first.second += fmt::format(" ({} ranks failed)", failed);
+  return first;
+}
+
+/// Makes and marks the directory again where it was removed under the run, so that the
+/// state in memory is not lost with it. Rank 0.
+void mark_again(const SaverOptions& options) {
+  if (options.run.empty()) return;
+  const auto owner = read_checkpoints_owner(options.dir);
+  if (owner == options.run) return;
+  if (owner) {
+    throw TemporaryError("checkpoint", fmt::format("{} has become another run's ({})",
+                                                   options.dir.string(), *owner));
+  }
+  make_directories_durable(options.dir);
+  write_checkpoints_owner(options.dir, options.run);
+  if (!options.tell) return;
+  options.tell(
+      fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run "
+                  "trained; the next checkpoint is the only one",
+                  options.dir.string()));
+}
+
+/// The step directory, made by rank 0 and known to all. Collective.
+SaveTarget prepare_together(const SaverOptions& options, int64_t step,
+                            comm::Communicator& world) {
+  const std::string text = comm::on_rank_zero(world, [&] {
+    SaveTarget target;
+    const auto failure = failure_of([&] {
+      if (options.lock != nullptr) options.lock->check();
+      mark_again(options);
+      target = prepare_step(options.dir, step, options.attempt);
+    });
+    if (failure) {
+      Failure{failure->kind, "checkpoint", not_saved(step, text_of(*failure))}.raise();
+    }
+    return json_text(Json{{"prefix", target.prefix}, {"replaces", target.replaces}});
+  });
+  const Json agreed = Json::parse(text);
+  return {step, options.dir / step_directory_name(step),
+          agreed.at("prefix").get<std::string>(), agreed.at("replaces").get<bool>()};
+}
+
+}  // namespace
+
+void SaveReport::raise() const {
+  if (error.empty()) return;
+  Failure{kind, "checkpoint", error}.raise();
+}
+
+/// Tells a person of a wait that has become long, and again when it is twice as long.
+class Saver::LongWait {
+ public:
+  explicit LongWait(const SaverOptions& options)
+      : options_(options), next_(options.tell_after_seconds) {}
+
+  void look(const std::string& what) {
+    const double seconds = seconds_between(begun_, Clock::now());
+    if (!options_.tell || seconds < next_) return;
+    next_ = std::max(2.0 * seconds, 1.0);
+    options_.tell(
+        fmt::format("training has waited {:.0f} s for {}: {} is slow or does not answer",
+                    seconds, what, options_.dir.string()));
+  }
+
+ private:
+  const SaverOptions& options_;
+  Clock::time_point begun_ = Clock::now();
+  double next_;
+};
+
+/// One save on this rank: what its thread reads, and what it leaves.
+struct Saver::Job {
+  SaveTarget target;
+  std::vector<StateTensor> tensors;
+  std::shared_ptr<const void> owner;
+  std::function<void()> ready;
+  CommitContent content;
+  int rank = 0;
+  bool read_back = true;
+  Clock::time_point begun;
+  SaveReport report;
+
+  std::atomic<bool> cancelled = false;
+  std::atomic<uint64_t> come_to = 0;      // counts tensors, blocks and ranks
+  std::atomic<bool> only_others = false;  // rank 0: it waits for their files
+  std::atomic<bool> ended = false;
+  std::optional<Failure> failure;  // valid when ended
+  uint64_t bytes = 0;              // rank 0
+  double durable = 0.0;            // rank 0: seconds to the durable manifest
+  bool committed = false;          // rank 0
+  std::function<void(std::optional<int64_t>)> keeps;
+  std::string not_kept;  // rank 0
+  std::thread thread;
+
+  /// Where the system gives no thread the save has failed, as by any other cause.
+  void begin() {
+    auto refused = failure_of([this] {
+      thread = std::thread([this] {
+        leave_signals_to_main_thread();
+        run();
+      });
+    });
+    if (!refused) return;
+    failure = std::move(refused);
+    ended = true;
+  }
+  void join() {
+    if (thread.joinable()) thread.join();
+  }
+
+  void run() {
+    const auto look = [this] {
+      ++come_to;
+      return cancelled.load();
+    };
+    failure = failure_of([&] {
+      if (ready) ready();
+      // Cut short for another rank's failure, which is the one to be told.
+      if (!write_rank(target, rank, tensors, look)) return;
+      if (rank == 0 && !commit()) return;
+      if (read_back) checkpoint::read_back(target, rank, look);
+    });
+    ended = true;
+  }
+
+  /// False when it was cancelled.
+  bool commit() {
+    Patience patience;
+    auto look = Clock::now() + kLockLook;
+    only_others = true;
+    for (int r = 0; r < content.ranks; ++r) {
+      while (!rank_is_written(target, r)) {
+        if (cancelled) return false;
+        patience.rest();
+        // A successor has removed what a rank had written: there is nothing to wait for.
+        if (content.lock == nullptr || Clock::now() < look) continue;
+        content.lock->check();
+        look = Clock::now() + kLockLook;
+      }
+      ++come_to;
+    }
+    only_others = false;
+    bytes = commit_step(target, content);
+    durable = seconds_between(begun, Clock::now());
+    committed = true;
+    note([this] { keeps(target.step); });
+    return true;
+  }
+
+  /// The checkpoint is what it is, whether or not this can be noted.
+  void note(const std::function<void()>& work) {
+    if (!keeps) return;
+    if (const auto refused = failure_of(work)) not_kept = refused->message;
+  }
+};
+
+/// Deletes old checkpoints beside the training; rank 0.
+struct Saver::Cleaner {
+  std::mutex mutex;
+  std::vector<std::string> notes;
+  std::atomic<bool> at_work = false;
+  std::atomic<uint64_t> come_to = 0;  // counts files
+  std::thread thread;
+
+  void join() {
+    if (thread.joinable()) thread.join();
+  }
+  ~Cleaner() { join(); }
+};
+
+Saver::Saver(SaverOptions options, comm::Communicator& world)
+    : options_(std::move(options)),
+      world_(world),
+      cleaner_(std::make_unique<Cleaner>()) {}
+
+Saver::~Saver() {
+  if (!job_) return;
+  const auto deadline = Clock::now() + kLastSave;
+  Patience patience;
+  while (!job_->ended && Clock::now() < deadline) patience.rest();
+  job_->cancelled = true;
+  job_->join();
+  // Nobody is left to settle it: what is no checkpoint goes.
+  if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
+}
+
+void Saver::prepare(const std::vector<StateTensor>& tensors) {
+  staging_.reserve(staging_bytes(tensors));
+}
+
+void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
+  const auto called = Clock::now();
+  before = wait();
+  const auto begun = Clock::now();
+  auto job = std::make_unique<Job>();
+  job->target = prepare_together(options_, snapshot.step, world_);
+  job->report.step = snapshot.step;
+  job->report.path = job->target.dir;
+  job->report.waited = seconds_between(called, begun);
+  job->owner = std::move(snapshot.owner);
+  job->ready = std::move(snapshot.ready);
+  if (job->ready && !job->owner) std::exchange(job->ready, nullptr)();
+  job->tensors = job->owner ? std::move(snapshot.tensors)
+                            : staging_.copy(snapshot.tensors, options_.copy_threads);
+  job->content = {options_.attempt,
+                  options_.build,
+                  options_.layout,
+                  std::move(snapshot.state),
+                  std::move(snapshot.files),
+                  world_.size(),
+                  options_.lock};
+  job->rank = world_.rank();
+  job->keeps = options_.keeps;
+  job->read_back = options_.read_back;
+  job->begun = called;
+  job_ = std::move(job);
+  job_->begin();
+  job_->report.stall = seconds_between(called, Clock::now());
+}
+
+std::optional<SaveReport> Saver::poll() {
+  if (!job_) return std::nullopt;
+  const bool ended = job_->ended;
+  const bool failed = ended && job_->failure;
+  std::array<int64_t, 2> sums = {ended ? 0 : 1, failed ? 1 : 0};
+  world_.all_reduce_wait({sums.data(), 2, DType::I64}, comm::ReduceOp::Sum);
+  if (sums[0] > 0 && sums[1] == 0) return std::nullopt;
+  return settle(sums[1] > 0);
+}
+
+std::optional<SaveReport> Saver::settle(bool failed) {
+  job_->cancelled = failed;
+  job_->join();
+  const std::unique_ptr<Job> job = std::move(job_);
+  SaveReport report = job->report;
+  if (RankRecord* record = world_.ledger().record()) {
+    record->lasted(kSaveWaitPhase, seconds_between(job->begun, Clock::now()));
+  }
+  if (failed) {
+    const auto [kind, why] =
+        first_failure(world_.gather_strings(Failure::to_text(job->failure)));
+    report.error = not_saved(report.step, why);
+    report.kind = kind;
+    if (world_.rank() == 0) {
+      const auto mine = failure_of([&] {
+        if (options_.lock != nullptr) options_.lock->check();
+        if (job->committed) withdraw_step(job->target);
+      });
+      if (!mine) abandon_step(job->target);
+      if (!mine && job->committed) {
+        job->note([&] {
+          const auto newest = find_latest(options_.dir);
+          job->keeps(newest ? std::optional(newest->step) : std::nullopt);
+        });
+      }
+    }
+    world_.barrier_wait();
+    return report;
+  }
+  std::array<double, 4> figures = {static_cast<double>(job->bytes), job->durable,
+                                   report.stall, report.waited};
+  world_.broadcast({figures.data(), 4, DType::F64}, 0)->wait();
+  report.bytes = static_cast<uint64_t>(figures[0]);
+  report.seconds = figures[1];
+  report.stall = figures[2];
+  report.waited = figures[3];
+  report.not_kept = job->not_kept;
+  verified_.insert(report.step);
+  if (world_.rank() == 0) start_cleaning();
+  return report;
+}
+
+std::optional<SaveReport> Saver::wait() {
+  LongWait told(options_);
+  std::optional<SaveReport> report;
+  try {
+    if (job_) report = wait_for_job(told);
+    // Rank 0 may be deleting for minutes.
+    wait_for_cleaner(told);
+  } catch (...) {
+    // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
+    if (job_ && job_->owner) {
+      job_->cancelled = true;
+      job_->join();
+      job_.reset();
+    }
+    throw;
+  }
+  cleaner_->join();
+  return report;
+}
+
+SaveReport Saver::wait_for_job(LongWait& told) {
+  const int64_t step = job_->report.step;
+  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+                        {"checkpoint", "save", step, 0, {}});
+  Patience patience;
+  while (true) {
+    told.look(fmt::format("the checkpoint of step {}", step));
+    polling.look(job_->come_to, job_->ended || job_->only_others);
+    if (auto report = poll()) return *std::move(report);
+    patience.rest();
+  }
+}
+
+void Saver::wait_for_cleaner(LongWait& told) {
+  ++deletion_waits_;
+  if (!cleaning_somewhere()) return;
+  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+                        {"deletions", "wait", deletion_waits_, 0, {}});
+  Patience patience;
+  do {
+    told.look("the deletion of old checkpoints");
+    polling.look(cleaner_->come_to, !cleaner_->at_work);
+    patience.rest();
+  } while (cleaning_somewhere());
+}
+
+bool Saver::cleaning_somewhere() {
+  int64_t at_work = cleaner_->at_work ? 1 : 0;
+  world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
+  return at_work > 0;
+}
+
+void Saver::start_cleaning() {
+  cleaner_->join();
+  cleaner_->at_work = true;
+  const auto refused = failure_of([&] {
+    cleaner_->thread = std::thread(
+        [cleaner = cleaner_.get(), dir = options_.dir,
+         retention = Retention{options_.keep, options_.milestone_every, verified_,
+                               options_.lock, [this] { ++cleaner_->come_to; }}] {
+          leave_signals_to_main_thread();
+          std::vector<std::string> notes;
+          const auto failure = failure_of([&] {
+            for (const fs::path& gone : apply_retention(dir, retention)) {
+              notes.push_back("checkpoint deleted: " + gone.string());
+            }
+          });
+          if (failure) {
+            notes.push_back("old checkpoints were not deleted: " + text_of(*failure));
+          }
+          const std::lock_guard lock(cleaner->mutex);
+          for (std::string& note : notes) cleaner->notes.push_back(std::move(note));
+          cleaner->at_work = false;
+        });
+  });
+  if (!refused) return;
+  const std::lock_guard lock(cleaner_->mutex);
+  cleaner_->notes.push_back("old checkpoints were not deleted: " + text_of(*refused));
+  cleaner_->at_work = false;
+}
+
+std::vector<std::string> Saver::take_notes() {
+  const std::lock_guard lock(cleaner_->mutex);
+  return std::move(cleaner_->notes);
+}
+
+SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
+                           comm::Communicator& world) {
+  // The caller's bytes stay while this waits: nothing is copied.
+  if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
+  options.read_back = false;
+  Saver saver(std::move(options), world);
+  std::optional<SaveReport> none;
+  saver.start(std::move(snapshot), none);
+  const std::optional<SaveReport> report = saver.wait();
+  report->raise();
+  return *report;
+}
+
+}  // namespace longhaul::checkpoint

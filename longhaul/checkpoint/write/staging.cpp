@@ -1,0 +1,118 @@
+#include "longhaul/checkpoint/write/staging.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
+#include "longhaul/system/run_on_threads.h"
+#include "longhaul/system/signals.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+// Elements stay aligned, and no two tensors share a cache line.
+constexpr uint64_t kAlignment = 64;
+// Below this a second thread costs more than it saves.
+constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;
+
+uint64_t padded(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Part {
+  const std::byte* from;
+  std::byte* to;
+  uint64_t bytes;
+};
+
+// Bytes [begin, end) of all parts in their order.
+void copy_range(const std::vector<Part>& parts, uint64_t begin, uint64_t end) {
+  uint64_t at = 0;
+  for (const Part& part : parts) {
+    const uint64_t from = std::max(at, begin);
+    const uint64_t to = std::min(at + part.bytes, end);
+    if (from < to) std::memcpy(part.to + (from - at), part.from + (from - at), to - from);
+    at += part.bytes;
+    if (at >= end) return;
+  }
+}
+
+}  // namespace
+
+uint64_t staging_bytes(const std::vector<StateTensor>& tensors) {
+  uint64_t total = 0;
+  for (const StateTensor& tensor : tensors) total += padded(tensor.bytes.size());
+  return total;
+}
+
+Staging::~Staging() { release(); }
+
+void Staging::release() {
+  if (toucher_.joinable()) toucher_.join();
+  if (data_ != nullptr) ::munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+void Staging::reserve(uint64_t bytes) {
+  if (bytes <= size_) return;
+  release();
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw refused(
+        "checkpoint",
+        fmt::format("memory for the {} bytes that a checkpoint is copied to", bytes),
+        errno, "set checkpoint.async = false, or use more ranks");
+  }
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
+  size_ = bytes;
+  try {
+    toucher_ = std::thread([data = data_, bytes] {
+      leave_signals_to_main_thread();
+      constexpr uint64_t kPage = 4096;
+      for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
+    });
+  } catch (const std::system_error&) {
+    // No thread can be had: the copy touches the pages, a little later.
+  }
+}
+
+std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
+                                       int threads) {
+  reserve(staging_bytes(tensors));
+  if (toucher_.joinable()) toucher_.join();
+  std::vector<StateTensor> copies;
+  std::vector<Part> parts;
+  uint64_t total = 0;
+  std::byte* to = data_;
+  for (const StateTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes.size();
+    parts.push_back({tensor.bytes.data(), to, bytes});
+    copies.push_back({tensor.kind, tensor.slice, {to, bytes}});
+    to += padded(bytes);
+    total += bytes;
+  }
+  const uint64_t workers =
+      std::clamp<uint64_t>(total / kBytesPerThread, 1, static_cast<uint64_t>(threads));
+  try {
+    run_on_threads(static_cast<int>(workers), [&](int number) {
+      const auto w = static_cast<uint64_t>(number);
+      copy_range(parts, total * w / workers, total * (w + 1) / workers);
+    });
+  } catch (const TemporaryError&) {
+    // No thread can be had; a checkpoint is worth the wait for one.
+    copy_range(parts, 0, total);
+  }
+  return copies;
+}
+
+}  // namespace longhaul::checkpoint

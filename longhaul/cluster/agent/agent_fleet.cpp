@@ -1,0 +1,480 @@
+#include "longhaul/cluster/agent/agent_fleet.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/cluster/agent/agent.h"
+#include "longhaul/cluster/control/channel_server.h"
+#include "longhaul/cluster/control/socket.h"
+#include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/watch/pause_watch.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// An agent reports at least every two seconds.
+constexpr double kSilentSeconds = 8.0;
+constexpr double kStackSeconds = 10.0;
+/// An agent whose step ends within that time was killed alone; its node is there.
+constexpr double kStepEndSeconds = 2.0;
+constexpr int kAgentStarts = 5;
+constexpr double kAgentSeconds = 60.0;
+/// One that was started again comes back within that time, or its node is lost.
+constexpr double kReturnSeconds = 20.0;
+/// So often agents hear that their supervisor lives, and which of them follows it.
+constexpr double kBeatSeconds = 1.0;
+/// A supervisor that did not listen for so long blames nobody for it.
+constexpr double kFleetPauseSeconds = 2.0;
+/// Agents behind so many others need not know their place to the last one: the loss of
+/// one node must not be a message to thousands.
+constexpr int kLastTurn = 8;
+constexpr int kNotTold = -1;
+constexpr double kReportsPerSecond = 2048.0;
+/// So often it is looked whether an agent's step has ended.
+constexpr double kStepLookSeconds = 0.2;
+/// Of each agent the supervisor has a connection and its step's error output open.
+constexpr size_t kDescriptorsPerAgent = 2;
+constexpr size_t kOtherDescriptors = 256;
+
+struct AgentState {
+  std::optional<JobStep> step;
+  int starts = 0;
+  uint64_t peer = 0;  ///< 0: not connected
+  Stopwatch started;
+  bool left = false;                ///< it said goodbye
+  std::optional<Stopwatch> broken;  ///< since its connection broke, until that is settled
+  std::string reason;               ///< why it broke
+  bool lost = false;
+  bool told_lost = false;
+  bool busy = false;    ///< with a health check, in which it says nothing
+  int64_t forgot = -1;  ///< the start for which its records were removed
+  int turn = kNotTold;
+  std::shared_ptr<const NodeReport> report;
+  std::map<int, std::string> stacks;
+  std::optional<HealthReport> health;
+};
+
+/// A shell's 1,024 are enough for 384 agents.
+void need_descriptors(size_t agents) {
+  const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw ConfigError("launch", fmt::format("{} nodes need {} open files, and {} are "
+                                            "allowed; raise the hard limit (ulimit -Hn)",
+                                            agents, needed, limit.rlim_max));
+  }
+  limit.rlim_cur = needed;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+struct AgentFleet::State {
+  explicit State(AgentFleetOptions options_)
+      : options(std::move(options_)), secret(Secret::make()), server(secret, address()) {}
+
+  /// This node's address on the way to another one of the job.
+  std::string address() const {
+    for (const std::string& node : options.nodes) {
+      if (node != options.here) return own_address_towards(node);
+    }
+    return "127.0.0.1";
+  }
+  void start_agent(const std::string& node);
+  void serve(double seconds);
+  void take(const ChannelEvent& event);
+  void take_message(uint64_t peer, const Json& message);
+  void settle_broken();
+  void replace_or_lose(const std::string& node, const std::string& reason);
+  void look_at_silent();
+  void tell_turns();
+  void look_at_pauses();
+  std::string node_of(uint64_t peer) const;
+
+  AgentFleetOptions options;
+  Secret secret;
+  ChannelServer server;
+  std::map<std::string, AgentState> agents;
+  std::unordered_map<uint64_t, std::string> nodes;  ///< by peer
+  PauseWatch pauses{kFleetPauseSeconds};
+  Stopwatch steps_looked;
+  Stopwatch beats;
+  double beaten = -kBeatSeconds;
+  int64_t start = 0;
+  std::vector<std::string> notes;
+  uint64_t refused = 0;
+  bool news = false;  ///< what a supervisor wants to hear of at once
+};
+
+double report_seconds(size_t agents) {
+  return std::clamp(static_cast<double>(agents) / kReportsPerSecond, kLeastReportSeconds,
+                    kMostReportSeconds);
+}
+
+AgentFleet::AgentFleet(AgentFleetOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {
+  if (state_->options.successors.empty()) {
+    state_->options.successors = state_->options.nodes;
+  }
+  need_descriptors(state_->options.nodes.size());
+  for (const std::string& node : state_->options.nodes) {
+    state_->start_agent(node);
+    // Thousands of starts take seconds: the first agents are let in meanwhile.
+    state_->serve(0.0);
+  }
+}
+
+AgentFleet::~AgentFleet() {
+  state_->server.send_all({{"order", "end"}});
+  const Stopwatch watch;
+  const auto any_left = [&] {
+    return std::ranges::any_of(state_->agents, [](auto& agent) {
+      return agent.second.peer != 0 && agent.second.step && !agent.second.step->poll();
+    });
+  };
+  while (any_left() && watch.seconds() < kStepEndSeconds) state_->server.poll(0.05);
+  for (auto& [node, agent] : state_->agents) {
+    if (agent.step) agent.step->signal(SIGTERM);
+  }
+}
+
+void AgentFleet::State::start_agent(const std::string& node) {
+  AgentState& agent = agents[node];
+  ++agent.starts;
+  agent.started = Stopwatch();
+  agent.lost = agent.told_lost = false;
+  agent.step.reset();
+  std::vector<std::string> words = {options.program, "agent",
+                                    "--node",        node,
+                                    "--host",        server.host(),
+                                    "--port",        std::to_string(server.port()),
+                                    "--run-dir",     options.run_dir.string()};
+  if (!options.job.empty()) words.insert(words.end(), {"--job", options.job});
+  agent.step.emplace(options.start_agent(node, std::move(words), secret));
+}
+
+/// Empty for a peer that is no agent, or none any more.
+std::string AgentFleet::State::node_of(uint64_t peer) const {
+  const auto node = nodes.find(peer);
+  if (node == nodes.end() || agents.at(node->second).peer != peer) return {};
+  return node->second;
+}
+
+void AgentFleet::State::serve(double seconds) {
+  for (const ChannelEvent& event : server.poll(seconds)) take(event);
+}
+
+void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
+  if (message.contains("hello")) {
+    const auto node = message["hello"].get<std::string>();
+    const auto agent = agents.find(node);
+    if (agent == agents.end()) {
+      notes.push_back(
+          fmt::format("an agent of an unknown node '{}' was sent away", node));
+      server.close(peer);
+      return;
+    }
+    agent->second.peer = peer;
+    nodes[peer] = node;
+    agent->second.broken.reset();
+    agent->second.lost = agent->second.told_lost = false;
+    // An agent that was started again finds what the workers of this start have left.
+    server.send(peer, {{"order", "forget"},
+                       {"start", start},
+                       {"records", agent->second.forgot != start}});
+    agent->second.forgot = start;
+    agent->second.turn = kNotTold;
+    if (options.agent_came && agent->second.step) options.agent_came(*agent->second.step);
+    return;
+  }
+  const auto agent = agents.find(node_of(peer));
+  if (agent == agents.end()) return;
+  if (message.contains("stacks")) {
+    for (const auto& [rank, text] : message["stacks"].items()) {
+      agent->second.stacks[std::stoi(rank)] = text.get<std::string>();
+    }
+  }
+  if (message.contains("health")) {
+    agent->second.health = HealthReport::from_json(message["health"]);
+  }
+  if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
+    agent->second.report =
+        std::make_shared<const NodeReport>(NodeReport::from_json(message["report"]));
+    news = news || std::ranges::any_of(agent->second.report->ranks, [](const auto& rank) {
+             return rank.failed() || rank.process == ProcessState::Gone;
+           });
+    for (const Json& note : message.value("notes", Json::array())) {
+      notes.push_back(agent->first + ": " + note.get<std::string>());
+    }
+  }
+}
+
+void AgentFleet::State::take(const ChannelEvent& event) {
+  switch (event.kind) {
+    case ChannelEvent::Kind::Connected:
+      break;
+    case ChannelEvent::Kind::Message:
+      try {
+        take_message(event.peer, event.message);
+      } catch (const std::exception& problem) {
+        notes.push_back(fmt::format("a message of {} cannot be read: {}",
+                                    node_of(event.peer), to_error(problem).what()));
+      }
+      break;
+    case ChannelEvent::Kind::Lost:
+      news = true;
+      if (const std::string node = node_of(event.peer); !node.empty()) {
+        nodes.erase(event.peer);
+        AgentState& agent = agents[node];
+        agent.peer = 0;
+        if (event.goodbye) {
+          agent.left = true;  // its job ends
+        } else {
+          agent.broken.emplace();
+          agent.reason = event.reason;
+        }
+      }
+      break;
+  }
+}
+
+/// Killed alone, an agent's step ends at once; with its node, Slurm takes a while to
+/// notice. A switch may take many nodes: they are waited for together.
+void AgentFleet::State::settle_broken() {
+  for (auto& [node, agent] : agents) {
+    while (agent.broken && agent.step && !agent.step->poll() &&
+           agent.broken->seconds() < kStepEndSeconds) {
+      serve(0.05);
+    }
+    if (!agent.broken) continue;
+    agent.broken.reset();
+    replace_or_lose(node, agent.reason);
+  }
+}
+
+void AgentFleet::State::replace_or_lose(const std::string& node,
+                                        const std::string& reason) {
+  AgentState& agent = agents[node];
+  if (agent.step && agent.step->poll() && agent.starts < kAgentStarts) {
+    notes.push_back(
+        fmt::format("the agent on {} ended ({}); started again", node, reason));
+    start_agent(node);
+  } else {
+    agent.lost = true;
+    agent.report.reset();
+    notes.push_back(fmt::format("the agent on {} does not answer: {}", node, reason));
+  }
+}
+
+void AgentFleet::State::look_at_silent() {
+  for (auto& [node, agent] : agents) {
+    // Slurm may end the agent of a lost node before its silence is noticed.
+    const bool awaited =
+        agent.peer == 0 && agent.starts > 1 && !agent.left && !agent.lost;
+    if (awaited && (agent.step->poll() || agent.started.seconds() > kReturnSeconds)) {
+      agent.lost = true;
+      agent.report.reset();
+      notes.push_back(
+          fmt::format("the agent on {} was started again and does not come", node));
+    }
+    if (agent.peer == 0 || agent.busy) continue;
+    if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
+    server.close(agent.peer);
+    agent.peer = 0;
+    replace_or_lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
+  }
+  if (server.refused() > refused) {
+    refused = server.refused();
+    notes.push_back("a connection without this job's secret was refused: " +
+                    server.last_refusal());
+  }
+}
+
+/// Says that this supervisor lives, and to each agent, where it changed, how many follow
+/// it before that one.
+void AgentFleet::State::tell_turns() {
+  if (beats.seconds() - beaten < kBeatSeconds) return;
+  beaten = beats.seconds();
+  server.send_all({{"order", "beat"},
+                   {"lease", options.lease_number},
+                   {"every", report_seconds(agents.size())}});
+  if (options.stand_in.empty()) return;
+  const auto tell = [&](const std::string& node, int turn) {
+    const auto agent = agents.find(node);
+    if (agent == agents.end() || agent->second.peer == 0) return false;
+    if (std::exchange(agent->second.turn, turn) != turn) {
+      server.send(agent->second.peer,
+                  {{"order", "succeed"}, {"turn", turn}, {"words", options.stand_in}});
+    }
+    return true;
+  };
+  int turn = 0;
+  for (const std::string& node : options.successors) {
+    if (node != options.here && tell(node, turn)) turn = std::min(turn + 1, kLastTurn);
+  }
+  tell(options.here, kLastTurn);  // its node is probably lost too
+}
+
+/// What was not heard in a pause may have been said.
+void AgentFleet::State::look_at_pauses() {
+  const double pause = pauses.turn();
+  if (pause == 0.0) return;
+  server.forgive_silence();
+  for (auto& [node, agent] : agents) agent.started = Stopwatch();
+  notes.push_back(
+      fmt::format("this supervisor stood still for {:.0f} s: nobody's silence in that "
+                  "time counts",
+                  pause));
+}
+
+void AgentFleet::wait(double seconds) {
+  // Hundreds of agents report all the time: most of it can wait for the next look.
+  state_->news = false;
+  const Stopwatch watch;
+  do {
+    const double left = std::max(0.0, seconds - watch.seconds());
+    state_->serve(left);
+    state_->look_at_pauses();
+  } while (!state_->news && watch.seconds() < seconds);
+  state_->settle_broken();
+  state_->look_at_silent();
+  state_->tell_turns();
+  if (state_->steps_looked.seconds() < kStepLookSeconds) return;
+  state_->steps_looked = Stopwatch();
+  for (auto& [node, agent] : state_->agents) {
+    if (agent.step) agent.step->poll();  // copies what its srun says
+  }
+}
+
+NodeReports AgentFleet::reports() {
+  NodeReports all;
+  for (const std::string& node : state_->options.nodes) {
+    const AgentState& agent = state_->agents[node];
+    if (agent.report) all.push_back(agent.report);
+  }
+  return all;
+}
+
+std::vector<std::string> AgentFleet::lost_nodes() {
+  std::vector<std::string> lost;
+  for (auto& [node, agent] : state_->agents) {
+    if (!agent.lost || agent.told_lost) continue;
+    agent.told_lost = true;
+    lost.push_back(node);
+  }
+  return lost;
+}
+
+double AgentFleet::longest_silence() const {
+  double longest = 0.0;
+  for (const auto& [node, agent] : state_->agents) {
+    if (agent.peer == 0 || agent.busy) continue;
+    longest = std::max(longest, state_->server.silent_seconds(agent.peer));
+  }
+  return longest;
+}
+
+void AgentFleet::signal(int number, const std::vector<int>& ranks) {
+  state_->server.send_all({{"order", "signal"}, {"number", number}, {"ranks", ranks}});
+  state_->server.poll(0.0);
+}
+
+void AgentFleet::forget() {
+  ++state_->start;
+  for (auto& [node, agent] : state_->agents) {
+    agent.report.reset();
+    if (agent.peer != 0) agent.forgot = state_->start;
+  }
+  state_->server.send_all({{"order", "forget"}, {"start", state_->start}});
+  // Workers must not begin before the records of the last start are gone.
+  const Stopwatch watch;
+  const auto missing = [&] {
+    return std::ranges::any_of(state_->agents, [](const auto& agent) {
+      return agent.second.peer != 0 && !agent.second.report;
+    });
+  };
+  do {
+    wait(0.05);
+  } while (missing() && watch.seconds() < kSilentSeconds);
+}
+
+std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
+  std::map<int, std::string> all;
+  for (auto& [node, agent] : state_->agents) agent.stacks.clear();
+  state_->server.send_all({{"order", "stacks"}, {"ranks", ranks}});
+  const Stopwatch watch;
+  while (all.size() < ranks.size() && watch.seconds() < kStackSeconds) {
+    wait(0.1);
+    for (const auto& [node, agent] : state_->agents) {
+      all.insert(agent.stacks.begin(), agent.stacks.end());
+    }
+  }
+  return all;
+}
+
+std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string>& nodes,
+                                                   const HealthOptions& options,
+                                                   double seconds) {
+  // Before the first start they are still on their way.
+  await_agents(std::min(seconds, kAgentSeconds), nodes);
+  std::vector<AgentState*> asked;
+  for (auto& [node, agent] : state_->agents) {
+    agent.health.reset();
+    if (agent.peer == 0) continue;
+    if (!nodes.empty() && std::ranges::count(nodes, node) == 0) continue;
+    state_->server.send(agent.peer, {{"order", "health"}, {"options", to_json(options)}});
+    agent.busy = true;
+    asked.push_back(&agent);
+  }
+  const Stopwatch watch;
+  const auto missing = [](const AgentState* agent) {
+    return agent->peer != 0 && !agent->health;
+  };
+  while (std::ranges::any_of(asked, missing) && watch.seconds() < seconds) wait(0.05);
+  std::vector<HealthReport> reports;
+  for (AgentState* agent : asked) {
+    agent->busy = false;
+    if (agent->health) reports.push_back(std::move(*agent->health));
+  }
+  return reports;
+}
+
+std::vector<std::string> AgentFleet::take_notes() {
+  return std::exchange(state_->notes, {});
+}
+
+void AgentFleet::await_agents(double seconds, const std::vector<std::string>& asked) {
+  const Stopwatch watch;
+  const auto awaited = [&](const std::string& node) {
+    return std::ranges::count(asked, node) > 0 ||
+           std::ranges::count(state_->options.not_awaited, node) == 0;
+  };
+  const auto waiting = [&] {
+    return std::ranges::any_of(state_->agents, [&](auto& agent) {
+      return awaited(agent.first) && agent.second.peer == 0 && !agent.second.lost &&
+             agent.second.step && !agent.second.step->poll();
+    });
+  };
+  while (waiting() && watch.seconds() < seconds) wait(0.1);
+}
+
+std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {
+  await_agents(patience_seconds);
+  std::vector<std::string> answering;
+  for (const std::string& node : state_->options.nodes) {
+    if (state_->agents[node].peer != 0) answering.push_back(node);
+  }
+  return state_->options.usable(answering);
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,47 @@
+#include "longhaul/cluster/agent/succession.h"
+
+#include <algorithm>
+
+namespace longhaul::cluster {
+namespace {
+
+bool is_my_turn(const SuccessionRules& rules, const SuccessionView& view) {
+  if (view.turn < 0) return false;
+  const double before = rules.turn * std::min(view.turn, rules.last_turn);
+  return view.lease_since >= before + (view.connected ? rules.frozen : 0.0);
+}
+
+}  // namespace
+
+SuccessionAct decide_succession(const SuccessionRules& rules,
+                                const SuccessionView& view) {
+  if (view.connected && view.unheard < rules.silence) return SuccessionAct::Wait;
+  // Its step is cancelled while the job goes on: it has seconds left, and no successor
+  // that it could start would outlive it.
+  const bool last_words =
+      view.asked_to_end && !view.connected && view.unheard >= rules.script;
+  if (view.lease == LeaseState::Released) {
+    if (view.asked_to_end && !view.connected) return SuccessionAct::Leave;
+    const bool waits = view.connected || view.lease_since < rules.script_end;
+    if (waits) return SuccessionAct::Wait;
+    // A few are enough to ask Slurm.
+    const bool asks = view.turn >= 0 && view.turn <= rules.last_turn;
+    return asks ? SuccessionAct::RequeueDeserted : SuccessionAct::Leave;
+  }
+  if (last_words) {
+    return view.holder == view.served ? SuccessionAct::Requeue : SuccessionAct::Leave;
+  }
+  if (view.lease == LeaseState::Unknown) {
+    return view.lease_since >= rules.unknown ? SuccessionAct::Requeue
+                                             : SuccessionAct::Wait;
+  }
+  if (view.lease == LeaseState::Held) {
+    // Another one has taken over: it ends this agent's step and starts one of its own.
+    const bool given_up = !view.connected && view.holder == view.served;
+    return given_up ? SuccessionAct::Reconnect : SuccessionAct::Wait;
+  }
+  if (view.holder_here) return SuccessionAct::EndFrozen;
+  return is_my_turn(rules, view) ? SuccessionAct::StandIn : SuccessionAct::Wait;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,191 @@
+#include "longhaul/cluster/fleet/job_step.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <regex>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr size_t kLongestLine = 4096;
+
+[[noreturn]] void become(const std::vector<std::string>& command,
+                         const std::map<std::string, std::string>& environment, int input,
+                         int errors, pid_t parent, int at_our_death) {
+  // Signals meant for the supervisor (Ctrl-C) are its own to hand on.
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, at_our_death);
+  if (::getppid() != parent) ::_exit(1);
+  ::dup2(errors, STDERR_FILENO);
+  if (input >= 0) ::dup2(input, STDIN_FILENO);
+  for (const auto& [name, value] : environment) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
+  for (const std::string& word : command) {
+    arguments.push_back(const_cast<char*>(word.c_str()));
+  }
+  arguments.push_back(nullptr);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execvp(arguments[0], arguments.data());
+  const std::string problem = fmt::format(
+      "longhaul: error: [launch] {} cannot be "
+      "started: {}\n",
+      command[0], std::strerror(errno));
+  (void)!::write(STDERR_FILENO, problem.data(), problem.size());
+  ::_exit(127);
+}
+
+/// A pipe's end from which this text, and nothing more, can be read.
+int holding(const std::string& text) {
+  LH_ASSERT(text.size() <= 4096, "a pipe holds no more for sure");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw refused("launch", "pipe", errno);
+  }
+  const ssize_t put = ::write(ends[1], text.data(), text.size());
+  ::close(ends[1]);
+  if (put == static_cast<ssize_t>(text.size())) return ends[0];
+  ::close(ends[0]);
+  throw TemporaryError("launch", "a pipe takes no input for the command");
+}
+
+}  // namespace
+
+std::optional<std::pair<int, int>> killed_rank(const std::string& line) {
+  static const std::regex by_mpirun(
+      R"(process rank (\d{1,7}) with PID \d+ on node \S+ exited on signal (\d{1,2}))");
+  static const std::regex by_srun(R"(srun: error: \S+: tasks? ([\d,\[\]-]+): (.+))");
+  std::smatch found;
+  if (std::regex_search(line, found, by_mpirun)) {
+    return std::pair(std::stoi(found[1]), std::stoi(found[2]));
+  }
+  if (std::regex_search(line, found, by_srun)) {
+    const std::string what = found[2];
+    const std::string tasks = found[1];
+    const bool one = tasks.find_first_not_of("0123456789") == std::string::npos;
+    const int rank = one && tasks.size() < 8 ? std::stoi(tasks) : -1;
+    constexpr std::array<std::pair<const char*, int>, 6> words = {
+        {{"Killed", SIGKILL},
+         {"Segmentation fault", SIGSEGV},
+         {"Aborted", SIGABRT},
+         {"Bus error", SIGBUS},
+         {"Terminated", SIGTERM},
+         {"Out Of Memory", SIGKILL}}};
+    for (const auto& [word, number] : words) {
+      if (what.starts_with(word)) return std::pair(rank, number);
+    }
+  }
+  return std::nullopt;
+}
+
+JobStep JobStep::start(const std::vector<std::string>& command,
+                       const std::map<std::string, std::string>& environment,
+                       const std::string& input, int at_our_death) {
+  const int reads = input.empty() ? -1 : holding(input);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    if (reads >= 0) ::close(reads);
+    throw refused("launch", "pipe", errno);
+  }
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) become(command, environment, reads, ends[1], parent, at_our_death);
+  const int error = errno;
+  ::close(ends[1]);
+  if (reads >= 0) ::close(reads);
+  if (child < 0) {
+    ::close(ends[0]);
+    throw refused("launch", "process", error);
+  }
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  JobStep step;
+  step.pid_ = child;
+  step.errors_ = ends[0];
+  return step;
+}
+
+JobStep::JobStep(JobStep&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      errors_(std::exchange(other.errors_, -1)),
+      rest_(std::move(other.rest_)),
+      noise_(std::move(other.noise_)),
+      end_(std::move(other.end_)),
+      ended_(other.ended_) {}
+
+JobStep::~JobStep() {
+  if (pid_ > 0 && !ended_) {
+    ::kill(static_cast<pid_t>(-pid_), SIGKILL);
+    ::kill(static_cast<pid_t>(pid_), SIGKILL);
+    while (::waitpid(static_cast<pid_t>(pid_), nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (errors_ >= 0) ::close(errors_);
+}
+
+void JobStep::read_line(const std::string& line) {
+  if (const auto killed = killed_rank(line)) {
+    end_.signals.emplace(killed->first, killed->second);
+  }
+  show(noise_.pass(line));
+}
+
+void JobStep::show(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const std::string whole = line + "\n";
+    (void)!::write(STDERR_FILENO, whole.data(), whole.size());
+    if (line.find_first_not_of(" \t-") != std::string::npos) end_.last_line = line;
+  }
+}
+
+void JobStep::drain() {
+  std::array<char, 4096> buffer{};
+  while (true) {
+    const ssize_t got = ::read(errors_, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    rest_.append(buffer.data(), static_cast<size_t>(got));
+    size_t newline = 0;
+    while ((newline = rest_.find('\n')) != std::string::npos) {
+      read_line(rest_.substr(0, newline));
+      rest_.erase(0, newline + 1);
+    }
+    if (rest_.size() > kLongestLine) read_line(std::exchange(rest_, {}));
+  }
+}
+
+std::optional<LauncherEnd> JobStep::poll() {
+  drain();
+  if (ended_) return end_;
+  int status = 0;
+  const pid_t got = ::waitpid(static_cast<pid_t>(pid_), &status, WNOHANG);
+  if (got != pid_) return std::nullopt;
+  ended_ = true;
+  drain();
+  if (!rest_.empty()) read_line(std::exchange(rest_, {}));
+  show(noise_.rest());
+  end_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return end_;
+}
+
+void JobStep::signal(int number) const {
+  if (!ended_) ::kill(static_cast<pid_t>(pid_), number);
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include "longhaul/cluster/fleet/fleet.h"
+#include "longhaul/cluster/watch/node_watch.h"
+
+namespace longhaul::cluster {
+
+/// This machine alone.
+class LocalFleet : public Fleet {
+ public:
+  LocalFleet(std::string node, const NodeDirectories& directories);
+
+  void wait(double seconds) override { watch_.wait(seconds); }
+  NodeReports reports() override {
+    return {std::make_shared<const NodeReport>(watch_.report())};
+  }
+  std::vector<std::string> lost_nodes() override { return {}; }
+  void signal(int number, const std::vector<int>& ranks) override {
+    watch_.signal(number, ranks);
+  }
+  void forget() override { watch_.forget(); }
+  std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
+    return watch_.stacks(ranks);
+  }
+  /// Nothing: there is no other machine to go to. `longhaul doctor` checks this one.
+  std::vector<HealthReport> check_health(const std::vector<std::string>&,
+                                         const HealthOptions&, double) override {
+    return {};
+  }
+  std::vector<std::string> take_notes() override { return watch_.take_notes(); }
+
+ private:
+  NodeWatch watch_;
+};
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,103 @@
+#include "longhaul/cluster/fleet/ssh_hosts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/cluster/process/command.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr size_t kLongestName = 253;  // RFC 1035
+constexpr uintmax_t kLargestFile = uintmax_t{1} << 20;
+
+void check_host(const std::string& host) {
+  constexpr std::string_view kAllowed =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+  if (!host.empty() && host.size() <= kLongestName && host.front() != '-' &&
+      host.find_first_not_of(kAllowed) == std::string::npos) {
+    return;
+  }
+  throw InputError("launch", fmt::format("'{}' is no name of a host; write n1,n2 or a "
+                                         "file with one a line",
+                                         host.substr(0, 80)));
+}
+
+std::string text_of(const std::string& hosts) {
+  std::error_code error;
+  if (!fs::is_regular_file(hosts, error)) return hosts;
+  if (fs::file_size(hosts) > kLargestFile) {
+    throw InputError("launch", fmt::format("{}: too large for a list of hosts", hosts));
+  }
+  std::string text = read_text(hosts);
+  for (size_t begin = 0; (begin = text.find('#', begin)) != std::string::npos;) {
+    text.erase(begin, std::min(text.find('\n', begin), text.size()) - begin);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> read_hosts(const std::string& hosts) {
+  constexpr const char* kBetween = ", \t\r\n";
+  const std::string text = text_of(hosts);
+  std::vector<std::string> names;
+  for (size_t begin = 0;
+       (begin = text.find_first_not_of(kBetween, begin)) != std::string::npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+    check_host(names.back());
+    if (std::ranges::count(names, names.back()) > 1) {
+      throw InputError("launch",
+                       fmt::format("host {} is named twice in {}", names.back(), hosts));
+    }
+    begin = end;
+  }
+  if (names.empty()) {
+    throw InputError("launch", fmt::format("'{}' names no hosts", hosts));
+  }
+  return names;
+}
+
+JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
+                           std::vector<std::string> words, const Secret& secret) {
+  check_host(host);
+  std::vector<std::string> command;
+  if (host == here) {
+    command = std::move(words);
+  } else {
+    // The far side's shell reads one line.
+    std::string line;
+    for (const std::string& word : words) {
+      line += (line.empty() ? "" : " ") + shell_word(word);
+    }
+    command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, line};
+  }
+  return JobStep::start(command, {}, secret.to_line());
+}
+
+std::vector<std::string> mpirun_words(const std::vector<std::string>& hosts,
+                                      int ranks_per_node,
+                                      const std::vector<std::string>& exported) {
+  std::string list;
+  for (const std::string& host : hosts) {
+    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", host, ranks_per_node);
+  }
+  const auto ranks = hosts.size() * static_cast<size_t>(ranks_per_node);
+  std::vector<std::string> words = {"mpirun",
+                                    "-n",
+                                    std::to_string(ranks),
+                                    "--host",
+                                    list,
+                                    "--map-by",
+                                    fmt::format("ppr:{}:node", ranks_per_node),
+                                    "--bind-to",
+                                    "none"};
+  for (const std::string& name : exported) words.insert(words.end(), {"-x", name});
+  return words;
+}
+
+}  // namespace longhaul::cluster

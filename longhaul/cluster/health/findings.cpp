@@ -1,0 +1,77 @@
+#include "longhaul/cluster/health/findings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr size_t kNamedNodes = 8;
+
+bool is_disk(const HealthCheck& check) { return check.name.starts_with("disk "); }
+
+struct Finding {
+  bool of_file_system = false;
+  std::vector<std::string> nodes;
+  std::string text;  ///< of the first of them
+};
+
+/// Figures of a file system differ from moment to moment; its name does not.
+std::string kind_of(const HealthCheck& check) {
+  return is_disk(check) ? check.name : check.name + ": " + check.text;
+}
+
+bool is_shared(const HealthCheck& check, const Finding& finding, size_t asked) {
+  if (finding.of_file_system) return true;
+  if (finding.nodes.size() < 2) return false;
+  return is_disk(check) || 2 * finding.nodes.size() > asked;
+}
+
+std::string told(const HealthCheck& check, const Finding& finding) {
+  const size_t count = finding.nodes.size();
+  const std::vector<std::string> some(
+      finding.nodes.begin(),
+      finding.nodes.begin() + static_cast<std::ptrdiff_t>(std::min(count, kNamedNodes)));
+  return fmt::format("{}: {} (seen on {}{})", check.name, finding.text,
+                     fmt::join(some, ", "), count > some.size() ? ", ..." : "");
+}
+
+}  // namespace
+
+Findings judge_health(const std::vector<HealthReport>& reports) {
+  const auto failed = [](const HealthCheck& check) {
+    return check.result == HealthResult::Failed;
+  };
+  std::map<std::string, Finding> all;
+  for (const HealthReport& report : reports) {
+    for (const HealthCheck& check : report.checks) {
+      if (!failed(check)) continue;
+      Finding& finding = all[kind_of(check)];
+      if (finding.nodes.empty()) finding.text = check.text;
+      finding.nodes.push_back(report.node);
+      if (check.of_file_system) finding.of_file_system = true;
+    }
+  }
+  Findings found;
+  for (const HealthReport& report : reports) {
+    std::string own;
+    for (const HealthCheck& check : report.checks) {
+      if (!failed(check)) continue;
+      const Finding& finding = all[kind_of(check)];
+      if (!is_shared(check, finding, reports.size())) {
+        own += fmt::format("{}{}: {}", own.empty() ? "" : "; ", check.name, check.text);
+      } else if (finding.nodes.front() == report.node) {
+        found.shared.push_back(told(check, finding));
+      }
+    }
+    if (!own.empty()) found.sick.push_back({report.node, std::move(own)});
+  }
+  return found;
+}
+
+}  // namespace longhaul::cluster

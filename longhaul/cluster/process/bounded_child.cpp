@@ -1,0 +1,99 @@
+#include "longhaul/cluster/process/bounded_child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <ctime>
+
+#include "longhaul/base/refused.h"
+#include "longhaul/cluster/control/socket.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// A killed child is gone by then, or waits in the kernel.
+constexpr double kDeathSeconds = 0.5;
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) ::_exit(1);
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& answer) {
+  std::array<char, 4096> bytes{};
+  for (const Stopwatch watch; answer.text.size() < max_bytes;) {
+    const double left = deadline_seconds - watch.seconds();
+    if (left <= 0.0) return;
+    pollfd one{fd, POLLIN, 0};
+    if (::poll(&one, 1, static_cast<int>(std::ceil(1000.0 * left))) <= 0) continue;
+    const ssize_t count = ::read(fd, bytes.data(), bytes.size());
+    if (count > 0) answer.text.append(bytes.data(), static_cast<size_t>(count));
+    if (count == 0) {
+      answer.in_time = true;
+      return;
+    }
+  }
+}
+
+/// The status of the child, or 0 where it does not end.
+int wait_for_death(pid_t child) {
+  int status = 0;
+  for (const Stopwatch watch; watch.seconds() < kDeathSeconds;) {
+    const pid_t got = ::waitpid(child, &status, WNOHANG);
+    if (got == child || (got < 0 && errno != EINTR)) return got == child ? status : 0;
+    const timespec pause{0, 200000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return 0;
+}
+
+}  // namespace
+
+BoundedAnswer run_in_bounded_child(
+    const std::function<void(const std::function<void(std::string_view)>& write)>& work,
+    double deadline_seconds, size_t max_bytes) {
+  int ends[2];
+  const pid_t parent = ::getpid();
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw refused("cluster", "pipe", errno);
+  }
+  const Descriptor from_child(ends[0]);
+  Descriptor to_parent(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) {
+    throw refused("cluster", "process", errno);
+  }
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    int exit_code = 0;
+    try {
+      work([&](std::string_view text) { write_all(ends[1], text); });
+    } catch (...) {
+      exit_code = 1;
+    }
+    ::_exit(exit_code);
+  }
+  to_parent.reset();
+  BoundedAnswer answer;
+  collect(from_child.get(), deadline_seconds, max_bytes, answer);
+  // After its last word it may still need a moment for a signal of its own.
+  if (!answer.in_time) ::kill(child, SIGKILL);
+  int status = wait_for_death(child);
+  if (answer.in_time && WIFSIGNALED(status)) answer.signal = WTERMSIG(status);
+  return answer;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,292 @@
+#include "longhaul/cluster/process/command.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
+
+namespace longhaul::cluster {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What a command's descendants may still say after it has ended.
+constexpr double kLastWords = 0.2;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Pipe {
+ public:
+  Pipe() {
+    if (::pipe2(ends_.data(), O_CLOEXEC) != 0) {
+      throw refused("command", "pipe", errno);
+    }
+  }
+  ~Pipe() {
+    close(0);
+    close(1);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  int end(size_t which) const { return ends_[which]; }
+  void close(size_t which) {
+    if (ends_[which] >= 0) ::close(ends_[which]);
+    ends_[which] = -1;
+  }
+
+ private:
+  std::array<int, 2> ends_{-1, -1};
+};
+
+std::vector<std::string> merged_environment(const CommandOptions& options) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto named = [&](const auto& change) {
+      return text.starts_with(change.first + "=");
+    };
+    if (std::ranges::none_of(options.environment, named)) result.emplace_back(text);
+  }
+  for (const auto& [name, value] : options.environment) {
+    if (!value.empty()) result.push_back(fmt::format("{}={}", name, value));
+  }
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> result;
+  for (std::string& word : words) result.push_back(word.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+/// What posix_spawn is told: a group of its own, no signal blocked or ignored, pipes.
+class SpawnSettings {
+ public:
+  SpawnSettings(int input, int output, int errors) {
+    ::posix_spawnattr_init(&attributes_);
+    ::posix_spawn_file_actions_init(&actions_);
+    sigset_t none;
+    sigset_t all;
+    ::sigemptyset(&none);
+    ::sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes_, &none);
+    ::posix_spawnattr_setsigdefault(&attributes_, &all);
+    ::posix_spawnattr_setpgroup(&attributes_, 0);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
+                                                 POSIX_SPAWN_SETSIGMASK |
+                                                 POSIX_SPAWN_SETSIGDEF);
+    ::posix_spawn_file_actions_adddup2(&actions_, input, 0);
+    ::posix_spawn_file_actions_adddup2(&actions_, output, 1);
+    ::posix_spawn_file_actions_adddup2(&actions_, errors, 2);
+  }
+  ~SpawnSettings() {
+    ::posix_spawn_file_actions_destroy(&actions_);
+    ::posix_spawnattr_destroy(&attributes_);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+
+  pid_t spawn(const std::vector<std::string>& words, const CommandOptions& options) {
+    std::vector<std::string> arguments = words;
+    std::vector<std::string> environment = merged_environment(options);
+    pid_t pid = 0;
+    const int problem =
+        ::posix_spawnp(&pid, words.front().c_str(), &actions_, &attributes_,
+                       pointers(arguments).data(), pointers(environment).data());
+    if (!limits_reached(problem).empty()) {
+      throw refused("command", "process for " + words.front(), problem);
+    }
+    if (problem != 0) {
+      throw TemporaryError(
+          "command", fmt::format("{} cannot be run: {}; is it installed, and in PATH?",
+                                 words.front(), std::strerror(problem)));
+    }
+    return pid;
+  }
+
+ private:
+  posix_spawnattr_t attributes_{};
+  posix_spawn_file_actions_t actions_{};
+};
+
+/// Input goes through a file without a name: nothing that is not read can hold us up.
+int input_file(const std::string& text) {
+  if (text.empty()) return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int fd = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) return fd;
+  if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::lseek(fd, 0, SEEK_SET) != 0) {
+    ::close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+class RunningCommand {
+ public:
+  RunningCommand(const std::vector<std::string>& words, const CommandOptions& options)
+      : options_(options) {
+    const int input = input_file(options.input);
+    if (input < 0) {
+      throw TemporaryError("command", fmt::format("no input for {}: {}; is /tmp full?",
+                                                  words.front(), std::strerror(errno)));
+    }
+    const int output = options.shares_output ? STDOUT_FILENO : output_.end(1);
+    const int errors = options.shares_output ? STDERR_FILENO : errors_.end(1);
+    try {
+      pid_ = SpawnSettings(input, output, errors).spawn(words, options);
+    } catch (...) {
+      ::close(input);
+      throw;
+    }
+    ::close(input);
+    output_.close(1);
+    errors_.close(1);
+  }
+
+  CommandResult finish() {
+    double ended_at = -1;
+    while (true) {
+      const double now = seconds_since(start_);
+      if (ended_at < 0 && reap()) ended_at = now;
+      if (ended_at >= 0 && (!open() || now > ended_at + kLastWords)) break;
+      if (ended_at < 0 && !result_.timed_out && now > options_.deadline_seconds) {
+        result_.timed_out = true;
+        ::kill(-pid_, SIGKILL);
+      }
+      if (options_.look && ended_at < 0) {
+        if (const int signal = options_.look(); signal != 0) ::kill(-pid_, signal);
+      }
+      read_some(ended_at < 0 ? 20 : 5);
+    }
+    result_.seconds = seconds_since(start_);
+    return std::move(result_);
+  }
+
+ private:
+  bool open() const { return output_.end(0) >= 0 || errors_.end(0) >= 0; }
+
+  bool reap() {
+    int status = 0;
+    const pid_t done = ::waitpid(pid_, &status, WNOHANG);
+    if (done == 0 || (done < 0 && errno == EINTR)) return false;
+    // Somebody who ignores SIGCHLD has taken the status from us.
+    result_.exit_code = done < 0              ? 1
+                        : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                              : WEXITSTATUS(status);
+    return true;
+  }
+
+  void read_some(int milliseconds) {
+    std::array<pollfd, 2> waits{
+        {{output_.end(0), POLLIN, 0}, {errors_.end(0), POLLIN, 0}}};
+    if (::poll(waits.data(), waits.size(), milliseconds) <= 0) return;
+    if (waits[0].revents != 0) take(output_, result_.output);
+    if (waits[1].revents != 0) take(errors_, result_.errors);
+  }
+
+  void take(Pipe& pipe, std::string& text) {
+    std::array<char, 16384> buffer{};
+    const ssize_t count = ::read(pipe.end(0), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) return;
+    if (count <= 0) {
+      pipe.close(0);
+      return;
+    }
+    const auto got = static_cast<size_t>(count);
+    const size_t room =
+        options_.output_bytes - std::min(options_.output_bytes, text.size());
+    text.append(buffer.data(), std::min(got, room));
+    result_.cut_short |= got > room;
+  }
+
+  const CommandOptions& options_;
+  Clock::time_point start_ = Clock::now();
+  Pipe output_;
+  Pipe errors_;
+  pid_t pid_ = 0;
+  CommandResult result_;
+};
+
+/// As it is where a shell leaves it alone, else in single quotes.
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=+./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace
+
+CommandResult run_command(const std::vector<std::string>& words,
+                          const CommandOptions& options) {
+  LH_CHECK(!words.empty() && !words.front().empty(), "command", "no program is named");
+  return RunningCommand(words, options).finish();
+}
+
+bool has_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/usr/bin:/bin" : path;
+  while (true) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string dir(rest.substr(0, end));
+    const std::string program = (dir.empty() ? "." : dir) + "/" + name;
+    struct stat info{};
+    if (::stat(program.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        ::access(program.c_str(), X_OK) == 0) {
+      return true;
+    }
+    if (end == rest.size()) return false;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+void require_program(const std::string& name, const std::string& area,
+                     const std::string& advice) {
+  if (has_program(name)) return;
+  throw InputError(area, fmt::format("there is no {} in PATH; {}", name, advice));
+}
+
+std::string describe_command(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += quoted(word);
+  }
+  return text;
+}
+
+bool has_control_characters(std::string_view text) {
+  return std::ranges::any_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string shell_word(const std::string& word) {
+  if (has_control_characters(word)) {
+    throw InputError("command", fmt::format("'{}' has a line break or another control "
+                                            "character; choose another name",
+                                            word.substr(0, 200)));
+  }
+  return quoted(word);
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,141 @@
+#include "longhaul/cluster/record/down_time.h"
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/run/events.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/step_record.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// More than some seconds of steps write.
+constexpr uint64_t kTailBytes = uint64_t{256} << 10;
+constexpr int kMostDepth = 16;
+
+/// Hands over the last whole lines of a file, in their order, with what read_record wants
+/// behind each. None where it is not there or cannot be read: it is looked at again.
+void lines_at_end(const fs::path& path,
+                  const std::function<void(std::string_view line)>& use) {
+  std::string text;
+  size_t at = 0;
+  try {
+    const File file = File::open_read(path);
+    const uint64_t size = file.size();
+    text.resize(std::min(size, kTailBytes));
+    file.read_at(size - text.size(), std::as_writable_bytes(std::span(text)));
+    // The first may be a part of one.
+    at = text.size() < size ? text.find('\n') + 1 : 0;
+  } catch (const Error&) {
+    return;
+  }
+  const size_t last = text.rfind('\n');
+  text.append(kRecordPadding, ' ');
+  for (size_t end; last != std::string::npos && at <= last; at = end + 1) {
+    end = text.find('\n', at);
+    use(std::string_view(text).substr(at, end - at));
+  }
+}
+
+std::vector<RunRecord> records_at_end(const fs::path& run_dir) {
+  std::vector<RunRecord> records;
+  lines_at_end(run_dir / kMetricsFile,
+               [&](std::string_view line) { records.push_back(read_record(line)); });
+  return records;
+}
+
+/// Of the ranks' starts.
+std::vector<Json> events_at_end(const fs::path& run_dir) {
+  std::vector<Json> events;
+  lines_at_end(run_dir / kEventsFile, [&](std::string_view line) {
+    try {
+      Json event = parse_json(line, kEventsFile, kMostDepth);
+      if (event.is_object() && EventHead::attempt_of(event) >= 0)
+        events.push_back(std::move(event));
+    } catch (const InputError&) {
+      // A torn line is nobody's.
+    }
+  });
+  return events;
+}
+
+std::string as_it_is(std::string_view text, size_t) { return std::string(text); }
+
+uint64_t size_of(const fs::path& path) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+}  // namespace
+
+std::optional<Json> DownTime::fault(double now) {
+  std::optional<Json> early = give_up(now);
+  const auto see = [&](int64_t attempt, double time) {
+    attempt_ = std::max(attempt_, attempt);
+    if (time <= now) since_ = std::max(since_, time);
+  };
+  for (const RunRecord& record : records_at_end(run_dir_)) {
+    if (const auto* step = std::get_if<StepRecord>(&record))
+      see(step->attempt, step->time);
+    if (const auto* v = std::get_if<ValidationRecord>(&record)) see(v->attempt, v->time);
+  }
+  for (const Json& event : events_at_end(run_dir_)) {
+    const EventHead head = EventHead::read(event, as_it_is);
+    see(head.attempt, head.time);
+  }
+  return early;
+}
+
+void DownTime::restarts(Json fields) {
+  pending_ = std::move(fields);
+  seen_bytes_ = 0;
+}
+
+std::optional<Json> DownTime::look() {
+  if (!pending_) return std::nullopt;
+  const uint64_t bytes = size_of(run_dir_ / kMetricsFile);
+  if (std::exchange(seen_bytes_, bytes) == bytes) return std::nullopt;
+  for (const RunRecord& record : records_at_end(run_dir_)) {
+    const auto* const row = std::get_if<StepRecord>(&record);
+    if (row == nullptr || row->attempt <= attempt_) continue;
+    Json from = started_from([&](int64_t started) { return started == row->attempt; });
+    if (from.is_null()) from = row->step - 1;
+    return finished(from, row->time - row->step_time);
+  }
+  return std::nullopt;
+}
+
+std::optional<Json> DownTime::give_up(double now) {
+  if (!pending_) return std::nullopt;
+  if (auto event = look()) return event;
+  return finished(started_from([&](int64_t started) { return started > attempt_; }), now);
+}
+
+Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
+  Json step;
+  for (const Json& event : events_at_end(run_dir_)) {
+    if (EventHead::read(event, as_it_is).kind != StartEvent::kKind) continue;
+    const auto start = read_event<StartEvent>(event, as_it_is);
+    if (of_attempt(start.attempt)) step = start.step;
+  }
+  return step;
+}
+
+Json DownTime::finished(const Json& from_step, double until) {
+  Json event = std::move(*pending_);
+  pending_.reset();
+  event["from_step"] = from_step;
+  event["seconds_down"] = std::max(0.0, until - since_);
+  since_ = std::max(since_, until);
+  return event;
+}
+
+}  // namespace longhaul::cluster

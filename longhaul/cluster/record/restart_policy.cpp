@@ -1,0 +1,72 @@
+#include "longhaul/cluster/record/restart_policy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace longhaul::cluster {
+
+bool RestartPolicy::same_as_before(const Fault& fault) const {
+  // A node that went away says nothing of the step it happened in.
+  return counts_.before && fault.kind != FaultKind::Node &&
+         counts_.before->kind == fault.kind &&
+         counts_.before->temporary == fault.temporary &&
+         counts_.before->step == fault.step;
+}
+
+Decision RestartPolicy::decide(const Fault& fault) {
+  Decision decision;
+  counts_.same = same_as_before(fault) ? counts_.same + 1 : 1;
+  const bool progress = fault.step > counts_.furthest;
+  counts_.without_progress = progress ? 0 : counts_.without_progress + 1;
+  counts_.furthest = std::max(counts_.furthest, fault.step);
+  const bool same_node =
+      counts_.before && !fault.node.empty() && counts_.before->node == fault.node;
+  // The rank that tells of a full disk is not at fault, nor is its node.
+  counts_.on_node = fault.temporary ? 0 : same_node ? counts_.on_node + 1 : 1;
+  counts_.before = fault;
+  decision.exclude_node =
+      !fault.node.empty() && fault.kind != FaultKind::Settings &&
+      (fault.kind == FaultKind::Node || counts_.on_node >= rules_.node_fault_limit);
+  if (fault.kind == FaultKind::Settings) {
+    decision.reason = "a setting or an input is wrong: a restart cannot help";
+    return decision;
+  }
+  if (fault.kind == FaultKind::Node && !rules_.node_faults) {
+    decision.reason = "the platform replaces nodes and starts the job's step again";
+    return decision;
+  }
+  // Waited for as well: a launcher that has worked before. Slurm may not know at once
+  // what is free.
+  const bool patient =
+      fault.temporary || (fault.kind == FaultKind::Launcher && counts_.furthest > 0);
+  if (counts_.same >=
+      (patient ? rules_.temporary_fault_limit : rules_.same_fault_limit)) {
+    decision.reason = fmt::format(
+        "the same fault ({}) at step {} for the {}. time in a "
+        "row; mend its cause, then start again",
+        fault_name(fault.kind), fault.step, counts_.same);
+    decision.used_up = true;
+    return decision;
+  }
+  if (counts_.restarts >= rules_.max_restarts) {
+    decision.reason = fmt::format(
+        "resilience.max_restarts = {} are used up by this job; mend what its "
+        "faults have in common, then submit the run again, which counts from "
+        "the beginning, or raise it",
+        rules_.max_restarts);
+    decision.used_up = true;
+    return decision;
+  }
+  ++counts_.restarts;
+  decision.restart = true;
+  if (counts_.without_progress > 0) {
+    decision.delay_seconds = std::min(
+        rules_.longest_delay_seconds,
+        rules_.first_delay_seconds * std::pow(2.0, counts_.without_progress - 1));
+  }
+  return decision;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,393 @@
+#include "longhaul/cluster/supervisor/supervisor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/jsonl.h"
+#include "longhaul/cluster/health/findings.h"
+#include "longhaul/cluster/record/requeue_count.h"
+#include "longhaul/cluster/record/restart_record.h"
+#include "longhaul/cluster/supervisor/supervisor_lease.h"
+#include "longhaul/cluster/supervisor/supervisor_members.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
+#include "longhaul/run/run_status.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kStatusSeconds = 1.0;
+/// Of this supervisor's time that may go into status.json: with tens of thousands of
+/// ranks it is written less often.
+constexpr double kStatusShare = 0.05;
+constexpr double kHealthSeconds = 120.0;
+/// More than resilience.max_restarts can be.
+constexpr int64_t kMostRestarts = 10'000'000;
+
+/// Starts of the run that had their state; nothing where its record cannot be read.
+std::optional<int64_t> loads_of(const fs::path& run_dir) {
+  try {
+    const auto record = RunPast::read(run_dir);
+    return record ? record->loads : 0;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// Another supervisor has the lock.
+struct Superseded : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
+                       OwnerLock lease)
+    : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet,
+                                     std::move(lease))) {
+  State& s = *state_;
+  s.log = Logger::to_file(s.options.run_dir / kLogFile);
+  s.policy = RestartPolicy(s.options.rules,
+                           read_restarts(s.options.run_dir, s.options.job, s.log));
+  s.status.job = s.options.job;
+  s.status.max_restarts = s.options.rules.max_restarts;
+  s.signals.count_interrupts();
+  s.loads_before = loads_of(s.options.run_dir);
+}
+
+Supervisor::~Supervisor() = default;
+
+int Supervisor::run() { return state_->run(); }
+
+/// The file is opened each time: a worker that was killed may have left half a line.
+void Supervisor::State::events(const char* kind, std::vector<Json> all) {
+  check_lock();
+  try {
+    JsonLines file(options.run_dir / kEventsFile,
+                   [&](const std::string& line) { log.to_terminal_only(line); });
+    for (Json& fields : all) file.append(event_line(kind, std::move(fields)));
+  } catch (const std::exception& problem) {
+    // As with status.json below: a full or lost disk ends no supervisor.
+    log.to_terminal_only(fmt::format("{}: {}", kEventsFile, to_error(problem).what()));
+  }
+}
+
+void Supervisor::State::set_state(const char* name) {
+  if (status.state == name) return;
+  status.state = name;
+  status.since = unix_time();
+  show_status(true);
+}
+
+void Supervisor::State::show_status(bool now) {
+  const double time = unix_time();
+  const double pause = std::max(kStatusSeconds, status_took / kStatusShare);
+  if (!now && time - status_shown < pause) return;
+  status_shown = time;
+  if (const auto jump = clock.look()) {
+    log.warning(describe_jump(*jump));
+    event(kClockJumpEvent, {{"seconds", *jump}, {"host", host_name()}});
+  }
+  check_lock();
+  if (!loads_before) loads_before = loads_of(options.run_dir);
+  const Stopwatch watch;
+  status.restarts = policy.restarts();
+  cluster::take_reports(status, reports, exclusions.nodes());
+  try {
+    write_status(options.run_dir / kStatusFile, status);
+  } catch (const std::exception& problem) {
+    // A full disk must not end what would go on without it.
+    log.to_terminal_only(fmt::format("{}: {}", kStatusFile, to_error(problem).what()));
+  }
+  status_took = watch.seconds();
+}
+
+/// A machine that was cut off for longer than its lease comes back to a run that is
+/// another's: it must touch nothing.
+void Supervisor::State::check_lock() const {
+  try {
+    lock.check();
+  } catch (const TemporaryError&) {
+    // It cannot be read now: looked at again in a second.
+  } catch (const Error& lost) {
+    throw Superseded(lost.what());
+  }
+}
+
+int Supervisor::State::run() {
+  try {
+    return run_attempts();
+  } catch (const Superseded& lost) {
+    log.to_terminal_only(lost.what());
+    return kExitSuperseded;
+  }
+}
+
+/// The node of the supervisor before this one counts as a fault like any other.
+bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
+  if (options.lost_node.empty()) return true;
+  fault_at = unix_time();
+  Fault fault;
+  fault.kind = FaultKind::Node;
+  fault.node = options.lost_node;
+  // Of the ranks nothing is known; it says whether the job came on since its last fault.
+  fault.step = newest_checkpoint(options.checkpoint_dir).value_or(0);
+  fault.text =
+      fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
+  const auto answers = [&](const auto& report) {
+    return report->node == options.lost_node;
+  };
+  if (std::ranges::any_of(fleet.reports(), answers)) {
+    fault.kind = FaultKind::Killed;
+    fault.temporary = true;  // the supervisor's; the ranks may be well
+    fault.text = fmt::format(
+        "the supervisor on {} did not answer any more and was "
+        "replaced; the node answers",
+        options.lost_node);
+    fault.node.clear();
+  }
+  end = {1, std::move(fault)};
+  return decide(end);
+}
+
+int Supervisor::State::run_attempts() {
+  set_state(RunStatus::kStarting);
+  event(SupervisorStartEvent{.job = options.job,
+                             .requeues = job_requeues(),
+                             .host = host_name(),
+                             .ranks = options.ranks,
+                             .max_restarts = options.rules.max_restarts});
+  AttemptEnd end;
+  try {
+    check_health({});
+    bool go_on = replace_lost_node(end);
+    for (int64_t restart = 0; go_on; ++restart) {
+      end = attempt(restart);
+      go_on = end.fault && decide(end);
+    }
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::Temporary) throw;
+    // No start is possible now, in this job: mostly since too few nodes are left.
+    log.warning(problem.what());
+    note_requeue_reason(options.run_dir, options.job,
+                        problem.area() == "nodes"  ? RequeueReason::Nodes
+                        : problem.area() == "file" ? RequeueReason::Storage
+                                                   : RequeueReason::Unknown);
+    event(RequeueEvent{problem.what()});
+    status.cause = problem.what();
+    end = {problem.exit_code(), std::nullopt};
+  }
+  // A fault that was not followed by a restart since the run was asked to stop: its next
+  // life goes on, from the queue as well.
+  if (request_came_first) end.exit_code = kExitTemporary;
+  if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
+    note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
+  }
+  tell_restart(down_time.give_up(unix_time()));
+  const bool done = end.exit_code == 0 && !end.fault;
+  set_state(done        ? RunStatus::kDone
+            : end.fault ? RunStatus::kFailed
+                        : RunStatus::kStopped);
+  event(kSupervisorEndEvent,
+        {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
+  show_status(true);
+  lock.release();
+  if (end.exit_code == kExitInterrupted)
+    log.warning(describe_left_behind(options.checkpoint_dir, furthest_step(ranks)));
+  return end.exit_code;
+}
+
+/// Names the starts of this run so that a later one may take the run over at once. The
+/// supervisor's own lock orders them, over jobs and machines.
+std::string Supervisor::State::start_name(int64_t restart) const {
+  return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
+}
+
+/// Whether a start goes on from the newest checkpoint, or misses it, whatever
+/// checkpoint.resume says: that holds until a start has its state, and after it only
+/// where no checkpoint was committed. A record that cannot be read the ranks will judge.
+bool Supervisor::State::goes_on(int64_t restart) {
+  // Where the record could not be read so far, the first look that can counts.
+  if (!loads_before) loads_before = loads_of(options.run_dir);
+  if (restart == 0 && !options.resume_first) return false;
+  try {
+    if (const auto record = RunPast::read(options.run_dir)) {
+      if (!options.resume_first && record->loads == loads_before) return false;
+      if (record->newest_in(options.checkpoint_dir)) return true;
+    }
+  } catch (const Error& problem) {
+    log.warning(problem.what());
+  }
+  return newest_checkpoint(options.checkpoint_dir).has_value();
+}
+
+Attempt Supervisor::State::plan_start(int64_t restart) {
+  Attempt plan;
+  plan.restart = restart;
+  plan.resume = goes_on(restart);
+  exclusions.read_again(log);
+  for (const ExcludedNode& node : exclusions.nodes()) plan.excluded.push_back(node.node);
+  return plan;
+}
+
+/// Where nodes lack, those that are left out are looked at again first. A place in the
+/// queue that brought no other nodes brings none the next time: then all that pass are
+/// better than a job that waits beside them.
+std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
+  Attempt plan = plan_start(restart);
+  for (const Retest retest : {Retest::Usual, Retest::LastResort}) {
+    const std::vector<std::string> testable = exclusions.testable(unix_time(), retest);
+    if (testable.empty() || !launcher.lacks_nodes) continue;
+    if (retest == Retest::LastResort &&
+        requeues_in_vain(options.run_dir, options.job,
+                         newest_checkpoint(options.checkpoint_dir).value_or(0)) == 0) {
+      continue;
+    }
+    if (!launcher.lacks_nodes(plan)) break;
+    check_health(testable, retest);
+    plan = plan_start(restart);
+  }
+  return launcher.command(plan);
+}
+
+AttemptEnd Supervisor::State::attempt(int64_t restart) {
+  fleet.forget();
+  ranks.clear();
+  used_nodes.clear();
+  reports.clear();
+  hang.restart();
+  storage.restart();
+  storage_told = false;
+  stragglers.restart();
+  set_state(restart == 0 ? RunStatus::kStarting : RunStatus::kRestarting);
+  const std::vector<std::string> command = start_words(restart);
+  check_lock();
+  JobStep step = JobStep::start(
+      command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
+                {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
+                {"LONGHAUL_SUPERVISOR", start_name(restart)},
+                {kClockVariable, clock_words()},
+                {"LONGHAUL_RESTART", std::to_string(restart)}});
+  started_at = unix_time();
+  return watch(step);
+}
+
+/// Somebody else replaces nodes: he has to hear of a process that died of its node.
+void Supervisor::State::blame_sick_node(Fault& fault) {
+  if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
+  for (const SickNode& sick : check_health({fault.node})) {
+    fault.kind = FaultKind::Node;
+    fault.text += fmt::format("; {} is sick: {}", sick.node, sick.cause);
+  }
+}
+
+bool Supervisor::State::decide(AttemptEnd& end) {
+  Fault fault = *end.fault;
+  if (!options.rules.node_faults) blame_sick_node(fault);
+  status.cause = fault.text;
+  tell_restart(down_time.fault(fault_at));
+  const Decision decision = policy.decide(fault);
+  check_lock();
+  write_restarts(options.run_dir, options.job, policy.counts(), log);
+  event(FaultEvent{.kind = fault_name(fault.kind),
+                   .rank = fault.rank,
+                   .node = fault.node,
+                   .step = fault.step,
+                   .cause = fault.text});
+  if (decision.exclude_node) {
+    exclude(
+        fault.node,
+        fault.kind == FaultKind::Node ? ExclusionKind::Silence : ExclusionKind::Faults,
+        fault.text);
+  }
+  if (!decision.restart) {
+    log.warning(fmt::format("stopped: {}; {}", fault.text, decision.reason));
+    if (decision.used_up) end.exit_code = kExitSettings;
+    return false;
+  }
+  if (passed_signal != 0) {
+    log.warning(fault.text + "; not restarted: the run was asked to stop");
+    request_came_first = true;
+    return false;
+  }
+  log.info(fmt::format("restart {} after step {}: {}{}", policy.restarts(), fault.step,
+                       fault.text,
+                       decision.exclude_node && options.other_nodes
+                           ? fmt::format("; {} excluded", fault.node)
+                           : ""));
+  set_state(RunStatus::kRestarting);
+  // A process that died may have died of its machine.
+  if (!decision.exclude_node) {
+    check_health(fault.node.empty() ? std::vector<std::string>{}
+                                    : std::vector<std::string>{fault.node});
+  }
+  pause(decision.delay_seconds);
+  down_time.restarts({{"restart", policy.restarts()},
+                      {"cause", fault.text},
+                      {"kind", fault_name(fault.kind)},
+                      {"ranks", Json::array({fault.rank})},
+                      {"nodes", Json::array({fault.node})},
+                      {"excluded", decision.exclude_node}});
+  request_came_first = signals.raised() != 0;
+  return !request_came_first;
+}
+
+/// Those of these nodes, or of all, that are sick: they are left out. What concerns the
+/// job is told once and leaves nobody out.
+std::vector<SickNode> Supervisor::State::check_health(
+    const std::vector<std::string>& nodes, Retest retest) {
+  const std::vector<HealthReport> checked =
+      fleet.check_health(nodes, options.health, kHealthSeconds);
+  std::vector<Json> of_nodes;
+  for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
+  events(kHealthEvent, std::move(of_nodes));
+  Findings found = judge_health(checked);
+  for (const std::string& finding : found.shared) {
+    log.warning("of the job, not of a node: " + finding);
+    event(kSharedFindingEvent, {{"cause", finding}});
+  }
+  for (const SickNode& sick : found.sick) {
+    exclude(sick.node, ExclusionKind::Health, sick.cause);
+  }
+  for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log, retest)) {
+    log.info(fmt::format(
+        "{} is used again: a health check passes{}; it was left out for {}", node.node,
+        retest == Retest::LastResort ? ", and the queue has given no other node" : "",
+        node.cause));
+    event(kNodeReadmittedEvent, {{"node", node.node},
+                                 {"kind", exclusion_name(node.kind)},
+                                 {"since", node.since},
+                                 {"cause", node.cause}});
+  }
+  return std::move(found.sick);
+}
+
+void Supervisor::State::exclude(const std::string& node, ExclusionKind kind,
+                                const std::string& cause) {
+  if (!options.other_nodes) return;
+  check_lock();
+  if (!exclusions.add(node, kind, cause, unix_time(), log)) return;
+  log.warning(fmt::format("{} is left out: {}", node, cause));
+  if (options.job.empty()) return;
+  log.info(
+      fmt::format("for the administrator: scontrol update NodeName={} State=DRAIN "
+                  "Reason=\"longhaul job {}\"",
+                  node, options.job));
+}
+
+void Supervisor::State::pause(double seconds) {
+  const Stopwatch watch;
+  while (watch.seconds() < seconds && signals.raised() == 0) {
+    fleet.wait(std::min(0.2, seconds));
+    show_status(false);
+  }
+}
+
+}  // namespace longhaul::cluster

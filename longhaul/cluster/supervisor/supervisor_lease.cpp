@@ -1,0 +1,70 @@
+#include "longhaul/cluster/supervisor/supervisor_lease.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
+
+namespace longhaul::cluster {
+
+namespace {
+
+OwnerLockOptions supervisor_lease() {
+  OwnerLockOptions lock;
+  lock.area = "supervisor";
+  lock.object = "the run's supervision";
+  lock.occupation = "supervises this run";
+  lock.advice = "give this run another run.dir";
+  lock.lease_seconds = kSupervisorLease;
+  lock.renew_seconds = kSupervisorLease / 4;
+  lock.idle_seconds = kSupervisorIdle;
+  // A script that waits beside one who stands in is second to a successor of its machine.
+  lock.waits_for_own_job = true;
+  lock.on_watch = [](const std::string& line) {
+    fmt::print(stderr, "longhaul: {}\n", printable(line));
+  };
+  return lock;
+}
+
+}  // namespace
+
+OwnerLock take_supervision(const fs::path& run_dir) {
+  make_directories_durable(run_dir);
+  return OwnerLock::acquire(run_dir / kSupervisorLockFile, supervisor_lease());
+}
+
+std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number) {
+  const auto before = OwnerLock::look(run_dir / kSupervisorLockFile, supervisor_lease());
+  if (before && before->holder.attempt != number) return std::nullopt;
+  return take_supervision(run_dir);
+}
+
+std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
+  std::optional<int64_t> newest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    if (!fs::exists(entry.path() / kManifestFile, error)) continue;
+    if (const auto step = step_of(entry.path())) newest = std::max(newest, step);
+  }
+  return newest;
+}
+
+std::string describe_left_behind(const fs::path& checkpoint_dir, int64_t step) {
+  const std::optional<int64_t> newest = newest_checkpoint(checkpoint_dir);
+  std::string text = "ended at once by a second SIGINT: ";
+  text += newest ? fmt::format("newest checkpoint step {}", *newest)
+                 : "there is no checkpoint";
+  const int64_t first = newest.value_or(0) + 1;
+  if (step > first) {
+    text += fmt::format("; steps {} to {} will be trained again", first, step);
+  } else if (step == first) {
+    text += fmt::format("; step {} will be trained again", step);
+  }
+  return text;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,124 @@
+#pragma once
+
+// What a supervisor knows and does, for its own sources alone: supervisor.cpp has its
+// life and its verdicts, supervisor_watch.cpp how it watches one start of the workers.
+
+#include <csignal>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/health/findings.h"
+#include "longhaul/cluster/record/down_time.h"
+#include "longhaul/cluster/record/exclusions.h"
+#include "longhaul/cluster/record/status_file.h"
+#include "longhaul/cluster/supervisor/supervisor.h"
+#include "longhaul/cluster/verdict/stragglers.h"
+#include "longhaul/cluster/watch/pause_watch.h"
+#include "longhaul/run/events.h"
+#include "longhaul/system/log.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::cluster {
+
+/// A supervisor that was not at work for so long judges nobody by that time.
+inline constexpr double kSupervisorPauseSeconds = 2.0;
+
+inline constexpr int kExitInterrupted = 128 + SIGINT;
+
+/// How an attempt ended: done, asked to stop, interrupted a second time, or by a fault.
+struct AttemptEnd {
+  int exit_code = 0;
+  std::optional<Fault> fault;
+};
+
+struct Supervisor::State {
+  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_, OwnerLock lease)
+      : options(std::move(options_)),
+        launcher(std::move(launcher_)),
+        fleet(fleet_),
+        lock(std::move(lease)),
+        policy(options.rules),
+        exclusions(options.run_dir),
+        hang(options.hang),
+        storage({options.run_dir, options.checkpoint_dir}, options.storage,
+                options.ask_storage),
+        down_time(options.run_dir, unix_time()),
+        stragglers(options.straggler_ratio) {}
+
+  int run();
+  AttemptEnd attempt(int64_t restart);
+  std::string start_name(int64_t restart) const;
+  AttemptEnd watch(JobStep& step);
+  void take_reports();
+  void wake_up();
+  std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
+  std::optional<Fault> look_for_hang();
+  std::optional<Fault> judge_storage(StorageState state);
+  void wait_for_last_words(JobStep& step, FaultKind kind);
+  std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
+  void pass_signals();
+  bool decide(AttemptEnd& end);
+  void pause(double seconds);
+  void tell_restart(std::optional<Json> done);
+  void tell_stragglers();
+  std::vector<SickNode> check_health(const std::vector<std::string>& nodes,
+                                     Retest retest = Retest::Usual);
+  void blame_sick_node(Fault& fault);
+  void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
+  bool goes_on(int64_t restart);
+  Attempt plan_start(int64_t restart);
+  std::vector<std::string> start_words(int64_t restart);
+  void event(const char* kind, Json fields) { events(kind, {std::move(fields)}); }
+  template <typename Event>
+  void event(const Event& event) {
+    this->event(Event::kKind, event_fields(event));
+  }
+  void events(const char* kind, std::vector<Json> all);
+  void set_state(const char* name);
+  void show_status(bool now);
+  void check_lock() const;
+  int run_attempts();
+  bool replace_lost_node(AttemptEnd& end);
+
+  SupervisorOptions options;
+  Launcher launcher;
+  Fleet& fleet;
+  OwnerLock lock;
+  std::function<void()> at_work = lock.heart();  ///< or the lease runs out
+  RestartPolicy policy;
+  Exclusions exclusions;
+  HangWatch hang;
+  StorageWatch storage;
+  bool storage_told = false;
+  DownTime down_time;
+  ClockWatch clock;
+  Stragglers stragglers;
+  Logger log = Logger::to_terminal();
+  PauseWatch pauses{kSupervisorPauseSeconds};
+  SignalWatch signals;
+  NodeReports reports;
+  RankList ranks;                    ///< of these reports
+  std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
+  RunStatus status;
+  double status_shown = 0.0;
+  double status_took = 0.0;  ///< seconds, the last time
+  int passed_signal = 0;     ///< handed to the workers
+  double passed_at = 0.0;
+  bool request_came_first = false;  ///< before the restart that a fault called for
+  double repeated_at = 0.0;
+  double fault_at = 0.0;
+  double started_at = 0.0;  ///< the newest attempt
+  /// RunPast::loads when this supervisor began, or when it could first be read.
+  std::optional<int64_t> loads_before;
+  Stopwatch life;
+};
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,334 @@
+#include "longhaul/cluster/supervisor/supervisor.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/record/exclusions.h"
+#include "longhaul/cluster/record/requeue_count.h"
+#include "longhaul/run/run_past.h"
+#include "longhaul/system/stopwatch.h"
+#include "tests/support/checked_node.h"
+#include "tests/support/scratch_directory.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Nodes that are there and healthy, or sick.
+class MadeUpFleet : public Fleet {
+ public:
+  void wait(double seconds) override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(seconds, 0.02)));
+  }
+  NodeReports reports() override {
+    NodeReports newest;
+    Reports made = make_reports ? make_reports() : Reports();
+    for (NodeReport& report : made) {
+      newest.push_back(std::make_shared<const NodeReport>(std::move(report)));
+    }
+    return newest;
+  }
+  std::vector<std::string> lost_nodes() override { return {}; }
+  void signal(int, const std::vector<int>&) override {}
+  void forget() override {}
+  std::map<int, std::string> stacks(const std::vector<int>&) override { return {}; }
+  std::vector<HealthReport> check_health(const std::vector<std::string>& asked,
+                                         const HealthOptions&, double) override {
+    std::vector<HealthReport> reports;
+    for (const auto& [node, healthy] : nodes) {
+      if (!asked.empty() && std::ranges::count(asked, node) == 0) continue;
+      ++checks;
+      reports.push_back(report_of(node, healthy));
+    }
+    return reports;
+  }
+  std::vector<std::string> take_notes() override { return {}; }
+
+  using Reports = std::vector<NodeReport>;
+  std::function<Reports()> make_reports;
+  std::map<std::string, bool> nodes;
+  int checks = 0;
+};
+
+class SupervisorOfNodes : public testing::Test {
+ protected:
+  int run(SupervisorOptions options = {}) {
+    options.run_dir = dir_.path();
+    options.checkpoint_dir = dir_ / "checkpoints";
+    options.directories.root = dir_ / "memory";
+    options.other_nodes = true;
+    options.job = "7";
+    options.rules.first_delay_seconds = 0.0;
+    Launcher launcher;
+    launcher.command = [&](const Attempt& attempt) {
+      if (!trouble_ && left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
+      started_without_ = attempt.excluded;
+      resumed_.push_back(attempt.resume);
+      if (trouble_) throw to_error(fs::filesystem_error("open", dir_.path(), trouble_));
+      ++started_;
+      return words_;
+    };
+    launcher.lacks_nodes = [&](const Attempt& attempt) {
+      fleet_.nodes.insert(late_.begin(), late_.end());
+      return left(attempt) < wanted_;
+    };
+    return Supervisor(std::move(options), std::move(launcher), fleet_,
+                      take_supervision(dir_.path()))
+        .run();
+  }
+  size_t left(const Attempt& attempt) const {
+    return fleet_.nodes.size() - static_cast<size_t>(std::ranges::count_if(
+                                     attempt.excluded, [&](const std::string& node) {
+                                       return fleet_.nodes.contains(node);
+                                     }));
+  }
+  void exclude(const std::string& node, ExclusionKind kind) {
+    std::vector<ExcludedNode> nodes = read_excluded(dir_ / "excluded_nodes.json");
+    nodes.push_back({node, unix_time(), "a cause", kind});
+    write_excluded(dir_ / "excluded_nodes.json", nodes);
+  }
+  std::vector<Json> events(const std::string& name) const {
+    std::vector<Json> found;
+    std::istringstream lines(read_text(dir_ / "events.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json event = parse_json(line, "events.jsonl");
+      if (event.at("event") == name) found.push_back(std::move(event));
+    }
+    return found;
+  }
+  using Names = std::vector<std::string>;
+
+  TestDirectory dir_;
+  MadeUpFleet fleet_;
+  size_t wanted_ = 2;
+  std::map<std::string, bool> late_;  ///< come after the first look
+  Names started_without_;
+  std::vector<bool> resumed_;  ///< Attempt::resume of each start
+  Names words_ = {"true"};
+  int started_ = 0;
+  std::error_code trouble_;
+};
+
+TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"false"};
+  EXPECT_EQ(run(), kExitSettings);  // the third time in a row
+  EXPECT_EQ(started_, 3);
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(started_, 4);
+  EXPECT_EQ(events("supervisor_end").back().at("restarts"), 2);
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "for the 4. time in a row");
+}
+
+TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsGone) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  RunPast record = RunPast::begin();
+  record.newest = 4;
+  record.checkpoints = (dir_ / "checkpoints").string();
+  record.write(dir_.path());
+  // No start has its state: what the settings say of the first one still holds.
+  words_ = {"false"};
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
+  ++record.loads;
+  fs::create_directories(dir_ / "later");
+  record.write(dir_ / "later");
+  words_ = {"sh", "-c",
+            fmt::format("cp {} {}; exit 1", (dir_ / "later/run.json").string(),
+                        (dir_ / "run.json").string())};
+  fs::remove(dir_ / "control/restarts.json");
+  resumed_.clear();
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, true, true}));
+  // The start itself judges a checkpoint in another place, by its settings.
+  record.checkpoints = (dir_ / "elsewhere").string();
+  ++record.loads;
+  record.write(dir_ / "later");
+  fs::remove(dir_ / "control/restarts.json");
+  resumed_.clear();
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
+}
+
+TEST_F(SupervisorOfNodes, ARecordThatCouldNotBeReadAtTheBeginningCountsFromTheFirstLook) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  fs::create_directories(dir_ / "later");
+  RunPast record = RunPast::begin();
+  record.loads = 2;
+  record.newest = 4;
+  record.checkpoints = (dir_ / "checkpoints").string();
+  record.write(dir_ / "later");
+  write_file(dir_ / "run.json", "{");
+  words_ = {"sh", "-c",
+            fmt::format("cp {} {}; exit 1", (dir_ / "later/run.json").string(),
+                        (dir_ / "run.json").string())};
+  EXPECT_EQ(run(), kExitSettings);
+  // No start is known to have its state: the settings of the first one still hold.
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
+}
+
+TEST_F(SupervisorOfNodes, OneThatTakesOverAJobWithoutRestartsLeftDoesNotCallItDone) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  SupervisorOptions options;
+  options.lost_node = "n9";
+  options.rules.max_restarts = 0;
+  EXPECT_EQ(run(std::move(options)), kExitSettings);
+  EXPECT_EQ(started_, 0);
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "resilience.max_restarts = 0 are used up");
+}
+
+TEST_F(SupervisorOfNodes, WhatTheQueueDoesNotReplaceIsUsedAgainWhenACheckPasses) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}, {"n4", true}};
+  write_excluded(dir_ / "excluded_nodes.json",
+                 {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
+                  {"n3", unix_time(), "thrice", ExclusionKind::Faults},
+                  {"n4", unix_time(), "a person"}});
+  EXPECT_EQ(run(), kExitTemporary) << "the queue may bring others";
+  EXPECT_EQ(started_, 0);
+  count_requeue(dir_.path(), "7", 0);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, (Names{"n3", "n4"}));
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "the queue has given no other node");
+  // With a newer checkpoint since, the queue is asked first.
+  write_excluded(dir_ / "excluded_nodes.json",
+                 {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
+                  {"n3", unix_time(), "thrice", ExclusionKind::Faults},
+                  {"n4", unix_time(), "a person"}});
+  fs::create_directories(dir_ / "checkpoints/step_00000005");
+  write_file(dir_ / "checkpoints/step_00000005/manifest.json", "{}");
+  EXPECT_EQ(run(), kExitTemporary);
+}
+
+TEST_F(SupervisorOfNodes, OneThatWasMendedIsUsedAgainByTheNextSupervisor) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}};
+  exclude("n2", ExclusionKind::Health);
+  exclude("n3", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{"n3"});
+  const std::vector<Json> back = events("node_readmitted");
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back[0].at("node"), "n2");
+  EXPECT_EQ(back[0].at("kind"), "health");
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "n2 is used again");
+}
+
+TEST_F(SupervisorOfNodes, AStartThatLacksNodesLooksAtThoseThatAreLeftOut) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", true}};
+  exclude("n2", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{});
+  EXPECT_EQ(fleet_.checks, 2);
+}
+
+TEST_F(SupervisorOfNodes, AStartThatLacksNodesUsesNoneWhoseCheckFails) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", false}};
+  exclude("n2", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 75);
+  EXPECT_TRUE(events("node_readmitted").empty());
+  EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").size(), 1U);
+}
+
+TEST_F(SupervisorOfNodes, TheReasonOfARequeueIsNoted) {
+  fleet_.nodes = {{"n1", true}};
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"nodes")");
+  EXPECT_EQ(count_requeue(dir_.path(), "7", 0).wait_seconds, 0.0);
+  trouble_ = std::make_error_code(std::errc::no_space_on_device);
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"storage")");
+}
+
+TEST_F(SupervisorOfNodes, AFaultOfARunThatWasAskedToStopIsNoFailureOfTheJob) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c", "kill -USR1 $PPID; exit 1"};
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"signal")");
+  EXPECT_EQ(started_, 1);
+}
+
+TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", true}};
+  exclude("n2", ExclusionKind::Person);
+  EXPECT_EQ(run(), 75);
+  EXPECT_EQ(fleet_.checks, 1);
+}
+
+/// A rank that writes a checkpoint and stands still, beside storage that may too.
+class SupervisorOfAStillRank : public SupervisorOfNodes {
+ protected:
+  SupervisorOfAStillRank() {
+    fleet_.nodes = {{"n1", true}, {"n2", true}};
+    fleet_.make_reports = [this] {
+      ObservedRank rank;
+      rank.node = "n1";
+      rank.phase = "checkpoint";
+      rank.step = 12;
+      rank.progress_age = clock_.seconds() < moves_at_ ? clock_.seconds() : 0.0;
+      NodeReport node;
+      node.node = "n1";
+      node.ranks.push_back(rank);
+      return std::vector<NodeReport>{node};
+    };
+  }
+  int run_for(double seconds, double answers_at, double moves_at) {
+    words_ = {"sleep", std::to_string(seconds)};
+    moves_at_ = moves_at;
+    SupervisorOptions options;
+    options.rules.max_restarts = 0;
+    options.hang.quiet_seconds = 0.5;
+    options.storage.answer_seconds = 0.3;
+    options.storage.wait_seconds = 2.0;
+    options.ask_storage = [this, answers_at](const fs::path&) {
+      return [this, answers_at] { return clock_.seconds() >= answers_at; };
+    };
+    clock_ = Stopwatch();
+    return run(std::move(options));
+  }
+  Stopwatch clock_;
+  double moves_at_ = 0.0;
+};
+
+TEST_F(SupervisorOfAStillRank, StorageThatDoesNotAnswerIsWaitedForAndNobodyIsBlamed) {
+  EXPECT_EQ(run_for(2.2, 1.5, 1.7), 0);
+  ASSERT_EQ(events("storage_silent").size(), 1U);
+  EXPECT_HAS(events("storage_silent")[0].at("directories").get<std::string>(),
+             dir_.path().string());
+  EXPECT_EQ(events("storage_answers").size(), 1U);
+  EXPECT_TRUE(events("hang").empty());
+  EXPECT_TRUE(events("fault").empty());
+  EXPECT_FALSE(fs::exists(dir_ / "excluded_nodes.json"));
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "no rank is at fault");
+}
+
+TEST_F(SupervisorOfAStillRank, StorageThatNeverAnswersIsWaitedForOnlySoLong) {
+  EXPECT_EQ(run_for(30, 1e9, 1e9), kExitSettings);
+  ASSERT_EQ(events("fault").size(), 1U);
+  const Json fault = events("fault")[0];
+  EXPECT_HAS(fault.at("cause").get<std::string>(), "has not answered for 2 s");
+  EXPECT_EQ(fault.at("rank"), -1);
+  EXPECT_EQ(fault.at("node"), "");
+  EXPECT_EQ(fault.at("step"), 12);
+}
+
+TEST_F(SupervisorOfAStillRank, ARankThatHangsBesideStorageThatAnswersIsNamed) {
+  EXPECT_EQ(run_for(30, 0.0, 1e9), kExitSettings);
+  ASSERT_EQ(events("hang").size(), 1U);
+  EXPECT_EQ(events("fault")[0].at("rank"), 0);
+  EXPECT_TRUE(events("storage_silent").empty());
+}
+
+}  // namespace
+}  // namespace longhaul::cluster

@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
+#include "longhaul/base/file.h"
+#include "longhaul/cluster/process/stacks.h"
+#include "longhaul/cluster/supervisor/supervisor_members.h"
+#include "longhaul/cluster/verdict/verdict.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_status.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Between looks at ranks that train: reading their records takes time from them. A
+/// worker's end wakes the supervisor at once.
+constexpr double kLookSeconds = 0.2;
+/// While something ends.
+constexpr double kShortLookSeconds = 0.05;
+constexpr double kRepeatSeconds = 1.0;
+/// Agents report at least every two seconds.
+constexpr double kSilenceSeconds = 3.0;
+/// A rank that fails by itself says so and ends the others within this time.
+constexpr double kLastWordsSeconds = 5.0;
+/// After a death without a word, others that died of the same cause are seen.
+constexpr double kEvidenceSeconds = 0.1;
+/// Its workers gone, a launcher ends by itself, then when asked, then when killed.
+constexpr double kLauncherAskSeconds = 2.0;
+constexpr double kLauncherEndSeconds = 5.0;
+constexpr double kLauncherLostSeconds = 0.5;
+constexpr double kKillAgainSeconds = 0.1;
+
+}  // namespace
+
+AttemptEnd Supervisor::State::watch(JobStep& step) {
+  while (true) {
+    fleet.wait(kLookSeconds);
+    at_work();
+    wake_up();
+    const std::optional<LauncherEnd> end = step.poll();
+    take_reports();
+    for (const std::string& note : fleet.take_notes()) log.warning(note);
+    pass_signals();
+    if (signals.interrupts() > 1) {
+      end_workers(step, /*at_once=*/true);
+      return {kExitInterrupted, std::nullopt};
+    }
+    if (auto fault = look_for_fault(end)) {
+      fault_at = unix_time();
+      const bool of_ranks =
+          fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
+      if (of_ranks && !end) wait_for_last_words(step, fault->kind);
+      // Before the rest is killed; the list is of ranks that these reports hold.
+      const NodeReports kept = reports;
+      const RankList seen = ranks;
+      const std::optional<LauncherEnd> last =
+          end_workers(step, fault->kind == FaultKind::Node);
+      if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
+      return {fault->kind == FaultKind::Settings ? kExitSettings : 1, std::move(fault)};
+    }
+    if (end) return {end->exit_code, std::nullopt};
+    const WorkKind work = work_of(ranks);
+    if (passed_signal == 0 && work != WorkKind::Start) {
+      const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
+      set_state(saves ? RunStatus::kSaving : RunStatus::kTraining);
+    }
+    tell_restart(down_time.look());
+    tell_stragglers();
+    show_status(false);
+  }
+}
+
+/// Only now is known from which step the workers went on, and what it has cost.
+void Supervisor::State::tell_restart(std::optional<Json> done) {
+  if (done) event(kRestartEvent, std::move(*done));
+}
+
+/// After a pause of this process another one may be the supervisor, and no silence says
+/// anything.
+void Supervisor::State::wake_up() {
+  const double pause = pauses.turn();
+  if (pause == 0.0) return;
+  check_lock();
+  hang.restart();
+  started_at += pause;
+  if (passed_signal != 0) passed_at += pause;
+}
+
+/// The first failure that is seen need not be the first that happened.
+void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
+  const Stopwatch watch;
+  const double patience =
+      kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
+  while (!step.poll() && watch.seconds() < patience) fleet.wait(kShortLookSeconds);
+  take_reports();
+}
+
+void Supervisor::State::take_reports() {
+  reports = fleet.reports();
+  ranks = ranks_of(reports);
+  for (const auto& report : reports) {
+    if (!report->ranks.empty()) used_nodes.insert(report->node);
+  }
+}
+
+void Supervisor::State::pass_signals() {
+  int raised = signals.raised();
+  if (raised == 0 && life.seconds() > options.stop_after_seconds) raised = SIGUSR1;
+  if (raised == 0) return;
+  const double now = unix_time();
+  if (passed_signal == 0) {
+    passed_signal = raised;
+    passed_at = now;
+    log.info(fmt::format("{}: the workers save and end{}", signal_name(raised),
+                         raised == SIGINT ? "; once more, and they end unsaved" : ""));
+    set_state(RunStatus::kDraining);
+  } else if (now - repeated_at < kRepeatSeconds) {
+    return;
+  }
+  // Again and again: a rank may have begun after the first.
+  repeated_at = now;
+  fleet.signal(SIGUSR1, {});
+}
+
+std::optional<Fault> Supervisor::State::look_for_fault(
+    const std::optional<LauncherEnd>& end) {
+  for (const std::string& node : fleet.lost_nodes()) {
+    if (!used_nodes.empty() && !used_nodes.contains(node)) {
+      exclude(node, ExclusionKind::Silence, "the spare does not answer any more");
+      continue;
+    }
+    Fault fault;
+    fault.kind = FaultKind::Node;
+    fault.node = node;
+    fault.step = furthest_step(ranks);
+    fault.text = fmt::format("{} does not answer any more", node);
+    return fault;
+  }
+  if (auto fault = find_fault(ranks, end)) return fault;
+  if (end) return std::nullopt;
+  if (passed_signal != 0 && unix_time() - passed_at > options.signal_patience_seconds) {
+    Fault fault;
+    fault.kind = FaultKind::Hang;
+    fault.text = fmt::format("the workers did not end within {:.0f} s after {}",
+                             options.signal_patience_seconds, signal_name(passed_signal));
+    return fault;
+  }
+  return look_for_hang();
+}
+
+/// Ranks that wait for storage go on by themselves when it answers: nobody is at fault,
+/// and a start now would only wait as well.
+std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
+  if (state == StorageState::Asked) return std::nullopt;
+  if (state == StorageState::Back) {
+    storage_told = false;
+    hang.restart();
+    log.info("the storage answers again: the ranks have time to go on");
+    event(kStorageAnswersEvent, Json::object());
+    return std::nullopt;
+  }
+  const std::string names = storage.names();
+  const double patience = options.storage.wait_seconds;
+  if (state == StorageState::GivenUp) {
+    Fault fault;
+    fault.kind = FaultKind::Hang;
+    fault.temporary = true;
+    fault.step = furthest_step(ranks);
+    fault.text = fmt::format("the storage of {} has not answered for {:.0f} s", names,
+                             storage.asked_seconds());
+    return fault;
+  }
+  if (!std::exchange(storage_told, true)) {
+    log.warning(
+        fmt::format("hang: the storage of {} does not answer; no rank is at "
+                    "fault, the run waits for it, at most {:.0f} s",
+                    names, patience));
+    event(kStorageSilentEvent, {{"directories", names}, {"wait_seconds", patience}});
+  }
+  return std::nullopt;
+}
+
+std::optional<Fault> Supervisor::State::look_for_hang() {
+  const auto quiet = hang.look(ranks, unix_time() - started_at,
+                               std::min(pauses.awake_seconds(), storage.back_seconds()));
+  // Ranks wait for a node that is lost, too: it is soon told as that.
+  const bool hangs = quiet && fleet.longest_silence() <= kSilenceSeconds;
+  const StorageState state = storage.look(hangs);
+  if (state == StorageState::Back) return judge_storage(state);
+  if (!hangs) return std::nullopt;
+  if (state != StorageState::Answers) return judge_storage(state);
+  const HangVerdict verdict = judge_hang(ranks);
+  Fault fault;
+  fault.kind = FaultKind::Hang;
+  fault.text = "hang: " + verdict.text;
+  fault.step = furthest_step(ranks);
+  for (const ObservedRank* rank : ranks) {
+    if (!verdict.ranks.empty() && rank->rank == verdict.ranks.front()) {
+      fault.rank = rank->rank;
+      fault.node = rank->node;
+    }
+  }
+  const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
+  std::string file;
+  if (!stacks.empty()) {
+    file = stacks_file(unix_time());
+    try {
+      write_text_durable(options.run_dir / file,
+                         fault.text + "\n" + describe_stacks(stacks));
+    } catch (const Error& problem) {
+      log.warning(fmt::format("stack traces are lost: {}", problem.what()));
+    }
+  }
+  event(kHangEvent, {{"verdict", verdict.text},
+                     {"ranks", verdict.ranks},
+                     {"seconds", *quiet},
+                     {"work", work_name(work_of(ranks))},
+                     {"stacks", file}});
+  return fault;
+}
+
+std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
+  // A launcher would wait for a lost node; so does a person for nothing.
+  check_lock();
+  const double ask = at_once ? 0.0 : kLauncherAskSeconds;
+  const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
+  fleet.signal(SIGKILL, {});
+  const Stopwatch watch;
+  bool asked = false;
+  double killed = 0.0;
+  std::optional<LauncherEnd> end;
+  while (!(end = step.poll()) && watch.seconds() < patience) {
+    if (!asked && watch.seconds() >= ask) {
+      step.signal(SIGTERM);
+      asked = true;
+    }
+    fleet.wait(0.01);
+    // Again: a rank may have begun meanwhile. A message to thousands of agents, though.
+    if (watch.seconds() - killed < kKillAgainSeconds) continue;
+    killed = watch.seconds();
+    fleet.signal(SIGKILL, {});
+  }
+  if (launcher.clean_up) launcher.clean_up();
+  return end;
+}
+
+void Supervisor::State::tell_stragglers() {
+  for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
+    log.warning(fmt::format("straggler: {}", slow.text));
+    event(kStragglerEvent, {{"rank", slow.rank},
+                            {"node", slow.node},
+                            {"ratio", slow.ratio},
+                            {"seconds", slow.seconds}});
+  }
+}
+
+}  // namespace longhaul::cluster

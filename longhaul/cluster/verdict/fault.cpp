@@ -1,0 +1,128 @@
+#include "longhaul/cluster/verdict/fault.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/exit_code.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Errors that say no more than that another rank did not come.
+bool is_consequence(const ObservedRank& rank) {
+  return rank.failure.find("[comm]") != std::string::npos ||
+         rank.failure.find("mpirun ends the job") != std::string::npos;
+}
+
+/// Weights that differ ask for a start again like a full disk does, but lasting they are
+/// somebody's fault.
+bool is_corruption(const ObservedRank& rank) {
+  return rank.failure.find("[corruption]") != std::string::npos;
+}
+
+/// It ended in order, as something from outside wanted.
+bool was_asked(int exit_code) {
+  return exit_code == kExitTemporary || exit_code == kExitStopped;
+}
+
+/// Smaller came first.
+int order_of(const ObservedRank& rank) {
+  if (rank.exit_code == kExitSettings) return 0;
+  if (!rank.failure.empty() && !is_consequence(rank)) return 1;
+  if (rank.killed()) return 2;
+  if (rank.exit_code > 0 && !was_asked(rank.exit_code) && rank.failure.empty()) return 3;
+  if (!rank.failure.empty()) return 4;
+  return 5;
+}
+
+std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
+  auto said = launcher.signals.find(rank.rank);
+  if (said == launcher.signals.end()) said = launcher.signals.find(-1);
+  if (said == launcher.signals.end()) return "ended without a word (killed)";
+  return fmt::format("killed by signal {}", said->second);
+}
+
+Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
+  Fault fault;
+  fault.rank = rank.rank;
+  fault.node = rank.node;
+  switch (order_of(rank)) {
+    case 0:
+      fault.kind = FaultKind::Settings;
+      break;
+    case 2:
+      fault.kind = FaultKind::Killed;
+      break;
+    case 4:
+      fault.kind = FaultKind::Communication;
+      break;
+    default:
+      fault.kind = FaultKind::Error;
+      fault.temporary = rank.exit_code == kExitTemporary && !is_corruption(rank);
+  }
+  if (fault.kind == FaultKind::Killed) {
+    fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),
+                             how_killed(rank, launcher), rank.step, rank.phase);
+  } else if (rank.failure.empty()) {
+    fault.text = fmt::format("{} ended with exit code {}", rank.name(), rank.exit_code);
+  } else {
+    fault.text = fmt::format("{}: {}", rank.name(), rank.failure);
+  }
+  return fault;
+}
+
+}  // namespace
+
+const char* fault_name(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::Settings:
+      return "settings";
+    case FaultKind::Killed:
+      return "killed";
+    case FaultKind::Error:
+      return "error";
+    case FaultKind::Communication:
+      return "communication";
+    case FaultKind::Hang:
+      return "hang";
+    case FaultKind::Node:
+      return "node";
+    case FaultKind::Launcher:
+      return "launcher";
+  }
+  return "?";
+}
+
+std::optional<Fault> find_fault(const RankList& ranks,
+                                const std::optional<LauncherEnd>& launcher) {
+  const ObservedRank* first = nullptr;
+  const auto before = [](const ObservedRank& a, const ObservedRank& b) {
+    const int order_a = order_of(a);
+    const int order_b = order_of(b);
+    return order_a != order_b ? order_a < order_b : a.gone_age > b.gone_age;
+  };
+  int64_t step = 0;
+  for (const ObservedRank* rank : ranks) {
+    step = std::max(step, rank->step);
+    if (!rank->failed() || order_of(*rank) == 5) continue;
+    if (first == nullptr || before(*rank, *first)) first = rank;
+  }
+  if (first != nullptr) {
+    Fault fault = fault_of(*first, launcher.value_or(LauncherEnd{}));
+    fault.step = step;
+    return fault;
+  }
+  if (!launcher || launcher->exit_code == 0 || was_asked(launcher->exit_code)) {
+    return std::nullopt;
+  }
+  Fault fault;
+  fault.kind =
+      launcher->exit_code == kExitSettings ? FaultKind::Settings : FaultKind::Launcher;
+  fault.step = step;
+  fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
+                           launcher->last_line.empty() ? "" : ": " + launcher->last_line);
+  return fault;
+}
+
+}  // namespace longhaul::cluster

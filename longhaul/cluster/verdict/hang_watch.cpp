@@ -1,0 +1,115 @@
+#include "longhaul/cluster/verdict/hang_watch.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kPatience = 5.0;
+/// A start reads gigabytes from a cold disk: what one took says less of the next.
+constexpr double kStartPatience = 20.0;
+
+size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
+
+/// That every rank has made.
+int64_t least_steps(const RankList& ranks) {
+  if (ranks.empty()) return 0;
+  return std::ranges::min(ranks, {}, &ObservedRank::steps_done)->steps_done;
+}
+
+}  // namespace
+
+const char* work_name(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::Start:
+      return "start";
+    case WorkKind::Step:
+      return "step";
+    case WorkKind::Validation:
+      return "validation";
+    case WorkKind::Save:
+      return "save";
+    case WorkKind::SaveWait:
+      return "waiting for a save";
+  }
+  return "?";
+}
+
+WorkKind work_of(const RankList& ranks) {
+  const auto any_at = [&](std::string_view phase) {
+    return std::ranges::any_of(
+        ranks, [&](const ObservedRank* rank) { return rank->phase == phase; });
+  };
+  if (any_at(kSavePhase)) return WorkKind::Save;
+  if (any_at(kSaveWaitPhase)) return WorkKind::SaveWait;
+  if (any_at(kValidationPhase)) return WorkKind::Validation;
+  const bool began = std::ranges::all_of(
+      ranks, [](const ObservedRank* rank) { return rank->steps_done > 0; });
+  return ranks.empty() || !began ? WorkKind::Start : WorkKind::Step;
+}
+
+double HangWatch::limit(WorkKind kind) const {
+  const double longest = longest_[index(kind)];
+  if (kind == WorkKind::Start) {
+    if (longest == 0.0) {
+      return std::max(
+          {limits_.start_seconds, limits_.unlearned_seconds, limits_.quiet_seconds});
+    }
+    return std::max(
+        {limits_.start_seconds, limits_.quiet_seconds, kStartPatience * longest});
+  }
+  // Of a save that waits for its last bytes to be durable nothing is seen to move.
+  const double of_saves = kind == WorkKind::SaveWait ? kPatience * longest : 0.0;
+  if (limits_.quiet_seconds > 0.0) return std::max(limits_.quiet_seconds, of_saves);
+  const bool learned = longest > 0.0 || (kind == WorkKind::Step && saw_steps_);
+  if (!learned) return limits_.unlearned_seconds;
+  const bool saves = kind == WorkKind::Save || kind == WorkKind::SaveWait;
+  const double least = saves ? limits_.least_save_seconds : limits_.least_seconds;
+  return std::max(least, kPatience * longest);
+}
+
+/// A save or a validation may begin and end between two looks.
+void HangWatch::learn_phases(const RankList& ranks) {
+  for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
+                                    std::pair{kSaveWaitPhase, WorkKind::SaveWait},
+                                    std::pair{kValidationPhase, WorkKind::Validation}}) {
+    double& longest = longest_[index(kind)];
+    for (const ObservedRank* rank : ranks) {
+      const auto found = rank->longest_phases.find(std::string(phase));
+      if (found != rank->longest_phases.end()) longest = std::max(longest, found->second);
+    }
+  }
+}
+
+std::optional<double> HangWatch::look(const RankList& ranks, double started_seconds,
+                                      double awake_seconds) {
+  // Ranks that wait for each other in MPI's own start have no record yet.
+  double quiet = ranks.empty() ? started_seconds : ranks.front()->progress_age;
+  for (const ObservedRank* rank : ranks) quiet = std::min(quiet, rank->progress_age);
+  quiet = std::min(quiet, awake_seconds);
+  learn_phases(ranks);
+  const WorkKind kind = work_of(ranks);
+  // It was longer before: that pause has ended by itself.
+  if (quiet < quiet_before_) {
+    double& longest = longest_[index(kind_before_)];
+    longest = std::max(longest, quiet_before_);
+  }
+  quiet_before_ = quiet;
+  kind_before_ = kind;
+  // Steps of milliseconds never have an age, and say how long one takes all the same.
+  const int64_t steps = least_steps(ranks);
+  saw_steps_ = saw_steps_ || (steps_before_ > 0 && steps > steps_before_);
+  steps_before_ = steps;
+  if (quiet <= limit(kind)) return std::nullopt;
+  return quiet;
+}
+
+void HangWatch::restart() {
+  quiet_before_ = 0.0;
+  kind_before_ = WorkKind::Start;
+  steps_before_ = 0;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/watch/observed.h"
+
+namespace longhaul::cluster {
+
+struct Straggler {
+  int rank = 0;
+  std::string node;
+  double seconds = 0.0;  ///< busy seconds of a step, median of the last
+  double ratio = 0.0;    ///< to the median over the ranks of its pipeline stage
+  std::string text;      ///< for people
+};
+
+/// Finds ranks that work longer for a step than others that have the same to do. Once
+/// said of a rank, again only after it had been well or has doubled.
+class Stragglers {
+ public:
+  explicit Stragglers(double ratio) : ratio_(ratio) {}
+  /// Those that are to be told now. Looks at most once in a few seconds; a rank counts
+  /// when it was slow at several looks in a row.
+  std::vector<Straggler> look(const RankList& ranks, double now);
+  void restart();
+
+ private:
+  struct Known {
+    int looks = 0;
+    double told = 0.0;  ///< ratio
+  };
+  double ratio_;
+  double looked_ = 0.0;
+  std::map<int, Known> known_;
+};
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,216 @@
+#include "longhaul/cluster/watch/node_watch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/process/stacks.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kStackSeconds = 3.0;
+/// What was killed ends within that time, unless the kernel holds it (a dead disk).
+constexpr double kEndSeconds = 5.0;
+/// Workers are looked at twenty times a second, the node they share once.
+constexpr double kMeasureSeconds = 1.0;
+
+int open_process(int64_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+}
+
+/// The state letter of /proc/PID/stat, after the command in brackets; 0: no such process.
+char state_letter(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t bracket = text.rfind(')');
+  return bracket == std::string::npos || bracket + 2 >= text.size() ? '\0'
+                                                                    : text[bracket + 2];
+}
+
+/// Did the process begin before this moment (machine_seconds)? Else it is another one
+/// that was given the same number.
+bool began_before(int64_t pid, double moment) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t bracket = text.rfind(')');
+  if (bracket == std::string::npos) return false;
+  std::istringstream fields(text.substr(bracket + 1));
+  std::string field;
+  for (int number = 3; number <= 22 && fields >> field;) ++number;
+  const double started = static_cast<double>(std::atoll(field.c_str())) /
+                         static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return started < moment + 1.0;  // the kernel counts in hundredths
+}
+
+bool has_ended(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return ::poll(&one, 1, 0) > 0;
+}
+
+}  // namespace
+
+NodeWatch::NodeWatch(std::string node, fs::path records, const std::string& nvml_library)
+    : node_(std::move(node)), records_(std::move(records)), devices_(nvml_library) {
+  used_.node = node_;
+}
+
+NodeWatch::~NodeWatch() { close_all(); }
+
+void NodeWatch::close_all() {
+  for (auto& [rank, worker] : workers_) {
+    if (worker.fd >= 0) ::close(worker.fd);
+  }
+  workers_.clear();
+}
+
+bool NodeWatch::wait(double seconds) {
+  std::vector<pollfd> ends;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.fd >= 0 && worker.gone_at == 0.0) ends.push_back({worker.fd, POLLIN, 0});
+  }
+  return ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0)) > 0;
+}
+
+void NodeWatch::look_for(const RankState& state, double now) {
+  Worker& worker = workers_[state.rank];
+  if (worker.pid != state.pid) {
+    if (worker.fd >= 0) ::close(worker.fd);
+    worker = {state.pid, open_process(state.pid), 0.0};
+    if (worker.fd < 0 || !began_before(state.pid, state.created)) worker.gone_at = now;
+  } else if (worker.gone_at == 0.0 && has_ended(worker.fd)) {
+    worker.gone_at = now;
+  }
+}
+
+NodeReport NodeWatch::report() {
+  if (machine_seconds() - measured_at_ >= kMeasureSeconds) measure();
+  NodeReport report = used_;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(records_, error)) {
+    if (entry.path().extension() != ".record") continue;
+    try {
+      const RankState state = read_rank_record(entry.path());
+      const double now = machine_seconds();
+      look_for(state, now);
+      const Worker& worker = workers_[state.rank];
+      ObservedRank rank = observe(state, node_, now);
+      if (worker.gone_at > 0.0) {
+        // It may have written the last words after they were read.
+        if (rank.exit_code < 0) {
+          rank = observe(read_rank_record(entry.path()), node_, now);
+        }
+        rank.process = ProcessState::Gone;
+        rank.gone_age = now - worker.gone_at;
+      } else if (const char letter = state_letter(state.pid);
+                 letter == 'T' || letter == 't') {
+        rank.process = ProcessState::Stopped;
+      }
+      report.ranks.push_back(std::move(rank));
+    } catch (const Error& problem) {
+      if (told_.insert(entry.path()).second) notes_.emplace_back(problem.what());
+    }
+  }
+  std::ranges::sort(report.ranks, {}, &ObservedRank::rank);
+  return report;
+}
+
+void NodeWatch::signal(int number, const std::vector<int>& ranks) {
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.gone_at > 0.0) continue;
+    if (!ranks.empty() && std::ranges::count(ranks, rank) == 0) continue;
+    ::syscall(SYS_pidfd_send_signal, worker.fd, number, nullptr, 0);
+  }
+}
+
+std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) const {
+  std::map<int, std::string> found;
+  for (const int rank : ranks) {
+    const auto worker = workers_.find(rank);
+    if (worker == workers_.end() || worker->second.gone_at > 0.0) continue;
+    found[rank] = stack_traces(static_cast<pid_t>(worker->second.pid), kStackSeconds);
+  }
+  return found;
+}
+
+/// A supervisor that died leaves its workers. They would hold devices, and train on until
+/// the run's lock is taken from them.
+void NodeWatch::end_left_workers() {
+  const auto count_alive = [&] {
+    size_t alive = 0;
+    for (const ObservedRank& rank : report().ranks) {
+      if (rank.process != ProcessState::Gone) ++alive;
+    }
+    return alive;
+  };
+  const size_t left = count_alive();
+  if (left == 0) return;
+  const Stopwatch watch;
+  size_t alive = left;
+  while (alive > 0 && watch.seconds() < kEndSeconds) {
+    signal(SIGKILL);
+    wait(0.05);
+    alive = count_alive();
+  }
+  notes_.push_back(fmt::format("{} workers of an earlier start were left and are {}",
+                               left, alive == 0 ? "ended" : "killed, but not gone"));
+}
+
+void NodeWatch::forget() {
+  end_left_workers();
+  close_all();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(records_, error)) {
+    if (entry.path().extension() == ".record") fs::remove(entry.path(), error);
+  }
+}
+
+void NodeWatch::measure() {
+  measured_at_ = machine_seconds();
+  used_.devices = devices_.look();
+  std::ifstream memory("/proc/meminfo");
+  std::string key;
+  int64_t total = 0;
+  int64_t available = 0;
+  for (std::string line; std::getline(memory, line);) {
+    std::istringstream words(line);
+    int64_t kib = 0;
+    words >> key >> kib;
+    if (key == "MemTotal:") total = kib * 1024;
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  used_.memory_total_bytes = total;
+  used_.memory_used_bytes = total - available;
+  std::ifstream cpu("/proc/stat");
+  cpu >> key;
+  double all = 0.0;
+  double idle = 0.0;
+  double value = 0.0;
+  for (int field = 0; field < 8 && cpu >> value; ++field) {
+    all += value;
+    if (field == 3 || field == 4) idle += value;  // idle, waiting for a disk
+  }
+  const double busy = all - idle;
+  if (all > all_before_ && all_before_ > 0.0) {
+    used_.cpu_busy = (busy - busy_before_) / (all - all_before_);
+  }
+  busy_before_ = busy;
+  all_before_ = all;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,207 @@
+#include "longhaul/cluster/watch/observed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr size_t kMaxRanks = 4096;
+constexpr size_t kMaxDevices = 256;
+
+ProcessState process_state_of(const std::string& name) {
+  for (const auto state :
+       {ProcessState::Running, ProcessState::Stopped, ProcessState::Gone}) {
+    if (name == process_state_name(state)) return state;
+  }
+  throw InputError("cluster", fmt::format("a node's report has a process state '{}'; "
+                                          "start the same program on every node",
+                                          name));
+}
+
+double rounded(double seconds) { return std::round(seconds * 1000.0) / 1000.0; }
+
+template <typename Work>
+auto parsed(const char* what, Work work) {
+  try {
+    return work();
+  } catch (const Json::exception& error) {
+    throw InputError("cluster", fmt::format("{} of another form than this program's: "
+                                            "{}; start the same program on every node",
+                                            what, words_of(error)));
+  }
+}
+
+}  // namespace
+
+const char* process_state_name(ProcessState state) {
+  switch (state) {
+    case ProcessState::Running:
+      return "running";
+    case ProcessState::Stopped:
+      return "stopped";
+    case ProcessState::Gone:
+      return "gone";
+  }
+  return "?";
+}
+
+std::string ObservedRank::name() const {
+  std::string text = fmt::format("rank {}", rank);
+  if (!node.empty()) text += " on " + node;
+  if (!coordinates.empty()) text += fmt::format(" ({})", coordinates);
+  return text;
+}
+
+Json ObservedRank::to_json() const {
+  Json longest = Json::object();
+  for (const auto& [name, seconds] : longest_phases) longest[name] = rounded(seconds);
+  return Json::array({rank,
+                      world,
+                      pid,
+                      coordinates,
+                      step,
+                      phase,
+                      process_state_name(process),
+                      exit_code,
+                      failure,
+                      waits,
+                      waits_group,
+                      waits_number,
+                      waits_verb,
+                      waits_for,
+                      rounded(waits_age),
+                      rounded(phase_age),
+                      rounded(progress_age),
+                      rounded(gone_age),
+                      steps_done,
+                      rounded(step_age),
+                      wall_seconds,
+                      busy_seconds,
+                      std::move(longest),
+                      entered});
+}
+
+ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) {
+  return parsed("a rank's report", [&] {
+    ObservedRank o;
+    std::string process_name;
+    size_t field = 0;
+    const auto take = [&](auto&... values) { (json.at(field++).get_to(values), ...); };
+    take(o.rank, o.world, o.pid, o.coordinates, o.step, o.phase, process_name,
+         o.exit_code, o.failure, o.waits, o.waits_group, o.waits_number, o.waits_verb,
+         o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age, o.steps_done,
+         o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases, o.entered);
+    if (json.size() != field) {
+      throw InputError("cluster", fmt::format("a rank's report has {} fields, not {}; "
+                                              "start the same program on every node",
+                                              json.size(), field));
+    }
+    o.process = process_state_of(process_name);
+    o.node = node;
+    return o;
+  });
+}
+
+ObservedRank observe(const RankState& state, const std::string& node, double now) {
+  ObservedRank o;
+  o.rank = state.rank;
+  o.world = state.world;
+  o.pid = state.pid;
+  o.node = node;
+  o.coordinates = state.coordinates;
+  o.step = state.step;
+  o.phase = state.phase;
+  o.exit_code = state.exit_code;
+  o.failure = state.failure;
+  o.waits = state.waits;
+  if (state.waits) {
+    o.waits_group = state.waits_for.group;
+    o.waits_number = state.waits_for.number;
+    o.waits_verb = state.waits_for.verb;
+    o.waits_for = to_string(state.waits_for.name());
+    o.waits_age = now - state.waits_since;
+  }
+  o.phase_age = now - state.phase_since;
+  o.progress_age = now - state.last_progress();
+  o.steps_done = state.steps_done;
+  o.step_age = state.steps_done > 0 ? now - state.step_ended : 0.0;
+  o.wall_seconds = state.step_wall_seconds;
+  o.busy_seconds = state.step_busy_seconds;
+  o.longest_phases = state.longest_phases;
+  for (const RecordedOperation& operation : state.operations) {
+    int64_t& newest = o.entered[operation.group];
+    newest = std::max(newest, operation.number);
+  }
+  return o;
+}
+
+Json NodeReport::to_json() const {
+  Json list = Json::array();
+  for (const ObservedRank& rank : ranks) list.push_back(rank.to_json());
+  Json gpus = Json::array();
+  for (const RunStatus::Device& device : devices) gpus.push_back(device.to_json());
+  return {{"node", node},
+          {"ranks", std::move(list)},
+          {"memory_used_bytes", memory_used_bytes},
+          {"memory_total_bytes", memory_total_bytes},
+          {"cpu_busy", cpu_busy},
+          {"devices", std::move(gpus)}};
+}
+
+NodeReport NodeReport::from_json(const Json& json) {
+  return parsed("a node's report", [&] {
+    NodeReport report;
+    json.at("node").get_to(report.node);
+    json.at("memory_used_bytes").get_to(report.memory_used_bytes);
+    json.at("memory_total_bytes").get_to(report.memory_total_bytes);
+    json.at("cpu_busy").get_to(report.cpu_busy);
+    const Json& ranks = json.at("ranks");
+    if (!ranks.is_array() || ranks.size() > kMaxRanks) {
+      throw InputError("cluster",
+                       "a node's report has no list of ranks, or one of more "
+                       "than 4096");
+    }
+    for (const Json& rank : ranks) {
+      report.ranks.push_back(ObservedRank::from_json(rank, report.node));
+    }
+    const Json& devices = json.at("devices");
+    if (!devices.is_array() || devices.size() > kMaxDevices) {
+      throw InputError("cluster",
+                       "a node's report has no list of devices, or one of more than 256");
+    }
+    for (const Json& device : devices) {
+      report.devices.push_back(RunStatus::Device::from_json(device));
+    }
+    return report;
+  });
+}
+
+RankList::RankList(const std::vector<ObservedRank>& ranks) {
+  reserve(ranks.size());
+  for (const ObservedRank& rank : ranks) push_back(&rank);
+}
+
+RankList ranks_of(const NodeReports& reports) {
+  RankList ranks;
+  for (const auto& report : reports) {
+    for (const ObservedRank& rank : report->ranks) ranks.push_back(&rank);
+  }
+  const auto number = [](const ObservedRank* rank) { return rank->rank; };
+  // As a rule nodes come in the order of their ranks.
+  if (!std::ranges::is_sorted(ranks, {}, number)) std::ranges::sort(ranks, {}, number);
+  return ranks;
+}
+
+int64_t furthest_step(const RankList& ranks) {
+  int64_t step = 0;
+  for (const ObservedRank* rank : ranks) step = std::max(step, rank->step);
+  return step;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,55 @@
+#include "longhaul/cuda/kernels/device.cuh"
+
+namespace longhaul::kernels::cuda {
+namespace {
+
+/// The first place from `begin` on that has not this row.
+__device__ int64_t end_of_row(const int64_t* rows, int64_t begin, int64_t end) {
+  const int64_t row = rows[begin];
+  while (begin < end) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (rows[middle] == row) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return end;
+}
+
+/// `across` blocks a token, of which those of a row's first token work; N features a
+/// thread.
+template <typename T, int N>
+__global__ void embedding_gradient_kernel(EmbeddingGradient<T> a, int64_t across) {
+  const int64_t begin = blockIdx.x / across;
+  const int64_t row = a.rows[begin];
+  const int64_t feature = (blockIdx.x % across * kBlock + threadIdx.x) * N;
+  if (row < 0 || row >= a.table_rows || feature >= a.features) return;
+  if (begin > 0 && a.rows[begin - 1] == row) return;
+  const int64_t end = end_of_row(a.rows, begin, a.tokens);
+  float* to = a.gradient + row * a.features + feature;
+  auto sum = load<N>(to);
+  for (int64_t i = begin; i < end; ++i) {
+    const auto dy = load<N>(a.dy + a.order[i] * a.features + feature);
+    for (int j = 0; j < N; ++j) sum.of[j] += to_float(dy.of[j]);
+  }
+  store(to, sum);
+}
+
+}  // namespace
+
+template <typename T>
+void run(const EmbeddingGradient<T>& a, Stream stream) {
+  if (a.tokens == 0 || a.features == 0) return;
+  const bool wide = aligned(a.dy, a.gradient) && a.features % kWide<T> == 0;
+  with_width<T>(wide, [&](auto n) {
+    const int64_t across = blocks_of(a.features, kBlock * n);
+    launch("embedding_gradient", embedding_gradient_kernel<T, n>, a.tokens * across,
+           stream, a, across);
+  });
+}
+
+template void run(const EmbeddingGradient<float>&, Stream);
+template void run(const EmbeddingGradient<Bf16>&, Stream);
+
+}  // namespace longhaul::kernels::cuda

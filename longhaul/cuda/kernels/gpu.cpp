@@ -1,0 +1,57 @@
+#include "longhaul/cuda/kernels/gpu.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::kernels::cuda {
+namespace {
+
+std::string version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+}  // namespace
+
+std::string_view built_images() { return LONGHAUL_CUDA_IMAGES; }
+
+bool image_serves(std::string_view image, int major, int minor) {
+  if (!image.starts_with("sm_")) return false;
+  int number = 0;
+  const char* end = image.data() + image.size();
+  const char* rest = std::from_chars(image.data() + 3, end, number).ptr;
+  const std::string_view kind(rest, static_cast<size_t>(end - rest));
+  if (number / 10 != major) return false;
+  // "a": for this one alone; "f": for the family from this one on.
+  return kind == "a" ? number % 10 == minor
+                     : (kind.empty() || kind == "f") && number % 10 <= minor;
+}
+
+void check_gpu(const Gpu& gpu, std::string_view images) {
+  if (gpu.driver_version / 1000 < gpu.runtime_version / 1000) {
+    throw ConfigError(
+        "cuda",
+        fmt::format("the driver of {} knows CUDA {}, and this program needs {}; install "
+                    "a newer driver ('nvidia-smi' names the CUDA that one knows)",
+                    gpu.name, version(gpu.driver_version), version(gpu.runtime_version)));
+  }
+  if (gpu.major == 0) {
+    throw ConfigError("cuda",
+                      fmt::format("{} does not say what it is; 'nvidia-smi' shows "
+                                  "whether it answers",
+                                  gpu.name));
+  }
+  for (size_t begin = 0; begin < images.size();) {
+    const size_t end = std::min(images.find(' ', begin), images.size());
+    if (image_serves(images.substr(begin, end - begin), gpu.major, gpu.minor)) return;
+    begin = end + 1;
+  }
+  throw ConfigError(
+      "cuda",
+      fmt::format("{} is an sm_{}{}, and this program has kernels for {}; build it with "
+                  "-DLONGHAUL_CUDA_ARCH=sm_{}{}, or run it on one of those",
+                  gpu.name, gpu.major, gpu.minor, images, gpu.major, gpu.minor));
+}
+
+}  // namespace longhaul::kernels::cuda

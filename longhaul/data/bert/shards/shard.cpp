@@ -1,0 +1,160 @@
+#include "longhaul/data/bert/shards/shard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::data {
+namespace {
+
+/// The first value outside [0, end), as an error.
+template <typename Value>
+void check_range(std::span<const Value> values, int64_t end, const char* name,
+                 int64_t row, const fs::path& path) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] >= 0 && int64_t{values[i]} < end) continue;
+    throw InputError(
+        "data", fmt::format("{}: row {}: {}[{}] is {}, expected 0 to {}; the file is "
+                            "damaged or was made for another model",
+                            path.string(), row, name, i, values[i], end - 1));
+  }
+}
+
+/// Tokens, then padding: what attention can be told by one number.
+void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
+  const auto fail = [&](const std::string& what) {
+    throw InputError("data", fmt::format("{}: row {}: {}; the file is damaged",
+                                         path.string(), row, what));
+  };
+  const auto mask = shard.input_mask(row);
+  const auto padding = std::ranges::find(mask, 0);
+  if (padding == mask.begin()) fail("input_mask leaves out the first token");
+  const auto length = padding - mask.begin();
+  if (const auto one = std::find(padding, mask.end(), 1); one != mask.end()) {
+    fail(fmt::format("input_mask[{}] is 1 behind padding, which begins at {}",
+                     one - mask.begin(), length));
+  }
+  const auto positions = shard.masked_lm_positions(row);
+  for (size_t i = 0; i < positions.size() && positions[i] != 0; ++i) {
+    if (positions[i] < length) continue;
+    fail(fmt::format("masked_lm_positions[{}] is {}, behind the row's {} tokens", i,
+                     positions[i], length));
+  }
+}
+
+}  // namespace
+
+int64_t column_width(const ShardShape& shape, ShardColumn column) {
+  switch (column) {
+    case ShardColumn::InputIds:
+    case ShardColumn::InputMask:
+    case ShardColumn::SegmentIds:
+      return shape.seq_len;
+    case ShardColumn::MaskedLmPositions:
+    case ShardColumn::MaskedLmIds:
+      return shape.predictions;
+    case ShardColumn::NextSentenceLabels:
+      break;
+  }
+  return 1;
+}
+
+uint64_t column_bytes(const ShardShape& shape, const ColumnForm& form) {
+  return static_cast<uint64_t>(shape.rows) *
+         static_cast<uint64_t>(column_width(shape, form.column)) *
+         static_cast<uint64_t>(form.bytes);
+}
+
+uint64_t shard_bytes(const ShardShape& shape) {
+  uint64_t sum = 0;
+  for (const ColumnForm& form : kColumnForms) sum += column_bytes(shape, form);
+  return sum;
+}
+
+std::string shape_problem(const ShardShape& shape) {
+  if (shape.rows < 1 || shape.rows > kMaxShardRows) {
+    return fmt::format("{} rows, expected 1 to {}", shape.rows, kMaxShardRows);
+  }
+  if (shape.seq_len < 1 || shape.seq_len > kMaxShardLength) {
+    return fmt::format("rows of {} tokens, expected 1 to {}", shape.seq_len,
+                       kMaxShardLength);
+  }
+  if (shape.predictions < 1 || shape.predictions > shape.seq_len) {
+    return fmt::format("{} masked positions a row, expected 1 to {}", shape.predictions,
+                       shape.seq_len);
+  }
+  if (shard_bytes(shape) > kMaxShardBytes) {
+    return fmt::format("{} rows take {} bytes, at most {} are read; write smaller shards",
+                       shape.rows, shard_bytes(shape), kMaxShardBytes);
+  }
+  return {};
+}
+
+BertShard::BertShard(const ShardShape& shape, std::string bytes)
+    : shape_(shape), bytes_(std::move(bytes)) {
+  const std::string problem = shape_problem(shape);
+  if (!problem.empty() || bytes_.size() != shard_bytes(shape)) {
+    throw InputError(
+        "data", fmt::format("a shard of {} bytes with {} rows of {} tokens "
+                            "and {} predictions{}{}",
+                            bytes_.size(), shape.rows, shape.seq_len, shape.predictions,
+                            problem.empty() ? "" : ": ", problem));
+  }
+  size_t begin = 0;
+  for (const ColumnForm& form : kColumnForms) {
+    begins_[static_cast<size_t>(form.column)] = begin;
+    begin += column_bytes(shape, form);
+  }
+}
+
+template <typename Value>
+std::span<const Value> BertShard::row_of(ShardColumn column, int64_t row) const {
+  LH_CHECK(row >= 0 && row < shape_.rows, "data", "row {} of a shard of {}", row,
+           shape_.rows);
+  const auto width = static_cast<size_t>(column_width(shape_, column));
+  const char* const begin = bytes_.data() + begins_[static_cast<size_t>(column)];
+  return {reinterpret_cast<const Value*>(begin) + static_cast<size_t>(row) * width,
+          width};
+}
+
+std::span<const int32_t> BertShard::input_ids(int64_t row) const {
+  return row_of<int32_t>(ShardColumn::InputIds, row);
+}
+std::span<const int8_t> BertShard::input_mask(int64_t row) const {
+  return row_of<int8_t>(ShardColumn::InputMask, row);
+}
+std::span<const int8_t> BertShard::segment_ids(int64_t row) const {
+  return row_of<int8_t>(ShardColumn::SegmentIds, row);
+}
+std::span<const int32_t> BertShard::masked_lm_positions(int64_t row) const {
+  return row_of<int32_t>(ShardColumn::MaskedLmPositions, row);
+}
+std::span<const int32_t> BertShard::masked_lm_ids(int64_t row) const {
+  return row_of<int32_t>(ShardColumn::MaskedLmIds, row);
+}
+int8_t BertShard::next_sentence_label(int64_t row) const {
+  return row_of<int8_t>(ShardColumn::NextSentenceLabels, row)[0];
+}
+std::span<const int8_t> BertShard::next_sentence_labels() const {
+  return {row_of<int8_t>(ShardColumn::NextSentenceLabels, 0).data(),
+          static_cast<size_t>(shape_.rows)};
+}
+
+void check_shard(const BertShard& shard, int64_t vocab_size, const fs::path& path) {
+  const ShardShape& shape = shard.shape();
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    check_range(shard.input_ids(row), vocab_size, "input_ids", row, path);
+    check_range(shard.input_mask(row), 2, "input_mask", row, path);
+    check_range(shard.segment_ids(row), 2, "segment_ids", row, path);
+    check_range(shard.masked_lm_positions(row), shape.seq_len, "masked_lm_positions", row,
+                path);
+    check_range(shard.masked_lm_ids(row), vocab_size, "masked_lm_ids", row, path);
+    const int8_t next = shard.next_sentence_label(row);
+    check_range(std::span(&next, 1), 2, "next_sentence_labels", row, path);
+    check_padding(shard, row, path);
+  }
+}
+
+}  // namespace longhaul::data

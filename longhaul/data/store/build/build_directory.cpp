@@ -1,0 +1,149 @@
+#include "longhaul/data/store/build/build_directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/data/store/store_fields.h"
+
+namespace longhaul::data {
+namespace {
+
+OrderedJson to_json(const FinishedRange& finished) {
+  return {{"file", finished.range.file}, {"begin", finished.range.begin},
+          {"end", finished.range.end},   {"bytes", finished.stored_bytes},
+          {"hash", finished.hash},       {"records", finished.records},
+          {"lines", finished.lines}};
+}
+
+FinishedRange range_from_json(const Json& json, const fs::path& file) {
+  const JsonFields fields = store_fields(json, file);
+  FinishedRange finished;
+  finished.range = {fields.get<int>("file"), fields.get<uint64_t>("begin"),
+                    fields.get<uint64_t>("end")};
+  finished.stored_bytes = fields.get<uint64_t>("bytes");
+  finished.hash = fields.get<std::string>("hash");
+  finished.records = fields.count("records");
+  finished.lines = fields.count("lines");
+  return finished;
+}
+
+}  // namespace
+
+fs::path BuildDirectory::lock(int process) const {
+  return root / fmt::format("process_{:05}.lock", process);
+}
+fs::path BuildDirectory::part_record(int part) const {
+  return root / "parts" / fmt::format("part_{:05}.json", part);
+}
+fs::path BuildDirectory::bad_records(int part) const {
+  return root / "parts" / fmt::format("bad_{:05}.jsonl", part);
+}
+fs::path BuildDirectory::hashes(int part) const {
+  return root / "hashes" / fmt::format("hashes_{:05}.bin", part);
+}
+fs::path BuildDirectory::duplicates(int part) const {
+  return root / "duplicates" / fmt::format("duplicates_{:05}.bin", part);
+}
+
+int64_t PartRecord::bad() const {
+  int64_t sum = 0;
+  for (const auto& [problem, count] : left_out) {
+    if (problem != RecordProblem::Empty) sum += count;
+  }
+  return sum;
+}
+
+std::string bad_record_line(const BadRecord& bad) {
+  // The detail may hold bytes of a hostile file.
+  return json_text(Json{{"file", bad.place.file},
+                        {"line", bad.place.line},
+                        {"offset", bad.place.offset},
+                        {"range_begin", bad.place.range_begin},
+                        {"problem", static_cast<int>(bad.problem)},
+                        {"detail", bad.detail}}) +
+         "\n";
+}
+
+BadRecord parse_bad_record(std::string_view line, const fs::path& file) {
+  const Json json = parse_json(line, file.string());
+  const JsonFields fields = store_fields(json, file);
+  BadRecord bad;
+  bad.place.file = fields.get<int>("file");
+  bad.place.line = fields.get<int64_t>("line");
+  bad.place.offset = fields.get<int64_t>("offset");
+  bad.place.range_begin = fields.get<uint64_t>("range_begin");
+  bad.problem = static_cast<RecordProblem>(fields.get<int>("problem"));
+  bad.detail = fields.get<std::string>("detail");
+  return bad;
+}
+
+void write_part_record(const fs::path& path, const PartRecord& record) {
+  OrderedJson json;
+  if (record.train) json["train"] = to_json(*record.train);
+  if (record.validation) json["validation"] = to_json(*record.validation);
+  json["train_counts"] = to_json(record.train_counts);
+  json["validation_counts"] = to_json(record.validation_counts);
+  OrderedJson left_out = OrderedJson::array();
+  for (const auto& [problem, count] : record.left_out) {
+    left_out.push_back({static_cast<int>(problem), count});
+  }
+  json["left_out"] = left_out;
+  json["duplicates"] = record.duplicates;
+  json["padding"] = record.padding;
+  OrderedJson ranges = OrderedJson::array();
+  for (const FinishedRange& range : record.ranges) ranges.push_back(to_json(range));
+  json["ranges"] = ranges;
+  if (record.first_text) json["first_text"] = *record.first_text;
+  write_text_atomic(path, json_text(json) + "\n");
+}
+
+PartRecord read_part_record(const fs::path& path) {
+  const Json json = read_json(path);
+  const JsonFields fields = store_fields(json, path);
+  PartRecord record;
+  if (fields.has("train")) record.train = shard_from_json(fields.field("train"), path);
+  if (fields.has("validation")) {
+    record.validation = shard_from_json(fields.field("validation"), path);
+  }
+  record.train_counts = counts_from_json(fields.field("train_counts"), path);
+  record.validation_counts = counts_from_json(fields.field("validation_counts"), path);
+  for (const auto& [problem, count] :
+       fields.get<std::vector<std::pair<int, int64_t>>>("left_out")) {
+    record.left_out[static_cast<RecordProblem>(problem)] = count;
+  }
+  record.duplicates = fields.count("duplicates");
+  record.padding = fields.count("padding");
+  for (const Json& range : fields.field("ranges")) {
+    record.ranges.push_back(range_from_json(range, path));
+  }
+  if (fields.has("first_text")) {
+    record.first_text = fields.get<std::string>("first_text");
+  }
+  return record;
+}
+
+std::vector<int> parts_of_process(const std::vector<InputPart>& parts, int process,
+                                  int processes) {
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return parts[a].stored_bytes > parts[b].stored_bytes;
+  });
+  // The largest first, each to whom has the least so far.
+  std::vector<uint64_t> load(static_cast<size_t>(processes));
+  std::vector<int> mine;
+  for (const size_t part : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    // An empty file costs something too: otherwise all would go to one process.
+    *least += parts[part].stored_bytes + 1;
+    if (least - load.begin() == process) mine.push_back(static_cast<int>(part));
+  }
+  std::sort(mine.begin(), mine.end());
+  return mine;
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,195 @@
+#include "longhaul/data/store/build/build_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/store/build/duplicates.h"
+#include "longhaul/system/run_on_threads.h"
+
+namespace longhaul::data {
+namespace {
+
+/// The first failure by part.
+class Failure {
+ public:
+  void set(int part, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (error_ && part_ < part) return;
+    part_ = part;
+    error_ = std::move(error);
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  int part_ = 0;
+  std::exception_ptr error_;
+};
+
+/// The bad records of a part as they are found.
+class BadList {
+ public:
+  explicit BadList(fs::path path) : path_(std::move(path)) {}
+  void add(const BadRecord& bad) {
+    if (!file_.is_open()) file_ = File::create(path_);
+    lines_ += bad_record_line(bad);
+    if (lines_.size() > (size_t{1} << 20)) flush();
+  }
+  void finish() {
+    if (!file_.is_open()) return;
+    flush();
+    file_.sync();
+    file_.close();
+  }
+
+ private:
+  void flush() {
+    file_.write(std::string_view(lines_));
+    lines_.clear();
+  }
+  fs::path path_;
+  File file_;
+  std::string lines_;
+};
+
+void check_ranges(const InputPart& part, const std::vector<FinishedRange>& finished) {
+  bool same = part.ranges.size() == finished.size();
+  for (size_t i = 0; same && i < finished.size(); ++i) {
+    same = part.ranges[i] == finished[i].range;
+  }
+  LH_CHECK(same, "data", "a part of {} ranges was read as {}", part.ranges.size(),
+           finished.size());
+}
+
+}  // namespace
+
+void BuildMeter::add(uint64_t bytes, int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  now_.bytes += bytes;
+  now_.tokens += tokens;
+  if (options_.progress) options_.progress(now_);
+  if (options_.stop && options_.stop()) {
+    throw TemporaryError("data",
+                         "stopped; what is done is kept: the same command goes "
+                         "on from there");
+  }
+}
+
+void refuse_dropped_before(const BuildOptions& options, int64_t dropped) {
+  if (dropped == 0 || options.bad_records == BadRecords::Drop) return;
+  throw InputError("data",
+                   fmt::format("{} bad records were dropped by an earlier start with "
+                               "--bad-records drop; say so again, or begin anew with "
+                               "--restart",
+                               grouped(dropped)));
+}
+
+BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)
+    : context_(context), count_(so_far) {
+  refuse_dropped_before(context.options, so_far);
+}
+
+void BadRecordLimit::add(const BadRecord& bad) {
+  const BuildOptions& options = context_.options;
+  if (options.bad_records == BadRecords::Fail) {
+    fail_record(context_.inputs.describe(bad.place), bad.problem, bad.detail);
+  }
+  const int64_t count = ++count_;
+  if (count <= options.max_bad_records) return;
+  throw InputError(
+      "data",
+      fmt::format("more than {} bad records, the last one found {}: {}{}{}; mend them, "
+                  "or raise --max-bad-records",
+                  grouped(options.max_bad_records), context_.inputs.describe(bad.place),
+                  problem_name(bad.problem), bad.detail.empty() ? "" : ": ", bad.detail));
+}
+
+void run_parts(const BuildContext& context, const std::vector<int>& parts,
+               const std::function<void(int, Workshop&)>& work) {
+  if (parts.empty()) return;
+  WorkerPool pool(context.threads);
+  // Half of the memory is for readers, half for pieces.
+  MemoryBudget readers(context.memory_bytes / 2);
+  MemoryBudget memory(context.memory_bytes / 2);
+  std::atomic<bool> stop = false;
+  Workshop shop{pool, memory, 2 * static_cast<size_t>(context.threads) + 2, stop};
+  std::atomic<size_t> next = 0;
+  Failure failure;
+  const auto lane = [&] {
+    for (size_t i = next++; i < parts.size() && !stop; i = next++) {
+      try {
+        const InputPart& part = context.parts[static_cast<size_t>(parts[i])];
+        const Loan loan(readers, context.inputs.reader_bytes(part));
+        if (!stop) work(parts[i], shop);
+      } catch (const Stopped&) {
+        return;
+      } catch (...) {
+        failure.set(parts[i], std::current_exception());
+        stop = true;
+      }
+    }
+  };
+  const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
+  run_on_threads(static_cast<int>(most), [&](int) { lane(); });
+  failure.rethrow();
+}
+
+void build_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
+                BadRecordLimit& limit) {
+  const BuildDirectory& directory = context.directory;
+  const InputPart& input = context.parts[static_cast<size_t>(part)];
+  const int token_bytes = context.encoder.token_bytes();
+  ShardWriter train(directory.train(), part, token_bytes);
+  ShardWriter validation(directory.validation(), part, token_bytes);
+  BadList bad(directory.bad_records(part));
+  PartRecord record;
+  std::optional<DuplicateBits> duplicates;
+  if (context.options.drop_duplicates) {
+    duplicates = read_duplicates(directory.duplicates(part));
+  }
+  const std::unique_ptr<RecordReader> reader = context.inputs.open(input);
+  uint64_t reported = 0;
+  PieceLine<EncodedPiece> line(
+      shop,
+      [&](Piece& piece) {
+        return context.encoder.encode(piece, duplicates ? &*duplicates : nullptr);
+      },
+      [&](EncodedPiece& piece) {
+        for (const BadRecord& one : piece.bad) {
+          limit.add(one);
+          bad.add(one);
+        }
+        train.append(piece.train);
+        validation.append(piece.validation);
+        for (const auto& [problem, count] : piece.left_out) {
+          record.left_out[problem] += count;
+        }
+        record.duplicates += piece.duplicates;
+        record.padding += piece.padding;
+        if (!record.first_text) record.first_text = std::move(piece.first_text);
+        const uint64_t done = std::min(reader->bytes_read(), input.stored_bytes);
+        meter.add(done - std::min(done, reported), piece.tokens);
+        reported = std::max(reported, done);
+      });
+  line.run(*reader);
+  check_ranges(input, reader->finished());
+  record.ranges = reader->finished();
+  record.train = train.finish();
+  record.validation = validation.finish();
+  record.train_counts = train.counts();
+  record.validation_counts = validation.counts();
+  bad.finish();
+  if (record.train) sync_directory(directory.train());
+  if (record.validation) sync_directory(directory.validation());
+  write_part_record(directory.part_record(part), record);
+  meter.add(input.stored_bytes - std::min(input.stored_bytes, reported), 0);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/data/store/build/build_directory.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/data/store/store_fields.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr const char* kInputList = "inputs.jsonl";
+
+Json describe_file(const InputFile& file) {
+  return {{"path", file.path.string()},
+          {"bytes", file.stored_bytes},
+          {"modified_ns", file.modified_ns}};
+}
+
+void write_input_list(const fs::path& path, const InputSet& inputs) {
+  std::string text;
+  for (const InputFile& file : inputs.files())
+    text += json_text(describe_file(file)) + "\n";
+  write_text_atomic(path, text);
+}
+
+std::string describe_change(const Json& before, const Json& now) {
+  const std::string path = now.at("path").get<std::string>();
+  if (before.at("path") != now.at("path")) {
+    return fmt::format("{} was read where {} comes now",
+                       before.at("path").get<std::string>(), path);
+  }
+  if (before.at("bytes") != now.at("bytes")) {
+    return fmt::format("{} had {} bytes and has {}", path,
+                       before.at("bytes").get<uint64_t>(),
+                       now.at("bytes").get<uint64_t>());
+  }
+  return fmt::format("{} was written since", path);
+}
+
+/// The first input file that is not what it was.
+std::string first_changed_file(const fs::path& list, const InputSet& inputs) {
+  std::ifstream file(list);
+  std::string line;
+  size_t index = 0;
+  while (std::getline(file, line)) {
+    const Json before = parse_json(line, list.string());
+    if (index == inputs.files().size()) {
+      return before.at("path").get<std::string>() + " is no longer among them";
+    }
+    const Json now = describe_file(inputs.files()[index++]);
+    if (before != now) return describe_change(before, now);
+  }
+  if (index < inputs.files().size()) {
+    return inputs.files()[index].path.string() + " was not among them";
+  }
+  return "the way they are read";
+}
+
+std::string describe_difference(const BuildPlan& before, const BuildPlan& now,
+                                const fs::path& list, const InputSet& inputs) {
+  std::string text;
+  for (const auto& [name, value] : now.facts) {
+    const auto old = before.facts.find(name);
+    if (old != before.facts.end() && old->second == value) continue;
+    if (!text.empty()) text += "; ";
+    if (name == "inputs") {
+      text += "inputs: " + first_changed_file(list, inputs);
+    } else {
+      text += fmt::format("{}: '{}', now '{}'", name,
+                          old == before.facts.end() ? "" : old->second, value);
+    }
+  }
+  return text;
+}
+
+BuildPlan read_plan(const fs::path& path) {
+  const Json json = read_json(path);
+  const JsonFields fields = store_fields(json, path);
+  return {fields.get<std::map<std::string, std::string>>("facts")};
+}
+
+}  // namespace
+
+std::string BuildPlan::key() const { return hash_hex(json_text(Json(facts))); }
+
+BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
+                    const DocumentEncoder& encoder, const tokenizer::Tokenizer* tokenizer,
+                    uint64_t part_bytes, size_t parts) {
+  BuildPlan plan;
+  auto& facts = plan.facts;
+  facts["store version"] = std::to_string(kStoreVersion);
+  facts["inputs"] = inputs.fingerprint();
+  facts["field"] = options.inputs.field;
+  facts["tokenizer"] = tokenizer == nullptr ? "none" : tokenizer->fingerprint();
+  facts["ids of the self-test"] =
+      tokenizer == nullptr ? "none" : make_self_test(*tokenizer, {}).hash();
+  facts["vocabulary"] = std::to_string(encoder.vocab_size());
+  facts["special tokens"] = encoder.special_description();
+  facts["holdout"] = fmt::format("{}", options.holdout);
+  facts["drop duplicates"] = options.drop_duplicates ? "yes" : "no";
+  facts["part bytes"] = std::to_string(part_bytes);
+  facts["parts"] = std::to_string(parts);
+  return plan;
+}
+
+std::string agree_on_plan(const BuildDirectory& directory, const BuildPlan& plan,
+                          const InputSet& inputs) {
+  const fs::path list = directory.root / kInputList;
+  if (!fs::exists(directory.plan())) {
+    // Several processes may come at once: all write the same list, one plan wins.
+    write_input_list(list, inputs);
+    const fs::path own =
+        directory.plan().string() + fmt::format(".{}-{}", host_name(), ::getpid());
+    write_text_atomic(own, json_text(Json{{"facts", plan.facts}}, 1) + "\n");
+    const bool first = rename_to_new(own, directory.plan());
+    sync_directory(directory.root);
+    if (first) return {};
+    std::error_code ignored;
+    fs::remove(own, ignored);
+  }
+  const BuildPlan before = read_plan(directory.plan());
+  if (before.key() == plan.key()) return {};
+  return describe_difference(before, plan, list, inputs);
+}
+
+}  // namespace longhaul::data

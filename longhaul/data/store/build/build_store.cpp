@@ -1,0 +1,396 @@
+#include "longhaul/data/store/build/build_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/store/build/build_directory.h"
+#include "longhaul/data/store/build/build_parts.h"
+#include "longhaul/data/store/build/build_peers.h"
+#include "longhaul/data/store/build/duplicates.h"
+#include "longhaul/data/store/build/merge_parts.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/owner_lock.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostParts = 4096;
+constexpr size_t kBadExamples = 5;
+
+fs::path without_slash(const fs::path& out) {
+  return out.has_filename() ? out : out.parent_path();
+}
+
+int threads_of(int threads) {
+  if (threads > 0) return threads;
+  return usable_cpus();
+}
+
+uint64_t memory_of(const BuildOptions& options) {
+  return options.memory_bytes > 0 ? options.memory_bytes
+                                  : default_build_memory(options.threads);
+}
+
+/// Readers are let in by what their files' metadata say. Should metadata lie, what all of
+/// them hold stays bounded by their half of the memory and one reader's most.
+InputOptions shared_readers(const BuildOptions& options) {
+  InputOptions inputs = options.inputs;
+  inputs.reader_memory =
+      make_reader_memory(memory_of(options) / 2 + inputs.max_batch_bytes);
+  return inputs;
+}
+
+uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
+  if (options.part_bytes > 0) return options.part_bytes;
+  return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
+}
+
+/// The "build" of the store at a place; empty where there is no readable store.
+std::string build_at(const fs::path& path) {
+  if (!is_token_store(path)) return {};
+  try {
+    return read_store_info(path).build;
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+/// A place that does not hold this build already must be free, or be a store to replace.
+void check_place(const fs::path& out, const std::string& build, bool replace) {
+  if (!fs::exists(fs::symlink_status(out)) || build_at(out) == build) return;
+  if (!is_token_store(out)) {
+    throw InputError("data", fmt::format("{}: exists and is not a token store; choose "
+                                         "another --out",
+                                         out.string()));
+  }
+  if (!replace) {
+    throw InputError("data", fmt::format("{}: a token store stands there already; choose "
+                                         "another --out, or replace it with --force",
+                                         out.string()));
+  }
+}
+
+bool asks_for_special_tokens(const BuildOptions& options) {
+  return options.special_asked && options.special != SpecialPolicy::None;
+}
+
+OwnerLockOptions lock_options() {
+  OwnerLockOptions options;
+  options.area = "data";
+  options.object = "the build";
+  options.occupation = "builds this store";
+  options.advice = "choose another --out";
+  return options;
+}
+
+class Builder {
+ public:
+  Builder(const tokenizer::Tokenizer* tokenizer, const BuildOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        out_(without_slash(options.out)),
+        directory_(building_path(out_)),
+        inputs_(shared_readers(options)),
+        part_bytes_(part_bytes_of(options, inputs_)),
+        parts_(inputs_.parts(part_bytes_)),
+        encoder_(tokenizer, inputs_.options(),
+                 {options.special, options.special_asked, options.holdout,
+                  options.vocab_size}),
+        context_{options_,          inputs_,    parts_,
+                 encoder_,          directory_, threads_of(options.threads),
+                 memory_of(options)},
+        plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
+                        parts_.size())) {}
+
+  /// One of several processes that comes late, with nothing left for it to do, may find
+  /// the directory in which they built going, or gone.
+  BuildReport run() {
+    try {
+      return build();
+    } catch (const Error&) {
+      if (options_.process == 0 || !stands_already()) throw;
+      return report(true);
+    }
+  }
+
+  /// After a failure: a build that has done nothing leaves nothing.
+  void clean_up() const {
+    std::error_code ignored;
+    if (options_.processes > 1 || !owned_) return;
+    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
+      note(fmt::format("what is done is kept in {}: the same command goes on from there",
+                       directory_.root.string()));
+      return;
+    }
+    fs::remove_all(directory_.root, ignored);
+  }
+
+ private:
+  BuildReport build() {
+    if (options_.process == 0 && !inputs_.passed_over().empty()) {
+      note(inputs_.passed_over());
+    }
+    if (stands_already()) return report(true);
+    check_places();
+    BuildPeers peers(directory_, options_);
+    const OwnerLock lock =
+        OwnerLock::acquire(directory_.lock(options_.process), lock_options());
+    owned_ = true;
+    if (options_.process != 0 && stands_already()) {
+      remove_directory();
+      return report(true);
+    }
+    for (const std::string& line : lock.notes()) note(line);
+    open_directory();
+    if (!fs::exists(directory_.commit())) {
+      if (options_.drop_duplicates) look_for_duplicates(peers);
+      build_own_parts();
+      if (options_.process != 0) return partial_report();
+      peers.wait(all_files([&](int part) { return directory_.part_record(part); }),
+                 owners(), "the other processes' parts");
+      check_places();  // one may have come to be since
+      lock.check();
+      merge_parts(context_, plan_, tokenizer_);
+    }
+    if (options_.process != 0) return partial_report();
+    commit_stores(directory_, out_);
+    remove_directory();
+    return report(false);
+  }
+
+  void note(const std::string& line) const {
+    if (options_.note) options_.note(line);
+  }
+
+  bool stands_already() const {
+    if (build_at(out_) != plan_.key()) return false;
+    if (options_.holdout > 0 && build_at(holdout_path(out_)) != plan_.key()) return false;
+    return !fs::exists(directory_.commit());
+  }
+
+  void check_places() const {
+    check_place(out_, plan_.key(), options_.force);
+    if (options_.holdout > 0) {
+      check_place(holdout_path(out_), plan_.key(), options_.force);
+    }
+  }
+
+  int64_t finished_parts() const {
+    int64_t count = 0;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(directory_.root / "parts", ignored)) {
+      if (entry.path().extension() == ".json") ++count;
+    }
+    return count;
+  }
+
+  /// Everything but the own lock.
+  void empty_directory() const {
+    for (const auto& entry : fs::directory_iterator(directory_.root)) {
+      if (entry.path() != directory_.lock(options_.process)) fs::remove_all(entry.path());
+    }
+  }
+
+  void open_directory() {
+    if (options_.restart) {
+      if (options_.processes > 1) {
+        throw InputError("data",
+                         fmt::format("--restart with {} processes: one could remove what "
+                                     "another has just made; remove {} first and start "
+                                     "them without it",
+                                     options_.processes, directory_.root.string()));
+      }
+      empty_directory();
+    }
+    std::string difference = agree_on_plan(directory_, plan_, inputs_);
+    if (!difference.empty() && options_.processes == 1 && finished_parts() == 0) {
+      empty_directory();  // nothing is lost
+      difference = agree_on_plan(directory_, plan_, inputs_);
+    }
+    if (!difference.empty()) {
+      throw InputError(
+          "data", fmt::format("{}: an unfinished build of something else: {}; go on with "
+                              "what it was begun with, or throw it away with --restart",
+                              directory_.root.string(), difference));
+    }
+    if (fs::exists(directory_.commit())) return;  // nothing more is built there
+    for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
+      fs::create_directories(directory_.root / name);
+      ShardWriter::remove_leavings(directory_.root / name, false);
+    }
+  }
+
+  template <typename Path>
+  std::vector<fs::path> all_files(Path path) const {
+    std::vector<fs::path> files;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      files.push_back(path(static_cast<int>(part)));
+    }
+    return files;
+  }
+
+  std::vector<int> owners() const {
+    std::vector<int> owner(parts_.size());
+    for (int process = 0; process < options_.processes; ++process) {
+      for (const int part : parts_of_process(parts_, process, options_.processes)) {
+        owner[static_cast<size_t>(part)] = process;
+      }
+    }
+    return owner;
+  }
+
+  /// Of the own parts those whose file is not there yet.
+  template <typename Path>
+  std::vector<int> parts_to_do(Path path) const {
+    std::vector<int> left;
+    for (const int part :
+         parts_of_process(parts_, options_.process, options_.processes)) {
+      if (!fs::exists(path(part))) left.push_back(part);
+    }
+    return left;
+  }
+
+  uint64_t bytes_of(const std::vector<int>& parts) const {
+    uint64_t sum = 0;
+    for (const int part : parts) sum += parts_[static_cast<size_t>(part)].stored_bytes;
+    return sum;
+  }
+
+  void look_for_duplicates(BuildPeers& peers) {
+    if (fs::exists(directory_.duplicates_known())) return;
+    const auto path = [&](int part) { return directory_.hashes(part); };
+    const std::vector<int> left = parts_to_do(path);
+    BuildMeter meter(options_, "looking for duplicates", bytes_of(left));
+    run_parts(context_, left,
+              [&](int part, Workshop& shop) { hash_part(context_, part, shop, meter); });
+    if (options_.process == 0) {
+      peers.wait(all_files(path), owners(), "the other processes' hashes");
+      find_duplicates(directory_, static_cast<int>(parts_.size()),
+                      context_.memory_bytes / 2);
+    } else {
+      peers.wait({directory_.duplicates_known()}, {0}, "the list of duplicates");
+    }
+  }
+
+  void build_own_parts() {
+    const auto path = [&](int part) { return directory_.part_record(part); };
+    const std::vector<int> mine =
+        parts_of_process(parts_, options_.process, options_.processes);
+    const std::vector<int> left = parts_to_do(path);
+    int64_t bad = 0;
+    for (const int part : mine) {
+      if (fs::exists(path(part))) bad += read_part_record(path(part)).bad();
+    }
+    if (left.size() < mine.size()) {
+      note(fmt::format("going on: {} of {} parts were done before, {} of {} are left",
+                       mine.size() - left.size(), mine.size(),
+                       human_bytes(static_cast<double>(bytes_of(left))),
+                       human_bytes(static_cast<double>(bytes_of(mine)))));
+    }
+    BuildMeter meter(options_, "data build", bytes_of(left));
+    BadRecordLimit limit(context_, bad);
+    run_parts(context_, left, [&](int part, Workshop& shop) {
+      build_part(context_, part, shop, meter, limit);
+    });
+  }
+
+  void remove_directory() const {
+    std::error_code ignored;
+    fs::remove_all(directory_.root, ignored);
+  }
+
+  BuildReport partial_report() const {
+    BuildReport result;
+    result.train_path = out_;
+    result.complete = false;
+    return result;
+  }
+
+  BuildReport report(bool stood_already) const {
+    BuildReport result;
+    result.stood_already = stood_already;
+    result.train_path = out_;
+    result.train = read_store_info(out_);
+    if (options_.holdout > 0) {
+      result.validation_path = holdout_path(out_);
+      result.validation = read_store_info(*result.validation_path);
+    }
+    if (result.train.bad_records) {
+      std::ifstream list(out_ / result.train.bad_records->name);
+      std::string line;
+      while (result.bad_examples.size() < kBadExamples && std::getline(list, line)) {
+        result.bad_examples.push_back(line);
+      }
+    }
+    return result;
+  }
+
+  const tokenizer::Tokenizer* tokenizer_;
+  const BuildOptions& options_;
+  fs::path out_;
+  BuildDirectory directory_;
+  InputSet inputs_;
+  uint64_t part_bytes_;
+  std::vector<InputPart> parts_;
+  DocumentEncoder encoder_;
+  BuildContext context_;
+  BuildPlan plan_;
+  bool owned_ = false;  ///< this process had the directory's lock
+};
+
+}  // namespace
+
+fs::path holdout_path(const fs::path& out) {
+  fs::path path = without_slash(out);
+  path += "-val";
+  return path;
+}
+
+fs::path building_path(const fs::path& out) {
+  fs::path path = without_slash(out);
+  path += ".building";
+  return path;
+}
+
+uint64_t default_build_memory(int threads) {
+  return std::max(uint64_t{2} << 30,
+                  (uint64_t{128} << 20) * static_cast<uint64_t>(threads_of(threads)));
+}
+
+BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
+                        const BuildOptions& options) {
+  LH_CHECK(options.holdout >= 0.0 && options.holdout < 1.0, "data", "holdout of {}",
+           options.holdout);
+  LH_CHECK(options.process >= 0 && options.process < options.processes, "data",
+           "process {} of {}", options.process, options.processes);
+  if (options.inputs.arguments.empty()) {
+    throw InputError("data", "no input files; name some");
+  }
+  if (tokenizer == nullptr && options.vocab_size < 1) {
+    throw InputError("data",
+                     "neither a tokenizer nor the size of the vocabulary of "
+                     "ready ids; give --tokenizer or --vocab-size");
+  }
+  if (tokenizer == nullptr && asks_for_special_tokens(options)) {
+    throw InputError("data",
+                     fmt::format("--special-tokens {} with --vocab-size: ready ids are "
+                                 "taken as they are; leave one of them out",
+                                 policy_name(options.special)));
+  }
+  Builder builder(tokenizer, options);
+  try {
+    return builder.run();
+  } catch (...) {
+    builder.clean_up();
+    throw;
+  }
+}
+
+}  // namespace longhaul::data

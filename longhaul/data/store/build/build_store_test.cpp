@@ -1,0 +1,220 @@
+#include "longhaul/data/store/build/build_store.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/data/store/self_test.h"
+#include "tests/support/store_build.h"
+
+namespace longhaul::data {
+namespace {
+
+TEST_F(BuildTest, DoesNotDependOnThreadsMemoryOrTheOrderInWhichPartsEnd) {
+  BuildOptions wanted = options(many_documents(20000));
+  wanted.holdout = 0.1;
+  wanted.part_bytes = 300'000;
+  std::map<std::string, std::string> train;
+  std::map<std::string, std::string> held_out;
+  for (const int threads : {1, 2, 7}) {
+    wanted.threads = threads;
+    wanted.memory_bytes = threads == 2 ? uint64_t{1} << 20 : 0;
+    wanted.out = dir / ("store" + std::to_string(threads));
+    const BuildReport report = build_store(&tokenizer, wanted);
+    EXPECT_EQ(report.train.documents + report.validation->documents, 20000);
+    EXPECT_GT(report.train.shards.size(), 10U);
+    if (train.empty()) {
+      train = contents(wanted.out);
+      held_out = contents(*report.validation_path);
+    }
+    EXPECT_TRUE(contents(wanted.out) == train) << threads;
+    EXPECT_TRUE(contents(*report.validation_path) == held_out) << threads;
+    EXPECT_FALSE(fs::exists(building_path(wanted.out)));
+  }
+}
+
+TEST_F(BuildTest, DocumentsAreThoseOfTheInputInItsOrderAcrossShards) {
+  std::string corpus;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 500; ++i) {
+    const std::string text = "text " + std::to_string(i);
+    corpus += line(text);
+    expected.push_back("<bos>" + text + "<eos>");
+  }
+  BuildOptions wanted = options(corpus);
+  wanted.part_bytes = 1000;
+  const BuildReport report = build_store(&tokenizer, wanted);
+  EXPECT_GT(report.train.shards.size(), 5U);
+  EXPECT_EQ(texts(dir / "store"), expected);
+  const TokenStore store(dir / "store");
+  for (int64_t d = 0; d < 500; ++d) {
+    EXPECT_EQ(store.document_of(store.document_end(d) - 1), d);
+    EXPECT_EQ(store.text_bytes(d), expected[static_cast<size_t>(d)].size() - 10);
+  }
+  ASSERT_EQ(report.train.origins.size(), 1U);
+  EXPECT_EQ(report.train.origins[0].records, 500);
+  EXPECT_EQ(report.train.origins[0].bytes, corpus.size());
+  const LengthHistogram& lengths = report.train.counts.lengths;
+  EXPECT_EQ(lengths.shortest, 8);
+  EXPECT_EQ(lengths.longest, 10);
+  EXPECT_EQ(lengths.counts[3], 500);  // 8 to 15 tokens
+}
+
+TEST_F(BuildTest, DropsLaterCopiesWhateverThePartsAndTheMemory) {
+  std::string corpus;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 3000; ++i) {
+    const int number = i % 7 == 3 ? i / 2 : i;  // some come a second time
+    const std::string text = "t" + std::to_string(number);
+    corpus += line(text);
+    if (std::find(expected.begin(), expected.end(), "<bos>" + text + "<eos>") ==
+        expected.end()) {
+      expected.push_back("<bos>" + text + "<eos>");
+    }
+  }
+  corpus += "{\"text\":\"\"}\n{\"text\":\"\"}\n";  // empty is not a copy of empty
+  for (const uint64_t part_bytes : {uint64_t{1} << 20, uint64_t{2000}}) {
+    for (const uint64_t memory : {uint64_t{1} << 30, uint64_t{1} << 14}) {
+      BuildOptions wanted =
+          options(corpus, fmt::format("store-{}-{}", part_bytes, memory));
+      wanted.drop_duplicates = true;
+      wanted.part_bytes = part_bytes;
+      wanted.memory_bytes = memory;
+      const BuildReport report = build_store(&tokenizer, wanted);
+      EXPECT_EQ(texts(wanted.out), expected);
+      EXPECT_EQ(report.train.dropped.at("duplicate"),
+                3000 - static_cast<int64_t>(expected.size()));
+      EXPECT_EQ(report.train.dropped.at("empty"), 2);
+    }
+  }
+}
+
+TEST_F(BuildTest, ListsBadRecordsWithTheirLinesInTheWholeFile) {
+  std::string corpus;
+  for (int i = 1; i <= 40; ++i) {
+    corpus += i % 10 == 7 ? "{\"text\":7}\n" : line("line " + std::to_string(i));
+  }
+  BuildOptions wanted = options(corpus);
+  wanted.part_bytes = 100;
+  wanted.bad_records = BadRecords::Drop;
+  const BuildReport report = build_store(&tokenizer, wanted);
+  EXPECT_GT(report.train.shards.size(), 3U);
+  EXPECT_EQ(report.train.documents, 36);
+  EXPECT_EQ(report.train.dropped.at("field is not text"), 4);
+  std::vector<int> lines;
+  std::vector<size_t> offsets;
+  std::istringstream list(read_text(dir / "store" / "bad_records.jsonl"));
+  for (std::string entry; std::getline(list, entry);) {
+    const Json json = Json::parse(entry);
+    lines.push_back(json.at("line").get<int>());
+    const auto offset = json.at("byte").get<size_t>();
+    EXPECT_EQ(corpus.substr(offset, 10), "{\"text\":7}");
+    EXPECT_EQ(json.at("file"), (dir / "corpus.jsonl").string());
+  }
+  EXPECT_EQ(lines, (std::vector<int>{7, 17, 27, 37}));
+  EXPECT_EQ(report.bad_examples.size(), 4U);
+
+  wanted.out = dir / "limited";
+  wanted.max_bad_records = 3;
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "more than 3 bad records");
+  wanted.bad_records = BadRecords::Fail;
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "bad records were dropped by an earlier start");
+  wanted.threads = 1;
+  wanted.out = dir / "failing";
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }), "corpus.jsonl:7");
+}
+
+TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
+  BuildOptions wanted = options(
+      "{\"input_ids\":[5,6,7]}\n"
+      "{\"input_ids\":[1,2,3,4],\"attention_mask\":[0,1,1,0]}\n");
+  wanted.inputs.field = "input_ids";
+  wanted.vocab_size = 100;
+  const BuildReport report = build_store(nullptr, wanted);
+  const TokenStore store(dir / "store");
+  std::vector<int32_t> ids(6);
+  std::vector<uint8_t> targets(6);
+  store.read(0, ids);
+  store.read_targets(0, targets);
+  EXPECT_EQ(ids, (std::vector<int32_t>{5, 6, 7, 1, 2, 3}));
+  EXPECT_EQ(targets, (std::vector<uint8_t>{1, 1, 1, 0, 1, 1}));
+  EXPECT_EQ(report.train.padding_removed, 1);
+  EXPECT_EQ(report.train.counts.ready_documents, 2);
+  EXPECT_EQ(report.train.tokenizer_fingerprint, "");
+  EXPECT_FALSE(report.train.self_test.has_value());
+  EXPECT_EQ(bytes_per_token(dir / "store"), 0.0);
+
+  wanted.vocab_size = 7;
+  wanted.out = dir / "small";
+  EXPECT_HAS(input_error([&] { build_store(nullptr, wanted); }),
+             "id 7 in a vocabulary of 7");
+  wanted.vocab_size = 0;
+  EXPECT_HAS(input_error([&] { build_store(nullptr, wanted); }), "--vocab-size");
+  BuildOptions text = options(line("words"), "text");
+  text.vocab_size = 100;
+  EXPECT_HAS(input_error([&] { build_store(nullptr, text); }), "there is no tokenizer");
+}
+
+/// Makes other ids of a capital letter than it did.
+class ChangedTokenizer final : public tokenizer::Tokenizer {
+ public:
+  explicit ChangedTokenizer(const ByteTokenizer& base) : base_(base) {}
+  using tokenizer::Tokenizer::encode;
+  void encode(std::string_view text, bool special,
+              std::vector<tokenizer::TokenId>& out) const override {
+    base_.encode(text, special, out);
+    for (tokenizer::TokenId& id : out) id = id == 'Q' ? 'q' : id;
+  }
+  std::string decode(const std::vector<tokenizer::TokenId>& ids,
+                     bool skip) const override {
+    return base_.decode(ids, skip);
+  }
+  std::string token_bytes(tokenizer::TokenId id) const override {
+    return base_.token_bytes(id);
+  }
+  int64_t vocab_size() const override { return base_.vocab_size(); }
+  std::optional<tokenizer::TokenId> token_to_id(std::string_view token) const override {
+    return base_.token_to_id(token);
+  }
+  std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
+    return base_.id_to_token(id);
+  }
+  std::vector<tokenizer::TokenId> special_prefix() const override {
+    return base_.special_prefix();
+  }
+  std::vector<tokenizer::TokenId> special_suffix() const override {
+    return base_.special_suffix();
+  }
+  std::optional<tokenizer::TokenId> bos_id() const override { return base_.bos_id(); }
+  std::optional<tokenizer::TokenId> eos_id() const override { return base_.eos_id(); }
+  const std::string& fingerprint() const override { return base_.fingerprint(); }
+  const std::vector<std::string>& warnings() const override { return base_.warnings(); }
+  const std::vector<fs::path>& files() const override { return base_.files(); }
+
+ private:
+  const ByteTokenizer& base_;
+};
+
+TEST_F(BuildTest, ATokenizerWithTheSameFilesThatMakesOtherIdsIsRefused) {
+  build_store(&tokenizer, options(line("xQz and more") + line("second")));
+  check_self_test(dir / "store", tokenizer, "the tokenizer");
+  const ChangedTokenizer changed(tokenizer);
+  // 'Q' stands in no fixed text: the store's first document tells.
+  const std::string message = input_error(
+      [&] { check_self_test(dir / "store", changed, "the model's tokenizer"); });
+  EXPECT_HAS(message, "the model's tokenizer makes other ids");
+  EXPECT_HAS(message, "of 'xQz and more' id 1 is 113 where it was 81");
+}
+
+TEST_F(BuildTest, TheSameBuildAtItsPlaceIsDoneAlready) {
+  const BuildOptions wanted = options(line("one") + line("two"));
+  EXPECT_FALSE(build_store(&tokenizer, wanted).stood_already);
+  const auto before = fs::last_write_time(dir / "store" / "store.json");
+  const BuildReport again = build_store(&tokenizer, wanted);
+  EXPECT_TRUE(again.stood_already);
+  EXPECT_EQ(again.train.documents, 2);
+  EXPECT_EQ(fs::last_write_time(dir / "store" / "store.json"), before);
+}
+
+}  // namespace
+}  // namespace longhaul::data

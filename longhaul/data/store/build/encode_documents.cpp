@@ -1,0 +1,181 @@
+#include "longhaul/data/store/build/encode_documents.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/store/token_words.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Any constant will do; it must never change, or holdouts would.
+constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
+/// Another one, so that ids are never taken for a text of the same bytes.
+constexpr uint64_t kIdsSeed = 0x726561647920696BULL;
+/// Of the first document, for the self-test.
+constexpr size_t kFirstTextBytes = 4096;
+/// Vectors of a thread that have become larger than this are given back.
+constexpr size_t kKeptTokens = size_t{1} << 20;
+
+std::string_view bytes_of(const std::vector<int32_t>& ids) {
+  return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)};
+}
+
+std::string beginning(const std::string& text) {
+  size_t end = std::min(text.size(), kFirstTextBytes);
+  while (end < text.size() && end > 0 &&
+         (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+    --end;  // not into the middle of a character
+  }
+  return text.substr(0, end);
+}
+
+SpecialTokens special_of(const tokenizer::Tokenizer* tokenizer, SpecialPolicy policy) {
+  if (tokenizer != nullptr) return resolve_special_tokens(*tokenizer, policy);
+  return {{}, {}, "none: ready ids, taken as they are"};
+}
+
+uint64_t threshold(double share) {
+  return static_cast<uint64_t>(std::ldexp(std::min(share, 0.9999), 64));
+}
+
+}  // namespace
+
+DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
+                                 const InputOptions& inputs, const EncodeRules& rules)
+    : tokenizer_(tokenizer),
+      inputs_(inputs),
+      special_(special_of(tokenizer, rules.special)),
+      asked_special_(rules.special_asked && rules.special != SpecialPolicy::None
+                         ? policy_name(rules.special)
+                         : std::string_view()),
+      vocab_size_(tokenizer == nullptr ? rules.vocab_size : tokenizer->vocab_size()),
+      token_bytes_(token_bytes_for(vocab_size_)),
+      holdout_below_(threshold(rules.holdout)) {
+  if (tokenizer != nullptr) {
+    bos_ = tokenizer->bos_id();
+    eos_ = tokenizer->eos_id();
+  }
+}
+
+ParsedRecord DocumentEncoder::parse(RawRecord& record) const {
+  ParsedRecord parsed = parse_record(record, inputs_);
+  if (parsed.problem != RecordProblem::None) return parsed;
+  if (parsed.kind == ParsedRecord::Kind::Text) {
+    if (tokenizer_ == nullptr) {
+      parsed.problem = RecordProblem::FieldNotText;
+      parsed.detail = "it is text, but there is no tokenizer";
+    }
+    return parsed;
+  }
+  const int32_t largest = *std::max_element(parsed.ids.begin(), parsed.ids.end());
+  if (largest >= vocab_size_) {
+    parsed.problem = RecordProblem::IdOutOfRange;
+    parsed.detail = fmt::format("id {} in a vocabulary of {}", largest, vocab_size_);
+  }
+  return parsed;
+}
+
+bool DocumentEncoder::is_held_out(std::string_view content) const {
+  return XXH3_64bits_withSeed(content.data(), content.size(), kHoldoutSeed) <
+         holdout_below_;
+}
+
+void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) const {
+  thread_local std::vector<tokenizer::TokenId> tokens;
+  tokens.assign(special_.before.begin(), special_.before.end());
+  const size_t inside = tokens.size();
+  tokenizer_->encode(text, false, tokens);
+  int64_t special_in_text = 0;
+  for (size_t i = inside; i < tokens.size(); ++i) {
+    LH_CHECK(tokens[i] < static_cast<uint64_t>(vocab_size_), "data",
+             "the tokenizer made id {}, its vocabulary ends at {}", tokens[i],
+             vocab_size_);
+    if (tokens[i] == bos_ || tokens[i] == eos_) ++special_in_text;
+  }
+  tokens.insert(tokens.end(), special_.after.begin(), special_.after.end());
+  if (tokens.empty()) {
+    ++result.left_out[RecordProblem::Empty];  // a text that normalizes to nothing
+    return;
+  }
+  ShardPiece& side = is_held_out(text) ? result.validation : result.train;
+  side.add(tokens, {}, text.size());
+  side.counts().special_in_text += special_in_text;
+  result.tokens += static_cast<int64_t>(tokens.size());
+  if (!result.first_text) result.first_text = beginning(text);
+  if (tokens.capacity() > kKeptTokens) tokens = {};
+}
+
+void DocumentEncoder::refuse_ids_with_special_tokens() const {
+  if (asked_special_.empty()) return;
+  throw InputError("data",
+                   fmt::format("--special-tokens {}: '{}' holds ready ids, which are "
+                               "taken as they are; leave --special-tokens out",
+                               asked_special_, inputs_.field));
+}
+
+void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
+  thread_local std::vector<tokenizer::TokenId> tokens;
+  tokens.assign(parsed.ids.begin(), parsed.ids.end());
+  ShardPiece& side = is_held_out(bytes_of(parsed.ids)) ? result.validation : result.train;
+  side.add(tokens, parsed.is_target, 0);
+  result.padding += parsed.padding;
+  result.tokens += static_cast<int64_t>(tokens.size());
+  if (tokens.capacity() > kKeptTokens) tokens = {};
+}
+
+EncodedPiece DocumentEncoder::encode(Piece& piece,
+                                     const DuplicateBits* duplicates) const {
+  EncodedPiece result(token_bytes_);
+  for (size_t i = 0; i < piece.records.size(); ++i) {
+    RawRecord& record = piece.records[i];
+    const auto number = static_cast<size_t>(piece.first) + i;
+    if (duplicates != nullptr && ((duplicates->at(number / 64) >> (number % 64)) & 1U)) {
+      ++result.duplicates;
+      continue;
+    }
+    const ParsedRecord parsed = parse(record);
+    if (parsed.problem != RecordProblem::None) {
+      ++result.left_out[parsed.problem];
+      if (parsed.problem != RecordProblem::Empty) {
+        result.bad.push_back({record.place, parsed.problem, parsed.detail});
+      }
+    } else if (parsed.kind == ParsedRecord::Kind::Text) {
+      add_text(parsed.text, result);
+    } else {
+      refuse_ids_with_special_tokens();
+      add_ids(parsed, result);
+    }
+    record = RawRecord();  // its memory is free for the next one
+  }
+  return result;
+}
+
+std::vector<ContentHash> DocumentEncoder::hash(Piece& piece) const {
+  std::vector<ContentHash> hashes;
+  hashes.reserve(piece.records.size());
+  for (RawRecord& record : piece.records) {
+    const ParsedRecord parsed = parse(record);
+    ContentHash& hash = hashes.emplace_back();
+    if (parsed.problem != RecordProblem::None) continue;
+    XXH128_hash_t value{};
+    if (parsed.kind == ParsedRecord::Kind::Text) {
+      value = XXH3_128bits(parsed.text.data(), parsed.text.size());
+    } else {
+      const std::string_view ids = bytes_of(parsed.ids);
+      const size_t marked = parsed.not_targets == 0 ? 0 : parsed.is_target.size();
+      const uint64_t targets =
+          XXH3_64bits_withSeed(parsed.is_target.data(), marked, kIdsSeed);
+      value = XXH3_128bits_withSeed(ids.data(), ids.size(), targets);
+    }
+    hash = {value.low64, value.high64};
+    record = RawRecord();
+  }
+  return hashes;
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/data/input/input_set.h"
+#include "longhaul/data/store/build/pieces.h"
+#include "longhaul/data/store/build/shard_writer.h"
+#include "longhaul/data/store/special_tokens.h"
+#include "longhaul/tokenizer/tokenizer.h"
+
+namespace longhaul::data {
+
+/// A record that was left out as broken.
+struct BadRecord {
+  RecordPlace place;
+  RecordProblem problem = RecordProblem::None;
+  std::string detail;
+};
+
+/// What a worker makes of a piece.
+struct EncodedPiece {
+  explicit EncodedPiece(int token_bytes) : train(token_bytes), validation(token_bytes) {}
+  ShardPiece train;
+  ShardPiece validation;
+  std::vector<BadRecord> bad;
+  std::map<RecordProblem, int64_t> left_out;  ///< bad and empty ones by cause
+  int64_t duplicates = 0;
+  int64_t padding = 0;
+  int64_t tokens = 0;
+  /// The beginning of the first document that is text.
+  std::optional<std::string> first_text;
+};
+
+/// 128 bits that stand for a document's content. 0: a record without a document.
+struct ContentHash {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  bool operator==(const ContentHash&) const = default;
+};
+
+/// Which records of a part are left out as duplicates: one bit for each.
+using DuplicateBits = std::vector<uint64_t>;
+
+struct EncodeRules {
+  SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
+  bool special_asked = false;  ///< then ready ids are refused, but for None
+  double holdout = 0.0;
+  int64_t vocab_size = 0;  ///< without a tokenizer
+};
+
+/// Records to documents of a store. Immutable; any thread may call it.
+class DocumentEncoder {
+ public:
+  /// `tokenizer` may be null: then only ready ids are documents.
+  DocumentEncoder(const tokenizer::Tokenizer* tokenizer, const InputOptions& inputs,
+                  const EncodeRules& rules);
+
+  /// The policy in words.
+  const std::string& special_description() const { return special_.description; }
+  int token_bytes() const { return token_bytes_; }
+  int64_t vocab_size() const { return vocab_size_; }
+
+  /// `duplicates` may be null.
+  EncodedPiece encode(Piece& piece, const DuplicateBits* duplicates) const;
+  /// Per record of the piece what its document is known by.
+  std::vector<ContentHash> hash(Piece& piece) const;
+
+ private:
+  ParsedRecord parse(RawRecord& record) const;
+  void add_text(const std::string& text, EncodedPiece& result) const;
+  void refuse_ids_with_special_tokens() const;
+  void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
+  bool is_held_out(std::string_view content) const;
+
+  const tokenizer::Tokenizer* tokenizer_;
+  const InputOptions& inputs_;
+  SpecialTokens special_;
+  std::string asked_special_;  ///< what ready ids cannot obey; empty: nothing
+  std::optional<tokenizer::TokenId> bos_;
+  std::optional<tokenizer::TokenId> eos_;
+  int64_t vocab_size_;
+  int token_bytes_;
+  uint64_t holdout_below_;
+};
+
+}  // namespace longhaul::data

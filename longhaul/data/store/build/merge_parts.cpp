@@ -1,0 +1,257 @@
+#include "longhaul/data/store/build/merge_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/store/self_test.h"
+
+namespace longhaul::data {
+namespace {
+
+StoreFile describe_file(const fs::path& path) {
+  const MappedFile file(path);
+  BlockHasher hasher;
+  hasher.update(file.bytes());
+  return {path.filename().string(), file.bytes().size(), combine_hashes(hasher.finish())};
+}
+
+/// Sums up what the parts' records say, in the order of the input.
+class Merger {
+ public:
+  Merger(const BuildContext& context, const BuildPlan& plan,
+         const tokenizer::Tokenizer* tokenizer)
+      : context_(context), tokenizer_(tokenizer) {
+    train_.token_bytes = context.encoder.token_bytes();
+    train_.vocab_size = context.encoder.vocab_size();
+    train_.tokenizer_fingerprint = tokenizer == nullptr ? "" : tokenizer->fingerprint();
+    train_.special_tokens = context.encoder.special_description();
+    train_.build = plan.key();
+    validation_ = train_;
+    origins_.resize(context.inputs.files().size());
+    hashes_.resize(origins_.size());
+    lines_.resize(origins_.size());
+  }
+
+  void run() {
+    const fs::path list = context_.directory.root / "bad_records.jsonl";
+    bad_list_ = File::create(list);
+    for (size_t part = 0; part < context_.parts.size(); ++part) {
+      add_part(static_cast<int>(part));
+    }
+    bad_list_.sync();
+    bad_list_.close();
+    check_counts();
+    for (size_t file = 0; file < origins_.size(); ++file) finish_origin(file);
+    const double percent = context_.options.holdout * 100;
+    if (percent > 0) {
+      validation_.selection = fmt::format("the {}% of the documents held out", percent);
+      train_.selection = fmt::format("all documents but the {}% held out", percent);
+      finish(validation_, context_.directory.validation());
+    } else {
+      train_.selection = "all documents";
+    }
+    finish(train_, context_.directory.train());
+  }
+
+ private:
+  void add_part(int part) {
+    const PartRecord record = read_part_record(context_.directory.part_record(part));
+    if (record.train) train_.shards.push_back(*record.train);
+    if (record.validation) validation_.shards.push_back(*record.validation);
+    train_.counts.add(record.train_counts);
+    validation_.counts.add(record.validation_counts);
+    for (const auto& [problem, count] : record.left_out) {
+      train_.dropped[std::string(problem_name(problem))] += count;
+    }
+    if (record.duplicates > 0) train_.dropped["duplicate"] += record.duplicates;
+    train_.padding_removed += record.padding;
+    bad_ += record.bad();
+    if (!first_text_) first_text_ = record.first_text;
+    // Lines in a list of bad records count from where its range began.
+    for (const FinishedRange& range : record.ranges) {
+      const auto index = static_cast<size_t>(range.range.file);
+      range_lines_[{range.range.file, range.range.begin}] = lines_[index];
+      lines_[index] += range.lines;
+      origins_[index].bytes += range.stored_bytes;
+      origins_[index].records += range.records;
+      hashes_[index].push_back(range.hash);
+    }
+    if (record.bad() > 0) copy_bad_records(context_.directory.bad_records(part));
+    range_lines_.clear();
+  }
+
+  void copy_bad_records(const fs::path& path) {
+    std::ifstream file(path);
+    std::string line;
+    while (std::getline(file, line)) {
+      const BadRecord bad = parse_bad_record(line, path);
+      const InputFile& input =
+          context_.inputs.files().at(static_cast<size_t>(bad.place.file));
+      const bool is_row =
+          input.format == InputFormat::Parquet || input.format == InputFormat::Arrow;
+      const auto before = range_lines_.find({bad.place.file, bad.place.range_begin});
+      const int64_t lines = is_row || before == range_lines_.end() ? 0 : before->second;
+      bad_list_.write(std::string_view(
+          bad_record_json(input.path.string(), is_row, bad.place.line + lines,
+                          bad.place.offset, bad.problem, bad.detail)));
+    }
+  }
+
+  void finish_origin(size_t file) {
+    StoreOrigin& origin = origins_[file];
+    origin.path = context_.inputs.files()[file].path.string();
+    origin.hash =
+        hashes_[file].size() == 1 ? hashes_[file][0] : combine_hashes(hashes_[file]);
+  }
+
+  void check_counts() const {
+    const BuildOptions& options = context_.options;
+    const bool any_train = !train_.shards.empty();
+    const bool any_held_out = !validation_.shards.empty();
+    if (!any_train && !any_held_out) {
+      std::string dropped;
+      for (const auto& [cause, count] : train_.dropped) {
+        dropped += fmt::format("{} {}; ", grouped(count), cause);
+      }
+      discard();
+      throw InputError("data", fmt::format("{} no document with text; {}name "
+                                           "files that do",
+                                           counted(std::ssize(context_.inputs.files()),
+                                                   "file holds", "files hold"),
+                                           dropped));
+    }
+    if (options.holdout > 0 && !(any_train && any_held_out)) {
+      discard();
+      int64_t documents = 0;
+      for (const auto* side : {&train_, &validation_}) {
+        for (const StoreShard& shard : side->shards) documents += shard.documents;
+      }
+      throw InputError(
+          "data", fmt::format("a holdout of {}% left one side empty: {} of {} held out, "
+                              "each drawn by its text; choose a {} --holdout, or cut the "
+                              "text into more documents (a file of text is one)",
+                              options.holdout * 100, any_train ? "none" : "all",
+                              counted(documents, "document was", "documents were"),
+                              any_train ? "larger" : "smaller"));
+    }
+    // Other processes may have been given other rules.
+    refuse_dropped_before(context_.options, bad_);
+    if (bad_ > options.max_bad_records) {
+      throw InputError(
+          "data", fmt::format("{} bad records, above the limit of {}; {} lists "
+                              "them: mend them, or raise --max-bad-records",
+                              grouped(bad_), grouped(options.max_bad_records),
+                              (context_.directory.root / "bad_records.jsonl").string()));
+    }
+  }
+
+  /// Another holdout or other files begin anew: what is there serves nobody.
+  void discard() const {
+    std::error_code ignored;
+    fs::remove_all(context_.directory.root / "parts", ignored);
+  }
+
+  void finish(StoreInfo& info, const fs::path& dir) {
+    ShardWriter::remove_leavings(dir, true);
+    info.dropped = train_.dropped;
+    info.padding_removed = train_.padding_removed;
+    info.origins = origins_;
+    sum_up_shards(info);
+    if (tokenizer_ != nullptr) {
+      copy_tokenizer(info, dir / "tokenizer");
+      std::vector<std::string> texts;
+      if (first_text_) texts.push_back(*first_text_);
+      write_text_durable(dir / kSelfTestName,
+                         self_test_text(make_self_test(*tokenizer_, texts)));
+      info.self_test = describe_file(dir / kSelfTestName);
+    }
+    if (bad_ > 0) {
+      copy_file_durable(context_.directory.root / "bad_records.jsonl",
+                        dir / "bad_records.jsonl");
+      info.bad_records = describe_file(dir / "bad_records.jsonl");
+    }
+    write_text_atomic(dir / "store.json", store_info_text(info));
+  }
+
+  void copy_tokenizer(StoreInfo& info, const fs::path& dir) const {
+    for (const std::string& name : tokenizer::copy_tokenizer_files(*tokenizer_, dir)) {
+      info.tokenizer_files.push_back(describe_file(dir / name));
+      info.tokenizer_files.back().name = name;
+    }
+  }
+
+  const BuildContext& context_;
+  const tokenizer::Tokenizer* tokenizer_;
+  StoreInfo train_;
+  StoreInfo validation_;
+  std::vector<StoreOrigin> origins_;
+  std::vector<std::vector<std::string>> hashes_;  // of each file's ranges
+  std::vector<int64_t> lines_;                    // of each file so far
+  /// Lines of the file before each range of the part at hand.
+  std::map<std::pair<int, uint64_t>, int64_t> range_lines_;
+  std::optional<std::string> first_text_;
+  File bad_list_;
+  int64_t bad_ = 0;
+};
+
+/// The fingerprint of the store at a place; empty where there is none.
+std::string fingerprint_at(const fs::path& path) {
+  return is_token_store(path) ? read_store_info(path).fingerprint : std::string();
+}
+
+/// `from` goes to `to`; what stands there is put aside into the directory of the build.
+void move_store(const BuildDirectory& directory, const fs::path& from, const fs::path& to,
+                const std::string& fingerprint) {
+  if (fingerprint_at(from) != fingerprint) {
+    // Moved before the end of an earlier start.
+    LH_CHECK(fingerprint_at(to) == fingerprint, "data", "neither {} nor {} is the store",
+             from.string(), to.string());
+    return;
+  }
+  if (fs::exists(to)) {
+    const fs::path aside = directory.root / ("replaced_" + from.filename().string());
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    fs::rename(to, aside);
+  }
+  fs::rename(from, to);
+  sync_directory(to.has_parent_path() ? to.parent_path() : fs::path("."));
+}
+
+}  // namespace
+
+void merge_parts(const BuildContext& context, const BuildPlan& plan,
+                 const tokenizer::Tokenizer* tokenizer) {
+  Merger(context, plan, tokenizer).run();
+  const BuildDirectory& directory = context.directory;
+  Json json = {{"train", fingerprint_at(directory.train())}};
+  if (context.options.holdout > 0) {
+    json["validation"] = fingerprint_at(directory.validation());
+  }
+  write_text_atomic(directory.commit(), json_text(json) + "\n");
+}
+
+void commit_stores(const BuildDirectory& directory, const fs::path& out) {
+  const Json json = read_json(directory.commit());
+  if (json.contains("validation")) {
+    move_store(directory, directory.validation(), holdout_path(out),
+               json.at("validation").get<std::string>());
+  }
+  move_store(directory, directory.train(), out, json.at("train").get<std::string>());
+  // commit.json goes last: until then a start ends what this one began.
+  for (const char* name : {"replaced_train", "replaced_validation", "parts", "hashes",
+                           "duplicates", "validation"}) {
+    fs::remove_all(directory.root / name);
+  }
+  fs::remove(directory.commit());
+}
+
+}  // namespace longhaul::data

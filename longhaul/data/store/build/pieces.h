@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <future>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/input_set.h"
+#include "longhaul/data/store/build/memory_budget.h"
+#include "longhaul/system/worker_pool.h"
+
+namespace longhaul::data {
+
+/// Raw records that one worker takes at a time.
+struct Piece {
+  std::vector<RawRecord> records;
+  int64_t first = 0;  ///< number of the first one in its part
+  uint64_t bytes = 0;
+};
+
+/// What all parts of a build that are under way share.
+struct Workshop {
+  WorkerPool& pool;
+  MemoryBudget& memory;
+  size_t most_pending;  ///< pieces of one part that may be under way
+  /// Asked before each piece; true: throw, another part has failed.
+  const std::atomic<bool>& stop;
+};
+
+/// Thrown in parts that end because another one failed.
+struct Stopped {};
+
+inline constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+/// What a piece takes while it is parsed and encoded, for each byte of its records: the
+/// record, the parser's copy, the text, its ids and the vector that grows.
+inline constexpr uint64_t kMemoryPerByte = 8;
+
+/// Takes the records of a part from `reader` in pieces, has `work` done on each by the
+/// pool, and gives the results to `write` in their order. `work` runs on many threads;
+/// `write(result)` on the caller's.
+template <typename Result>
+class PieceLine {
+ public:
+  using Work = std::function<Result(Piece&)>;
+  using Write = std::function<void(Result&)>;
+
+  PieceLine(Workshop& shop, Work work, Write write)
+      : shop_(shop), work_(std::move(work)), write_(std::move(write)) {}
+  /// Waits for what is under way: it refers to this object.
+  ~PieceLine() {
+    for (Pending& pending : pending_) {
+      pending.result.wait();
+      shop_.memory.give_back(pending.bytes);
+    }
+  }
+  PieceLine(const PieceLine&) = delete;
+  PieceLine& operator=(const PieceLine&) = delete;
+
+  void run(RecordReader& reader) {
+    while (true) {
+      Piece piece = next_piece(reader);
+      if (piece.records.empty()) break;
+      if (shop_.stop) throw Stopped{};
+      push(std::move(piece));
+      while (pending_.size() >= shop_.most_pending) write_oldest();
+    }
+    while (!pending_.empty()) write_oldest();
+  }
+
+ private:
+  struct Pending {
+    std::future<Result> result;
+    uint64_t bytes = 0;
+  };
+
+  Piece next_piece(RecordReader& reader) {
+    Piece piece;
+    piece.first = records_;
+    RawRecord record;
+    while (piece.bytes < kPieceBytes && reader.next(record)) {
+      piece.bytes += record.memory_bytes();
+      piece.records.push_back(std::move(record));
+      record = RawRecord();
+    }
+    records_ += static_cast<int64_t>(piece.records.size());
+    return piece;
+  }
+
+  void push(Piece piece) {
+    const uint64_t bytes = piece.bytes * kMemoryPerByte;
+    while (!shop_.memory.try_take(bytes)) {
+      // Our own results hold memory that others may wait for: first those.
+      if (pending_.empty()) {
+        shop_.memory.take(bytes);
+        break;
+      }
+      write_oldest();
+    }
+    pending_.push_back({shop_.pool.add([this, moved = std::move(piece)]() mutable {
+                          Result result = work_(moved);
+                          moved = Piece();  // its buffers go before the result waits
+                          return result;
+                        }),
+                        bytes});
+  }
+
+  void write_oldest() {
+    Pending oldest = std::move(pending_.front());
+    pending_.pop_front();
+    struct GiveBack {
+      MemoryBudget& memory;
+      uint64_t bytes;
+      ~GiveBack() { memory.give_back(bytes); }
+    } const back{shop_.memory, oldest.bytes};
+    Result result = oldest.result.get();
+    write_(result);
+  }
+
+  Workshop& shop_;
+  Work work_;
+  Write write_;
+  std::deque<Pending> pending_;
+  int64_t records_ = 0;
+};
+
+}  // namespace longhaul::data

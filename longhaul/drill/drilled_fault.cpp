@@ -1,0 +1,61 @@
+#include "longhaul/drill/drilled_fault.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::drill {
+
+const char* drill_fault_name(DrillFault fault) {
+  switch (fault) {
+    case DrillFault::KillWorker:
+      return "kill-worker";
+    case DrillFault::KillWorkers:
+      return "kill-workers";
+    case DrillFault::StopWorker:
+      return "stop-worker";
+    case DrillFault::KillNode:
+      return "kill-node";
+    case DrillFault::MarkUnhealthy:
+      return "mark-unhealthy";
+    case DrillFault::KillSupervisor:
+      return "kill-supervisor";
+    case DrillFault::Terminate:
+      return "terminate";
+    case DrillFault::DamageCheckpoint:
+      return "damage-checkpoint";
+  }
+  return "?";
+}
+
+DrillFault drill_fault_of(const std::string& name, const std::vector<DrillFault>& among) {
+  std::vector<std::string> names;
+  for (const DrillFault fault : among) {
+    if (name == drill_fault_name(fault)) return fault;
+    names.emplace_back(drill_fault_name(fault));
+  }
+  throw InputError("drill", fmt::format("there is no fault '{}' here; one of {}", name,
+                                        fmt::join(names, ", ")));
+}
+
+std::vector<DrillFault> faults_of_one_machine() {
+  return {DrillFault::KillWorker, DrillFault::KillWorkers,
+          DrillFault::StopWorker, DrillFault::KillSupervisor,
+          DrillFault::Terminate,  DrillFault::DamageCheckpoint};
+}
+
+std::vector<DrillFault> faults_of_nodes(bool with_spares) {
+  std::vector<DrillFault> faults = faults_of_one_machine();
+  faults.push_back(DrillFault::KillNode);
+  // Without a spare the job would go back to the queue.
+  if (with_spares) faults.push_back(DrillFault::MarkUnhealthy);
+  return faults;
+}
+
+std::vector<DrillFault> faults_of_live_runs() {
+  return {DrillFault::KillWorker, DrillFault::StopWorker, DrillFault::KillNode,
+          DrillFault::MarkUnhealthy};
+}
+
+}  // namespace longhaul::drill

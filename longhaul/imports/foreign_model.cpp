@@ -1,0 +1,312 @@
+#include "longhaul/imports/foreign_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/families/family.h"
+#include "longhaul/families/parameter_names.h"
+#include "longhaul/format/side_files.h"
+#include "longhaul/imports/bert_names.h"
+#include "longhaul/imports/shape_merge.h"
+
+namespace longhaul::imports {
+namespace {
+
+std::vector<TensorSlice> slices_of(const std::map<std::string, Mosaic>& tensors) {
+  std::vector<TensorSlice> result;
+  for (const auto& [name, tensor] : tensors) {
+    result.push_back(TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
+  }
+  return result;
+}
+
+void note_copies(ForeignModel& model) {
+  const MergeReport& merged = model.merged;
+  if (merged.kv_multiplier > 1) {
+    model.notes.push_back(fmt::format(
+        "key heads: held {} times in {} order ({}), each kept once; query heads {}",
+        merged.kv_multiplier, kv_order_name(*merged.kv_order),
+        merged.kv_order_found ? "found by comparing the copies" : "as you say",
+        merged.queries_moved ? "moved back to their order" : "were in order"));
+  }
+  if (merged.copies == 0) return;
+  if (merged.differing_copies == 0) {
+    model.notes.push_back(
+        fmt::format("copies: {} further copies, all bitwise equal to "
+                    "the first",
+                    grouped(merged.copies)));
+    return;
+  }
+  model.notes.push_back(
+      fmt::format("copies: {} of {} further copies differ from the first, in {} "
+                  "elements; the first is "
+                  "kept",
+                  grouped(merged.differing_copies), grouped(merged.copies),
+                  grouped(merged.differing_elements)));
+}
+
+/// What lies around the config and does not go along. Where the source lies there too,
+/// what may be its own is not told.
+void note_left_behind(ForeignModel& model) {
+  const fs::path& dir = model.config.side_dir;
+  if (dir.empty()) return;
+  std::error_code error;
+  const bool beside = fs::equivalent(dir, model.path, error) ||
+                      fs::equivalent(dir, fs::absolute(model.path).parent_path(), error);
+  constexpr const char* kOwn[] = {
+      "*.bin", "*.pt*", "*.bin.index.json", "*.distcp", "*/", ".metadata", "*.ckpt"};
+  for (const std::string& name : files_left_behind(dir, {})) {
+    const bool own = beside && std::ranges::any_of(kOwn, [&](const char* pattern) {
+                       return glob_match(pattern, name);
+                     });
+    if (own) continue;
+    model.ignored.push_back(
+        fmt::format("{} (in {}: no side file of a model)", name, dir.string()));
+  }
+}
+
+// The dict itself when it holds tensors, else the first below a known key that does. A
+// known key goes before tensors beside it.
+std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
+                                               PickleTree::Ref dict, int depth,
+                                               std::string* found_at) {
+  const PickleTree& tree = state.tree();
+  if (depth > 3 || !tree.is(dict, PickleKind::Dict)) return std::nullopt;
+  for (const char* key : {"model", "state_dict", "module", "model_state_dict"}) {
+    const auto next = state.dict(dict, key);
+    const auto found =
+        next ? dict_of_tensors(state, *next, depth + 1, found_at) : std::nullopt;
+    if (!found) continue;
+    if (found_at != nullptr) {
+      *found_at = key + (found_at->empty() ? "" : "." + *found_at);
+    }
+    return found;
+  }
+  const auto& items = tree.items(dict);
+  for (size_t i = 1; i < items.size(); i += 2) {
+    if (state.tensor(items[i])) return dict;
+  }
+  return std::nullopt;
+}
+
+std::map<std::string, Mosaic> merged(const ForeignModel& model,
+                                     std::vector<std::vector<NamedTensors>> ranks,
+                                     const MergeOptions& options, MergeReport& report) {
+  const ModelConfig& config = *model.config.model;
+  if (!model.config.is_llama()) {
+    return merge_by_shape(*model.files, ranks, config.description, options, report);
+  }
+  return merge_llama(*model.files, std::move(ranks), config.network, options, report);
+}
+
+/// `absent`: tensors that need not be there.
+void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
+                 const std::string& what, const std::set<std::string>& absent = {}) {
+  for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
+  std::vector<TensorSlice> expected = model.config.model->description.stored_tensors();
+  std::erase_if(expected, [&](const TensorSlice& tensor) {
+    return absent.contains(tensor.name) && !tensors.contains(tensor.name);
+  });
+  checkpoint::check_tensors(what, slices_of(tensors), expected, {});
+}
+
+/// The tensor of the model that a source calls so.
+std::optional<std::string> weight_named(const ForeignModel& model,
+                                        const std::string& found) {
+  const std::string plain = hf_bert_name(strip_wrappers(found));
+  for (const std::string& name :
+       {plain, model.config.model->description.optional_prefix + plain}) {
+    if (model.weights.contains(name)) return name;
+  }
+  return std::nullopt;
+}
+
+void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>& ranks) {
+  const ForeignConfig& config = model.config;
+  if (ranks.size() != 1 || ranks[0].size() != 1) {
+    throw InputError(
+        "import",
+        fmt::format("{}: shards of a model of type '{}', which are put together "
+                    "by its description: {}",
+                    model.path.string(), config.model_type,
+                    config.not_read.empty() ? "this program has none of that family"
+                                            : config.not_read));
+  }
+  for (auto& [name, tensor] : ranks[0][0]) {
+    std::string plain = strip_wrappers(name);
+    if (config.model_type == "bert") plain = hf_bert_name(plain);
+    if (plain.empty() || is_buffer(plain)) {
+      model.ignored.push_back(name + " (no parameter)");
+      continue;
+    }
+    if (!model.weights.try_emplace(plain, std::move(tensor)).second) {
+      throw InputError("import", fmt::format("{}: two tensors are named {:.80}",
+                                             model.path.string(), plain));
+    }
+  }
+  model.notes.push_back(fmt::format(
+      "model type '{}': names and shapes are as stored, not compared with the "
+      "config{}{}",
+      config.model_type, config.not_read.empty() ? "" : ": ", config.not_read));
+}
+
+}  // namespace
+
+ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& places) {
+  ForeignConfig config;
+  std::error_code error;
+  if (!given.empty()) {
+    const bool is_directory = fs::is_directory(given, error);
+    config.path = is_directory ? given / "config.json" : given;
+    if (is_directory) config.side_dir = given;
+    if (!fs::exists(config.path, error)) {
+      throw InputError("import", missing_path(config.path) +
+                                     "; --config takes a Hugging Face directory or its "
+                                     "config.json");
+    }
+  } else {
+    for (const fs::path& place : places) {
+      if (!fs::is_regular_file(place / "config.json", error)) continue;
+      config.path = place / "config.json";
+      config.side_dir = place;
+      break;
+    }
+    if (config.path.empty()) {
+      throw InputError("import",
+                       fmt::format("{}: no config.json beside it; give the model's with "
+                                   "--config (a Hugging Face directory, or the file)",
+                                   places.front().string()));
+    }
+  }
+  const Json json = read_json(config.path, uint64_t{1} << 24);
+  if (json.is_object() && json.contains("model_type") && json["model_type"].is_string()) {
+    config.model_type = json["model_type"].get<std::string>();
+  }
+  if (families::find_family(config.model_type) == nullptr) return config;
+  try {
+    config.model = load_model_config(config.path);
+  } catch (const InputError& refused) {
+    // Of another family's model that cannot be trained, weights can still be carried
+    // over.
+    if (config.model_type == "llama") throw;
+    config.not_read = refused.what();
+  }
+  return config;
+}
+
+PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& what,
+                                std::string* found_at) {
+  const auto found = dict_of_tensors(state, state.root(), 0, found_at);
+  if (found) return *found;
+  throw InputError("import", fmt::format("{}: holds {}, but no state dict (names and "
+                                         "tensors), neither at the top nor under model, "
+                                         "state_dict or module",
+                                         what, state.tree().describe(state.root())));
+}
+
+void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
+                 const ForeignOptions& options) {
+  if (!model.config.model) {
+    take_as_stored(model, ranks);
+    return;
+  }
+  MergeOptions merge;
+  merge.kv_order = options.kv_order;
+  merge.hardware = options.hardware;
+  model.weights = merged(model, std::move(ranks), merge, model.merged);
+  for (const std::string& name : model.merged.ignored) {
+    model.ignored.push_back(name + " (no parameter)");
+  }
+  check_model(model, model.weights, model.path.string());
+  note_copies(model);
+}
+
+std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
+                                          std::vector<std::vector<NamedTensors>> ranks,
+                                          const std::string& kind,
+                                          const std::map<std::string, int64_t>& updates) {
+  if (!model.config.model) {
+    throw InputError("import",
+                     fmt::format("{}: the {} of a model of type '{}' cannot be "
+                                 "named; import the weights alone (without "
+                                 "--format checkpoint)",
+                                 model.path.string(), kind, model.config.model_type));
+  }
+  MergeOptions options;
+  options.compare_copies = false;
+  MergeReport report;
+  report.kv_order = model.merged.kv_order;
+  report.queries_moved = model.merged.queries_moved;
+  auto result = merged(model, std::move(ranks), options, report);
+  std::set<std::string> absent;
+  for (const auto& [found, count] : updates) {
+    const auto name = count == 0 ? weight_named(model, found) : std::nullopt;
+    if (name) absent.insert(*name);
+  }
+  check_model(model, result, fmt::format("{} ({})", model.path.string(), kind), absent);
+  return result;
+}
+
+void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& updates) {
+  int64_t most = 0;
+  for (const auto& [found, count] : updates) most = std::max(most, count);
+  model.updates = most;
+  for (const auto& [found, count] : updates) {
+    if (count == most) continue;
+    const auto name = weight_named(model, found);
+    if (!name) {
+      throw InputError(
+          "import", fmt::format("{}: {} has {} optimizer steps, others have {}, and it "
+                                "is no tensor of the model by itself; import the "
+                                "weights alone (without --format checkpoint)",
+                                model.path.string(), found, count, most));
+    }
+    model.fewer_updates[*name] = count;
+  }
+  if (model.fewer_updates.empty()) return;
+  model.notes.push_back(fmt::format(
+      "{} had fewer than {} updates (the first: {}, {}): their own counts "
+      "come along",
+      counted(std::ssize(model.fewer_updates), "tensor"), grouped(most),
+      model.fewer_updates.begin()->first, model.fewer_updates.begin()->second));
+}
+
+std::map<std::string, int64_t> fewer_updates_of_parameters(const ForeignModel& model) {
+  std::map<std::string, int64_t> counts;
+  for (const UnitDescription& unit : model.config.model->description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      const auto found = model.fewer_updates.find(file_name(p));
+      if (found != model.fewer_updates.end()) counts[p.name] = found->second;
+    }
+  }
+  return counts;
+}
+
+ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw InputError("import", missing_path(path));
+  }
+  for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {
+    auto model = open(path, options);
+    if (!model) continue;
+    note_left_behind(*model);
+    return std::move(*model);
+  }
+  throw InputError(
+      "import", path.string() +
+                    ": not a checkpoint that is known. Known are: a state dict (.pt, "
+                    ".pth, .bin, or pytorch_model.bin.index.json), a neuronx-distributed "
+                    "checkpoint (step_N or rank files), a torch.distributed.checkpoint "
+                    "directory (.metadata)");
+}
+
+}  // namespace longhaul::imports

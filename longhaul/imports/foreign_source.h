@@ -1,0 +1,31 @@
+#pragma once
+
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/imports/foreign_model.h"
+
+namespace longhaul::imports {
+
+/// The weights of a foreign checkpoint, or another of its sets of tensors, as the files
+/// of a Hugging Face directory. Both references must outlive it.
+class ForeignSource final : public checkpoint::WeightsSource {
+ public:
+  explicit ForeignSource(const ForeignModel& model)
+      : ForeignSource(model, model.weights) {}
+  ForeignSource(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors);
+
+  const checkpoint::ModelSource& source() const override { return source_; }
+  std::vector<TensorSlice> tensors() const override;
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override;
+  /// Error (Internal): ranks do not read foreign checkpoints together.
+  const checkpoint::StoredTensors& stored() const override;
+  fs::path config_path() const override { return model_.config.path; }
+  std::vector<checkpoint::CarriedFile> files_to_carry() const override;
+  std::vector<std::string> ignored() const override { return model_.ignored; }
+
+ private:
+  const ForeignModel& model_;
+  const std::map<std::string, Mosaic>& tensors_;
+  checkpoint::ModelSource source_;
+};
+
+}  // namespace longhaul::imports

@@ -1,0 +1,279 @@
+#include "longhaul/tokenizer/file/auto_tokenizer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "longhaul/base/error.h"
+#include "longhaul/tokenizer/file/tokenizer_class.h"
+
+namespace longhaul::tokenizer {
+namespace {
+
+constexpr const char* kConfig = "tokenizer_config.json";
+constexpr const char* kMap = "special_tokens_map.json";
+constexpr const char* kAdded = "added_tokens.json";
+constexpr const char* kDecoder = "added_tokens_decoder";
+constexpr const char* kExtra = "extra_special_tokens";
+constexpr const char* kAdditional = "additional_special_tokens";
+constexpr std::array kMatching = {"lstrip", "rstrip", "single_word", "normalized"};
+constexpr size_t kMostShown = 8;
+
+/// The JSON object in a file of the directory; null where the file is absent.
+Json read_beside(const fs::path& dir, const char* name) {
+  const fs::path file = dir / name;
+  if (!fs::exists(file)) return {};
+  Json json = read_json(file);
+  if (!json.is_object()) {
+    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+  }
+  return json;
+}
+
+/// config.json, which is the model's: what is wrong with it is no tokenizer's business.
+Json read_model(const fs::path& dir) {
+  try {
+    return read_beside(dir, "config.json");
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+bool has(const Json& json, const char* key) {
+  return json.is_object() && json.contains(key) && !json[key].is_null();
+}
+
+std::string text_at(const Json& json, const char* key) {
+  return has(json, key) && json[key].is_string() ? json[key].get<std::string>() : "";
+}
+
+/// A string, or the `content` of an object; empty for anything else.
+std::string token_of(const Json& json) {
+  return json.is_string() ? json.get<std::string>() : text_at(json, "content");
+}
+
+/// What stands beside a tokenizer's file, as AutoTokenizer puts it together: with
+/// added_tokens_decoder the other two files have no say, else special_tokens_map.json
+/// goes over tokenizer_config.json.
+struct Beside {
+  Json config = Json::object();
+  /// Tokens, and where each stands.
+  std::vector<std::pair<std::string, std::string>> tokens;
+};
+
+class Collector {
+ public:
+  explicit Collector(const fs::path& dir) {
+    const Json config = read_beside(dir, kConfig);
+    if (config.is_object()) beside_.config = config;
+    if (has(config, kDecoder)) {
+      for (const Json& token : config[kDecoder]) {
+        add(token, fmt::format("{} of {}", kDecoder, kConfig));
+      }
+      named_in(config, kConfig);
+      return;
+    }
+    const Json more = read_beside(dir, kAdded);
+    for (const auto& [token, id] : more.items()) {
+      add(Json(token), kAdded);
+    }
+    const Json map = read_beside(dir, kMap);
+    named_in(map, kMap);
+    named_in(config, kConfig, map);
+    for (const auto& [key, value] : map.items()) beside_.config[key] = value;
+  }
+  Beside take() { return std::move(beside_); }
+
+ private:
+  /// Those that `over` names too have no say.
+  void named_in(const Json& json, const std::string& file, const Json& over = {}) {
+    const bool extra = has(json, kExtra) && !json[kExtra].empty();
+    for (const auto& [key, value] : json.items()) {
+      if (has(over, key.c_str())) continue;
+      if (key.ends_with("_token")) add(value, fmt::format("{} of {}", key, file));
+      if (key != kExtra && (key != kAdditional || extra)) continue;
+      if (!value.is_structured()) continue;
+      for (const Json& token : value) add(token, fmt::format("{} of {}", key, file));
+    }
+  }
+  void add(const Json& json, const std::string& place) {
+    const std::string token = token_of(json);
+    const bool fresh = !token.empty() && seen_.insert(token).second;
+    if (fresh) beside_.tokens.emplace_back(token, place);
+  }
+
+  Beside beside_;
+  std::set<std::string> seen_;
+};
+
+/// "a, b and 3 more".
+std::string list(const std::vector<std::string>& items) {
+  const auto shown = std::min(items.size(), kMostShown);
+  std::string text =
+      fmt::format("{}", fmt::join(items.begin(), items.begin() + shown, ", "));
+  if (items.size() > shown) text += fmt::format(" and {} more", items.size() - shown);
+  return text;
+}
+
+/// added_tokens of a tokenizer.json by their text.
+std::map<std::string, const Json*> added_of(const Json& root) {
+  std::map<std::string, const Json*> added;
+  if (!has(root, "added_tokens")) return added;
+  for (const Json& token : root["added_tokens"]) added[token_of(token)] = &token;
+  return added;
+}
+
+class Differences {
+ public:
+  Differences(const fs::path& file, const Json& root, const Tokenizer& tokenizer)
+      : file_(file), root_(root), tokenizer_(tokenizer), added_(added_of(root)) {}
+
+  std::vector<std::string> find() {
+    const fs::path dir = file_.parent_path();
+    const Beside beside = Collector(dir).take();
+    std::vector<std::string> missing;
+    for (const auto& [token, place] : beside.tokens) {
+      if (lacks(token)) missing.push_back(fmt::format("\"{}\" ({})", token, place));
+    }
+    say_missing(missing);
+    if (root_.is_object()) {
+      say_other_flags(beside.config);
+      say_class(dir, beside);
+    }
+    return std::move(said_);
+  }
+
+ private:
+  /// A token that is found in no text: it is absent, or only a piece of the vocabulary.
+  bool lacks(const std::string& token) const {
+    if (root_.is_object()) return !added_.contains(token);
+    return !tokenizer_.token_to_id(token);
+  }
+
+  std::string save_again() const {
+    return fmt::format(
+        "to have the same here, save it with transformers, "
+        "AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"OUT\"), and give OUT",
+        file_.has_parent_path() ? file_.parent_path().string() : ".");
+  }
+
+  void say_missing(const std::vector<std::string>& missing) {
+    if (missing.empty()) return;
+    said_.push_back(fmt::format(
+        "{} beside {} {} not among its added tokens: {}; AutoTokenizer adds {}, while "
+        "longhaul cuts {} as any text; {}",
+        missing.size() == 1 ? "a token" : fmt::format("{} tokens", missing.size()),
+        file_.string(), missing.size() == 1 ? "is" : "are", list(missing),
+        missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "it" : "them",
+        save_again()));
+  }
+
+  /// Of tokens that the file has, how they are found in a text.
+  void say_other_flags(const Json& config) {
+    if (!has(config, kDecoder)) return;
+    std::vector<std::string> others;
+    for (const Json& token : config[kDecoder]) {
+      const auto found = added_.find(token_of(token));
+      if (found == added_.end()) continue;
+      for (const char* key : kMatching) {
+        if (!token.contains(key) || !found->second->contains(key)) continue;
+        if (token[key] == (*found->second)[key]) continue;
+        others.push_back(fmt::format(
+            "\"{}\" ({} is {} there, {} in {})", found->first, key, json_text(token[key]),
+            json_text((*found->second)[key]), file_.filename().string()));
+      }
+    }
+    if (others.empty()) return;
+    said_.push_back(fmt::format(
+        "{} beside {} has other rules for added tokens: {}; AutoTokenizer takes those, "
+        "longhaul the file's own; {}",
+        kConfig, file_.string(), list(others), save_again()));
+  }
+
+  void say_class(const fs::path& dir, const Beside& beside) {
+    const Json model = read_model(dir);
+    std::string named = text_at(beside.config, "tokenizer_class");
+    if (named.empty()) named = text_at(model, "tokenizer_class");
+    const std::string type = text_at(model, "model_type");
+    const std::string name = auto_tokenizer_class(named, type, root_);
+    const std::string why =
+        named.starts_with(name)
+            ? fmt::format("the tokenizer_class {}", named)
+            : fmt::format("the class {} (of model_type {})", name, type);
+    if (is_class_with_own_rules(name)) {
+      said_.push_back(
+          fmt::format("{} does not read {} as it is but builds a tokenizer of its own, "
+                      "which longhaul "
+                      "does not know; AutoTokenizer may cut text otherwise than "
+                      "longhaul, which reads "
+                      "the file; {}",
+                      why, file_.string(), read_the_file()));
+      return;
+    }
+    const auto built = build_as_class(name, beside.config, root_);
+    if (!built) return;
+    std::vector<std::string> others;
+    for (const std::string& part : built->other_parts)
+      others.push_back("another " + part);
+    std::vector<std::string> tokens;
+    for (const std::string& token : built->tokens) {
+      const bool twice = std::ranges::count(tokens, fmt::format("\"{}\"", token)) > 0;
+      if (lacks(token) && !twice) tokens.push_back(fmt::format("\"{}\"", token));
+    }
+    if (!tokens.empty()) others.push_back("more tokens (" + list(tokens) + ")");
+    if (built->around && !stands_around(*built->around)) {
+      others.push_back(built->around->empty()
+                           ? "nothing around a text"
+                           : fmt::format("\"{}\" around a text",
+                                         fmt::join(*built->around, "\" and \"")));
+    }
+    if (others.empty()) return;
+    said_.push_back(fmt::format(
+        "{} builds its tokenizer anew from the vocabulary of {}, with {}: AutoTokenizer "
+        "of "
+        "transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
+        why, file_.string(), fmt::join(others, ", "), read_the_file()));
+  }
+
+  static std::string read_the_file() {
+    return fmt::format(
+        "load it there with PreTrainedTokenizerFast.from_pretrained, or, for all models "
+        "but qwen2, write \"tokenizer_class\": \"PreTrainedTokenizerFast\" into {}",
+        kConfig);
+  }
+
+  /// Two tokens stand around a text as the file says, or none.
+  bool stands_around(const std::vector<std::string>& around) const {
+    std::vector<TokenId> ids;
+    for (const std::string& token : around) {
+      const auto id = tokenizer_.token_to_id(token);
+      if (!id) return false;
+      ids.push_back(*id);
+    }
+    const std::vector<TokenId> before(ids.begin(),
+                                      ids.begin() + std::min<size_t>(1, ids.size()));
+    const std::vector<TokenId> after(
+        ids.begin() + static_cast<std::ptrdiff_t>(before.size()), ids.end());
+    return tokenizer_.special_prefix() == before && tokenizer_.special_suffix() == after;
+  }
+
+  const fs::path& file_;
+  const Json& root_;
+  const Tokenizer& tokenizer_;
+  std::map<std::string, const Json*> added_;
+  std::vector<std::string> said_;
+};
+
+}  // namespace
+
+std::vector<std::string> auto_tokenizer_differences(const fs::path& file,
+                                                    const Json& root,
+                                                    const Tokenizer& tokenizer) {
+  return Differences(file, root, tokenizer).find();
+}
+
+}  // namespace longhaul::tokenizer

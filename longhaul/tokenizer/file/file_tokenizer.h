@@ -1,0 +1,72 @@
+#pragma once
+
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/tokenizer/pieces/token_table.h"
+#include "longhaul/tokenizer/tokenizer.h"
+
+namespace longhaul::tokenizer {
+
+/// Which tokens open and close a document, and the files that say so.
+struct TokenizerSurroundings {
+  std::optional<TokenId> bos;
+  std::optional<TokenId> eos;
+  std::vector<fs::path> files;
+  std::vector<std::string> warnings;
+};
+
+/// What stands before and after a single text.
+struct Affixes {
+  std::vector<TokenId> prefix;
+  std::vector<TokenId> suffix;
+};
+
+/// What all tokenizers that are read from a file have in common: a table of tokens, ids
+/// that surround a text, a fingerprint, and what lies beside the file.
+class FileTokenizer : public Tokenizer {
+ public:
+  using Tokenizer::encode;
+  void encode(std::string_view text, bool add_special_tokens,
+              std::vector<TokenId>& out) const final;
+
+  int64_t vocab_size() const final { return static_cast<int64_t>(table_.size()); }
+  std::optional<TokenId> token_to_id(std::string_view token) const final {
+    return table_.id_of(token);
+  }
+  std::optional<std::string> id_to_token(TokenId id) const final;
+  std::vector<TokenId> special_prefix() const final { return affixes_.prefix; }
+  std::vector<TokenId> special_suffix() const final { return affixes_.suffix; }
+  const std::string& fingerprint() const final { return fingerprint_; }
+
+  void set_surroundings(TokenizerSurroundings around) { around_ = std::move(around); }
+  std::optional<TokenId> bos_id() const final { return around_.bos; }
+  std::optional<TokenId> eos_id() const final { return around_.eos; }
+  const std::vector<fs::path>& files() const final { return around_.files; }
+  const std::vector<std::string>& warnings() const final { return around_.warnings; }
+
+ protected:
+  FileTokenizer(TokenTable table, Affixes affixes, std::string fingerprint)
+      : table_(std::move(table)),
+        affixes_(std::move(affixes)),
+        fingerprint_(std::move(fingerprint)) {}
+  const TokenTable& table() const { return table_; }
+  void set_affixes(Affixes affixes, std::string fingerprint) {
+    affixes_ = std::move(affixes);
+    fingerprint_ = std::move(fingerprint);
+  }
+  /// Appends the ids of valid UTF-8, without what surrounds it.
+  virtual void encode_text(std::string_view text, std::vector<TokenId>& out) const = 0;
+
+ private:
+  TokenTable table_;
+  Affixes affixes_;
+  std::string fingerprint_;
+  TokenizerSurroundings around_;
+};
+
+/// Reads the files beside a tokenizer's own file. `root`: see auto_tokenizer_differences.
+TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
+                                        const Tokenizer& tokenizer);
+
+}  // namespace longhaul::tokenizer

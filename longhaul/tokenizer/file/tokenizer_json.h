@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/tokenizer/file/file_tokenizer.h"
+#include "longhaul/tokenizer/pieces/bpe_model.h"
+#include "longhaul/tokenizer/split/added_tokens.h"
+#include "longhaul/tokenizer/split/split.h"
+
+namespace longhaul::tokenizer {
+
+/// One pre-tokenizer of a sequence: a space in front where there is none, then a split.
+struct SplitStep {
+  bool add_prefix_space = false;
+  SplitPattern pattern = SplitPattern::None;
+};
+
+/// The tokenizer.json of a byte-level BPE, parsed and checked.
+struct TokenizerSpec {
+  BpeSpec model;
+  std::vector<AddedToken> added;
+  bool nfc = false;
+  std::vector<SplitStep> steps;
+  Affixes affixes;
+  bool byte_level_decoder = false;  ///< false: tokens joined by spaces
+};
+
+/// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
+/// padding are not read: transformers switches both off unless a call asks for them.
+/// InputError names the component that is not supported, or what is wrong and where.
+std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
+                                                    std::string_view name);
+
+/// The two halves of it: the text as JSON, and the tokenizer of that.
+Json read_tokenizer_root(std::string_view text, std::string_view name);
+std::unique_ptr<FileTokenizer> tokenizer_of(const Json& root, std::string_view name);
+
+}  // namespace longhaul::tokenizer

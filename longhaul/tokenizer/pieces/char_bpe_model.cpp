@@ -1,0 +1,164 @@
+#include "longhaul/tokenizer/pieces/char_bpe_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/tokenizer/pieces/piece_cache.h"
+#include "longhaul/tokenizer/unicode/unicode.h"
+
+namespace longhaul::tokenizer {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+
+/// True for a mark that follows another character.
+bool has_inner_mark(std::string_view token) {
+  bool plain = false;
+  for (size_t pos = 0; pos < token.size();) {
+    const bool mark = token.substr(pos).starts_with(kSpaceMark);
+    if (mark && plain) return true;
+    plain = plain || !mark;
+    pos += decode_at(token.data(), pos).bytes;
+  }
+  return false;
+}
+
+}  // namespace
+
+CharBpeModel::CharBpeModel(const CharBpeSpec& spec)
+    : bytes_(find_byte_tokens(spec.vocab)),
+      unknown_(spec.unknown),
+      fuse_unknown_(spec.fuse_unknown),
+      byte_fallback_(spec.byte_fallback),
+      token_count_(spec.token_count) {
+  for (const auto& ranked : spec.merges) rules_.add(ranked.merge, ranked.rank);
+  for (size_t id = 0; id < spec.vocab.size(); ++id) {
+    if (id >= token_count_) leftovers_.push_back(spec.vocab[id].value_or(""));
+    if (!spec.vocab[id] || spec.vocab[id]->empty()) continue;
+    const std::string& token = *spec.vocab[id];
+    const CodePoint first = decode_at(token.data(), 0);
+    if (first.bytes == token.size()) chars_[first.value] = static_cast<uint32_t>(id);
+    if (spec.ignore_merges) wholes_.emplace(token, static_cast<uint32_t>(id));
+  }
+  find_word_starts(spec);
+}
+
+/// Where no merge joins a mark to what stands before it, words can be merged apart from
+/// each other, which is much faster than a long text at once and gives the same ids.
+void CharBpeModel::find_word_starts(const CharBpeSpec& spec) {
+  const bool mark_known = char_id(0x2581).has_value();
+  const bool crossed =
+      std::any_of(spec.merges.begin(), spec.merges.end(), [&](const auto& ranked) {
+        return has_inner_mark(spec.vocab[ranked.merge.left].value_or("") +
+                              spec.vocab[ranked.merge.right].value_or(""));
+      });
+  // With ignore_merges the whole piece is looked up first.
+  words_apart_ = mark_known && !crossed && !spec.ignore_merges;
+}
+
+std::optional<uint32_t> CharBpeModel::char_id(uint32_t code_point) const {
+  const uint32_t* found = chars_.find(code_point);
+  if (!found) return std::nullopt;
+  return *found;
+}
+
+void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out) const {
+  // As Hugging Face does: an unknown character waits until a known one follows, and
+  // bytes of one that falls back do not end the wait.
+  bool waiting = false;
+  for (size_t pos = 0; pos < word.size();) {
+    const CodePoint point = decode_at(word.data(), pos);
+    const std::string_view text = word.substr(pos, point.bytes);
+    pos += point.bytes;
+    if (const uint32_t* id = chars_.find(point.value)) {
+      if (waiting) out.push_back(*unknown_);
+      waiting = false;
+      out.push_back(*id);
+      continue;
+    }
+    if (byte_fallback_ && append_bytes(bytes_, text, out)) continue;
+    if (!unknown_) {
+      throw InputError(
+          "tokenizer",
+          fmt::format("the vocabulary has no token for the character U+{:04X} and no "
+                      "unknown token; use a tokenizer that knows it",
+                      point.value));
+    }
+    if (waiting && !fuse_unknown_) out.push_back(*unknown_);
+    waiting = true;
+  }
+  if (waiting) out.push_back(*unknown_);
+}
+
+/// Characters that only merges know and that none has taken become unknown.
+void CharBpeModel::resolve_leftovers(std::vector<uint32_t>& out, size_t start) const {
+  std::vector<uint32_t> resolved;
+  for (size_t i = start; i < out.size(); ++i) {
+    if (out[i] < token_count_) {
+      const bool fused = fuse_unknown_ && unknown_ && out[i] == *unknown_ &&
+                         !resolved.empty() && resolved.back() == *unknown_;
+      if (!fused) resolved.push_back(out[i]);
+      continue;
+    }
+    const std::string& text = leftovers_[out[i] - token_count_];
+    if (byte_fallback_ && append_bytes(bytes_, text, resolved)) continue;
+    LH_CHECK(unknown_, "tokenizer", "no unknown token for \"{}\"", text);
+    if (fuse_unknown_ && !resolved.empty() && resolved.back() == *unknown_) continue;
+    resolved.push_back(*unknown_);
+  }
+  out.resize(start);
+  out.insert(out.end(), resolved.begin(), resolved.end());
+}
+
+void CharBpeModel::encode_word(std::string_view word, std::vector<uint32_t>& out) const {
+  if (!wholes_.empty()) {
+    const auto found = wholes_.find(std::string(word));
+    if (found != wholes_.end()) {
+      out.push_back(found->second);
+      return;
+    }
+  }
+  const size_t start = out.size();
+  add_symbols(word, out);
+  rules_.merge(out, start);
+  if (!leftovers_.empty()) resolve_leftovers(out, start);
+}
+
+class CharBpeModel::CharSession final : public PieceModel::Session {
+ public:
+  explicit CharSession(const CharBpeModel& model) : model_(model) {}
+
+  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
+    while (model_.words_apart_ && !piece.empty()) {
+      const size_t end = word_end(piece);
+      encode_cached(piece.substr(0, end), out);
+      piece.remove_prefix(end);
+    }
+    if (!piece.empty()) encode_cached(piece, out);
+  }
+
+ private:
+  /// Marks, then all up to the next mark.
+  static size_t word_end(std::string_view piece) {
+    size_t pos = 0;
+    while (piece.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();
+    const size_t next = piece.find(kSpaceMark, pos);
+    return next == std::string_view::npos ? piece.size() : next;
+  }
+  void encode_cached(std::string_view word, std::vector<uint32_t>& out) {
+    if (cache_.append(word, out)) return;
+    const size_t start = out.size();
+    model_.encode_word(word, out);
+    cache_.add(word, out, start);
+  }
+  const CharBpeModel& model_;
+  PieceCache cache_;
+};
+
+std::unique_ptr<PieceModel::Session> CharBpeModel::session() const {
+  return std::make_unique<CharSession>(*this);
+}
+
+}  // namespace longhaul::tokenizer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/tokenizer/split/pre_tokenizers.h"
+#include "longhaul/tokenizer/split/regex.h"
+
+namespace longhaul::tokenizer {
+
+/// One decoder of a tokenizer.json: tokens as written to parts of the text, which are
+/// joined in the end. Any number of threads may call it.
+using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
+using TokenDecoders = std::vector<TokenDecoder>;
+
+TokenDecoder make_byte_level_decoder();
+TokenDecoder make_word_piece_decoder(std::string prefix, bool cleanup);
+TokenDecoder make_metaspace_decoder(uint32_t replacement, PrependScheme scheme);
+TokenDecoder make_byte_fallback_decoder();
+TokenDecoder make_fuse_decoder();
+TokenDecoder make_replace_decoder(Regex pattern, std::string content);
+/// Cuts `content` off, at most so many times at each end of each token.
+TokenDecoder make_strip_decoder(uint32_t content, size_t start, size_t stop);
+TokenDecoder make_bpe_decoder(std::string suffix);
+
+}  // namespace longhaul::tokenizer

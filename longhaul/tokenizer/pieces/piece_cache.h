@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/tokenizer/tables/flat_maps.h"
+
+namespace longhaul::tokenizer {
+
+/// A piece in the form in which tables hold it. Up to kShort bytes it is the bytes
+/// themselves and their number, so that comparing two numbers is comparing pieces;
+/// longer ones are a hash, and the text has to be compared as well.
+struct PieceKey {
+  static constexpr size_t kShort = 15;
+
+  uint64_t low = 0;
+  uint64_t high = 0;
+
+  /// Any piece.
+  static PieceKey of(std::string_view piece) {
+    if (piece.size() > kShort) {
+      return {hash_bytes(piece.data(), piece.size()),
+              kLong | (kLittle ? piece.size() : piece.size() << 8)};
+    }
+    char bytes[16] = {};
+    std::memcpy(bytes, piece.data(), piece.size());
+    return padded(bytes, piece.size());
+  }
+  /// At most kShort bytes, behind whose first 16 can be read.
+  static PieceKey padded(const char* data, size_t size) {
+    PieceKey key;
+    PieceKey mask;
+    std::memcpy(&key, data, 16);
+    std::memcpy(&mask, kMask.data() + 16 - size, 16);
+    return {key.low & mask.low, (key.high & mask.high) | size_part(size)};
+  }
+  bool is_long() const { return (high & kLong) == kLong; }
+  /// Without a branch.
+  bool operator==(const PieceKey& other) const {
+    return ((low ^ other.low) | (high ^ other.high)) == 0;
+  }
+  /// Its high bits are well mixed.
+  uint64_t hash() const {
+    __extension__ using Wide = unsigned __int128;
+    const Wide product = Wide{low ^ 0x9E3779B97F4A7C15u} * (high ^ 0xC2B2AE3D27D4EB4Fu);
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  }
+
+ private:
+  static constexpr bool kLittle = std::endian::native == std::endian::little;
+  static constexpr uint64_t size_part(uint64_t size) {
+    return kLittle ? size << 56 : size;
+  }
+  static constexpr uint64_t kLong = kLittle ? uint64_t{0xFF} << 56 : 0xFF;
+  static constexpr std::array<uint8_t, 32> kMask = [] {
+    std::array<uint8_t, 32> mask{};
+    for (size_t i = 0; i < 16; ++i) mask[i] = 0xFF;
+    return mask;
+  }();
+};
+
+/// The ids of pieces seen before. Its memory is bounded: kMostLines lines, and texts and
+/// ids of kMostText bytes each, beyond which it forgets. One thread's.
+class PieceCache {
+ public:
+  static constexpr size_t kLongest = 128;  ///< bytes; longer pieces are not kept
+  static constexpr uint32_t kInline = 3;
+
+  struct Entry {
+    PieceKey key;
+    std::array<uint32_t, kInline> ids{};  // or where they are: in ids_, in text_
+    uint32_t count = 0;                   // of ids; 0: an empty entry. kElsewhere + it
+  };
+  static constexpr uint32_t kElsewhere = uint32_t{1} << 31;
+
+  PieceCache() { resize(size_t{1} << kFirstBits); }
+
+  /// What is known of a piece of at most kLongest bytes, or nullptr. `hash` is the key's.
+  const Entry* find(const PieceKey& key, uint64_t hash, std::string_view piece) const {
+    const size_t line = hash >> shift_;
+    const Entry* entry = find_in(lines_[line], key);
+    if (!entry) [[unlikely]] {
+      entry = find_in(lines_[line ^ 1], key);
+      if (!entry) return nullptr;
+    }
+    if (!key.is_long()) [[likely]]
+      return entry;
+    return std::memcmp(text_.data() + entry->ids[1], piece.data(), piece.size()) == 0
+               ? entry
+               : nullptr;
+  }
+  /// Has the memory ready that `find` will look at.
+  void prefetch(uint64_t hash) const { __builtin_prefetch(&lines_[hash >> shift_]); }
+  std::span<const uint32_t> ids(const Entry& entry) const {
+    if (entry.count < kElsewhere) return {entry.ids.data(), entry.count};
+    return {ids_.data() + entry.ids[0], entry.count - kElsewhere};
+  }
+  /// Remembers a piece of at most kLongest bytes that is not known, of at least one id.
+  void add(const PieceKey& key, std::string_view piece, std::span<const uint32_t> ids);
+
+  /// Appends what is known of any piece; false when nothing is.
+  bool append(std::string_view piece, std::vector<uint32_t>& out) const {
+    if (piece.size() > kLongest) return false;
+    const PieceKey key = PieceKey::of(piece);
+    const Entry* entry = find(key, key.hash(), piece);
+    if (!entry) return false;
+    const auto found = ids(*entry);
+    out.insert(out.end(), found.begin(), found.end());
+    return true;
+  }
+  /// Remembers the ids from `start` on, if the piece is short enough.
+  void add(std::string_view piece, const std::vector<uint32_t>& out, size_t start) {
+    if (piece.empty() || piece.size() > kLongest || start == out.size()) return;
+    add(PieceKey::of(piece), piece, std::span(out).subspan(start));
+  }
+
+ private:
+  static constexpr int kFirstBits = 10;
+  static constexpr size_t kMostLines = size_t{1} << 17;  // 64 bytes each
+  static constexpr size_t kMostText = size_t{1} << 22;
+  struct alignas(64) Line {
+    std::array<Entry, 2> entries;
+  };
+  static const Entry* find_in(const Line& line, const PieceKey& key) {
+    // Without a branch on which of the two it is.
+    const bool first = line.entries[0].key == key;
+    const bool second = line.entries[1].key == key;
+    if (!(first | second)) [[unlikely]]
+      return nullptr;
+    return line.entries.data() + (second ? 1 : 0);
+  }
+  using Lines = std::vector<Line, LargePages<Line>>;
+
+  void resize(size_t lines);
+  void place(const Entry& entry);
+  void grow();
+  void forget();
+
+  Lines lines_;
+  int shift_ = 0;
+  size_t used_ = 0;     // entries
+  size_t evicted_ = 0;  // pieces that had to go for others
+  std::string text_;
+  std::vector<uint32_t> ids_;
+};
+
+}  // namespace longhaul::tokenizer

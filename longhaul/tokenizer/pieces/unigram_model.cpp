@@ -1,0 +1,148 @@
+#include "longhaul/tokenizer/pieces/unigram_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "longhaul/base/error.h"
+#include "longhaul/tokenizer/pieces/piece_cache.h"
+#include "longhaul/tokenizer/unicode/unicode.h"
+
+namespace longhaul::tokenizer {
+namespace {
+
+constexpr double kUnknownPenalty = 10.0;
+constexpr double kFarthest = 1e5;  // SentencePiece 0.2.1 and later
+
+}  // namespace
+
+UnigramModel::UnigramModel(const UnigramSpec& spec)
+    : unknown_(spec.unknown),
+      byte_fallback_(spec.byte_fallback),
+      single_precision_(spec.single_precision) {
+  double least = std::numeric_limits<double>::infinity();
+  Vocabulary vocabulary;
+  for (size_t i = 0; i < spec.entries.size(); ++i) {
+    const UnigramSpec::Entry& entry = spec.entries[i];
+    const auto id = static_cast<uint32_t>(i);
+    scores_.push_back(entry.score);
+    user_defined_.push_back(entry.user_defined);
+    vocabulary.emplace_back(entry.token);
+    if (!single_precision_ || (entry.matches && !entry.user_defined)) {
+      least = std::min(least, entry.score);
+    }
+    if (!entry.matches || entry.token.empty()) continue;
+    trie_.insert(entry.token, id);
+    ids_.insert_or_assign(entry.token, id);
+  }
+  bytes_ = find_byte_tokens(vocabulary);
+  if (single_precision_ && least == std::numeric_limits<double>::infinity()) {
+    least = std::numeric_limits<float>::max();
+  }
+  unknown_score_ = least - kUnknownPenalty;
+  if (single_precision_) unknown_score_ = static_cast<float>(unknown_score_);
+}
+
+double UnigramModel::score_of(uint32_t id, size_t bytes) const {
+  if (!user_defined_[id]) return scores_[id];
+  // SentencePiece prefers these to all others, and the longer to the shorter.
+  return static_cast<float>(static_cast<double>(bytes - 1) * 0.1);
+}
+
+void UnigramModel::offer(Best& target, double score, size_t start, uint32_t id) const {
+  // The sum of two single numbers, rounded from the double sum, is the single sum.
+  if (single_precision_) score = static_cast<float>(score);
+  if (target.start != SIZE_MAX && !(score > target.score)) return;
+  target = {score, start, id};
+}
+
+/// In a long text a sum grows until single precision tells pieces apart no more. From
+/// here on SentencePiece counts from zero again: which of two ways it takes depends on
+/// where it does so.
+void UnigramModel::begin_anew(std::vector<Best>& best, size_t pos, size_t reached) {
+  const auto so_far = static_cast<float>(best[pos].score);
+  for (size_t end = pos; end <= reached; ++end) {
+    if (end != pos && best[end].start == SIZE_MAX) continue;
+    best[end].score = static_cast<float>(best[end].score) - so_far;
+  }
+}
+
+void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) const {
+  best.assign(piece.size() + 1, Best{});
+  size_t reached = 0;
+  for (size_t pos = 0; pos < piece.size();) {
+    if (single_precision_ && std::abs(best[pos].score) > kFarthest) {
+      begin_anew(best, pos, reached);
+    }
+    const double so_far = best[pos].score;
+    const size_t char_bytes = decode_at(piece.data(), pos).bytes;
+    bool single = false;
+    trie_.each_prefix(piece, pos, [&](size_t end, uint32_t id) {
+      offer(best[end], score_of(id, end - pos) + so_far, pos, id);
+      reached = std::max(reached, end);
+      single = single || end - pos == char_bytes;
+    });
+    if (!single) {
+      if (!unknown_) {
+        throw InputError("tokenizer",
+                         fmt::format("the vocabulary has no token for the character "
+                                     "U+{:04X} and no unknown token",
+                                     decode_at(piece.data(), pos).value));
+      }
+      offer(best[pos + char_bytes], unknown_score_ + so_far, pos, *unknown_);
+      reached = std::max(reached, pos + char_bytes);
+    }
+    pos += char_bytes;
+  }
+}
+
+void UnigramModel::add_unknown(std::string_view text, std::vector<uint32_t>& out) const {
+  // A run of unknown characters counts as one text.
+  const auto found = ids_.find(std::string(text));
+  if (found != ids_.end() && !single_precision_) {
+    out.push_back(found->second);
+  } else if (!byte_fallback_ || !append_bytes(bytes_, text, out)) {
+    out.push_back(*unknown_);
+  }
+}
+
+class UnigramModel::LatticeSession final : public PieceModel::Session {
+ public:
+  explicit LatticeSession(const UnigramModel& model) : model_(model) {}
+
+  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
+    if (cache_.append(piece, out)) return;
+    model_.find_paths(piece, best_);
+    steps_.clear();
+    for (size_t end = piece.size(); end > 0; end = best_[end].start) {
+      steps_.push_back(end);
+    }
+    std::reverse(steps_.begin(), steps_.end());
+    const size_t start = out.size();
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const Best& step = best_[steps_[i]];
+      if (!model_.unknown_ || step.id != *model_.unknown_) {
+        out.push_back(step.id);
+        continue;
+      }
+      const size_t first = step.start;
+      while (i + 1 < steps_.size() && best_[steps_[i + 1]].id == step.id) ++i;
+      model_.add_unknown(piece.substr(first, steps_[i] - first), out);
+    }
+    cache_.add(piece, out, start);
+  }
+
+ private:
+  const UnigramModel& model_;
+  std::vector<Best> best_;
+  std::vector<size_t> steps_;
+  PieceCache cache_;
+};
+
+std::unique_ptr<PieceModel::Session> UnigramModel::session() const {
+  return std::make_unique<LatticeSession>(*this);
+}
+
+}  // namespace longhaul::tokenizer

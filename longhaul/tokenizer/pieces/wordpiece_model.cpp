@@ -1,0 +1,58 @@
+#include "longhaul/tokenizer/pieces/wordpiece_model.h"
+
+#include <algorithm>
+
+#include "longhaul/tokenizer/pieces/piece_cache.h"
+
+namespace longhaul::tokenizer {
+
+WordPieceModel::WordPieceModel(const WordPieceSpec& spec)
+    : unknown_(spec.unknown), max_chars_(spec.max_chars) {
+  for (size_t i = 0; i < spec.vocab.size(); ++i) {
+    if (!spec.vocab[i] || spec.vocab[i]->empty()) continue;
+    const std::string_view token = *spec.vocab[i];
+    const auto id = static_cast<uint32_t>(i);
+    starts_.insert(token, id);
+    if (token.starts_with(spec.prefix) && token.size() > spec.prefix.size()) {
+      inside_.insert(token.substr(spec.prefix.size()), id);
+    }
+  }
+}
+
+void WordPieceModel::encode_word(std::string_view word,
+                                 std::vector<uint32_t>& out) const {
+  const size_t start = out.size();
+  const auto chars = static_cast<uint64_t>(
+      std::count_if(word.begin(), word.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  bool covered = chars <= max_chars_;
+  for (size_t pos = 0; covered && pos < word.size();) {
+    const ByteTrie::Found found = (pos == 0 ? starts_ : inside_).longest(word, pos);
+    covered = found.value != ByteTrie::kNone;
+    if (covered) out.push_back(found.value);
+    pos = found.end;
+  }
+  if (covered) return;
+  out.resize(start);
+  out.push_back(unknown_);
+}
+
+class WordPieceModel::WordSession final : public PieceModel::Session {
+ public:
+  explicit WordSession(const WordPieceModel& model) : model_(model) {}
+  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
+    if (cache_.append(piece, out)) return;
+    const size_t start = out.size();
+    model_.encode_word(piece, out);
+    cache_.add(piece, out, start);
+  }
+
+ private:
+  const WordPieceModel& model_;
+  PieceCache cache_;
+};
+
+std::unique_ptr<PieceModel::Session> WordPieceModel::session() const {
+  return std::make_unique<WordSession>(*this);
+}
+
+}  // namespace longhaul::tokenizer

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "longhaul/tokenizer/unicode/unicode.h"
+
+namespace longhaul::tokenizer {
+
+/// The split patterns that are known, each by the exact text of its regular expression.
+enum class SplitPattern {
+  None,    ///< the text is one piece
+  Gpt2,    ///< also ByteLevel with use_regex
+  Llama3,  ///< digits by three; also cl100k
+  Qwen2,   ///< digits one by one
+  O200k,   ///< words by case; also GPT-4o and Llama-4
+};
+
+std::string_view split_name(SplitPattern pattern);
+/// The pattern whose regular expression is `regex`, in any of its published spellings.
+std::optional<SplitPattern> split_from_regex(std::string_view regex);
+/// The spelling that is written to new files. Not for None.
+std::string_view split_regex(SplitPattern pattern);
+/// For messages: the names of all patterns.
+std::string known_splits();
+
+/// Where the piece that starts at `pos` < text.size() ends: one match of the pattern in
+/// valid UTF-8. The pieces of a text cover it without gaps.
+size_t next_piece_end(SplitPattern pattern, const CharClasses& classes,
+                      std::string_view text, size_t pos);
+
+}  // namespace longhaul::tokenizer

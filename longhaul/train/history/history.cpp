@@ -1,0 +1,118 @@
+#include "longhaul/train/history/history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::train {
+namespace {
+
+/// 2: mixtures are dealt otherwise than before, and sources are counted.
+constexpr int kStateVersion = 2;
+/// Parameters have counts of updates of their own: written only where some do, since a
+/// program that knows nothing of them would take wrong numbers for them.
+constexpr int kCountsVersion = 3;
+
+/// What is frozen has no count that a program could take another for.
+bool has_own_counts(const History& history) {
+  return history.counts &&
+         std::ranges::any_of(history.counts->fewer(),
+                             [](const auto& one) { return one.second > 0; });
+}
+
+void check_version(int version) {
+  if (version == kStateVersion || version == kCountsVersion) return;
+  throw ConfigError(
+      "checkpoint",
+      fmt::format("state.json has version {}, this program reads {} and {}; {}", version,
+                  kStateVersion, kCountsVersion,
+                  version > kCountsVersion
+                      ? "use a newer longhaul"
+                      : "its order of the data is no longer known: take "
+                        "the weights over with [init] weights = ..."));
+}
+
+Json to_json(const std::vector<data::SourceCount>& sources) {
+  Json list = Json::array();
+  for (const data::SourceCount& source : sources) {
+    list.push_back({{"name", source.name},
+                    {"fingerprint", source.fingerprint},
+                    {"sequences", source.sequences},
+                    {"tokens", source.tokens}});
+  }
+  return list;
+}
+
+std::vector<data::SourceCount> sources_from(const Json& list) {
+  std::vector<data::SourceCount> sources;
+  for (const Json& item : list) {
+    sources.push_back(
+        {item.at("name").get<std::string>(), item.at("fingerprint").get<std::string>(),
+         item.at("sequences").get<int64_t>(), item.at("tokens").get<int64_t>()});
+  }
+  return sources;
+}
+
+}  // namespace
+
+Json History::to_json() const {
+  Json json = {{"version", has_own_counts(*this) ? kCountsVersion : kStateVersion},
+               {"step", step},
+               {"updates", updates},
+               {"tokens", tokens},
+               {"cursor", cursor.to_json()},
+               {"batch_hash", fmt::format("{:016x}", batch_hash)},
+               {"sources", train::to_json(sources)},
+               {"guard", guard.to_json()},
+               {"config", config_toml},
+               {"padding_row", padding_row ? Json(*padding_row) : Json()},
+               {"model", model},
+               {"numerics", fingerprint}};
+  if (counts) json["fewer_updates"] = counts->fewer_to_json();
+  if (!validation.empty()) json["validation"] = validation.to_json();
+  if (schedule) json["schedule"] = schedule->to_json();
+  return json;
+}
+
+History History::from_json(const Json& json) {
+  try {
+    check_version(json.at("version").get<int>());
+    History h;
+    h.step = json.at("step").get<int64_t>();
+    h.updates = json.at("updates").get<int64_t>();
+    // Earlier checkpoints do not say which parameters were frozen.
+    if (json.contains("fewer_updates")) {
+      h.counts = optim::UpdateCounts::from_json(h.updates, json["fewer_updates"]);
+    }
+    h.tokens = json.at("tokens").get<int64_t>();
+    h.cursor = data::Cursor::from_json(json.at("cursor"));
+    h.batch_hash = std::stoull(json.at("batch_hash").get<std::string>(), nullptr, 16);
+    h.sources = sources_from(json.at("sources"));
+    // Checkpoints from before steps were judged have none.
+    if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
+    // Nor have those of runs that were not validated.
+    if (json.contains("validation")) {
+      h.validation = SetLosses::from_json(json["validation"]);
+    }
+    h.config_toml = json.at("config").get<std::string>();
+    // Earlier checkpoints have it in their config.json only.
+    if (json.contains("model")) h.model = json["model"].get<std::string>();
+    if (json.contains("padding_row") && !json["padding_row"].is_null()) {
+      h.padding_row = json["padding_row"].get<int64_t>();
+    }
+    if (json.contains("schedule")) {
+      h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
+    }
+    h.fingerprint = json.at("numerics");
+    return h;
+  } catch (const Json::exception& error) {
+    throw InputError("checkpoint", fmt::format("state.json: {}", words_of(error)));
+  } catch (const std::logic_error&) {
+    throw InputError("checkpoint",
+                     "state.json: batch_hash is no hexadecimal number of 64 bits");
+  }
+}
+
+}  // namespace longhaul::train

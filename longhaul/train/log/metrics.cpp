@@ -1,0 +1,204 @@
+#include "longhaul/train/log/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/monitor/goodput.h"
+#include "longhaul/monitor/run_files.h"
+#include "longhaul/run/events.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/progress.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr const char* kTimeToTrain = "Time to train";
+
+}  // namespace
+
+std::string log_line(const StepRecord& record) {
+  return fmt::format(
+      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
+      "{:.5f} "
+      "grad norm {:.3f} lr {:.3e}{}",
+      record.step, record.step_time, record.seqs_per_s, record.tokens_per_s,
+      100.0 * record.mfu, record.loss, record.grad_norm, record.lr,
+      record.applied ? "" : " NOT APPLIED");
+}
+
+namespace {
+
+std::function<void(const std::string&)> warn(Logger& log) {
+  return [&log](const std::string& line) { log.warning(line); };
+}
+
+}  // namespace
+
+MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
+                             bool tensorboard)
+    : log_(log),
+      log_every_(log_every),
+      metrics_(run_dir / kMetricsFile, warn(log)),
+      events_(run_dir / kEventsFile, warn(log)) {
+  if (tensorboard) tensorboard_.emplace(run_dir / kTensorBoardDir);
+  if (metrics_.repaired() > 0) {
+    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
+                             kMetricsFile, metrics_.repaired()));
+  }
+}
+
+void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) {
+  const Json json = to_json(record, sources);
+  metrics_.append(json);
+  if (tensorboard_) {
+    for (const auto& [key, value] : json.items()) {
+      // Events carry their own step and time, and a float has no room for them.
+      if (key != kStepKey && key != kTimeKey && value.is_number())
+        tensorboard_->scalar(key, record.step, value.get<double>());
+    }
+    for (const auto& [name, count] : sources) {
+      tensorboard_->scalar(fmt::format("{}/{}", kSourceTokensKey, name), record.step,
+                           static_cast<double>(count));
+    }
+  }
+  if (record.step % log_every_ == 0) log_.info(log_line(record));
+  if (last_step_ > 0) {
+    const std::chrono::duration<double> spent =
+        std::chrono::steady_clock::now() - started_;
+    log_.status(progress_line("train", "steps", record.step, last_step_, spent.count(),
+                              steps_before_));
+  }
+}
+
+void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
+  steps_before_ = first_step - 1;
+  last_step_ = last_step;
+  started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::validation(const ValidationRecord& record) {
+  metrics_.append(to_json(record));
+  if (tensorboard_) {
+    const std::string tag = fmt::format("{}/{}/", kValidationKey, record.name);
+    tensorboard_->scalar(tag + kLossKey, record.step, record.loss);
+    tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
+  }
+  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
+                        record.step, record.name, record.loss, record.perplexity()));
+}
+
+void MetricsWriter::event(const char* kind, Json fields) {
+  events_.append(event_line(kind, std::move(fields)));
+}
+
+namespace {
+
+/// NaN, which JSON writes as null, where no step was measured.
+struct Throughput {
+  double average = kNoFigure;
+  double peak = kNoFigure;
+  int64_t steps = 0;
+};
+
+/// Sequences per second without the first step of each start, unless there is no other.
+Throughput throughput_of(const monitor::Records& records, bool with_first) {
+  Throughput out;
+  double sequences = 0.0;
+  double seconds = 0.0;
+  for (size_t i = 0; i < records.counted().size(); ++i) {
+    const StepRecord& record = records.counted_at(i);
+    if (!with_first && records.is_first_of_attempt(record)) continue;
+    sequences += record.seqs_per_s * record.step_time;
+    seconds += record.step_time;
+    out.peak = std::fmax(out.peak, record.seqs_per_s);
+    ++out.steps;
+  }
+  if (out.steps == 0) return with_first ? out : throughput_of(records, true);
+  if (seconds > 0.0) out.average = sequences / seconds;
+  return out;
+}
+
+Json metric(const char* name, const Json& value, const char* units, Json more) {
+  return {{"MetricName", name},
+          {"MeasuredValue", value},
+          {"Units", units},
+          {"Timestamp", utc_now()},
+          {"AdditionalData", std::move(more)}};
+}
+
+/// Wall time, by the ledger that `report` shows.
+Json time_to_train(const monitor::RunFiles& run) {
+  const monitor::Ledger ledger =
+      monitor::make_ledger(run.records(), run.events(), std::nullopt);
+  Json seconds = Json::object();
+  for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
+    const auto kind = static_cast<monitor::TimeClass>(i);
+    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
+  }
+  return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
+                {{"Steps", ledger.steps_counted},
+                 {"Steps done again", ledger.steps_redone},
+                 {"Starts", ledger.starts},
+                 {"Seconds", std::move(seconds)}});
+}
+
+Json metrics_of(const monitor::RunFiles& run) {
+  Json metrics = Json::array();
+  const StepRecord* const last = run.records().last();
+  if (last == nullptr) return metrics;
+  const Throughput speed = throughput_of(run.records(), false);
+  metrics.push_back(metric("Final loss", last->loss, "", {{"Step", last->step}}));
+  metrics.push_back(time_to_train(run));
+  metrics.push_back(
+      metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
+  metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
+  return metrics;
+}
+
+}  // namespace
+
+int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  const Json parameters = {{"Model", facts.model},
+                           {"World size", facts.world},
+                           {"Data parallel degree", facts.data_parallel},
+                           {"Batch size", facts.global_batch},
+                           {"Total steps", facts.total_steps},
+                           {"Seed", facts.seed},
+                           {"Warmup steps", facts.warmup_steps},
+                           {"Dataset", facts.dataset}};
+  const Json results = {
+      {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
+  write_text_atomic(run_dir / kResultsFile, json_text(results, 2) + "\n");
+  return run.records().unreadable();
+}
+
+int64_t last_step_of_metrics(const fs::path& run_dir) {
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  const StepRecord* last = run.records().last();
+  return last == nullptr ? 0 : last->step;
+}
+
+void settle_time_to_train(const fs::path& run_dir) {
+  const fs::path path = run_dir / kResultsFile;
+  if (!fs::exists(path)) return;
+  Json results = read_json(path);
+  const Json::json_pointer place("/results/metrics");
+  if (!results.contains(place) || !results.at(place).is_array()) return;
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  for (Json& one : results.at(place)) {
+    if (one.is_object() && one.value("MetricName", Json()) == kTimeToTrain) {
+      one = time_to_train(run);
+    }
+  }
+  write_text_atomic(path, json_text(results, 2) + "\n");
+}
+
+}  // namespace longhaul::train

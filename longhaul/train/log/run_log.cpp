@@ -1,0 +1,293 @@
+#include "longhaul/train/log/run_log.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/clock.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/isa.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Environment variables that change how a run behaves; no others are written down.
+constexpr const char* kPrintedEnvironment[] = {
+    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",     "SLURM_JOB_NODELIST",
+    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",  "GLIBC_TUNABLES"};
+
+/// By the names of the groups and their operations, what this rank has sent.
+Json traffic_of(comm::Ledger& ledger) {
+  Json groups = Json::object();
+  for (const auto& [name, counts] : ledger.counts()) {
+    for (size_t v = 0; v < comm::kVerbs; ++v) {
+      const auto verb = static_cast<comm::Verb>(v);
+      const comm::VerbCount& count = counts[verb];
+      if (count.calls == 0) continue;
+      groups[name][comm::verb_name(verb)] = {{"calls", count.calls},
+                                             {"bytes", count.bytes}};
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
+               comm::Communicator& world)
+    : log_(std::make_unique<Logger>()),
+      config_(loaded.config),
+      attempt_(start.attempt()),
+      started_(unix_time()) {
+  const fs::path& dir = config_.run.dir;
+  comm::on_rank_zero(world, [&] {
+    *log_ = Logger::to_file(dir / kLogFile);
+    metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
+    return std::string();
+  });
+  log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
+                         utc_now()));
+  if (start.lock() != nullptr) {
+    for (const std::string& note : start.lock()->notes()) log_->warning(note);
+  }
+  for (const std::string& warning : loaded.warnings) log_->warning(warning);
+}
+
+void RunLog::event(const char* kind, Json fields) {
+  if (metrics_) metrics_->event(kind, std::move(fields));
+}
+
+void RunLog::write_head(const Session& session, const std::string& hosts) {
+  log_->info(fmt::format("config {} hash {}", (config_.run.dir / kConfigFile).string(),
+                         config_hash(config_)));
+  log_->info("ranks " + hosts);
+  log_->info(session.threads);
+  const auto whose = [&](const char* what) {
+    const Json& value = session.fingerprint.at(what);
+    return value.is_string() ? value.get<std::string>() : json_text(value);
+  };
+  log_->info(fmt::format("products in {}: {}", dtype_name(session.policy.compute),
+                         whose("products")));
+  if (!session.device.is_cpu()) log_->info("attention: " + whose("attention"));
+  if (const char* why = amx_refusal()) {
+    log_->warning(fmt::format("AMX is not used: {}", why));
+  }
+  for (const char* name : kPrintedEnvironment) {
+    if (const char* value = std::getenv(name)) {
+      log_->info(fmt::format("environment {}={}", name, value));
+    }
+  }
+  log_->info(fmt::format(
+      "model {} parameters ({} without the embedding), {} of weights and "
+      "gradients, {} of "
+      "optimizer state per rank",
+      grouped(session.model_config.description.num_parameters()),
+      grouped(session.model_config.description.num_parameters_without_embedding()),
+      human_bytes(static_cast<double>(session.flat->bytes())),
+      human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
+                         counted(config_.batch.global_size, "sequence"),
+                         counted(config_.data.seq_len, "token"), session.batch.dp,
+                         config_.batch.micro_size, session.batch.accumulation,
+                         config_.parallel.zero));
+  const double epoch = static_cast<double>(session.train_sequences) /
+                       static_cast<double>(config_.batch.global_size);
+  if (epoch < 1.0) {
+    log_->warning(fmt::format(
+        "one batch is {:.1f} epochs: the data has {} and batch.global_size is {}",
+        1.0 / epoch, counted(session.train_sequences, "sequence"),
+        grouped(config_.batch.global_size)));
+  }
+  if (first_step_ < last_step_) {
+    log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
+                           first_step_ + 1, last_step_, total_steps_, epoch));
+    return;
+  }
+  const char* limit = last_step_ < total_steps_ ? "run.stop_after"
+                      : config_.run.steps       ? "run.steps"
+                                                : "run.epochs";
+  log_->info(
+      fmt::format("nothing to do: step {} of {} is done; raise {} to train further "
+                  "(schedule.continue "
+                  "says with which rates), or name another run.dir to begin anew",
+                  first_step_, last_step_, limit));
+}
+
+void RunLog::start(const Session& session, const History& history, int64_t total_steps,
+                   int64_t last_step) {
+  total_steps_ = total_steps;
+  last_step_ = last_step;
+  first_step_ = history.step;
+  const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
+                                       session.mesh().coordinates());
+  std::string hosts;
+  for (const std::string& line : session.world->gather_strings(mine)) {
+    hosts += (hosts.empty() ? "" : ", ") + line;
+  }
+  // Only now: a start that is refused must not replace the settings of the run.
+  comm::on_rank_zero(*session.world, [&] {
+    write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
+    return std::string();
+  });
+  if (log_->silent()) return;
+  metrics_->set_goal(history.step + 1, last_step);
+  write_head(session, hosts);
+  event(StartEvent{.attempt = attempt_,
+                   .step = history.step,
+                   .last_step = last_step,
+                   .world = session.world->size(),
+                   .job = job_id(),
+                   .requeues = job_requeues(),
+                   .seconds = seconds_since_process_start()});
+}
+
+void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last) {
+  if (config_.schedule.continue_ == ContinueKind::Keep) {
+    log_->info("schedule: the checkpoint's is kept, whatever [schedule] says");
+  }
+  if (const std::string from = schedule.describe(); !from.empty()) {
+    log_->info("schedule: " + from);
+  }
+  std::string rates;
+  for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
+    rates += fmt::format("{}{:.6g} at step {}", rates.empty() ? "" : ", ", rate, step);
+  }
+  if (!rates.empty()) log_->info("learning rate " + rates);
+}
+
+void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
+                       const std::vector<data::PhaseChange>& changes) {
+  for (const data::PhaseChange& change : changes) {
+    if (change.of_content) {
+      log_->warning(
+          fmt::format("DATA CHANGED: {}; what was read of it before counts for "
+                      "other data, and it is read from its beginning",
+                      change.text));
+    } else {
+      log_->info(fmt::format("data: {}", change.text));
+    }
+  }
+  if (!changes.empty()) {
+    log_->info(
+        "data: a new phase begins, where each source that was there goes on from where "
+        "it stood");
+  }
+  for (const data::SourcePlan& source : plan) {
+    log_->info(
+        fmt::format("train data {}: {:.4f}% of the tokens to come, {:.3f} epochs at "
+                    "step {}",
+                    source.name, 100.0 * source.share, source.epochs, total_steps_));
+  }
+}
+
+void RunLog::record(const StepRecord& record,
+                    const std::vector<data::SourceCount>& sources) {
+  if (log_->silent()) return;
+  SourceTokens tokens;
+  for (const data::SourceCount& source : sources) {
+    tokens.emplace_back(source.name, source.tokens);
+  }
+  metrics_->step(record, tokens);
+  tell_clock();
+}
+
+void RunLog::tell_clock() {
+  const auto jump = clock_.look();
+  if (!jump) return;
+  log_->warning(describe_jump(*jump));
+  event(kClockJumpEvent,
+        {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
+}
+
+void RunLog::record_validation(int64_t step, const std::string& name, double loss,
+                               double seconds) {
+  if (!metrics_) return;
+  metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
+}
+
+void RunLog::record_bad_step(const History& history, const StepOutcome& outcome) {
+  const Verdict& verdict = outcome.verdict;
+  const BadStepPolicy action = verdict.action;
+  const bool stops = action == BadStepPolicy::Stop;
+  const auto number = [](double value) {
+    return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
+  };
+  event(BadStepEvent{.attempt = attempt_,
+                     .step = history.step,
+                     .kind = verdict.kind,
+                     .loss = number(outcome.record.loss),
+                     .grad_norm = number(outcome.record.grad_norm),
+                     .why = verdict.why,
+                     .action = stops                           ? "stop"
+                               : action == BadStepPolicy::Skip ? "skip"
+                                                               : "rollback",
+                     .bad_steps = history.guard.bad_steps});
+  log_->warning(
+      fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
+}
+
+void RunLog::write_results_file(const Session& session) {
+  std::string dataset;
+  for (const data::WeightedSource& source : session.train_sources) {
+    dataset += (dataset.empty() ? "" : ", ") + source.name;
+  }
+  const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
+  const int64_t unreadable = write_results(
+      config_.run.dir,
+      {config_.model.config.string(), session.world->size(), session.batch.dp,
+       config_.batch.global_size, total_steps_, config_.run.seed,
+       static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
+  if (unreadable > 0) {
+    log_->warning(
+        fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",
+                    kResultsFile, unreadable, kMetricsFile));
+  }
+}
+
+void RunLog::finish(const Session& session, const History& history,
+                    const StopCause& stopped, const std::string& saved) {
+  if (!metrics_) return;
+  const double seconds = unix_time() - started_;
+  if (session.world->size() > 1) {
+    event(kTrafficEvent, {{"attempt", attempt_},
+                          {"steps", history.step - first_step_},
+                          {"sent", traffic_of(session.world->ledger())}});
+  }
+  event(EndEvent{.attempt = attempt_,
+                 .step = history.step,
+                 .signal = stopped.signal,
+                 .stopped_by = stopped.by,
+                 .seconds = seconds});
+  try {
+    write_results_file(session);
+  } catch (const Error& problem) {
+    log_->warning(fmt::format("{} was not written: {}", kResultsFile, problem.what()));
+  }
+  if (!stopped.by.empty()) {
+    log_->info(fmt::format("stopped by {} after step {}; {}; {}", stopped.by,
+                           history.step, saved, stopped.then));
+  } else {
+    log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
+                           human_duration(seconds)));
+  }
+}
+
+void RunLog::fail(const std::string& message) noexcept {
+  if (!metrics_) return;
+  try {
+    log_->to_file_only("error: " + message);
+    event(FailureEvent{attempt_, message});
+  } catch (...) {
+    // A full disk, most likely: standard error still gets the message.
+  }
+}
+
+}  // namespace longhaul::train

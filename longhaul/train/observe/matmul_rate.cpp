@@ -1,0 +1,125 @@
+#include "longhaul/train/observe/matmul_rate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "longhaul/device/device.h"
+#include "longhaul/ops/linear/products.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/tensor/scalar_type.h"
+
+namespace longhaul::train {
+namespace {
+
+/// A product is [rows, features] x [features, features].
+struct Size {
+  int64_t rows;
+  int64_t features;
+
+  double flops() const { return 2.0 * static_cast<double>(rows * features * features); }
+};
+
+/// On a CPU small enough for a slow one, large enough to leave the caches.
+constexpr Size kOfCpu = {512, 1024};
+/// A GPU fills only with the largest, which nobody waits for on a slow device.
+constexpr Size kSmallest = {256, 256};
+constexpr Size kLargest = {8192, 8192};
+/// What is timed takes so long, or what starts a kernel would count.
+constexpr double kLongEnough = 0.02;
+constexpr double kMostTogether = 8.0;
+/// Runs on a device whose median counts, after those that warm it up.
+constexpr int kWarmUps = 2;
+constexpr size_t kRuns = 7;
+
+/// No two neighbours alike: a GPU that multiplies ones saves power and is faster than
+/// with weights.
+at::Tensor values(int64_t rows, int64_t features, const at::TensorOptions& options) {
+  return at::arange(rows * features, options.dtype(at::kFloat))
+      .sin_()
+      .view({rows, features})
+      .to(options);
+}
+
+double rate_on_cpu(const at::TensorOptions& options) {
+  const at::Tensor x = values(kOfCpu.rows, kOfCpu.features, options);
+  const at::Tensor w = values(kOfCpu.features, kOfCpu.features, options);
+  const auto run = [&] {
+    const Stopwatch clock;
+    const at::Tensor y = ops::linear_product(x, w);
+    (void)y.select(0, 0).select(0, 0).item<float>();
+    return clock.seconds();
+  };
+  run();
+  double best = run();
+  for (int i = 0; i < 6; ++i) best = std::min(best, run());
+  return kOfCpu.flops() / best;
+}
+
+/// Products of one size on an accelerator.
+class Products {
+ public:
+  Products(const Size& size, const at::TensorOptions& options)
+      : device_(options.device()),
+        x_(values(size.rows, size.features, options)),
+        w_(values(size.features, size.features, options)),
+        y_(at::linear(x_, w_)) {}
+
+  double seconds(int together) {
+    device::mark(device_).synchronize();
+    const Stopwatch clock;
+    for (int i = 0; i < together; ++i) at::mm_out(y_, x_, w_);
+    device::mark(device_).synchronize();
+    return clock.seconds();
+  }
+
+ private:
+  c10::Device device_;
+  at::Tensor x_, w_, y_;
+};
+
+/// Four times the size, while the device is done with one too soon to be timed and has
+/// the memory: beside what training holds there may be little.
+double rate_on_device(const at::TensorOptions& options) {
+  Size size = kSmallest;
+  std::optional<Products> products(std::in_place, size, options);
+  double one = 0.0;
+  for (;;) {
+    products->seconds(1);
+    one = products->seconds(1);
+    if (one >= kLongEnough || size.features >= kLargest.features) break;
+    const Size larger = {2 * size.rows, 2 * size.features};
+    try {
+      products.emplace(larger, options);
+      size = larger;
+    } catch (const c10::OutOfMemoryError&) {
+      products.emplace(size, options);
+      break;
+    }
+  }
+  const int together =
+      static_cast<int>(std::clamp(kLongEnough / std::max(one, 1e-9), 1.0, kMostTogether));
+  for (int i = 0; i < kWarmUps; ++i) products->seconds(together);
+  std::array<double, kRuns> seconds = {};
+  for (double& run : seconds) run = products->seconds(together);
+  // The median: other work on a GPU is no excuse, but a clock that has not risen is none
+  // either.
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return size.flops() * together / seconds[kRuns / 2];
+}
+
+}  // namespace
+
+double measure_matmul_rate(DType dtype, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(device);
+  return device.is_cpu() ? rate_on_cpu(options) : rate_on_device(options);
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,57 @@
+#include "longhaul/train/observe/peak_rate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace longhaul::train {
+namespace {
+
+/// What is less is noise.
+constexpr double kNoticeable = 1.01;
+/// Measurements that no step asks for: so many, and so much of the time.
+constexpr int kMeasurements = 8;
+constexpr double kShareOfTime = 0.005;
+
+}  // namespace
+
+bool PeakRate::wants_measurement(double step_rate, double seconds) const {
+  if (known_ > 0.0) return false;
+  if (measurements_ == 0 || step_rate > kNoticeable * value_) return true;
+  return measurements_ < kMeasurements && spent_ < kShareOfTime * seconds;
+}
+
+void PeakRate::measured(double rate, double seconds) {
+  measured_ = std::max(measured_, rate);
+  value_ = std::max(value_, rate);
+  spent_ += seconds;
+  ++measurements_;
+}
+
+std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
+  const double before = told_;
+  value_ = std::max(value_, step_rate);
+  if (value_ <= kNoticeable * told_) return std::nullopt;
+  told_ = value_;
+  if (known_ > 0.0 && value_ == known_) {
+    return fmt::format("mfu relates to {:.3f} TFLOP/s per rank in {}, of run.hardware",
+                       value_ * 1e-12, dtype_);
+  }
+  if (value_ > measured_) {
+    return fmt::format(
+        "mfu relates to {:.3f} TFLOP/s per rank from step {} on: that step reached them, "
+        "{} products {} only {:.3f}, so 100% is no more than the fastest step so far",
+        value_ * 1e-12, step, dtype_, known_ > 0.0 ? "of run.hardware" : "measured alone",
+        std::max(measured_, known_) * 1e-12);
+  }
+  return fmt::format(
+      "mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per "
+      "rank{}",
+      dtype_, value_ * 1e-12,
+      before == 0.0 ? ""
+                    : fmt::format(" from step {} on; measured before were "
+                                  "{:.3f}, on a busier machine",
+                                  step, before * 1e-12));
+}
+
+}  // namespace longhaul::train

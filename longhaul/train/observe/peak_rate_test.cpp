@@ -1,0 +1,71 @@
+#include "longhaul/train/observe/peak_rate.h"
+
+#include <gtest/gtest.h>
+
+namespace longhaul::train {
+namespace {
+
+constexpr double kTera = 1e12;
+
+TEST(PeakRate, IsTheBestMeasurementAndToldOnce) {
+  PeakRate peak("bf16");
+  EXPECT_TRUE(peak.wants_measurement(0.1 * kTera, 5.0));
+  peak.measured(0.5 * kTera, 0.02);
+  EXPECT_EQ(peak.settle(1, 0.1 * kTera),
+            "mfu relates to a measured bf16 matmul rate of 0.500 TFLOP/s per rank");
+  peak.measured(0.4 * kTera, 0.02);
+  EXPECT_EQ(peak.settle(2, 0.1 * kTera), std::nullopt);
+  EXPECT_EQ(peak.value(), 0.5 * kTera);
+  peak.measured(0.8 * kTera, 0.02);
+  EXPECT_EQ(peak.settle(3, 0.1 * kTera),
+            "mfu relates to a measured bf16 matmul rate of 0.800 TFLOP/s per rank from "
+            "step 3 on; measured before were 0.500, on a busier machine");
+}
+
+TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
+  PeakRate peak("fp32");
+  peak.measured(0.5 * kTera, 0.02);
+  (void)peak.settle(1, 0.1 * kTera);
+  // 139 %: the machine was busy when it was measured, and still is.
+  EXPECT_TRUE(peak.wants_measurement(0.695 * kTera, 0.1));
+  peak.measured(0.6 * kTera, 0.02);
+  EXPECT_EQ(peak.settle(2, 0.695 * kTera),
+            "mfu relates to 0.695 TFLOP/s per rank from step 2 on: that step reached "
+            "them, fp32 products measured alone only 0.600, so 100% is no more than the "
+            "fastest step so far");
+  EXPECT_EQ(0.695 * kTera / peak.value(), 1.0);
+  // And a little faster: counted, not told.
+  EXPECT_FALSE(peak.wants_measurement(0.696 * kTera, 0.1));
+  EXPECT_EQ(peak.settle(3, 0.696 * kTera), std::nullopt);
+  EXPECT_EQ(peak.value(), 0.696 * kTera);
+}
+
+TEST(PeakRate, IsMeasuredAgainWhileThatCostsLittle) {
+  PeakRate peak("fp32");
+  peak.measured(0.5 * kTera, 0.05);
+  EXPECT_FALSE(peak.wants_measurement(0.1 * kTera, 9.0));
+  int measurements = 1;
+  for (double seconds = 0.0; seconds < 10000.0; seconds += 1.0) {
+    if (!peak.wants_measurement(0.1 * kTera, seconds)) continue;
+    peak.measured(0.5 * kTera, 0.05);
+    EXPECT_LE(0.05 * measurements++, 0.005 * seconds);
+  }
+  EXPECT_EQ(measurements, 8);
+}
+
+TEST(PeakRate, OfAHardwareProfileIsTakenAsItIs) {
+  PeakRate peak("bf16", 2.0 * kTera);
+  EXPECT_FALSE(peak.wants_measurement(0.1 * kTera, 5.0));
+  EXPECT_EQ(peak.settle(1, 0.1 * kTera),
+            "mfu relates to 2.000 TFLOP/s per rank in bf16, of run.hardware");
+  EXPECT_EQ(peak.settle(2, 0.5 * kTera), std::nullopt);
+  EXPECT_EQ(peak.value(), 2.0 * kTera);
+  EXPECT_FALSE(peak.wants_measurement(2.5 * kTera, 50.0));
+  EXPECT_EQ(peak.settle(3, 2.5 * kTera),
+            "mfu relates to 2.500 TFLOP/s per rank from step 3 on: that step reached "
+            "them, bf16 products of run.hardware only 2.000, so 100% is no more than the "
+            "fastest step so far");
+}
+
+}  // namespace
+}  // namespace longhaul::train

@@ -1,0 +1,460 @@
+#include "longhaul/train/proof/certificate.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/families/differences.h"
+#include "longhaul/tensor/scalar_type.h"
+#include "longhaul/train/proof/source_files.h"
+#include "longhaul/train/step/step_loss.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr int64_t kFixtureTokens = 128;
+constexpr int64_t kLogitPositions = 16;
+/// A step through the vocabulary that shares no factor with usual lengths: neighbouring
+/// tokens come from far apart.
+constexpr int64_t kTokenStride = 53;
+
+/// What both models are given. The same on every rank; nothing here depends on a file.
+struct Fixture {
+  int64_t length = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;    ///< kIgnore but at the compared positions
+  std::vector<int32_t> positions;  ///< the angles'
+  std::vector<int32_t> rows;       ///< 0, 1, 2 ...: the way back from a layout
+  std::vector<int64_t> compared;   ///< rows whose logits are compared, ascending
+};
+
+/// Divides as data.seq_len does, over cp and over the token parts of tp.
+int64_t fixture_length(const Session& session) {
+  const int64_t whole = session.config.data.seq_len;
+  const MeshShape& shape = session.mesh().shape();
+  const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
+  if (whole < unit) return whole;
+  return std::max(unit, std::min(whole, kFixtureTokens) / unit * unit);
+}
+
+Fixture make_fixture(const Session& session) {
+  const int64_t vocabulary = session.model_config.vocab_size;
+  const int64_t last = session.config.data.seq_len - 1;
+  Fixture f;
+  f.length = fixture_length(session);
+  const int64_t n = f.length;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t place = i * kTokenStride % n;
+    f.tokens.push_back(static_cast<int32_t>((2 * place + 1) * vocabulary / (2 * n)));
+    f.positions.push_back(static_cast<int32_t>(i * last / std::max<int64_t>(n - 1, 1)));
+    f.rows.push_back(static_cast<int32_t>(i));
+  }
+  f.targets.assign(static_cast<size_t>(n), data::kIgnore);
+  // Each part of the vocabulary has a target, where parts are about equal.
+  const int64_t compared =
+      std::min(n, std::max<int64_t>(kLogitPositions, session.mesh().shape().tp));
+  for (int64_t j = 0; j < compared; ++j) {
+    f.compared.push_back((j + 1) * n / compared - 1);
+    f.targets[static_cast<size_t>(f.compared.back())] =
+        static_cast<int32_t>((2 * j + 1) * vocabulary / (2 * compared));
+  }
+  return f;
+}
+
+template <typename T>
+at::Tensor to_tensor(const std::vector<T>& values) {
+  at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), out.data_ptr<int64_t>());
+  return out;
+}
+
+/// What this rank's part of the loaded model computes, on the host in fp32.
+class Observer : public ForwardObserver {
+ public:
+  void embedding(const at::Tensor& y) override { places_[0] = host(y); }
+  void layer(int64_t layer, const at::Tensor& y) override {
+    places_[layer + 1] = host(y);
+  }
+  /// The compared positions are those with a target.
+  void head(const models::Model& model, const nn::Tensors& hidden,
+            const nn::ForwardContext& context) override {
+    logits_ = host(model.logits(model.target_rows(hidden, context)));
+  }
+
+  /// Of the embedding under 0, of layer i under i + 1.
+  const std::map<int64_t, at::Tensor>& places() const { return places_; }
+  /// Undefined where this rank has no head.
+  const at::Tensor& logits() const { return logits_; }
+
+ private:
+  static at::Tensor host(const at::Tensor& x) {
+    return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
+                /*copy=*/true);
+  }
+  std::map<int64_t, at::Tensor> places_;
+  at::Tensor logits_;
+};
+
+/// The loaded model's answers, each rank's own.
+struct Answers {
+  std::vector<int32_t> layer_rows;       ///< rows of the fixture that its layers have
+  std::vector<int64_t> logit_order;      ///< which of Fixture::compared its logits are
+  std::map<int64_t, at::Tensor> places;  ///< of Observer
+  at::Tensor logits;
+  double cross_entropy = 0.0;  ///< of this replica
+};
+
+/// This rank's rows of what tensor and sequence parallelism give a layer.
+std::vector<int32_t> rows_of_layers(const Session& session,
+                                    const std::vector<int32_t>& own) {
+  if (!session.layout.tensor.sequence) return own;
+  const auto parts = static_cast<size_t>(session.mesh().shape().tp);
+  const size_t count = own.size() / parts;
+  const auto first =
+      own.begin() + static_cast<int64_t>(count) * session.mesh().index().tp;
+  return {first, first + static_cast<int64_t>(count)};
+}
+
+/// Runs the loaded model on the fixture as validation runs it. Collective.
+Answers run_loaded(const Session& session, const Fixture& fixture) {
+  const MeshIndex& index = session.mesh().index();
+  const ContextLayout context(fixture.length, session.mesh().shape().cp);
+  const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
+  std::vector<data::TokenBatch> batches(1);
+  data::TokenBatch& batch = batches[0];
+  batch.resize(1, context.local_len());
+  batch.tokens = context.take(fixture.tokens, index.cp);
+  batch.targets[0] = context.take(fixture.targets, index.cp);
+  batch.positions = context.take(fixture.positions, index.cp);
+  std::ranges::fill(batch.document_start, 0);
+  const ModelDescription& model = session.model_config.description;
+  if (!model.is_causal()) {
+    batch.document_end.assign(own.size(), static_cast<int32_t>(fixture.length));
+  }
+  for (size_t term = 1; term < model.losses.size(); ++term) {
+    const LossTerm& loss = model.losses[term];
+    if (loss.over == LossTerm::Over::Positions) break;
+    batch.targets.emplace_back(loss.of_sequences ? 1 : own.size(), data::kIgnore);
+  }
+
+  Answers answers;
+  for (const int32_t row : own) {
+    const auto found = std::ranges::find(fixture.compared, int64_t{row});
+    if (found == fixture.compared.end()) continue;
+    answers.logit_order.push_back(found - fixture.compared.begin());
+  }
+  Observer observer;
+  StageOptions options = stage_options(session);
+  options.observer = &observer;
+  StageRunner runner(session.chunks, *session.replicas, options);
+  const at::NoGradGuard no_grad;
+  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
+  run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
+           runner);
+  answers.layer_rows = rows_of_layers(session, own);
+  answers.places = observer.places();
+  answers.logits = observer.logits();
+  answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
+  return answers;
+}
+
+/// The first replica's result of a place, whole, on every rank: [T, H]. Collective.
+at::Tensor gather_place(const Session& session, const Answers& answers, int64_t place,
+                        int64_t length) {
+  at::Tensor all =
+      at::zeros({length, session.model_config.description.features()}, at::kFloat);
+  const auto found = answers.places.find(place);
+  const MeshIndex& index = session.mesh().index();
+  const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
+  if (found != answers.places.end() && first) {
+    all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
+  }
+  session.world->all_reduce_wait({all.data_ptr(), all.numel(), DType::F32},
+                                 comm::ReduceOp::Sum);
+  return all;
+}
+
+/// How far something is from what it should be: `ratio` of what is allowed.
+struct Distance {
+  double ratio = 0.0;
+  double relative = 0.0;
+  void join(const Distance& other) {
+    ratio = std::max(ratio, other.ratio);
+    relative = std::max(relative, other.relative);
+  }
+};
+
+/// NaN is as far as can be.
+double largest(const at::Tensor& values) {
+  if (values.numel() == 0) return 0.0;
+  const double value = values.max().item<double>();
+  return std::isfinite(value) ? value : HUGE_VAL;
+}
+
+/// s and r are results for x, token by token.
+Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tensor& x,
+                        const Tolerance& tolerance) {
+  const auto norm = [](const at::Tensor& t) { return t.to(at::kDouble).norm(2, {1}); };
+  const at::Tensor size = norm(r);
+  const at::Tensor off = norm(s - r);
+  const at::Tensor allowed =
+      tolerance.layer * norm(r - x) + 2.0 * tolerance.roundoff * size + 1e-30;
+  return {largest(off / allowed), largest(off / (size + 1e-30))};
+}
+
+struct Findings {
+  std::vector<Distance> layers;  ///< the embedding, then each layer
+  Distance head;
+  Distance cross_entropy;
+  Distance logits;  ///< from the tokens on
+};
+
+/// `exact` from the tokens on, `same` given the loaded model's last layer: [R, V].
+void compare_logits(const Session& session, const Answers& answers,
+                    const Fixture& fixture, const at::Tensor& exact,
+                    const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
+  const double rms = same.to(at::kDouble).square().mean().sqrt().item<double>();
+  const double entropy = (same.logsumexp(1) -
+                          same.gather(1, to_tensor(fixture.targets)
+                                             .index_select(0, to_tensor(fixture.compared))
+                                             .unsqueeze(1))
+                              .squeeze(1))
+                             .to(at::kDouble)
+                             .sum()
+                             .item<double>();
+  const auto count = static_cast<double>(fixture.compared.size());
+  const double off = std::abs(answers.cross_entropy - entropy) / count;
+  const double allowed =
+      2.0 * tolerance.logit * rms + 2.0 * tolerance.roundoff * entropy / count + 1e-30;
+  out.cross_entropy = {std::isfinite(off) ? off / allowed : HUGE_VAL, off};
+  if (!answers.logits.defined()) return;
+  const at::Tensor& ours = answers.logits;
+  const int64_t columns = ours.size(1);
+  const int64_t begin = first_column(session, columns);
+  const at::Tensor order = to_tensor(answers.logit_order);
+  const auto mine = [&](const at::Tensor& all) {
+    return all.index_select(0, order).narrow(1, begin, columns);
+  };
+  const at::Tensor wanted = mine(same);
+  const at::Tensor error = (ours - wanted).abs();
+  out.head = {largest(error / (tolerance.logit * rms +
+                               2.0 * tolerance.roundoff * wanted.abs() + 1e-30)),
+              largest(error) / (rms + 1e-30)};
+  const at::Tensor free = mine(exact).to(at::kDouble);
+  const double relative =
+      largest((ours - free).norm(2, {1}) / (free.norm(2, {1}) + 1e-30));
+  const auto depth = static_cast<double>(out.layers.size());
+  out.logits = {relative / (tolerance.layer * std::sqrt(depth)), relative};
+}
+
+/// Evaluates the source beside the loaded model's answers. Collective.
+Findings compare(const Session& session, const models::SourceModel& source,
+                 const Fixture& fixture, const Answers& answers,
+                 const Tolerance& tolerance) {
+  const at::NoGradGuard no_grad;
+  const int64_t n = fixture.length;
+  const at::Tensor positions = to_tensor(fixture.positions);
+  const at::Tensor own_rows = to_tensor(answers.layer_rows);
+  Findings out;
+  // Two runs at once through each matrix: one from the tokens on, one that is given the
+  // loaded model's result before each layer, so that faults and rounding do not add up.
+  at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
+  at::Tensor same = exact;
+  // Rows alone must be the same but for a rounding; what is normed is a layer's result.
+  const auto& embedding = session.model_config.description.units.front();
+  at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
+  at::Tensor loaded;
+  const int64_t places = session.model_config.description.num_blocks() + 1;
+  for (int64_t place = 0; place < places; ++place) {
+    if (place > 0) {
+      const at::Tensor both =
+          source.layer(place - 1, at::cat({exact, loaded}, 0), positions);
+      before = loaded;
+      exact = both.narrow(0, 0, n);
+      same = both.narrow(0, n, n);
+    }
+    loaded = gather_place(session, answers, place, n);
+    Distance distance = layer_distance(loaded, same, before, tolerance);
+    const auto mine = answers.places.find(place);
+    if (mine != answers.places.end()) {  // this replica's, and each copy in a tp group
+      distance.join(layer_distance(mine->second, same.index_select(0, own_rows),
+                                   before.index_select(0, own_rows), tolerance));
+    }
+    out.layers.push_back(distance);
+  }
+  const at::Tensor rows = to_tensor(fixture.compared);
+  const at::Tensor logits = source.logits(
+      at::cat({exact.index_select(0, rows), loaded.index_select(0, rows)}, 0));
+  const int64_t half = rows.size(0);
+  compare_logits(session, answers, fixture, logits.narrow(0, 0, half),
+                 logits.narrow(0, half, half), tolerance, out);
+  return out;
+}
+
+/// The largest of all ranks. Collective.
+void combine(comm::Communicator& world, Findings& findings) {
+  std::vector<Distance*> all;
+  all.reserve(findings.layers.size() + 3);
+  for (Distance& layer : findings.layers) all.push_back(&layer);
+  for (Distance* other : {&findings.head, &findings.cross_entropy, &findings.logits}) {
+    all.push_back(other);
+  }
+  std::vector<double> values;
+  for (const Distance* d : all) values.insert(values.end(), {d->ratio, d->relative});
+  world.all_reduce_wait({values.data(), static_cast<int64_t>(values.size()), DType::F64},
+                        comm::ReduceOp::Max);
+  for (size_t i = 0; i < all.size(); ++i) *all[i] = {values[2 * i], values[2 * i + 1]};
+}
+
+std::string layer_name(size_t place) {
+  return place == 0 ? "the embedding" : fmt::format("layer {}", place - 1);
+}
+
+/// What is beyond its tolerance, the first layer first.
+std::vector<std::string> problems_of(const Findings& findings) {
+  std::vector<std::string> problems;
+  std::vector<std::string> layers;
+  for (size_t i = 0; i < findings.layers.size(); ++i) {
+    const Distance& d = findings.layers[i];
+    if (d.ratio <= 1.0) continue;
+    layers.push_back(layers.empty()
+                         ? fmt::format("{} (a token's result by {:.2g} of its norm, "
+                                       "{:.2g} times what rounding may do)",
+                                       layer_name(i), d.relative, d.ratio)
+                         : layer_name(i));
+  }
+  const size_t count = layers.size();
+  constexpr size_t kShown = 8;
+  if (count > kShown) layers.resize(kShown);
+  if (count > 0) {
+    problems.push_back(
+        fmt::format("given the same input, {} give{} another result{}",
+                    fmt::join(layers, ", "), count > 1 ? "" : "s",
+                    count > kShown ? fmt::format(" (and {} more)", count - kShown) : ""));
+  }
+  const auto add = [&](const Distance& d, const char* what) {
+    if (d.ratio <= 1.0) return;
+    problems.push_back(fmt::format("{} by {:.2g} ({:.2g} times what is allowed)", what,
+                                   d.relative, d.ratio));
+  };
+  add(findings.head, "the final norm or the output projection: a logit differs");
+  add(findings.cross_entropy, "the cross-entropy per target differs");
+  add(findings.logits, "from the tokens on, the logits of a position differ");
+  return problems;
+}
+
+std::string describe(const ModelDifference& field) {
+  return fmt::format("{} ({} in the run, {} beside the weights)", field.field, field.ours,
+                     field.theirs);
+}
+
+/// Fields of config.json that change the result and are not what the weights' own says:
+/// wrong even where the fixture hardly shows it.
+std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) {
+  std::vector<std::string> fields;
+  for (const ModelDifference& d : differing_fields(run, source)) {
+    if (d.of_result) fields.push_back(describe(d));
+  }
+  if (fields.empty()) return {};
+  return fmt::format(
+      "fields of config.json are others than beside the weights: {}; if they are meant, "
+      "set them in model.override",
+      fmt::join(fields, ", "));
+}
+
+/// The config that belongs to the weights, with what the run changes on purpose.
+ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& source) {
+  if (!fs::exists(source.config_path())) return session.model_config;
+  return load_model_config(source.config_path(), session.config.model.override_);
+}
+
+/// Says which fields differ that nothing stops the run for.
+void tell_differences(const Session& session, const ModelConfig& source, Logger& log) {
+  for (const ModelDifference& d : differing_fields(session.model_config, source)) {
+    if (d.of_result && session.config.init.certificate) continue;
+    log.warning(
+        fmt::format("config.json is another than beside the weights: {}; the "
+                    "run goes by {}",
+                    describe(d), session.model_config.source_path.string()));
+  }
+}
+
+/// Without the certificate: the config beside the weights need not be one that is known.
+void tell_differences_only(const Session& session, Logger& log) {
+  comm::on_rank_zero(*session.world, [&] {
+    try {
+      tell_differences(session, config_of(session, *session.init), log);
+    } catch (const InputError& error) {
+      log.warning(fmt::format("the config.json beside the weights was not compared: {}",
+                              error.what()));
+    }
+    return std::string();
+  });
+}
+
+}  // namespace
+
+Tolerance certificate_tolerance(DType compute) {
+  if (compute == DType::F32) return {std::ldexp(1.0, -24), 1e-4, 1e-4};
+  return {std::ldexp(1.0, -8), 5e-2, 1e-1};
+}
+
+void certify_weights(const Session& session, Logger& log) {
+  if (!session.init) return;
+  if (!session.config.init.certificate) return tell_differences_only(session, log);
+  const auto in_files =
+      checkpoint::as_hugging_face(session.init, session.model_config.description);
+  SourceFiles source_files(*in_files, *session.world);
+  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  if (!models::make_source_model(session.model_config, source_files, compute)) {
+    log.warning(fmt::format("certificate: none for model_type {}",
+                            session.model_config.model_type));
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  session.world->ledger().set("certificate", 0);
+  const checkpoint::WeightsSource& files = *session.init;
+  ModelConfig config;
+  comm::on_all_ranks(*session.world, [&] { config = config_of(session, files); });
+  const Tolerance tolerance = certificate_tolerance(session.policy.compute);
+  const Fixture fixture = make_fixture(session);
+  const Answers answers = run_loaded(session, fixture);
+  const auto source = models::make_source_model(config, source_files, compute);
+  LH_CHECK(source != nullptr, "certificate", "no evaluation of a source of type {}",
+           config.model_type);
+  Findings findings = compare(session, *source, fixture, answers, tolerance);
+  combine(*session.world, findings);
+  std::vector<std::string> problems = problems_of(findings);
+  const std::string fields = fields_of_result(session.model_config, config);
+  if (!fields.empty()) problems.push_back(fields);
+  if (!problems.empty()) {
+    throw InputError(
+        "certificate",
+        fmt::format("the model that was loaded is not that of {}: {}; nothing was "
+                    "trained; look at the files with longhaul inspect, and compare with "
+                    "fewer ranks",
+                    files.source().path.string(), fmt::join(problems, "; ")));
+  }
+  tell_differences(session, config, log);
+  double share = 0.0;
+  for (const Distance& layer : findings.layers) share = std::max(share, layer.ratio);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  log.info(fmt::format(
+      "certificate: the loaded model's logits agree with the source's to {:.1g} (fixture "
+      "of {} tokens, logits of {} positions; layer by layer at most {:.2f} of what "
+      "rounding may do; {:.2f} s)",
+      findings.logits.relative, fixture.length, fixture.compared.size(), share,
+      seconds.count()));
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,173 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/tensor/flat_pieces.h"
+#include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/proof/first_update_rule.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr int64_t kBlock = 16384;  ///< elements looked at side by side
+constexpr int64_t kBlocks = 4;     ///< of a tensor's part on a rank
+
+/// Begins of the blocks that are looked at, from the first element to the last.
+std::vector<int64_t> block_begins(int64_t size) {
+  if (size <= kBlock) return {0};
+  const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
+  std::vector<int64_t> begins;
+  begins.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    begins.push_back(i * (size - kBlock) / (count - 1));
+  }
+  return begins;
+}
+
+/// The worst element that a rank has found.
+struct Worst {
+  double ratio = 0.0;  ///< of what is allowed
+  std::string text;
+};
+
+class FirstUpdate {
+ public:
+  FirstUpdate(const Session& session, const checkpoint::WeightsSource& source, double lr)
+      : session_(session), lr_(lr), source_(source) {}
+
+  /// Looks at what this rank owns.
+  void look() {
+    const auto& buckets = session_.flat->buckets();
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+        look_at_padding(buckets[i], session_.optimizer->states()[i], piece);
+        for (const int64_t begin : block_begins(piece.in_member.size())) {
+          look_at(buckets[i], session_.optimizer->states()[i], piece, begin);
+        }
+      }
+    }
+  }
+
+  const Worst& worst() const { return worst_; }
+  int64_t elements() const { return elements_; }
+
+ private:
+  void look_at(const Bucket& bucket, const optim::BucketState& state,
+               const FlatPiece& piece, int64_t begin) {
+    const int64_t count = std::min(kBlock, piece.in_member.size() - begin);
+    const int64_t first = piece.in_member.begin + begin;
+    const auto part = [&](const at::Tensor& owned) {
+      return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
+          .to(at::kCPU, at::kDouble);
+    };
+    // As the masters began.
+    const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
+    source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
+                            from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
+    const at::Tensor loaded = bytes.to(at::kDouble);
+    const at::Tensor master = part(state.master);
+    const FirstUpdateRule rule(session_.config.optimizer, session_.policy,
+                               piece.member->kind, lr_,
+                               session_.optimizer->trust_ratio(*piece.member));
+    const at::Tensor moments =
+        bucket.frozen ? at::zeros_like(loaded) : part(state.exp_avg);
+    const at::Tensor ratio = rule.shares(master, loaded, moments);
+    elements_ += count;
+    const int64_t place = ratio.argmax().item<int64_t>();
+    const double value = ratio[place].item<double>();
+    if (value <= worst_.ratio) return;
+    const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
+    worst_ = {value,
+              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                          "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                          "times what rounding may do)",
+                          piece.member->parameter->name(), first + place,
+                          describe_slice(piece.member->parameter->slice()), at(master),
+                          at(loaded), at(rule.masters(loaded, moments)), value)};
+  }
+
+  /// A padding row has no gradient, but from a head that is tied to its table.
+  void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
+                       const FlatPiece& piece) {
+    const Parameter& parameter = *piece.member->parameter;
+    const auto row = parameter.padding_row();
+    if (bucket.frozen || !row || session_.model_config.description.tied) return;
+    const TensorSlice& slice = parameter.slice();
+    const int64_t width = slice.num_elements() / slice.extent[0];
+    const int64_t first = (*row - slice.offset[0]) * width;
+    const int64_t begin = std::max(first, piece.in_member.begin);
+    const int64_t end = std::min(first + width, piece.in_member.end);
+    if (begin >= end) return;
+    const int64_t at =
+        piece.in_bucket - bucket.owned.begin + begin - piece.in_member.begin;
+    const auto moment =
+        state.exp_avg.narrow(0, at, end - begin).abs().max().to(at::kCPU).item<double>();
+    elements_ += end - begin;
+    if (moment == 0.0) return;
+    worst_ = {HUGE_VAL,
+              fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
+                          "gradient, of which a moment is {:.9g}",
+                          parameter.name(), *row, moment)};
+  }
+
+  const Session& session_;
+  double lr_;
+  const checkpoint::WeightsSource& source_;
+  Worst worst_;
+  int64_t elements_ = 0;
+};
+
+/// The worst of all ranks. Collective.
+Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
+  Worst worst;
+  for (const std::string& report : world.gather_strings(json_text(
+           Json{{"ratio", std::min(mine.ratio, 1e300)}, {"text", mine.text}}))) {
+    const Json json = Json::parse(report);
+    if (json["ratio"].get<double>() <= worst.ratio) continue;
+    worst = {json["ratio"].get<double>(), json["text"].get<std::string>()};
+  }
+  return worst;
+}
+
+}  // namespace
+
+void certify_first_update(Session& session, double lr, Logger& log) {
+  const auto source = std::exchange(session.init, nullptr);
+  const RunConfig& config = session.config;
+  if (!source || !config.init.certificate) return;
+  LH_CHECK(session.optimizer->updates() == 1, "certificate",
+           "{} updates were made, not one", session.optimizer->updates());
+  session.world->ledger().set("certificate", 1);
+  Worst mine;
+  int64_t elements = 0;
+  comm::on_all_ranks(*session.world, [&] {
+    FirstUpdate check(session, *source, lr);
+    check.look();
+    mine = check.worst();
+    elements = check.elements();
+  });
+  session.world->all_reduce_wait({&elements, 1, DType::I64}, comm::ReduceOp::Sum);
+  const Worst worst = worst_of_all(*session.world, mine);
+  if (worst.ratio > 1.0) {
+    throw InputError(
+        "certificate",
+        fmt::format("the first update did not start from {}: {}; the run was stopped "
+                    "after step 1, nothing was saved",
+                    source->source().path.string(), worst.text));
+  }
+  log.info(fmt::format(
+      "certificate: the first update started from the loaded weights, to {:.2f} of what "
+      "rounding may do ({} masters looked at)",
+      worst.ratio, grouped(elements)));
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,174 @@
+#include "longhaul/train/proof/first_update_rule.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "longhaul/comm/backend.h"
+#include "longhaul/optim/optimizer.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr double kRate = 1e-2;
+
+/// What a run may set, of what the first update depends on.
+struct Case {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  AdamConvention convention = AdamConvention::Torch;
+  DType master = DType::F32;
+  DType moments = DType::F32;
+  DType gradients = DType::F32;
+
+  std::string text() const {
+    return fmt::format("{} {} masters {} moments {} gradients {}",
+                       kind == OptimizerKind::Lamb ? "lamb" : "adamw",
+                       convention == AdamConvention::Hf ? "hf" : "torch",
+                       dtype_name(master), dtype_name(moments), dtype_name(gradients));
+  }
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const DType master : {DType::F32, DType::BF16}) {
+    for (const DType moments : {DType::F32, DType::BF16}) {
+      for (const DType gradients : {DType::F32, DType::BF16}) {
+        for (const Case& one : {Case{}, Case{OptimizerKind::AdamW, AdamConvention::Hf},
+                                Case{OptimizerKind::Lamb}}) {
+          cases.push_back({one.kind, one.convention, master, moments, gradients});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+/// A parameter with decay, one without and one that is frozen, before and after the
+/// optimizer's own first update.
+class Updated {
+ public:
+  explicit Updated(const Case& of)
+      : policy_{DType::BF16, of.master, of.moments, of.gradients},
+        flat_({{make_parameter("w", {200, 100}, {}), {1.0, 0.1, false}, 0},
+               {make_parameter("b", {3000}, {}), {0.5, 0.0, false}, 0},
+               {make_parameter("f", {500}, {}), {1.0, 0.1, true}, 0}},
+              policy_, at::kCPU) {
+    settings_.kind = of.kind;
+    settings_.convention = of.convention;
+    settings_.betas = {0.9, 0.999};
+    settings_.eps = 1e-6;
+    at::manual_seed(5);
+    optim::Optimizer optimizer(flat_, settings_,
+                               {{{"w", "w"}, {"b", "b"}, {"f", "f"}}, /*seed=*/3, {"f"}});
+    for (size_t i = 0; i < flat_.buckets().size(); ++i) {
+      Bucket& bucket = flat_.buckets()[i];
+      const at::Tensor& master = optimizer.states()[i].master;
+      master.copy_(at::randn(master.sizes()) * 0.3);
+      loaded_.push_back(master.to(at::kDouble).clone());
+      if (bucket.frozen) continue;
+      // Of every magnitude that gradients have, and some that are nothing.
+      const at::Tensor g = at::randn(master.sizes());
+      bucket.owned_grads.copy_(g * at::exp(at::randn(master.sizes()) * 4.0 - 6.0));
+      bucket.owned_grads.narrow(0, 0, 10).zero_();
+    }
+    optimizer.publish_masters();
+    optimizer.step(kRate, 0.7, *comm::self_world());
+    for (size_t i = 0; i < flat_.buckets().size(); ++i) {
+      const Bucket& bucket = flat_.buckets()[i];
+      const optim::BucketState& state = optimizer.states()[i];
+      for (const FlatMember& member : bucket.members) {
+        const auto cut = [&](const at::Tensor& t) {
+          return t.narrow(0, member.begin, member.num_elements).to(at::kDouble);
+        };
+        const double ratio = optimizer.trust_ratio(member);
+        parts_.emplace(
+            member.parameter->name(),
+            Part{FirstUpdateRule(settings_, policy_, member.kind, kRate, ratio),
+                 cut(state.master), cut(loaded_[i]),
+                 bucket.frozen ? at::zeros_like(cut(loaded_[i])) : cut(state.exp_avg),
+                 kRate * member.kind.lr_scale * ratio});
+      }
+    }
+  }
+
+  struct Part {
+    FirstUpdateRule rule;
+    at::Tensor masters;
+    at::Tensor loaded;
+    at::Tensor exp_avg;
+    double rate = 0.0;
+  };
+  const std::map<std::string, Part>& parts() const { return parts_; }
+
+ private:
+  DTypePolicy policy_;
+  OptimizerSection settings_;
+  FlatBuffers flat_;
+  std::vector<at::Tensor> loaded_;
+  std::map<std::string, Part> parts_;
+};
+
+double worst(const Updated::Part& part, const at::Tensor& masters) {
+  return part.rule.shares(masters, part.loaded, part.exp_avg).max().item<double>();
+}
+
+TEST(FirstUpdateRule, HoldsForEveryOptimizerAndDtypeOfItsState) {
+  for (const Case& one : all_cases()) {
+    SCOPED_TRACE(one.text());
+    const Updated updated(one);
+    for (const auto& [name, part] : updated.parts()) {
+      EXPECT_LE(worst(part, part.masters), 1.0) << name;
+    }
+  }
+}
+
+TEST(FirstUpdateRule, IsNoWiderThanTheRoundingsNeed) {
+  // Somewhere in each parameter rounding uses a good part of what is allowed.
+  for (const Case& one : all_cases()) {
+    if (one.moments == DType::F32 && one.master == DType::F32) continue;
+    SCOPED_TRACE(one.text());
+    const Updated updated(one);
+    const Updated::Part& part = updated.parts().at("w");
+    EXPECT_GE(worst(part, part.masters), 0.4);
+  }
+}
+
+TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
+  for (const Case& one : all_cases()) {
+    SCOPED_TRACE(one.text());
+    const Updated updated(one);
+    const auto& parts = updated.parts();
+    for (const auto& [name, part] : parts) {
+      // Masters of another model; one element that is none of a number.
+      EXPECT_GT(worst(part, part.masters.flip(0)), 1.0);
+      at::Tensor broken = part.masters.clone();
+      broken[7] = std::nan("");
+      EXPECT_GT(worst(part, broken), 1.0);
+    }
+    if (one.master == DType::BF16) continue;  // whose steps are coarser than the update
+    for (const char* name : {"w", "b"}) {
+      // No update, one in the wrong direction, one twice, one of another rate.
+      const Updated::Part& part = parts.at(name);
+      const at::Tensor step = part.masters - part.loaded;
+      for (const double times : {0.0, -1.0, 2.0, 0.9}) {
+        EXPECT_GT(worst(part, part.loaded + times * step), 1.0) << name << times;
+      }
+      // Rounded to bf16 on the way.
+      EXPECT_GT(worst(part, part.masters.to(at::kBFloat16).to(at::kDouble)), 1.0);
+    }
+    // Without the decay: the largest elements lose most by it.
+    const Updated::Part& w = parts.at("w");
+    EXPECT_GT(worst(w, w.masters + w.loaded * w.rate * 0.1), 1.0);
+    // A frozen parameter may not move at all.
+    const Updated::Part& f = parts.at("f");
+    EXPECT_GT(worst(f, f.loaded * (1.0 + 1e-5)), 1.0);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::train

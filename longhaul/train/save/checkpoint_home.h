@@ -1,0 +1,44 @@
+#pragma once
+
+#include "longhaul/train/log/run_log.h"
+#include "longhaul/train/session/run_start.h"
+#include "longhaul/train/session/session.h"
+
+namespace longhaul::train {
+
+/// What a start finds where the run keeps its checkpoints.
+enum class Home {
+  Sound,  ///< what the run knows to be there, or nothing that could be lost
+  Gone,   ///< the run had checkpoints, and no rank sees one
+};
+
+/// Compares the directory of checkpoints with what the run knows of itself, before
+/// anything is loaded: nobody begins anew because a mount is away. With checkpoint.resume
+/// = "never" what is there is set aside, and the run begins anew under another identity.
+/// TemporaryError where ranks see different directories, InputError where the checkpoints
+/// are another run's. Collective.
+Home look_at_home(const Session& session, RunStart& start, RunLog& run);
+
+/// InputError: the run's checkpoints are gone, and what to do. Collective.
+[[noreturn]] void refuse_gone(const Session& session, const RunStart& start);
+
+/// Whether checkpoint.resume is a path outside of the run's own checkpoints: the run
+/// begins there, and goes on by its own checkpoints as soon as it has some. It asks this
+/// rank's file system.
+bool begins_elsewhere(const RunConfig& config);
+
+/// After going back to `step` the newer checkpoints belong to a past that has not
+/// happened: a later start must not find them. Collective.
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step);
+
+/// The same, where checkpoint.resume names one of the run's own checkpoints, by its step
+/// or its path, to which the run goes back: rank 0 decides. Collective.
+void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
+                              int64_t step);
+
+/// The run's record says from now on that this start has its state, and that the newest
+/// checkpoint is the newest whole one that is there. Rank 0 alone looks and writes; where
+/// it cannot, a warning says so, and the run goes on.
+void note_loaded(const Session& session, RunStart& start, RunLog& run);
+
+}  // namespace longhaul::train

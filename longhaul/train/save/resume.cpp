@@ -1,0 +1,587 @@
+#include "longhaul/train/save/resume.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/families/differences.h"
+#include "longhaul/format/finite.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/format/side_files.h"
+#include "longhaul/run/files.h"
+#include "longhaul/train/log/metrics.h"
+#include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/save/checkpoint_home.h"
+#include "longhaul/train/save/peer_memory.h"
+#include "longhaul/train/session/fingerprint.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Starts from one checkpoint that may fail before it is set aside.
+constexpr int kFailedStarts = 2;
+
+/// Paths as rank 0 sees them, on all ranks.
+std::vector<fs::path> agree_on_paths(const Session& session,
+                                     const std::function<std::vector<fs::path>()>& find) {
+  const std::string text = comm::on_rank_zero(*session.world, [&] {
+    // No JSON: a path may hold any byte but NUL.
+    std::string paths;
+    for (const fs::path& path : find()) paths += path.string() + '\0';
+    return paths;
+  });
+  std::vector<fs::path> paths;
+  for (size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1) {
+    paths.emplace_back(text.substr(begin, text.find('\0', begin) - begin));
+  }
+  return paths;
+}
+
+/// Newer checkpoints that were whole once and have lost a file since. Rank 0.
+void tell_passed_over(const fs::path& taken, RunLog& run) {
+  for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
+    const bool committed = fs::exists(entry.path / kManifestFile);
+    if (entry.valid || !committed || entry.step <= step_of(taken)) continue;
+    run.event(FallBackEvent{entry.path.filename().string(), taken.filename().string(),
+                            entry.problem});
+  }
+}
+
+/// The newest checkpoint that the run knows of is not there any more. Rank 0.
+void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
+  const fs::path missing =
+      taken.parent_path() / step_directory_name(record.newest.value_or(0));
+  if (!record.newest || *record.newest <= step_of(taken) || fs::exists(missing)) return;
+  const std::string why = "it was committed and is not there any more";
+  run.log().warning(
+      fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
+                  "since are trained again",
+                  missing.string(), why, taken.string()));
+  run.event(FallBackEvent{missing.filename().string(), taken.filename().string(), why});
+}
+
+/// What checkpoint.resume asks for; where it says only how this run begins, the run's own
+/// checkpoints come first. Rank 0.
+std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& start,
+                                       RunLog& run) {
+  const fs::path dir = checkpoint_dir(config);
+  ResumeFrom asked = config.checkpoint.resume;
+  const bool goes_on = begins_elsewhere(config) && checkpoint::has_committed(dir);
+  if (goes_on) {
+    run.log().warning(
+        fmt::format("checkpoint.resume {} is not used: this run has "
+                    "checkpoints of its own in {}",
+                    asked.path.string(), dir.string()));
+    asked = {};
+  }
+  std::vector<std::string> skipped;
+  auto found = checkpoint::resume_candidates(asked, dir, &skipped);
+  for (const std::string& line : skipped) run.log().warning(line);
+  if (found.empty()) return found;
+  tell_passed_over(found[0], run);
+  if (asked.kind == ResumeFrom::Kind::Latest) tell_missing(start.past(), found[0], run);
+  return found;
+}
+
+/// The checkpoints to continue from, the best first; the same on all ranks.
+std::vector<fs::path> candidates(const Session& session, const RunStart& start,
+                                 RunLog& run) {
+  return agree_on_paths(session, [&] {
+    auto found = asked_candidates(session.config, start, run);
+    if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
+      const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
+      run.log().warning(fmt::format(
+          "{} starts from {} in a row did not get through one step: it is set aside as "
+          "{}, and the run goes on from {}",
+          kFailedStarts, found[0].string(), aside.string(), found[1].string()));
+      found.erase(found.begin());
+    }
+    return found;
+  });
+}
+
+/// ConfigError where the state is of another model than the run's: every field is
+/// compared, before any tensor is read. `config` is the checkpoint's config.json, for
+/// states that do not hold the text; it may be absent.
+void check_model(const Session& session, const History& history, const fs::path& from,
+                 const fs::path& config) {
+  if (!history.model.empty()) {
+    check_same_model(session.model_config, history.model, from / "state.json",
+                     from.string(), session.config.model.override_);
+  } else if (fs::exists(config)) {
+    check_same_model(session.model_config, read_text(config), config, from.string(),
+                     session.config.model.override_);
+  }
+}
+
+/// The same of names and shapes, which no config.json need have told.
+void check_shapes(const Session& session, const checkpoint::CheckpointReader& reader) {
+  const ModelDescription& model = session.model_config.description;
+  try {
+    checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
+                              model.tensors(), model.spare_names());
+  } catch (const InputError& error) {
+    throw ConfigError(
+        "model", fmt::format("{} is of another model than {}: {}", reader.path().string(),
+                             session.model_config.source_path.string(), error.what()));
+  }
+}
+
+/// The schedule from here on: `saved` are the checkpoint's settings, absent for imports.
+optim::ScheduleBasis schedule_from(const Session& session, const History& history,
+                                   const RunConfig* saved) {
+  const RunConfig& now = session.config;
+  const int64_t steps = total_steps(now, session.train_sequences);
+  if (saved == nullptr) return optim::imported_schedule(now, steps, history.step);
+  const optim::ScheduleBasis basis = history.schedule.value_or(
+      optim::ScheduleBasis{saved->schedule, saved->optimizer.lr,
+                           total_steps(*saved, session.train_sequences)});
+  return optim::resumed_schedule({*saved, basis, history.step}, now, steps,
+                                 history.step < last_step(now, steps));
+}
+
+std::string first_of(const std::set<std::string>& names) {
+  return fmt::format("{} ({}{})", counted(std::ssize(names), "parameter"), *names.begin(),
+                     names.size() > 1 ? ", ..." : "");
+}
+
+/// Counts of updates by parameter. `saved` are the checkpoint's settings, absent for
+/// imports: where a state does not say the counts, they say what was frozen.
+optim::UpdateCounts counts_from(const Session& session, const History& history,
+                                const RunConfig* saved) {
+  optim::UpdateCounts counts =
+      history.counts.value_or(optim::UpdateCounts(history.updates));
+  if (!history.counts && saved != nullptr) {
+    counts.begin_anew(
+        optim::frozen_by_own_names(session.model_config.description, saved->optimizer));
+  }
+  return counts;
+}
+
+/// An older program began the run: its patterns meant a parameter by its own name only,
+/// and what they mean by other names takes effect in the middle of the run.
+void tell_newly_meant(const Session& session, RunLog& run) {
+  const std::set<std::string> meant =
+      optim::newly_meant(session.model_config.description, session.config.optimizer);
+  if (meant.empty()) return;
+  run.log().warning(fmt::format(
+      "the checkpoint is of an older program, for which patterns meant a parameter by "
+      "its own name only: from here on optimizer.groups and optimizer.no_decay hold for "
+      "{} too, which they name as Hugging Face's files do",
+      first_of(meant)));
+}
+
+/// Tells which parameters were thawed or frozen since the checkpoint, and takes its
+/// counts of updates. To be called before the moments are read.
+void take_counts(Session& session, RunLog& run, const History& history) {
+  const std::set<std::string>& frozen = session.optimizer->frozen();
+  std::set<std::string> thawed;
+  std::set<std::string> dropped;
+  for (const std::string& name : session.parameter_names) {
+    const bool has_moments = history.counts->of(name) > 0;
+    if (!has_moments && !frozen.contains(name)) thawed.insert(name);
+    if (has_moments && frozen.contains(name)) dropped.insert(name);
+  }
+  if (!thawed.empty() && history.updates > 0) {
+    run.log().info(
+        fmt::format("thawed: {} had no update so far: the moments begin with "
+                    "zeros and the bias correction with the next update",
+                    first_of(thawed)));
+  }
+  if (!dropped.empty()) {
+    run.log().info(fmt::format("frozen from here on: {}; the moments are not kept",
+                               first_of(dropped)));
+  }
+  session.optimizer->set_counts(*history.counts);
+}
+
+/// The run goes on with its embedding as it was begun: an older program trained every
+/// row, and a state that it left does not say so. An import begins as a new run does.
+void settle_padding(const Session& session, History& history, RunLog& run) {
+  const auto row = session.model_config.description.padding_row();
+  if (history.config_toml.empty()) history.padding_row = row;
+  if (row && !history.padding_row) {
+    run.log().info(
+        fmt::format("row {} of the embedding, that of pad_token_id, is trained like "
+                    "the others, because this run was begun so; a new run does not train "
+                    "its look-ups, as in transformers",
+                    *row));
+  }
+}
+
+/// What a saved state says, if it fits this run; `from` names it, `config` is its
+/// config.json.
+History read_history(const Session& session, RunLog& run, const Json& state,
+                     const fs::path& from, const fs::path& config) {
+  History history = History::from_json(state);
+  check_model(session, history, from, config);
+  settle_padding(session, history, run);
+  if (history.config_toml.empty()) {
+    run.log().warning(
+        fmt::format("{} was imported: there are no settings to compare with, and the "
+                    "data begins anew",
+                    from.string()));
+    history.schedule = schedule_from(session, history, nullptr);
+    history.counts = counts_from(session, history, nullptr);
+    return history;
+  }
+  const RunConfig saved =
+      parse_run_config(history.config_toml, (from / "state.json").string()).config;
+  for (const ConfigChange& change : check_resume(saved, session.config)) {
+    run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
+                               change.key, change.old_value, change.new_value));
+  }
+  if (!history.counts) tell_newly_meant(session, run);
+  history.schedule = schedule_from(session, history, &saved);
+  history.counts = counts_from(session, history, &saved);
+  return history;
+}
+
+/// What follows the reading of masters and moments, wherever they came from.
+void tell_resumed(Session& session, RunLog& run, const History& history,
+                  const std::string& line) {
+  run.log().info(line);
+  // A run that has begun is not stopped for them.
+  for (const std::string& text : session.groups.unmatched) run.log().warning(text);
+  if (!session.config.init.weights.empty()) {
+    run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
+                               session.config.init.weights.string()));
+  }
+  const auto [differences, unknown] =
+      compare_fingerprints(history.fingerprint, session.fingerprint);
+  if (!differences.empty()) {
+    run.log().warning("not bitwise the uninterrupted run: " + differences);
+  } else if (!unknown.empty()) {
+    run.log().info(
+        "bitwise the uninterrupted run only where these are as they were, which the "
+        "checkpoint does not say: " +
+        unknown);
+  }
+}
+
+History resume(Session& session, RunStart& start, RunLog& run, const fs::path& path) {
+  std::optional<checkpoint::CheckpointReader> reader;
+  History history;
+  comm::on_all_ranks(*session.world, [&] {
+    reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
+    history = read_history(session, run, reader->state(), path,
+                           reader->hf_dir() / "config.json");
+    check_shapes(session, *reader);
+    start.begin(history.step);
+  });
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
+    report = restore_state(session.state(), *reader, path.string(), *session.node);
+  });
+  report = checkpoint::total(report, *session.world);
+  tell_resumed(session, run, history,
+               fmt::format("weights, moments and data position: {} (step {}, {} tokens), "
+                           "{}",
+                           path.string(), history.step, grouped(history.tokens),
+                           report.describe()));
+  start.has_read(history.step);
+  return history;
+}
+
+/// Whether another checkpoint may do better: settings that do not fit, a lost rank and
+/// our own faults stay what they are.
+bool is_of_the_file(const Error& error) {
+  const bool file_kind =
+      error.kind() == ErrorKind::Input || error.kind() == ErrorKind::Temporary;
+  return file_kind && error.area() != "comm";
+}
+
+/// What to do with a checkpoint whose weights were saved as NaN or infinity. A start
+/// tells a person of them; a rollback looks for older ones.
+enum class NotFinite { Refused, PassedOver };
+
+/// All ranks go back together, as far as they must.
+History resume_from_best(Session& session, RunStart& start, RunLog& run,
+                         const std::vector<fs::path>& paths, NotFinite not_finite) {
+  for (size_t i = 0;; ++i) {
+    try {
+      return resume(session, start, run, paths[i]);
+    } catch (const Error& error) {
+      if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
+      if (error.area() == kValuesArea && not_finite == NotFinite::Refused) throw;
+      run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
+                                    paths[i].string(), error.what()));
+      run.log().warning(fmt::format("going back to {}: the steps since are trained again",
+                                    paths[i + 1].string()));
+      run.event(FallBackEvent{paths[i].filename().string(),
+                              paths[i + 1].filename().string(), error.what()});
+    }
+  }
+}
+
+History resume_in_memory(Session& session, RunStart& start, RunLog& run,
+                         const checkpoint::MemoryStep& kept, const std::string& disk) {
+  const fs::path dir = memory_dir_of(session);
+  std::optional<checkpoint::MemoryTensors> tensors;
+  History history;
+  comm::on_all_ranks(*session.world, [&] {
+    tensors.emplace(kept, dir);
+    history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
+    start.begin(history.step);
+  });
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
+    report = restore_state(session.state(), *tensors, dir.string(), *session.world);
+  });
+  report = checkpoint::total(report, *session.world);
+  tell_resumed(session, run, history,
+               fmt::format("resume from step {} in memory of {} (checkpoint on "
+                           "disk: {}), {} tokens, {}",
+                           history.step, counted(kept.machines, "node"), disk,
+                           grouped(history.tokens), report.describe()));
+  run.event(
+      kMemoryResumeEvent,
+      {{"step", history.step}, {"nodes", kept.machines}, {"seconds", report.seconds}});
+  return history;
+}
+
+/// From the newest state in memory, where that is as new as what is on disk.
+std::optional<History> resume_from_memory(Session& session, RunStart& start, RunLog& run,
+                                          const std::vector<fs::path>& paths) {
+  const auto kept = newest_in_memory(session, start, run, paths);
+  if (!kept) return std::nullopt;
+  const std::string disk =
+      paths.empty() ? "none" : fmt::format("step {}", *step_of(paths[0]));
+  try {
+    const History history = resume_in_memory(session, start, run, *kept, disk);
+    settle_memory(session, &*kept);
+    return history;
+  } catch (const Error& error) {
+    if (!is_of_the_file(error)) throw;
+    run.log().warning(
+        fmt::format("step {} in memory cannot be loaded: {}; going back to "
+                    "the checkpoint on disk: {}",
+                    kept->step, error.what(), disk));
+    run.event(
+        FallBackEvent{fmt::format("memory of step {}", kept->step), disk, error.what()});
+    return std::nullopt;
+  }
+}
+
+/// Nothing is learnt from matrices of zeros. (transformers takes 0.02 for 0.)
+void check_first_values(const ModelConfig& model) {
+  for (const UnitDescription& unit : model.description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
+      throw ConfigError(
+          "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
+                               "model.override.initializer_range, usually to 0.02",
+                               model.source_path.string(), p.name));
+    }
+  }
+}
+
+void initialise(Session& session, RunLog& run) {
+  const RunConfig& config = session.config;
+  check_trainable(session.model_config);
+  // The checkpoints carry them.
+  comm::on_rank_zero(*session.world, [&] {
+    check_side_files(session.model_config.source_path.parent_path());
+    return std::string();
+  });
+  if (config.init.weights.empty()) {
+    check_first_values(session.model_config);
+    initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
+    const std::string line = fmt::format("weights: RANDOM, seed {}", config.run.seed);
+    const fs::path dir = session.model_config.source_path.parent_path();
+    bool has_weights = true;
+    try {
+      has_weights = !list_hf_shards(dir).empty();
+    } catch (const InputError&) {  // a damaged set of weights is one too
+    }
+    if (has_weights) {
+      run.log().warning(
+          fmt::format("{}, although {} holds weights; set init.weights to start "
+                      "from them",
+                      line, dir.string()));
+    } else {
+      run.log().info(line);
+    }
+    return;
+  }
+  const ModelDescription& model = session.model_config.description;
+  session.init = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(config.init.weights, *session.world,
+                                      checkpoint::WeightsSource::Files::Held),
+      model);
+  const auto& source = session.init;
+  checkpoint::check_model(source, session.model_config, *session.world);
+  if (!source->source().note.empty()) run.log().info(source->source().note);
+  for (const std::string& line : source->ignored())
+    run.log().info("passed over: " + line);
+  checkpoint::ReadReport mine;
+  comm::on_all_ranks(*session.world, [&] {
+    mine = load_weights(session.state(), *source, *session.node);
+  });
+  const auto report = checkpoint::total(mine, *session.world);
+  run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
+}
+
+/// Steps of this run that no checkpoint holds: they are made again. Rank 0.
+void tell_lost_steps(const Session& session, RunLog& run) {
+  comm::on_rank_zero(*session.world, [&] {
+    const int64_t done = last_step_of_metrics(session.config.run.dir);
+    if (done > 0) {
+      run.log().warning(
+          fmt::format("this run had come to step {}, and no checkpoint of it was ever "
+                      "committed: it begins anew, and these steps are made again",
+                      done));
+    }
+    return std::string();
+  });
+}
+
+/// To go back to at most this step, the best first; empty: the run begins anew.
+/// TemporaryError where the run had checkpoints and they are gone: a start will judge.
+/// Rank 0.
+std::vector<fs::path> rollback_candidates(const Session& session, const RunStart& start,
+                                          RunLog& run, int64_t step) {
+  const RunConfig& config = session.config;
+  std::vector<fs::path> old_enough;
+  std::optional<checkpoint::CheckpointEntry> oldest;
+  for (const auto& entry : checkpoint::list_checkpoints(checkpoint_dir(config))) {
+    if (!entry.valid) continue;
+    if (!oldest) oldest = entry;
+    if (entry.step <= step) old_enough.insert(old_enough.begin(), entry.path);
+  }
+  if (!old_enough.empty()) return old_enough;
+  // Deleted long ago: what is left loses less than a new begin.
+  if (oldest && step >= config.checkpoint.every) {
+    run.log().warning(fmt::format(
+        "no checkpoint of step {} or before is left: going back to the oldest, step {}",
+        step, oldest->step));
+    return {oldest->path};
+  }
+  const auto lost = start.past().newest_in(checkpoint_dir(config));
+  if (lost && !oldest) {
+    throw TemporaryError(
+        "checkpoint",
+        fmt::format("the run is to go back, and {} has none of its checkpoints any more, "
+                    "of which the newest was of step {}; bring the directory back, and "
+                    "the same command goes on",
+                    checkpoint_dir(config).string(), *lost));
+  }
+  if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
+  return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
+}
+
+/// As the run began: moments are zeros.
+void begin_anew(Session& session, RunLog& run) {
+  for (optim::BucketState& state : session.optimizer->states()) {
+    if (!state.exp_avg.defined()) continue;
+    state.exp_avg.zero_();
+    state.exp_avg_sq.zero_();
+  }
+  session.optimizer->set_counts({});
+  comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+}
+
+/// On all ranks, whatever parts of the model they have.
+void follow_padding(const Session& session, const std::optional<int64_t>& row) {
+  const std::optional<int64_t> described = session.model_config.description.padding_row();
+  LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",
+           row.value_or(-1), described.value_or(-1));
+  for (const Chunk& chunk : session.chunks) {
+    for (const ParameterPtr& parameter : chunk.model->parameters()) {
+      if (parameter->padding_row()) parameter->set_padding_row(row);
+    }
+  }
+}
+
+/// What the run says of itself, whatever it began with.
+void identify(const Session& session, History& history) {
+  history.config_toml = to_toml(session.config);
+  history.model = session.model_config.source_json;
+  if (!history.schedule) {
+    history.schedule = optim::first_schedule(
+        session.config, total_steps(session.config, session.train_sequences));
+  }
+  history.counts = session.optimizer->counts();
+  history.fingerprint = session.fingerprint;
+}
+
+}  // namespace
+
+History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
+                  int64_t steps) {
+  const auto paths = agree_on_paths(session, [&] {
+    return rollback_candidates(session, start, run, now.step - steps);
+  });
+  History history;
+  if (paths.empty()) {
+    begin_anew(session, run);
+    history.padding_row = now.padding_row;
+  } else {
+    history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
+  }
+  set_newer_aside(session, start, run, history.step);
+  session.replicas->share_weights();
+  if (paths.empty()) certify_weights(session, run.log());
+  history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
+  history.guard.bad_steps = now.guard.bad_steps;
+  history.guard.rollbacks = now.guard.rollbacks + 1;
+  history.validation.take_begins(now.validation);
+  identify(session, history);
+  return history;
+}
+
+History load_state(Session& session, RunStart& start, RunLog& run) {
+  const Home home = look_at_home(session, start, run);
+  const auto asked = session.config.checkpoint.resume.kind;
+  const std::vector<fs::path> paths =
+      home == Home::Gone ? std::vector<fs::path>() : candidates(session, start, run);
+  History history;
+  if (auto kept = resume_from_memory(session, start, run, paths)) {
+    history = std::move(*kept);
+    if (home == Home::Gone) {
+      run.log().warning(
+          fmt::format("CHECKPOINTS GONE: {} has none any more; the run goes on from "
+                      "memory, and its next checkpoint is the only one",
+                      checkpoint_dir(session.config).string()));
+    }
+  } else if (home == Home::Gone) {
+    refuse_gone(session, start);
+  } else if (paths.empty()) {
+    optim::refuse_unmatched(session.config, session.groups);
+    if (asked != ResumeFrom::Kind::Never) tell_lost_steps(session, run);
+    comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+    history.padding_row = session.model_config.description.padding_row();
+    if (history.padding_row) {
+      run.log().info(fmt::format(
+          "pad_token_id: look-ups of row {} of the embedding are not trained, as in "
+          "transformers",
+          *history.padding_row));
+    }
+    settle_memory(session, nullptr);
+  } else {
+    history = resume_from_best(session, start, run, paths, NotFinite::Refused);
+    set_newer_aside_if_asked(session, start, run, history.step);
+    settle_memory(session, nullptr);
+  }
+  follow_padding(session, history.padding_row);
+  note_loaded(session, start, run);
+  session.replicas->share_weights();
+  certify_weights(session, run.log());
+  identify(session, history);
+  return history;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,99 @@
+#include "longhaul/train/save/state_capture.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "longhaul/device/device.h"
+
+namespace longhaul::train {
+
+struct StateCapture::Buffers {
+  std::vector<at::Tensor> hosts;
+  std::optional<c10::Event> copied;
+};
+
+namespace {
+
+/// Of one bucket: the state's tensors by kind, as many as it has.
+std::vector<std::pair<const char*, at::Tensor>> tensors_of(
+    const optim::BucketState& state) {
+  std::vector<std::pair<const char*, at::Tensor>> all = {
+      {checkpoint::kWeight, state.master}};
+  if (!state.exp_avg.defined()) return all;  // frozen
+  all.emplace_back(checkpoint::kExpAvg, state.exp_avg);
+  all.emplace_back(checkpoint::kExpAvgSq, state.exp_avg_sq);
+  return all;
+}
+
+/// `next`: the number of the buffer, made where there is none.
+at::Tensor& host_for(const at::Tensor& x, std::vector<at::Tensor>& hosts, size_t next) {
+  if (next == hosts.size()) {
+    hosts.push_back(
+        at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true)));
+  }
+  return hosts[next];
+}
+
+/// `all`: elements of the bucket from `begin` on, in host memory.
+void append_piece(const char* kind, const at::Tensor& all, const FlatPiece& piece,
+                  int64_t begin, std::vector<checkpoint::StateTensor>& out) {
+  const at::Tensor part = all.narrow(0, piece.in_bucket - begin, piece.in_member.size());
+  TensorSlice slice = piece.member->parameter->slice();
+  slice.dtype = from_scalar_type(part.scalar_type());
+  checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
+                                bytes_of(part), out);
+}
+
+}  // namespace
+
+std::shared_ptr<StateCapture::Buffers> StateCapture::free_buffers() {
+  for (const auto& set : sets_) {
+    if (set.use_count() == 1) return set;
+  }
+  return sets_.emplace_back(std::make_shared<Buffers>());
+}
+
+CapturedState StateCapture::capture(const ModelState& state) {
+  CapturedState captured;
+  std::shared_ptr<Buffers> set;
+  size_t used = 0;
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const FlatRange saved = buckets[i].saved;
+    const auto pieces = pieces_in(buckets[i], saved);
+    if (pieces.empty()) continue;
+    auto tensors = tensors_of(state.optimizer.states()[i]);
+    for (auto& [kind, all] : tensors) {
+      all = all.narrow(0, saved.begin - buckets[i].owned.begin, saved.size());
+      if (all.is_cpu()) continue;
+      if (!set) set = free_buffers();
+      at::Tensor& host = host_for(all, set->hosts, used++);
+      host.copy_(all, /*non_blocking=*/true);
+      all = host;
+    }
+    for (const FlatPiece& piece : pieces) {
+      for (const auto& [kind, all] : tensors) {
+        append_piece(kind, all, piece, saved.begin, captured.tensors);
+      }
+    }
+  }
+  if (!set) return captured;
+  const at::Device device = state.optimizer.states()[0].master.device();
+  set->copied = device::mark(device);
+  captured.ready = [set] { set->copied->synchronize(); };
+  captured.owner = {set, &set->hosts};
+  return captured;
+}
+
+std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
+                                                   std::vector<at::Tensor>& storage) {
+  CapturedState captured = StateCapture().capture(state);
+  if (captured.ready) captured.ready();
+  if (captured.owner) storage = *captured.owner;
+  return std::move(captured.tensors);
+}
+
+}  // namespace longhaul::train

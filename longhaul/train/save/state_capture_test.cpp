@@ -1,0 +1,129 @@
+#include "longhaul/train/save/state_capture.h"
+
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "longhaul/base/process.h"
+#include "longhaul/train/observe/matmul_rate.h"
+#include "longhaul/train/session/device_memory.h"
+#include "tests/support/checked_device.h"
+
+namespace longhaul::train {
+namespace {
+
+using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::waits;
+
+/// What the second of two ranks owns, numbered; matrices of which one is frozen.
+struct Owned {
+  explicit Owned(at::Device device) {
+    const std::vector<FlatParameter> placed = {
+        {make_parameter("embed", {100, 70}, {}), {1.0, 0.0, false}, 0},
+        {make_parameter("a.norm", {16}, {}), {1.0, 0.0, false}, 1},
+        {make_parameter("a.w", {300, 16}, {}), {1.0, 0.0, true}, 1}};
+    flat = std::make_unique<FlatBuffers>(placed, DTypePolicy{DType::BF16}, device,
+                                         FlatSharding{1, 2});
+    optimizer = std::make_unique<optim::Optimizer>(*flat, OptimizerSection{});
+    float first = 1.0F;
+    for (const optim::BucketState& own : optimizer->states()) {
+      for (const at::Tensor& t : {own.master, own.exp_avg, own.exp_avg_sq}) {
+        if (!t.defined()) continue;
+        t.copy_(at::arange(t.numel(), at::kFloat) + first);
+        first += static_cast<float>(t.numel());
+      }
+    }
+  }
+  ModelState state() { return {*flat, *optimizer}; }
+  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<optim::Optimizer> optimizer;
+};
+
+void expect_same(const CapturedState& a, const CapturedState& b) {
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  ASSERT_FALSE(a.tensors.empty());
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    EXPECT_EQ(a.tensors[i].kind, b.tensors[i].kind);
+    EXPECT_EQ(describe_slice(a.tensors[i].slice), describe_slice(b.tensors[i].slice));
+    EXPECT_TRUE(std::ranges::equal(a.tensors[i].bytes, b.tensors[i].bytes)) << i;
+  }
+}
+
+TEST(StateCapture, OfADeviceIsThatOfACpuAndNobodyWaitsBeforeReady) {
+  make_device();
+  Owned here(at::kCPU), there(kDevice);
+  const CapturedState live = StateCapture().capture(here.state());
+  EXPECT_FALSE(live.owner);
+  EXPECT_FALSE(live.ready);
+  waits.take();
+  StateCapture capture;
+  const c10::Stream beside =
+      c10::impl::VirtualGuardImpl(kDevice.type()).getStreamFromGlobalPool(kDevice);
+  const CapturedState captured = [&] {
+    const c10::StreamGuard guard(beside);  // what it puts there is done late
+    return capture.capture(there.state());
+  }();
+  EXPECT_TRUE(waits.take().empty());
+  ASSERT_TRUE(captured.owner);
+  for (const at::Tensor& copy : *captured.owner) EXPECT_TRUE(copy.is_pinned());
+  EXPECT_FALSE(std::ranges::equal(captured.tensors[0].bytes, live.tensors[0].bytes));
+  captured.ready();
+  expect_same(captured, live);
+}
+
+TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
+  make_device();
+  Owned there(kDevice);
+  const int64_t none = pinned_bytes;
+  StateCapture capture;
+  capture.capture(there.state()).ready();
+  const int64_t one = pinned_bytes - none;
+  EXPECT_GT(one, 0);
+  {
+    const CapturedState first = capture.capture(there.state());
+    EXPECT_EQ(pinned_bytes - none, one);
+    const CapturedState second = capture.capture(there.state());
+    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first is still being written
+    EXPECT_NE(first.tensors[0].bytes.data(), second.tensors[0].bytes.data());
+  }
+  capture.capture(there.state());
+  EXPECT_EQ(pinned_bytes - none, 2 * one);
+}
+
+/// An allocator that has counted a peak.
+struct Counted final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t) override { return {nullptr, kDevice}; }
+  void copy_data(void*, const void*, size_t) const override {}
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].increase(700);
+    stats.allocated_bytes[0].decrease(300);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+};
+
+TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
+  make_device();
+  // The kernel adds up a process's pages in portions: two looks differ by some of these.
+  EXPECT_NEAR(static_cast<double>(peak_bytes(at::kCPU)),
+              static_cast<double>(peak_resident_bytes()), 4e6);
+  EXPECT_EQ(peak_device_bytes(kDevice), 0);
+  c10::Allocator* const before = c10::GetAllocator(kDevice.type());
+  Counted counted;
+  c10::SetAllocator(kDevice.type(), &counted, 1);
+  EXPECT_EQ(peak_bytes(kDevice), 700);
+  c10::SetAllocator(kDevice.type(), before, 1);
+}
+
+TEST(MatmulRate, OfADeviceIsMeasuredWithoutReadingAResult) {
+  make_device();
+  waits.take();
+  EXPECT_GT(measure_matmul_rate(DType::F32, kDevice), 0.0);
+  EXPECT_TRUE(waits.take().empty());
+}
+
+}  // namespace
+}  // namespace longhaul::train

@@ -1,0 +1,69 @@
+#include "longhaul/train/session/fingerprint.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+namespace longhaul::train {
+namespace {
+
+/// By these a person chooses other code inside the libraries.
+constexpr const char* kLibraryLimits[] = {
+    "DNNL_MAX_CPU_ISA",        "MKL_CBWR",           "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
+
+Json library_limits() {
+  Json limits = Json::object();
+  for (const char* name : kLibraryLimits) {
+    if (const char* value = std::getenv(name)) limits[name] = value;
+  }
+  return limits;
+}
+
+}  // namespace
+
+Json numerics_fingerprint(const NumericsPlace& place) {
+  return {{"instruction_set", at::get_cpu_capability()},
+          {"kernels", isa_name(best_isa())},
+          {"cpu", kernels::cpu_name()},
+          {"library_limits", library_limits()},
+          {"threads", at::get_num_threads()},
+          {"libtorch", TORCH_VERSION},
+          {"device", place.device},
+          {"collectives", place.collectives},
+          {"products", place.products},
+          {"attention", place.attention},
+          {"layout", place.layout}};
+}
+
+Json merge_fingerprints(const std::vector<Json>& of_ranks) {
+  Json merged = Json::object();
+  for (const auto& [key, value] : of_ranks.at(0).items()) {
+    std::set<Json> values;
+    for (const Json& rank : of_ranks) values.insert(rank.at(key));
+    merged[key] = values.size() == 1 ? value : Json(values);
+  }
+  return merged;
+}
+
+FingerprintComparison compare_fingerprints(const Json& saved, const Json& now) {
+  FingerprintComparison result;
+  for (const auto& [key, value] : now.items()) {
+    if (!saved.contains(key)) {
+      result.unknown += fmt::format("{}{}", result.unknown.empty() ? "" : ", ", key);
+    } else if (saved[key] != value) {
+      result.differences +=
+          fmt::format("{}{} was {}, is {}", result.differences.empty() ? "" : "; ", key,
+                      json_text(saved[key]), json_text(value));
+    }
+  }
+  return result;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,154 @@
+#include "longhaul/train/session/open_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/example_source.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/train/session/packed_data.h"
+
+namespace longhaul::train {
+namespace {
+
+using Source = std::unique_ptr<data::TokenSource>;
+
+/// What an entry of data.train or data.validation names, of its key.
+struct Named {
+  std::vector<fs::path> paths;
+  std::string field;  ///< where rows hold their ids
+  const char* key;
+};
+
+/// The paths of an entry, or the store that they were packed into.
+Named readable(const Session& session, Named named, data::ShardReader* shards,
+               Logger& log) {
+  const std::vector<fs::path>& paths = named.paths;
+  const auto packs = [&](const fs::path& path) {
+    return needs_packing(path, named.field);
+  };
+  const auto packed = std::ranges::count_if(paths, packs);
+  if (packed == 0) return named;
+  if (packed != std::ssize(paths)) {
+    const auto in_place = std::ranges::find_if_not(paths, packs);
+    throw ConfigError(
+        "data", fmt::format("{} lists {} together with files that have to be packed; "
+                            "give each kind an entry of its own",
+                            named.key, in_place->string()));
+  }
+  if (data::names_bert_shards(paths.front())) {  // before they are packed
+    data::check_losses(data::example_losses(), paths.front().string(),
+                       session.model_config.description.losses_with_targets(),
+                       session.model_config.model_type);
+  }
+  const PackOptions options{named.field, data_cache_dir(session.config),
+                            session.model_config.vocab_size, session.config.data.seq_len,
+                            shards};
+  // A store has no fields: what was in the field is all that it holds.
+  return {
+      {pack_sources(paths, options, *session.world, log)}, data::kIdsField, named.key};
+}
+
+Source open_path(const Session& session, const fs::path& path, const std::string& field,
+                 const tokenizer::Tokenizer* tokenizer) {
+  const DataSection& data = session.config.data;
+  Source source =
+      data::open_source(path, data.seq_len, data.document_mask, data.verify, field);
+  if (tokenizer != nullptr) {
+    data::check_tokenizer(*source, tokenizer->fingerprint());
+    data::check_self_test(path, *tokenizer, "the model's tokenizer");
+  }
+  return source;
+}
+
+/// Packs what has to be packed.
+Source open_paths(const Session& session, const DataPaths& entry,
+                  const std::string& field, const char* key,
+                  const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
+                  Logger& log) {
+  const Named named =
+      readable(session, {data::expand_paths(entry.entries), field, key}, shards, log);
+  std::vector<Source> parts;
+  for (const fs::path& path : named.paths) {
+    parts.push_back(open_path(session, path, named.field, tokenizer));
+  }
+  return data::concatenated_source(std::move(parts));
+}
+
+Source open_entry(const Session& session, const TrainSource& entry,
+                  const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
+                  Logger& log) {
+  const DataSection& data = session.config.data;
+  if (entry.synthetic > 0) {
+    const ModelConfig& model = session.model_config;
+    const bool masked = model.description.losses.front().name == kMaskedToken;
+    const auto make = masked ? data::synthetic_examples : data::synthetic_source;
+    return make(entry.synthetic, data.seq_len, model.vocab_size,
+                static_cast<uint64_t>(session.config.run.seed));
+  }
+  return open_paths(session, entry.path, entry.field, "data.train", tokenizer, shards,
+                    log);
+}
+
+/// What logs, counts and messages call a source: no two alike.
+std::string name_of(const TrainSource& entry,
+                    const std::vector<data::WeightedSource>& before) {
+  const std::string plain = entry.synthetic > 0 ? "synthetic" : entry.path.text();
+  std::string name = plain;
+  const auto taken = [&] {
+    return std::ranges::any_of(before, [&](const auto& s) { return s.name == name; });
+  };
+  for (int number = 2; taken(); ++number) name = fmt::format("{}#{}", plain, number);
+  return name;
+}
+
+/// What a validation reads of a set.
+std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
+  const int64_t most = config.validation.batches * config.batch.global_size;
+  if (most == 0 || most >= sequences) {
+    return fmt::format("all {} sequences are read", grouped(sequences));
+  }
+  return fmt::format(
+      "the first {} of {} sequences are read ({:.1f}%): validation.batches = {} of "
+      "batch.global_size = {}; validation.batches = 0 reads all",
+      grouped(most), grouped(sequences),
+      100.0 * static_cast<double>(most) / static_cast<double>(sequences),
+      config.validation.batches, config.batch.global_size);
+}
+
+}  // namespace
+
+void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
+               data::ShardReader* shards, Logger& log) {
+  const RunConfig& config = session.config;
+  const auto checked = [&](Source source) {
+    source->limit_ids(session.model_config.vocab_size);
+    data::fit_losses(*source, session.model_config.description.losses_with_targets(),
+                     session.model_config.model_type);
+    return std::shared_ptr<const data::TokenSource>(std::move(source));
+  };
+  for (const TrainSource& entry : config.data.train) {
+    const auto source = checked(open_entry(session, entry, tokenizer, shards, log));
+    session.train_sources.push_back(
+        {source, entry.weight, name_of(entry, session.train_sources), entry.max_epochs});
+    session.train_sequences += source->num_sequences();
+    log.info(fmt::format("train data: {}", source->describe()));
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    const auto source = checked(open_paths(session, entry.path, entry.field,
+                                           "data.validation", tokenizer, shards, log));
+    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
+    session.validation.push_back({entry.name, source});
+    log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
+    log.info(fmt::format("validation data {}: {}", entry.name,
+                         share_that_is_read(config, source->num_sequences())));
+  }
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,66 @@
+#include "longhaul/train/session/run_start.h"
+
+#include <string>
+
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/home.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::train {
+
+RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
+    : run_dir_(run_dir) {
+  const bool known = checkpoint::find_run(run_dir, world).has_value();
+  const Json told = Json::parse(comm::on_rank_zero(world, [&] {
+    lock_.emplace(RunLock::acquire(run_dir));
+    starts_.emplace(run_dir);
+    const auto record = RunPast::read(run_dir);
+    past_ = record ? *record : RunPast::begin();
+    if (!known) past_.write(run_dir);
+    return json_text(Json{{"attempt", lock_->attempt()}, {"run", past_.run}});
+  }));
+  attempt_ = told.at("attempt").get<int>();
+  past_.run = told.at("run").get<std::string>();
+  checkpoint::prove_run_dir(run_dir, past_.run, known ? 0.0 : checkpoint::kNameSeconds,
+                            world);
+}
+
+void RunStart::take_over(const std::string& run) {
+  past_.run = run;
+  past_.write(run_dir_);
+}
+
+void RunStart::begin_anew() {
+  past_ = RunPast::begin();
+  past_.write(run_dir_);
+}
+
+void RunStart::keeps(std::optional<int64_t> newest, const fs::path& dir) {
+  std::string place = RunPast::place_of(dir);
+  if (past_.newest == newest && past_.checkpoints == place) return;
+  past_.newest = newest;
+  past_.checkpoints = std::move(place);
+  past_.write(run_dir_);
+}
+
+void RunStart::loaded() {
+  if (!lock_) return;
+  ++past_.loads;
+  past_.write(run_dir_);
+}
+
+int RunStart::failed_starts(const fs::path& step_dir) const {
+  const auto step = step_of(step_dir);
+  return starts_ && step ? starts_->failed_starts(*step) : 0;
+}
+
+void RunStart::begin(int64_t step) {
+  if (starts_) starts_->begin(step);
+}
+
+void RunStart::got_through() {
+  if (starts_) starts_->done();
+}
+
+}  // namespace longhaul::train

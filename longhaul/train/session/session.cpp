@@ -1,0 +1,385 @@
+#include "longhaul/train/session/session.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/hosts.h"
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/device/device.h"
+#include "longhaul/device/plugin.h"
+#include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/fused/device_precision.h"
+#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/linear/products.h"
+#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
+#include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/session/device_fit.h"
+#include "longhaul/train/session/fingerprint.h"
+#include "longhaul/train/session/open_data.h"
+#include "longhaul/train/session/threads.h"
+
+namespace longhaul::train {
+namespace {
+
+DType state_dtype(StateType type) {
+  return type == StateType::Fp32 ? DType::F32 : DType::BF16;
+}
+
+DTypePolicy make_policy(const PrecisionSection& p) {
+  return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16,
+          p.master == MasterType::Fp32 ? DType::F32 : DType::BF16, state_dtype(p.moments),
+          state_dtype(p.gradients), state_dtype(p.reduce)};
+}
+
+/// The CPU forms always repeat bitwise; elsewhere ATen is told to.
+void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
+  const bool wanted = config.run.deterministic.value_or(device.is_cpu());
+  if (device.is_cpu()) {
+    if (!wanted) {
+      log.warning(
+          "run.deterministic = false has no effect: a CPU repeats bitwise anyway");
+    }
+    return;
+  }
+  at::globalContext().setDeterministicAlgorithms(wanted, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  ops::set_device_precision();
+}
+
+/// Collective.
+Json fingerprint_of(const Session& session) {
+  NumericsPlace place;
+  place.layout = session.layout.describe();
+  place.device = device::name(session.device);
+  place.collectives = device::describe_sums(session.device, *session.world);
+  place.products =
+      ops::describe_products(to_scalar_type(session.policy.compute), session.device);
+  place.attention = ops::library::describe_attention(
+      to_scalar_type(session.policy.compute), session.device);
+  std::vector<Json> of_ranks;
+  for (const std::string& text :
+       session.world->gather_strings(json_text(numerics_fingerprint(place)))) {
+    of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
+  }
+  return merge_fingerprints(of_ranks);
+}
+
+/// The tokenizer beside the weights or the model's config; null where there is none.
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
+  for (const fs::path& path : {config.init.weights, config.model.config}) {
+    if (path.empty()) continue;
+    fs::path dir = path;
+    if (!config.init.weights.empty() && path == config.init.weights) {
+      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
+    }
+    if (fs::is_regular_file(dir)) dir = dir.parent_path();
+    if (tokenizer::find_tokenizer_file(dir)) return tokenizer::Tokenizer::load(dir);
+  }
+  return {};
+}
+
+/// The class of every parameter of the whole model, by name.
+std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger& log) {
+  const ModelDescription& model = session.model_config.description;
+  session.groups = optim::assign_param_groups(model, session.config.optimizer);
+  for (const std::string& warning : session.groups.warnings) log.warning(warning);
+  if (session.config.optimizer.kind == OptimizerKind::Lamb) {
+    optim::check_ratio_groups(model, session.groups);
+  }
+  std::map<std::string, ParameterClass> classes;
+  for (const auto& [name, s] : session.groups.settings) {
+    classes[name] = {s.lr_scale, s.weight_decay, s.frozen};
+  }
+  return classes;
+}
+
+/// Builds this rank's chunks, cut to its tp index; their parameters in forward order, as
+/// the layout places them.
+std::vector<FlatParameter> build_chunks(
+    Session& session, const std::map<std::string, ParameterClass>& classes) {
+  const Layout& layout = session.layout;
+  std::vector<ParameterPtr> parameters;
+  for (const ChunkUnits& units :
+       layout.chunk_units(session.model_config.description, session.world->rank())) {
+    session.chunks.push_back({models::build(session.model_config, units.spec), units});
+    for (const ParameterPtr& p : session.chunks.back().model->parameters()) {
+      parameters.push_back(p);
+    }
+  }
+  const std::vector<PlacedParameter> places =
+      layout.parameters(session.model_config.description, session.world->rank(),
+                        [&](const std::string& name) { return classes.at(name).frozen; });
+  LH_ASSERT(places.size() == parameters.size(), "{} parameters, {} described",
+            parameters.size(), places.size());
+  std::vector<FlatParameter> placed;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const PlacedParameter& place = places[i];
+    LH_ASSERT(place.slice.name == parameters[i]->name(),
+              "{} stands where {} is described", parameters[i]->name(), place.slice.name);
+    parameters[i]->set_slice(place.slice);
+    placed.push_back({parameters[i], classes.at(place.slice.name), place.unit,
+                      place.sum_group, place.counted, place.expert, place.joint});
+  }
+  return placed;
+}
+
+/// Before anything large is made.
+void check_device_fit(const Session& session,
+                      const std::map<std::string, ParameterClass>& classes, Logger& log) {
+  if (session.device.is_cpu()) return;
+  const LayoutCosts costs(
+      session.config, session.model_config.description, session.layout,
+      [&](const std::string& name) { return classes.at(name).frozen; });
+  const std::optional<device::Memory> memory = device::memory(session.device);
+  if (!memory) {
+    log.warning(fmt::format(
+        "{} does not tell how much memory it has (getMemoryInfo): whether the "
+        "run fits is not known before it runs",
+        device::name(session.device)));
+    return;
+  }
+  const std::string warning =
+      check_fit(costs.of(session.world->rank()), memory->free, memory->total);
+  if (!warning.empty()) log.warning(warning);
+}
+
+/// The model's parts on this rank and their memory.
+void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
+                 Logger& log) {
+  std::vector<SplitTensor> wholes;
+  for (const UnitDescription& unit : session.model_config.description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      wholes.push_back({p.whole(), p.split});
+    }
+  }
+  for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
+    log.info(note);
+  }
+  check_device_fit(session, classes, log);
+  const auto placed = build_chunks(session, classes);
+  session.flat =
+      std::make_unique<FlatBuffers>(placed, session.policy, session.device,
+                                    session.layout.sharding(session.world->rank()));
+  session.replicas =
+      std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
+  for (const Chunk& chunk : session.chunks) {
+    chunk.model->prepare(session.config.data.seq_len, session.device);
+  }
+}
+
+/// ConfigError where the profile is of another machine, or lacks the peak.
+void take_hardware_profile(Session& session) {
+  const fs::path& file = session.config.run.hardware;
+  if (file.empty()) return;
+  const HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
+  check_machine(profile, file.string(), device::name(session.device), kernels::cpu_name(),
+                at::get_num_threads());
+  session.hardware_peak =
+      session.policy.compute == DType::BF16 ? profile.peak_bf16 : profile.peak_fp32;
+  if (session.hardware_peak > 0.0) return;
+  throw ConfigError("hardware",
+                    fmt::format("{} has no peak.{} for precision.compute", file.string(),
+                                session.policy.compute == DType::BF16 ? "bf16" : "fp32"));
+}
+
+/// What comes before the layout's groups and the data, of which the ranks know nothing
+/// yet; the layout that they are to have. Collective.
+LayoutDescription settle(Session& session, const RunConfig& config,
+                         std::shared_ptr<comm::Communicator> world, Logger& log) {
+  session.config = config;
+  session.world = std::move(world);
+  session.node = comm::split_by_host(*session.world, "node");
+  session.batch = derive_batch(config, session.world->size());
+  session.policy = make_policy(config.precision);
+  if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
+  session.device = device::choose(config.run.device, *session.node);
+  device::check(session.device);
+  if (config.memory.offload_activations) {
+    device::check_side_streams(session.device, "memory.offload_activations");
+  }
+  if (!config.profile.steps.empty() || config.profile.every > 0) {
+    device::check_timing(session.device, "[profile]");
+  }
+  if (config.run.device == "auto" && session.device.is_cpu()) {
+    const std::string unused = device::unused_gpus();
+    if (!unused.empty()) {
+      log.warning(
+          fmt::format("the run is on the CPU, though this machine has GPUs: {}", unused));
+    }
+  }
+  set_determinism(config, session.device, log);
+  if (config.memory.offload_activations && session.device.is_cpu()) {
+    log.warning("memory.offload_activations has no effect: a CPU has no other memory");
+  }
+  session.threads = set_threads(config.run.threads, *session.node);
+  take_hardware_profile(session);
+  session.model_config = load_model_config(config.model.config, config.model.override_);
+  for (const std::string& field : session.model_config.ignored_fields) {
+    log.warning(
+        fmt::format("config.json: the field '{}' is not known and has no effect", field));
+  }
+  check_against_model(config, session.model_config);
+  session.parameter_names = session.model_config.description.names();
+  std::ranges::sort(session.parameter_names);
+  // Nothing else asks for the machines.
+  const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
+  const Placement placement =
+      of_nodes ? placement_of(*session.world, *session.node) : Placement();
+  return describe_layout(config, session.model_config.description, session.world->size(),
+                         placement);
+}
+
+}  // namespace
+
+std::string set_threads(int64_t wanted, comm::Communicator& node) {
+  const std::string mine = CpuAllowance::of_this_process().to_text();
+  std::vector<CpuAllowance> ranks;
+  for (const std::string& text : node.gather_strings(mine)) {
+    ranks.push_back(CpuAllowance::from_text(text));
+  }
+  const ThreadChoice choice =
+      choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
+                     share_of_cpus(ranks, static_cast<size_t>(node.rank())));
+  // OpenMP would end the process where the system gives it no thread.
+  run_on_threads(choice.threads, [](int) {});
+  at::set_num_threads(choice.threads);
+  if (choice.threads == 1) return choice.line;
+  return choice.line + "; " +
+         describe_waiting(std::getenv("OMP_WAIT_POLICY"), std::getenv("GOMP_SPINCOUNT"));
+}
+
+Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                      Logger& log, data::ShardReader* shards) {
+  Session session;
+  LayoutDescription layout = settle(session, config, std::move(world), log);
+  open_data(session, model_tokenizer(config).get(), shards, log);
+  session.layout = make_layout(std::move(layout), config, session.device, session.world);
+  session.fingerprint = fingerprint_of(session);
+  build_parts(session, parameter_classes(session, log), log);
+  session.optimizer = std::make_unique<optim::Optimizer>(
+      *session.flat, config.optimizer,
+      optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
+                             static_cast<uint64_t>(config.run.seed),
+                             session.groups.frozen()});
+  return session;
+}
+
+Session build_inference_session(const RunConfig& config,
+                                std::shared_ptr<comm::Communicator> world, Logger& log) {
+  Session session;
+  LayoutDescription layout = settle(session, config, std::move(world), log);
+  session.layout = make_layout(std::move(layout), config, session.device, session.world);
+  std::map<std::string, ParameterClass> classes;
+  for (const std::string& name : session.parameter_names) {
+    classes[name] = {.frozen = true};
+  }
+  build_parts(session, classes, log);
+  return session;
+}
+
+void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
+              parallel::Trace* trace) {
+  const device::BackwardHere backward_here;
+  try {
+    runner.begin_plan(plan, session.mesh().index().pp);
+    parallel::execute(plan, runner, *session.layout.boundaries,
+                      {to_scalar_type(session.policy.compute), session.device}, trace);
+    runner.end_plan();
+  } catch (...) {
+    runner.clear();
+    throw;
+  }
+}
+
+Json layout_of(const Session& session) {
+  const MeshShape& shape = session.mesh().shape();
+  return {{"world", session.world->size()},
+          {"pp", shape.pp},
+          {"dp", shape.dp},
+          {"cp", shape.cp},
+          {"tp", shape.tp},
+          {"zero", session.config.parallel.zero}};
+}
+
+data::LoaderOptions loader_options(const Session& session, bool prefetch,
+                                   int64_t first_step, int64_t last_step) {
+  const RunConfig& config = session.config;
+  const comm::Communicator& dp = session.mesh().dp();
+  data::LoaderOptions options;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.shuffle = config.data.shuffle;
+  options.global_size = config.batch.global_size;
+  options.micro_size = config.batch.micro_size;
+  options.data_rank = dp.rank();
+  options.data_size = dp.size();
+  options.prefetch = prefetch;
+  options.first_step = first_step;
+  options.last_step = last_step;
+  for (const WeightsFrom& change : config.data.changes) {
+    options.changes.push_back({change.step, change.weights});
+  }
+  return options;
+}
+
+int64_t first_column(const Session& session, int64_t columns) {
+  comm::Communicator& tp = session.mesh().tp();
+  std::vector<int64_t> widths(static_cast<size_t>(tp.size()));
+  tp.all_gather({&columns, 1, DType::I64},
+                {widths.data(), static_cast<int64_t>(widths.size()), DType::I64})
+      ->wait();
+  int64_t before = 0;
+  int64_t all = 0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (static_cast<int>(i) < tp.rank()) before += widths[i];
+    all += widths[i];
+  }
+  LH_CHECK(all == session.model_config.vocab_size, "model",
+           "the ranks of a tp group have {} words of {}", all,
+           session.model_config.vocab_size);
+  return before;
+}
+
+StageOptions stage_options(const Session& session, Capture* capture, Profile* profile) {
+  const RunConfig& config = session.config;
+  StageOptions options;
+  options.device = session.device;
+  options.fused = config.run.fused;
+  const bool full = config.memory.recompute == RecomputeKind::Full;
+  const int64_t layers = session.model_config.description.num_blocks();
+  options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
+  options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
+  options.offload = config.memory.offload_activations;
+  options.z_loss = config.optimizer.z_loss;
+  if (session.model_config.description.drops) {
+    options.dropout_key = static_cast<uint64_t>(config.run.seed);
+  }
+  const auto& buckets = session.flat->buckets();
+  options.units =
+      session.layout.rank_units(session.model_config.description, session.world->rank(),
+                                {buckets.begin(), buckets.end()});
+  for (const PassedTensor& tensor : session.model_config.description.passed) {
+    options.passed.push_back(tensor.width);
+  }
+  const Layout& layout = session.layout;
+  options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
+  options.attention = layout.attention;
+  options.region = layout.region.get();
+  options.capture = capture;
+  options.profile = profile;
+  if (session.world->size() > 1) {
+    options.drive = [world = session.world] { world->progress(); };
+  }
+  return options;
+}
+
+}  // namespace longhaul::train

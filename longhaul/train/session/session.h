@@ -1,0 +1,106 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/order/loader.h"
+#include "longhaul/optim/optimizer.h"
+#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/system/log.h"
+#include "longhaul/train/session/session_layout.h"
+#include "longhaul/train/session/stage_runner.h"
+#include "longhaul/train/session/training_state.h"
+
+namespace longhaul::train {
+
+struct ValidationSet {
+  std::string name;
+  std::shared_ptr<const data::TokenSource> source;
+};
+
+/// Everything that a run consists of before its first step, but for its history: the
+/// sources, the model with its storage, the optimizer. Members are in order of
+/// construction; later ones refer to earlier ones.
+struct Session {
+  RunConfig config;
+  ModelConfig model_config;
+  double hardware_peak = 0.0;  ///< FLOP/s in the compute dtype, of run.hardware; 0: none
+  DerivedBatch batch;
+  DTypePolicy policy;
+  at::Device device = at::kCPU;
+  std::shared_ptr<comm::Communicator> world;
+  std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
+  Layout layout;
+  Json fingerprint;     ///< of all ranks, see fingerprint.h
+  std::string threads;  ///< how many threads a rank has, why, and how they wait
+
+  std::vector<data::WeightedSource> train_sources;
+  int64_t train_sequences = 0;  ///< of all sources, each once
+  std::vector<ValidationSet> validation;
+
+  /// The parts of the model on this rank, one but for virtual pipeline stages.
+  std::vector<Chunk> chunks;
+  std::vector<std::string> parameter_names;  ///< of the whole model, sorted
+  optim::ParamGroups groups;                 ///< of [optimizer], by parameter
+  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<parallel::DataParallel> replicas;
+  std::unique_ptr<optim::Optimizer> optimizer;  ///< null where nothing is trained
+  /// Where the first weights came from, until the certificate is complete; null: from
+  /// elsewhere than [init].
+  std::shared_ptr<const checkpoint::WeightsSource> init;
+
+  ModelState state() const { return {*flat, *optimizer}; }
+  const comm::Mesh& mesh() const { return *layout.mesh; }
+  size_t num_losses() const { return model_config.description.losses.size(); }
+};
+
+/// World and mesh, for the record.
+Json layout_of(const Session& session);
+
+/// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
+/// not fit the model and an absent device throw ConfigError or InputError before any
+/// large allocation. `log` is rank 0's; others get one that is silent. `shards` as for
+/// open_data. Collective.
+Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                      Logger& log, data::ShardReader* shards = nullptr);
+
+/// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or
+/// `wanted` threads; says what was chosen. Collective over `node`.
+std::string set_threads(int64_t wanted, comm::Communicator& node);
+
+/// The same without data and optimizer, all parameters frozen: for a model that is only
+/// run forward (inference.h). Collective.
+Session build_inference_session(const RunConfig& config,
+                                std::shared_ptr<comm::Communicator> world, Logger& log);
+
+/// Runs this rank's part of a plan to its end; owned gradients are complete after a
+/// training plan. A failure leaves nothing under way in `runner`. Collective.
+void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
+              parallel::Trace* trace = nullptr);
+
+/// What the loader of this rank's sequences is told. `last_step` is that of the whole
+/// run, 0 where it is not known.
+data::LoaderOptions loader_options(const Session& session, bool prefetch,
+                                   int64_t first_step = 1, int64_t last_step = 0);
+
+/// Where the `columns` of this rank's logits begin in the whole vocabulary, which the
+/// ranks of a tp group have side by side. Collective over the ranks with the head.
+int64_t first_column(const Session& session, int64_t columns);
+
+/// What the stages of the run do, as its settings and its layout say.
+StageOptions stage_options(const Session& session, Capture* capture = nullptr,
+                           Profile* profile = nullptr);
+
+/// The model's side files (format/side_files.h), to be carried in checkpoints and
+/// exports: those of [init]'s directory, then what only model.config's has; a tokenizer,
+/// whole, from the first of these that has one, else from the first training store.
+/// config.json in the run's dtype. The log is told what stays behind.
+std::vector<checkpoint::CarriedFile> files_of_run(const Session& session, Logger& log);
+
+}  // namespace longhaul::train

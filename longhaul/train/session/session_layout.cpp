@@ -1,0 +1,149 @@
+#include "longhaul/train/session/session_layout.h"
+
+#include <algorithm>
+#include <array>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/device/device.h"
+#include "longhaul/parallel/context/attention_core.h"
+#include "longhaul/parallel/tensor/region.h"
+
+namespace longhaul::train {
+namespace {
+
+/// This rank's group of the kind, cut from the group that it is a part of; itself where
+/// that is all of it. Collective over `whole`.
+comm::Communicator* cut(Layout& layout, comm::Communicator& whole, GroupKind kind) {
+  const GroupPlace place = layout.rank_groups().place(kind, layout.mesh->world().rank());
+  // The same on all ranks of `whole`, but for the ends of a pipeline: those who split
+  // have to be all.
+  if (kind != GroupKind::Tied && kind != GroupKind::KeyReplicas) {
+    if (place.size == whole.size()) return &whole;
+    if (place.size == 1) return layout.keep(comm::self_world(group_name(kind)));
+  }
+  return layout.keep(whole.split(place.color, place.index, group_name(kind)));
+}
+
+void cut_data_group(Layout& layout) {
+  comm::Communicator& data = layout.mesh->data();
+  layout.groups.shard = layout.for_tensors(*cut(layout, data, GroupKind::Shard));
+  layout.groups.replicas = layout.for_tensors(*cut(layout, data, GroupKind::Replicas));
+  if (layout.ep == 1) return;
+  layout.groups.expert_shard =
+      layout.for_tensors(*cut(layout, data, GroupKind::ExpertShard));
+  layout.groups.expert_replicas =
+      layout.for_tensors(*cut(layout, data, GroupKind::ExpertReplicas));
+}
+
+/// The first and the last stage hold a tied embedding together.
+void join_tied_stages(Layout& layout) {
+  if (!layout.tied) return;
+  comm::Communicator* tied = cut(layout, layout.mesh->pp(), GroupKind::Tied);
+  layout.groups.sums.at(kTiedSum - 1) = layout.for_tensors(*tied);
+}
+
+void split_features(Layout& layout) {
+  const int64_t tp = layout.tensor.tp;
+  if (tp == 1) return;
+  comm::Communicator* group = layout.for_tensors(layout.mesh->tp());
+  layout.region =
+      std::make_unique<parallel::TensorRegion>(*group, layout.tensor.sequence);
+  layout.groups.sums.at(kTensorSum - 1) = group;
+  if (tp <= layout.tensor.key_heads) return;
+  comm::Communicator* holders = cut(layout, layout.mesh->tp(), GroupKind::KeyReplicas);
+  layout.groups.sums.at(kKeySum - 1) = layout.for_tensors(*holders);
+}
+
+}  // namespace
+
+comm::Communicator* Layout::keep(std::shared_ptr<comm::Communicator> group) {
+  owned.push_back(std::move(group));
+  return owned.back().get();
+}
+
+comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
+  if (device.is_cpu() || group.size() == 1) return &group;
+  return keep(device::group_for(device, group));
+}
+
+void Layout::look() const {
+  for (const auto& group : owned) group->progress();
+}
+
+void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
+  const size_t positions = batch.tokens.size();
+  const bool has_first = context.chunks(rank).front().begin == 0;
+  for (std::vector<int32_t>& targets : batch.targets) {
+    if (targets.size() == positions) {
+      targets = context.take(targets, rank);
+    } else if (!has_first) {
+      std::ranges::fill(targets, data::kIgnore);
+    }
+  }
+  for (std::vector<int32_t>* values :
+       {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
+        &batch.segments, &batch.index}) {
+    *values = context.take(*values, rank);  // of nothing nothing
+  }
+  batch.seq_len = context.local_len();
+}
+
+void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
+  if (!context) return;
+  for (data::TokenBatch& micro_batch : batches) {
+    take_positions(*context, mesh->index().cp, micro_batch);
+  }
+}
+
+ActivationPlace Layout::activation_place(const RunConfig& config) const {
+  const MeshIndex& index = mesh->index();
+  ActivationPlace place;
+  place.global_size = config.batch.global_size;
+  place.micro_size = config.batch.micro_size;
+  place.dp = shape.dp;
+  place.dp_index = index.dp;
+  place.seq_len = config.data.seq_len;
+  place.chunks = {{0, 0, config.data.seq_len}};
+  if (context) place.chunks = context->chunks(index.cp);
+  if (tensor.sequence) {
+    place.token_parts = shape.tp;
+    place.token_part = index.tp;
+  } else {
+    place.copy = index.tp > 0;
+  }
+  return place;
+}
+
+Placement placement_of(comm::Communicator& world, comm::Communicator& node) {
+  // A machine is named by the first of its ranks.
+  std::array<int64_t, 1> first = {world.rank()};
+  node.broadcast({first.data(), 1, DType::I64}, 0)->wait();
+  std::vector<int64_t> all(static_cast<size_t>(world.size()));
+  world.all_gather({first.data(), 1, DType::I64}, {all.data(), world.size(), DType::I64})
+      ->wait();
+  return Placement::listed({all.begin(), all.end()});
+}
+
+Layout make_layout(LayoutDescription description, const RunConfig& config,
+                   at::Device device, std::shared_ptr<comm::Communicator> world) {
+  Layout layout;
+  static_cast<LayoutDescription&>(layout) = std::move(description);
+  layout.device = device;
+  layout.mesh = std::make_unique<comm::Mesh>(std::move(world), layout.shape);
+  cut_data_group(layout);
+  layout.groups.sums.resize(kSumGroups);
+  join_tied_stages(layout);
+  split_features(layout);
+  if (layout.context) {
+    layout.attention = parallel::make_attention_core(
+        config.parallel.context, *layout.for_tensors(layout.mesh->cp()));
+  }
+  layout.boundaries = layout.for_tensors(layout.mesh->pp());
+  comm::Communicator& all = layout.mesh->world();
+  const bool adds = config.optimizer.kind == OptimizerKind::Lamb;
+  layout.everyone = adds ? layout.for_tensors(all) : &all;
+  return layout;
+}
+
+}  // namespace longhaul::train

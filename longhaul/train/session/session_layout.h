@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "longhaul/comm/mesh.h"
+#include "longhaul/data/sources/token_source.h"
+#include "longhaul/layout/layout_description.h"
+#include "longhaul/nn/forward_context.h"
+#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/train/observe/capture.h"
+
+namespace longhaul::train {
+
+/// Leaves a batch of whole sequences what `rank` of a context-parallel group holds: its
+/// positions, which keep their values (document starts and ends stay indices of the whole
+/// sequence). A sequence's own targets stay with the rank that has its first position; on
+/// the others they are kIgnore.
+void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch);
+
+/// A layout that lives: its description, and the communicators that are made from it.
+struct Layout : LayoutDescription {
+  std::unique_ptr<comm::Mesh> mesh;
+  parallel::DataGroups groups;
+  /// Null: all features are on this rank.
+  std::unique_ptr<nn::SplitRegion> region;
+  nn::AttentionCore attention;
+  /// For what passes between stages.
+  comm::Communicator* boundaries = nullptr;
+  /// All ranks, for what LAMB adds up: for tensors where that is the optimizer.
+  comm::Communicator* everyone = nullptr;
+
+  /// Where its activations lie in those of all ranks.
+  ActivationPlace activation_place(const RunConfig& config) const;
+  /// This rank's positions of its sequences.
+  void take_own_positions(std::vector<data::TokenBatch>& batches) const;
+
+  /// For a host that waits for its device: throws what has failed in a group meanwhile.
+  void look() const;
+
+  at::Device device = at::kCPU;
+  std::vector<std::shared_ptr<comm::Communicator>> owned;
+  comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
+  /// The group for tensors of the device, made of a group for host memory; it itself on a
+  /// CPU. Collective.
+  comm::Communicator* for_tensors(comm::Communicator& group);
+};
+
+/// The machine of each rank. Collective; `node`: the ranks of this one.
+Placement placement_of(comm::Communicator& world, comm::Communicator& node);
+
+/// Splits the world as the description says. Collective.
+Layout make_layout(LayoutDescription description, const RunConfig& config,
+                   at::Device device, std::shared_ptr<comm::Communicator> world);
+
+}  // namespace longhaul::train

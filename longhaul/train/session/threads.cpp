@@ -1,0 +1,59 @@
+#include "longhaul/train/session/threads.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+namespace longhaul::train {
+namespace {
+
+/// The first number of "8" or "8,2" (a list is for nested regions).
+std::optional<int> first_number(const char* text) {
+  if (text == nullptr) return std::nullopt;
+  int number = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [next, problem] = std::from_chars(text, end, number);
+  const bool whole = next == end || *next == ',';
+  return problem == std::errc() && whole && number > 0 ? std::optional(number)
+                                                       : std::nullopt;
+}
+
+}  // namespace
+
+ThreadChoice choose_threads(int64_t setting, const char* omp_num_threads, int share) {
+  const auto variable = first_number(omp_num_threads);
+  ThreadChoice choice;
+  std::string source = "its share of the CPUs of the job on this machine";
+  choice.threads = share;
+  if (setting > 0) {
+    choice.threads = static_cast<int>(setting);
+    source = "run.threads";
+    if (variable && *variable != choice.threads) {
+      source += fmt::format(", over OMP_NUM_THREADS={}", omp_num_threads);
+    }
+  } else if (variable) {
+    choice.threads = *variable;
+    source = "OMP_NUM_THREADS";
+  }
+  choice.line = fmt::format("{} thread{} per rank, from {}", choice.threads,
+                            choice.threads == 1 ? "" : "s", source);
+  if (choice.threads > share) {
+    choice.line += fmt::format("; its share of the job's CPUs here is {}", share);
+  }
+  return choice;
+}
+
+std::string describe_waiting(const char* wait_policy, const char* spin_count) {
+  if (spin_count != nullptr) {
+    return fmt::format("threads that wait spin {} rounds, then sleep (GOMP_SPINCOUNT)",
+                       spin_count);
+  }
+  if (wait_policy != nullptr) {
+    return fmt::format("threads wait as OMP_WAIT_POLICY={} says", wait_policy);
+  }
+  return "threads wait as OpenMP does by default: they spin for milliseconds";
+}
+
+}  // namespace longhaul::train

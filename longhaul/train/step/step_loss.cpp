@@ -1,0 +1,86 @@
+#include "longhaul/train/step/step_loss.h"
+
+#include <cmath>
+#include <limits>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::train {
+namespace {
+
+bool has_targets(const LossTerm& term) { return term.over == LossTerm::Over::Targets; }
+
+}  // namespace
+
+StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets)
+    : terms_(session.model_config.description.losses) {
+  const auto positions = static_cast<double>(session.config.batch.global_size) *
+                         static_cast<double>(session.config.data.seq_len);
+  for (size_t i = 0; i < terms_.size(); ++i) {
+    if (!has_targets(terms_[i])) {
+      denominators_.push_back(positions);
+      continue;
+    }
+    const int64_t count = targets.at(i);
+    if (count == 0 && without_targets_.empty()) without_targets_ = terms_[i].name;
+    denominators_.push_back(count == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                       : static_cast<double>(count));
+  }
+}
+
+std::vector<double> StepLoss::scales(double factor) const {
+  std::vector<double> scales;
+  for (const double denominator : denominators_) {
+    scales.push_back(std::isnan(denominator) ? 0.0 : factor / denominator);
+  }
+  return scales;
+}
+
+void StepLoss::add_up(const Session& session, std::vector<double> sums) {
+  LH_ASSERT(sums.size() == terms_.size(), "{} sums of {} terms", sums.size(),
+            terms_.size());
+  for (size_t i = 0; i < sums.size(); ++i) {
+    // The ranks of a tp group have a term with targets in common.
+    if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
+  }
+  session.world->all_reduce_wait(
+      {sums.data(), static_cast<int64_t>(sums.size()), DType::F64}, comm::ReduceOp::Sum);
+  sums_ = std::move(sums);
+}
+
+double StepLoss::loss() const {
+  double loss = 0.0;
+  for (size_t i = 0; i < terms_.size(); ++i) {
+    if (has_targets(terms_[i])) loss += sums_.at(i) / denominators_[i];
+  }
+  return loss;
+}
+
+std::vector<std::pair<std::string, double>> StepLoss::terms() const {
+  std::vector<std::pair<std::string, double>> means;
+  if (terms_.size() == 1) return means;
+  for (size_t i = 0; i < terms_.size(); ++i) {
+    means.emplace_back(terms_[i].name, sums_.at(i) / denominators_[i]);
+  }
+  return means;
+}
+
+BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch) {
+  std::vector<int64_t> sums = batch.num_targets;
+  sums.push_back(batch.content_hash);
+  session.mesh().dp().all_reduce_wait(
+      {sums.data(), static_cast<int64_t>(sums.size()), DType::I64}, comm::ReduceOp::Sum);
+  const int64_t content = sums.back();
+  sums.pop_back();
+  return {std::move(sums), content};
+}
+
+std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums) {
+  for (comm::Communicator* group : {&session.mesh().cp(), &session.mesh().pp()}) {
+    group->all_reduce_wait({sums.data(), static_cast<int64_t>(sums.size()), DType::F64},
+                           comm::ReduceOp::Sum);
+  }
+  return sums;
+}
+
+}  // namespace longhaul::train

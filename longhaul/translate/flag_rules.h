@@ -1,0 +1,20 @@
+#pragma once
+
+#include "longhaul/translate/launched_job.h"
+
+namespace longhaul::translate {
+
+// Each function translates one system's settings whose OtherWord::carry is Rule, and the
+// system's defaults where they are not longhaul's. The draft already has the values that
+// are copied.
+
+void translate_nxd_pipeline(const Job& job);
+void translate_nxd_zero(const Job& job);
+void translate_bert(const Job& job);
+void translate_smp(const Job& job);
+void translate_megatron(const Job& job);
+void translate_torchtitan(const Job& job);
+void translate_nanotron(const Job& job);
+void translate_axolotl(const Job& job);
+
+}  // namespace longhaul::translate
