@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <algorithm>
 
 #include <map>
 #include <set>
 
+#include "longhaul/families/model_config.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "longhaul/families/model_config.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
