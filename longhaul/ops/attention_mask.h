@@ -47,4 +47,17 @@ T scale_of(const AttentionMask& mask, int64_t head_dim) {
                     : T{1} / std::sqrt(static_cast<T>(head_dim));
 }
 
+/// A run of queries and a run of keys of the same sequences. Query i has index
+/// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
+/// document_start <= index of the key <= index of the query < index of the key + window,
+/// or document_start <= index of the key < document_end.
+struct AttentionPart {
+  at::Tensor q;     ///< [B, S, Hq, D], any strides but 1 for D; so all others
+  at::Tensor k, v;  ///< [B, K, Hkv, D], dtype as q
+  AttentionMask mask;
+  int64_t query_begin = 0;
+  int64_t key_begin = 0;
+  bool fused = true;
+};
+
 }  // namespace longhaul::ops

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "longhaul/base/json.h"
 #include "longhaul/families/model_config.h"
 #include "tests/support/settings.h"
 

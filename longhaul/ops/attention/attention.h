@@ -20,19 +20,6 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 // ---- Keys that come in parts (on several ranks: parallel/context). No graph is made.
 
-/// A run of queries and a run of keys of the same sequences. Query i has index
-/// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
-/// document_start <= index of the key <= index of the query < index of the key + window,
-/// or document_start <= index of the key < document_end.
-struct AttentionPart {
-  at::Tensor q;     ///< [B, S, Hq, D], any strides but 1 for D; so all others
-  at::Tensor k, v;  ///< [B, K, Hkv, D], dtype as q
-  AttentionMask mask;
-  int64_t query_begin = 0;
-  int64_t key_begin = 0;
-  bool fused = true;
-};
-
 /// Whether the `lse` of fused parts of these queries may be some rows of a longer one,
 /// and `out`, `lse` and `dq` undefined for a first part that each query sees keys of,
 /// which makes them; elsewhere they are there and contiguous. The kernels of a library
