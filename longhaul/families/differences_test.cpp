@@ -49,7 +49,7 @@ TEST(ModelFields, EachOneThatDiffersIsRefusedWithBothValues) {
       {"original_max_position_embeddings", 64,
        "rope_scaling.original_max_position_embeddings is 32, was 64"},
       {"bos_token_id", 3, "bos_token_id is 1, was 3"},
-      {"eos_token_id", OrderedJson::array({2, 3}), "eos_token_id is 2, was [2, 3]"},
+      {"eos_token_id", OrderedJson::array({2, 3}), "eos_token_id is 2, was [2,3]"},
   };
   for (const auto& [field, value, line] : changes) {
     EXPECT_NE(refusal_of(model_with(field, value))
