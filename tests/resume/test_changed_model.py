@@ -48,7 +48,7 @@ def test_a_changed_model_is_refused_and_the_same_one_goes_on(run, tmp_path, olde
     for changes, words in (
             ({"rope_theta": 20000.0}, ["rope_theta is 20000, was 10000"]),
             ({"rms_norm_eps": 1e-6, "eos_token_id": 7},
-             ["rms_norm_eps is 1e-06, was 1e-05", "eos_token_id is 7, was null"]),
+             ["rms_norm_eps is 1e-06, was 1e-05", "eos_token_id is 7, was absent"]),
             ({"hidden_size": 32, "num_hidden_layers": 1},
              ["hidden_size is 32, was 64", "num_hidden_layers is 1, was 2"])):
         change_model(tmp_path, **changes)
@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_run_must_be_of_the_same_model(run, tmp_path):
     change_model(tmp_path, rope_theta=20000.0, eos_token_id=7)
     told = train(run, path, weights, "init.certificate=false", "run.stop_after=1").stdout
     for field in ("rope_theta (20000 in the run, 10000 beside the weights)",
-                  "eos_token_id (7 in the run, null beside the weights)"):
+                  "eos_token_id (7 in the run, absent beside the weights)"):
         assert f"config.json is another than beside the weights: {field}" in told
 
 
