@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <ranges>
+#include <string_view>
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/config/load.h"
+#include "longhaul/format/finite.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"
@@ -52,6 +54,20 @@ void pass_over(const CheckpointEntry& entry, std::vector<std::string>* skipped) 
       fmt::format("{} passed over: {}", entry.path.filename().string(), entry.problem));
 }
 
+/// The valid checkpoints in `dir`.
+std::vector<fs::path> valid_newest_first(const fs::path& dir,
+                                         std::vector<std::string>* skipped) {
+  std::vector<fs::path> paths;
+  for (const CheckpointEntry& entry : list_checkpoints(dir) | std::views::reverse) {
+    if (entry.valid) {
+      paths.push_back(entry.path);
+    } else {
+      pass_over(entry, skipped);
+    }
+  }
+  return paths;
+}
+
 // Where checkpoints were committed and none is left whole, to begin anew is no answer.
 void refuse_damaged(const fs::path& dir) {
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
@@ -62,6 +78,14 @@ void refuse_damaged(const fs::path& dir) {
                     "checkpoint.resume = \"never\" to begin anew",
                     dir.string(), entry.problem));
   }
+}
+
+/// Whether an error tells of damage in this checkpoint. Values that were saved as NaN are
+/// no damage: figures of other weights are no substitute.
+bool is_of(const Error& error, const fs::path& checkpoint) {
+  return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
+         std::string_view(error.what()).find(checkpoint.string()) !=
+             std::string_view::npos;
 }
 
 // The manifest first: what is half deleted is no checkpoint.
@@ -117,17 +141,10 @@ std::optional<CheckpointEntry> find_latest(const fs::path& dir,
   return entries.empty() ? std::nullopt : std::optional(entries.back());
 }
 
-std::vector<fs::path> valid_newest_first(const fs::path& dir,
-                                         std::vector<std::string>* skipped) {
-  std::vector<fs::path> paths;
-  for (const CheckpointEntry& entry : list_checkpoints(dir) | std::views::reverse) {
-    if (entry.valid) {
-      paths.push_back(entry.path);
-    } else {
-      pass_over(entry, skipped);
-    }
-  }
-  return paths;
+std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
+                                           std::vector<std::string>* skipped) {
+  std::vector<fs::path> found = valid_newest_first(checkpoints_dir_of(path), skipped);
+  return found.empty() ? valid_newest_first(path, skipped) : found;
 }
 
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention) {
@@ -196,10 +213,8 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
                     checkpoints_dir.string(), have.empty() ? "none" : have));
   }
   if (fs::exists(resume.path / kManifestFile)) return {resume.path};
-  for (const fs::path& dir : {checkpoints_dir_of(resume.path), resume.path}) {
-    std::vector<fs::path> found = valid_newest_first(dir, skipped);
-    if (!found.empty()) return found;
-  }
+  std::vector<fs::path> found = valid_checkpoints_of(resume.path, skipped);
+  if (!found.empty()) return found;
   throw InputError(
       "checkpoint",
       fmt::format("resume = \"{}\": neither a checkpoint nor a run with a "
@@ -249,6 +264,29 @@ std::optional<fs::path> find_checkpoint(const fs::path& path,
   if (fs::exists(path / kManifestFile)) return path;
   const auto newest = newest_of(path, skipped);
   return newest ? std::optional(newest->path) : std::nullopt;
+}
+
+void with_fall_back(const fs::path& named,
+                    const std::function<void(const fs::path&)>& use,
+                    const std::function<void(const std::string&)>& tell) {
+  // None where a checkpoint itself or a model was named.
+  std::vector<fs::path> paths;
+  std::error_code error;
+  if (fs::is_directory(named, error) && !fs::exists(named / kManifestFile, error)) {
+    paths = valid_checkpoints_of(named);
+  }
+  fs::path path = named;
+  for (size_t next = 1;; ++next) {
+    try {
+      use(path);
+      return;
+    } catch (const Error& problem) {
+      if (next >= paths.size() || !is_of(problem, paths[next - 1])) throw;
+      tell(fmt::format("{} is damaged: {}; taking {}, the one before it",
+                       paths[next - 1].string(), problem.what(), paths[next].string()));
+      path = paths[next];
+    }
+  }
 }
 
 }  // namespace longhaul::checkpoint

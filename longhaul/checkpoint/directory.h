@@ -41,9 +41,10 @@ std::vector<fs::path> list_set_aside(const fs::path& dir);
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
 
-/// All valid ones.
-std::vector<fs::path> valid_newest_first(const fs::path& dir,
-                                         std::vector<std::string>* skipped = nullptr);
+/// Returns the valid checkpoints of a run, or of a directory of checkpoints, the newest
+/// first. `skipped`, where given, receives a line for each that is not valid.
+std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
+                                           std::vector<std::string>* skipped = nullptr);
 
 /// Which checkpoints stay.
 struct Retention {
@@ -91,6 +92,15 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
 /// if there is none.
 std::optional<fs::path> find_checkpoint(const fs::path& path,
                                         std::vector<std::string>* skipped = nullptr);
+
+/// Calls `use` with the model that a person named. Where that is a run, or a directory of
+/// checkpoints, and its newest checkpoint turns out to be damaged while it is read,
+/// `tell` gets a line and `use` is called again with the next older one that has all its
+/// files. An error that is not of the files, or of the last of them, goes through. `use`
+/// must leave nothing behind when it throws.
+void with_fall_back(const fs::path& named,
+                    const std::function<void(const fs::path&)>& use,
+                    const std::function<void(const std::string&)>& tell);
 
 /// The newest checkpoint that the run in `run_dir` committed, where it is missing from
 /// `dir`; nothing where it is there or where the run wrote it (checkpoint.dir may have

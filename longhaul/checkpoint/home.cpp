@@ -30,8 +30,8 @@ std::string this_rank(const comm::Communicator& world) {
 }
 
 /// What `look` sees; an error of it names this rank too.
-template <typename Seen>
-Seen named(const comm::Communicator& world, const std::function<Seen()>& look) {
+template <typename See>
+auto named(const comm::Communicator& world, const See& look) {
   try {
     return look();
   } catch (const Error& error) {
@@ -58,8 +58,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
            const Look& look, comm::Communicator& world) {
   const std::string host = world.broadcast_string(host_name(), 0);
   comm::on_all_ranks(world, [&] {
-    const auto seen = named<std::optional<std::string>>(
-        world, [&] { return look_patiently(look, patience); });
+    const auto seen = named(world, [&] { return look_patiently(look, patience); });
     if (seen == run) return;
     const std::string found =
         seen ? fmt::format("finds another run's {} ({})", file.string(), *seen)
@@ -87,8 +86,7 @@ std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator&
   auto run = told.at("run").get<std::string>();
   if (!run.empty()) return run;
   comm::on_all_ranks(world, [&] {
-    const auto seen = named<std::optional<std::string>>(
-        world, [&] { return read_run_identity(run_dir); });
+    const auto seen = named(world, [&] { return read_run_identity(run_dir); });
     if (!seen) return;
     throw TemporaryError(
         "run directory",
@@ -118,7 +116,7 @@ void confirm_missing(const fs::path& dir, const std::string& run,
                      comm::Communicator& world) {
   const std::string host = world.broadcast_string(host_name(), 0);
   comm::on_all_ranks(world, [&] {
-    const bool sees = named<bool>(world, [&] { return sees_checkpoints(dir, run); });
+    const bool sees = named(world, [&] { return sees_checkpoints(dir, run); });
     if (world.rank() == 0 || !sees) return;
     throw TemporaryError(
         "run directory",

@@ -1,6 +1,7 @@
 #include "longhaul/checkpoint/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -13,7 +14,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/model_check.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/families/model_config.h"
@@ -41,9 +41,8 @@ void add_tensors(Inspection& result, const std::string& title,
   uint64_t bytes = 0;
   std::map<std::string, int64_t> dtypes;
   for (const TensorSlice& tensor : tensors) {
-    const int64_t n = tensor.num_elements();
-    parameters += n;
-    bytes += static_cast<uint64_t>(n) * dtype_size(tensor.dtype);
+    parameters += tensor.num_elements();
+    bytes += bytes_in(tensor);
     ++dtypes[std::string(dtype_name(tensor.dtype))];
   }
   std::string names;
@@ -87,16 +86,16 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
   }
 }
 
+/// Lists the side files but the config, in words and in the JSON.
+std::string add_side_files(Inspection& result, std::vector<std::string> names) {
+  std::erase(names, "config.json");
+  result.json["files"] = names;
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void add_tokenizer_files(Inspection& result, const fs::path& dir) {
-  std::string names;
-  Json list = Json::array();
   const std::vector<std::string> found = hf_side_files(dir);
-  for (const std::string& name : found) {
-    if (name == "config.json") continue;
-    names += (names.empty() ? "" : ", ") + name;
-    list.push_back(name);
-  }
-  result.json["files"] = list;
+  const std::string names = add_side_files(result, found);
   result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
   if (!has_tokenizer(found))
     result.lines.push_back("  note: no tokenizer, text cannot be read");
@@ -373,14 +372,8 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
     result.lines.push_back(fmt::format("tokenizer {}", file.string()));
   }
   for (const std::string& line : problems) problem(result, line);
-  std::string names;
-  Json list = Json::array();
-  for (const std::string& name : hf_side_files(path)) {
-    names += (names.empty() ? "" : ", ") + name;
-    list.push_back(name);
-  }
-  result.json["files"] = list;
-  result.lines.push_back("  a tokenizer's directory, without a model; files: " + names);
+  result.lines.push_back("  a tokenizer's directory, without a model; files: " +
+                         add_side_files(result, hf_side_files(path)));
   if (problems.empty()) add_tokenizer(result, path);
   return result;
 }

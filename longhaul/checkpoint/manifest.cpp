@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <span>
+#include <utility>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
@@ -30,6 +33,12 @@ std::string self_hash(Json json) {
 }
 
 }  // namespace
+
+Manifest::FileEntry Manifest::FileEntry::of(std::string name, std::string_view text) {
+  BlockHasher hasher;
+  hasher.update(std::as_bytes(std::span(text)));
+  return {std::move(name), text.size(), combine_hashes(hasher.finish())};
+}
 
 Json Manifest::to_json() const {
   Json ranks_json = Json::array();

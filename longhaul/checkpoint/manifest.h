@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -25,6 +26,8 @@ struct Manifest {
     std::string name;  ///< relative to the step directory
     uint64_t size = 0;
     std::string hash;  ///< combine_hashes of its blocks
+    /// Returns the entry of a file with this text.
+    static FileEntry of(std::string name, std::string_view text);
   };
   struct RankEntry {
     FileEntry data;     ///< .safetensors

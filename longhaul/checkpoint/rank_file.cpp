@@ -184,4 +184,14 @@ void read_verified(const File& file, uint64_t file_size, std::string_view block_
   }
 }
 
+void verify_blocks(const File& file, uint64_t file_size, std::string_view block_hashes,
+                   const std::function<bool()>& cancelled) {
+  std::vector<std::byte> buffer(std::min(file_size, 16 * kHashBlockBytes));
+  for (uint64_t at = 0; at < file_size; at += buffer.size()) {
+    if (cancelled && cancelled()) return;
+    const uint64_t bytes = std::min<uint64_t>(buffer.size(), file_size - at);
+    read_verified(file, file_size, block_hashes, at, std::span(buffer).first(bytes));
+  }
+}
+
 }  // namespace longhaul::checkpoint

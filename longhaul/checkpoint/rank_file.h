@@ -54,4 +54,9 @@ struct Sidecar {
 void read_verified(const File& file, uint64_t file_size, std::string_view block_hashes,
                    uint64_t offset, std::span<std::byte> bytes);
 
+/// Reads a whole file and checks every block; InputError names file and block. Returns
+/// early when `cancelled` says so.
+void verify_blocks(const File& file, uint64_t file_size, std::string_view block_hashes,
+                   const std::function<bool()>& cancelled = {});
+
 }  // namespace longhaul::checkpoint

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/run/files.h"
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 
 namespace longhaul::train {
 

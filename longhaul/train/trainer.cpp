@@ -23,17 +23,16 @@
 #include "longhaul/train/inference.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/log/step_figures.h"
-#include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/resume.h"
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 #include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/session/data_check.h"
 #include "longhaul/train/session/run_start.h"
 #include "longhaul/train/session/stage_runner.h"
 #include "longhaul/train/step/debug_faults.h"
-#include "longhaul/train/step/host_read.h"
 #include "longhaul/train/step/step_loss.h"
 #include "longhaul/train/step_hooks.h"
 
@@ -134,7 +133,7 @@ class Trainer {
             config().run.dir, *session_.world,
             [this](const char* file) { stopped_by_file(file); },
             config().checkpoint.every_minutes),
-        saves_(session_, start_, run_, history_.step),
+        checkpoints_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
@@ -154,7 +153,7 @@ class Trainer {
       StepOutcome outcome = train_step();
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
-      saves_.reached(history_.step);
+      checkpoints_.reached(history_.step);
       run_.record(outcome.record, history_.sources);
       if (rolls_back(outcome)) {
         tell_profile();
@@ -165,7 +164,7 @@ class Trainer {
         certify_first_update(session_, outcome.record.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
-      const bool save_again = saves_.settle();
+      const bool save_again = checkpoints_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
       const bool is_last = last || ends();
@@ -212,10 +211,9 @@ class Trainer {
     hooks_.after_passes(step);
 
     // 6. Clip. The step's one wait for a device: all that it is judged by comes at once.
-    std::vector<std::vector<double>> sums =
-        read_on_host(session_.layout,
-                     {runner_.device_loss_sums(),
-                      session_.optimizer->gradient_squares(session_.parameter_names)});
+    std::vector<std::vector<double>> sums = session_.layout.read_on_host(
+        {runner_.device_loss_sums(),
+         session_.optimizer->gradient_squares(session_.parameter_names)});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, std::move(sums[1]));
     const Verdict verdict =
@@ -271,13 +269,13 @@ class Trainer {
     guard_.stop_if_told(outcome.verdict, history_.guard, history_.step);
     if (outcome.verdict.action != BadStepPolicy::Rollback) return false;
     phase("rollback", history_.step);
-    saves_.drain();
+    checkpoints_.drain();
     const int64_t from = history_.step;
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
     schedule_ = optim::RunSchedule(*history_.schedule);
-    saves_.find_newest();
+    checkpoints_.find_newest();
     memory_.forget(session_);
     loader_ = open_loader();
     run_.event(RollbackEvent{.from_step = from,
@@ -328,7 +326,7 @@ class Trainer {
     // Beyond it where run.steps was lowered since.
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
-    saves_.finish();
+    checkpoints_.finish();
     session_.replicas->finish_weights();
     memory_.end(session_, ends());
     start_.got_through();
@@ -352,7 +350,7 @@ class Trainer {
   }
 
   void finish_log(const StopCause& stopped) {
-    run_.finish(session_, history_, stopped, saves_.words_at(history_.step));
+    run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
   }
 
   /// What errors and the rank's record say that this rank is doing.
@@ -431,7 +429,7 @@ class Trainer {
     const bool periodic = comes(saves.every) || comes(saves.milestone_every) ||
                           (saves.every_minutes > 0.0 && history_.step + 1 < last_step_);
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
-    saves_.prepare(capture_.capture(session_.state()).tensors);
+    checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 
   /// `ends`: nothing follows that could change the state while it is written. Not what
@@ -440,8 +438,7 @@ class Trainer {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
-    const CapturedState state = capture_.capture(session_.state());
-    saves_.save(history_, state.tensors, state.owner, ends, state.ready);
+    checkpoints_.save(history_, capture_.capture(session_.state()), ends);
     saved_step_ = history_.step;
     control_.saved();
   }
@@ -466,15 +463,11 @@ class Trainer {
   ReplicaCheck replica_check_;
   ControlFiles control_;
   StateCapture capture_;
-  Saves saves_;
+  RunCheckpoints checkpoints_;
   Requests requests_;
   bool risen_ = false;  ///< a validation's loss, beyond its stop_above
   std::string title_;
 };
-
-}  // namespace
-
-namespace {
 
 /// The error under way, as it is meant once steps are being done.
 [[noreturn]] void raise_of_running() {

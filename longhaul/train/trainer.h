@@ -20,6 +20,10 @@ struct TrainResult {
   TrainEnd end = TrainEnd::Done;
 };
 
+/// Whether a run saves checkpoints. No is for measurements: nothing is saved at the end
+/// either.
+enum class Saving { Yes, No };
+
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from
 /// first weights, runs the loop, saves. A signal that a SignalWatch has noted, or a file
 /// in the run's directory (control_files.h), ends or holds it between steps, or between
@@ -27,8 +31,6 @@ struct TrainResult {
 /// rank of `world` calls it with the same configuration. Throws longhaul::Error; what was
 /// committed before stays valid. `shards` is used until then: rank 0's reader of HDF5,
 /// made before threads and MPI where needs_shard_reader() (packed_data.h) asks for one.
-/// With Saving::No, for measurements, nothing is saved at the end either.
-enum class Saving { Yes, No };
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready = {},

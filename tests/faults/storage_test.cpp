@@ -6,7 +6,7 @@
 #include <set>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "tests/faults/faulty_run.h"
 #include "tests/faults/power_cut.h"
 #include "tests/faults/tiny_check.h"

@@ -24,7 +24,7 @@ int run_tiny(const TinyRun& run,
     options.layout = {{"world", run.ranks}};
     options.lock = first ? &lock : nullptr;
     options.keep = run.keep;
-    checkpoint::Saver saver(options, *world);
+    checkpoint::BackgroundSaver saver(options, *world);
     const auto tell = [&](const std::optional<SaveReport>& report) {
       if (report && first) ended(*report, attempt);
     };

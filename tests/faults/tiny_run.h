@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 
 namespace longhaul::faults {
 
@@ -17,7 +17,8 @@ struct TinyRun {
 };
 
 /// Takes the run's lock and saves these steps as training does. `ended` is told how each
-/// save ended, by rank 0. Throws what Saver and RunLock throw. Returns the attempt.
+/// save ended, by rank 0. Throws what BackgroundSaver and RunLock throw. Returns the
+/// attempt.
 int run_tiny(
     const TinyRun& run,
     const std::function<void(const checkpoint::SaveReport&, int attempt)>& ended);

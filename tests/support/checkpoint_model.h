@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "longhaul/checkpoint/state_tensor.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 #include "tests/support/weights_files.h"

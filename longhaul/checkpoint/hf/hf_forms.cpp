@@ -191,13 +191,16 @@ class MappedSource final : public WeightsSource {
   std::map<std::string, Made> made_;
 };
 
-bool has_forms(const ModelDescription& model) {
-  const auto has = [](const UnitDescription& unit) {
-    return std::ranges::any_of(unit.parameters, [](const ParameterDescription& p) {
-      return p.stored.has_value();
-    });
-  };
-  return std::ranges::any_of(model.units, has);
+/// The parameters that files hold in another form.
+std::vector<const ParameterDescription*> parameters_of_other_form(
+    const ModelDescription& model) {
+  std::vector<const ParameterDescription*> found;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (p.stored) found.push_back(&p);
+    }
+  }
+  return found;
 }
 
 /// One tensor under another name.
@@ -239,29 +242,26 @@ SharedSource with_usual_names(const SharedSource& source, const ModelDescription
 SharedSource parameters_from_files(const SharedSource& files,
                                    const ModelDescription& model) {
   std::vector<Made> made;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.stored) continue;
-      made.push_back({p.whole(),
-                      false,
-                      {{p.stored_whole(), p.stored->transposed, p.shape[0], *p.stored}}});
-    }
+  for (const ParameterDescription* p : parameters_of_other_form(model)) {
+    made.push_back(
+        {p->whole(),
+         false,
+         {{p->stored_whole(), p->stored->transposed, p->shape[0], *p->stored}}});
   }
+  if (made.empty()) return files;
   return std::make_shared<MappedSource>(files, std::move(made), true);
 }
 
 SharedSource files_from_parameters(const SharedSource& source,
                                    const ModelDescription& model) {
   std::map<std::string, Made> made;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.stored) continue;
-      Made& one = made[p.stored->name];
-      one.whole = p.stored_whole();
-      one.transposed = p.stored->transposed;
-      one.pieces.push_back({p.whole(), false, p.shape[0], *p.stored, true});
-    }
+  for (const ParameterDescription* p : parameters_of_other_form(model)) {
+    Made& one = made[p->stored->name];
+    one.whole = p->stored_whole();
+    one.transposed = p->stored->transposed;
+    one.pieces.push_back({p->whole(), false, p->shape[0], *p->stored, true});
   }
+  if (made.empty()) return source;
   std::vector<Made> all;
   for (auto& [name, one] : made) all.push_back(std::move(one));
   return std::make_shared<MappedSource>(source, std::move(all), false);
@@ -275,8 +275,7 @@ bool is_files(const WeightsSource& source) {
 
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model) {
   if (!is_files(*source)) return source;
-  const SharedSource files = with_usual_names(source, model);
-  return has_forms(model) ? parameters_from_files(files, model) : files;
+  return parameters_from_files(with_usual_names(source, model), model);
 }
 
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model) {
@@ -284,7 +283,7 @@ SharedSource as_hugging_face(const SharedSource& source, const ModelDescription&
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
   if (is_files(*source)) return with_usual_names(source, model);
-  return has_forms(model) ? files_from_parameters(source, model) : source;
+  return files_from_parameters(source, model);
 }
 
 void check_weights(const SharedSource& source, const ModelDescription& model) {

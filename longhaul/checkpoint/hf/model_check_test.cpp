@@ -5,10 +5,9 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
 #include "longhaul/checkpoint/inspect.h"
 #include "longhaul/comm/backend.h"
 #include "tests/support/checkpoint_model.h"

@@ -42,7 +42,6 @@ struct KeepReport {
 struct MemoryUse {
   uint64_t own_bytes = 0;    ///< of its ranks, per slot
   uint64_t other_bytes = 0;  ///< of the neighbours' copies, per slot
-  uint64_t free_bytes = 0;   ///< before any of it
   int machines = 1;
 };
 

@@ -34,11 +34,6 @@ struct StateKey {
 
 using Copies = std::vector<std::vector<Copy>>;  ///< by owner
 
-std::string join(const std::vector<std::string>& lines) {
-  Json json = lines;
-  return json_text(json);
-}
-
 class Survey {
  public:
   Survey(const SurveyOptions& options, comm::Communicator& world,
@@ -46,11 +41,10 @@ class Survey {
       : options_(options),
         world_(world),
         notes_(notes),
-        machines_(world.gather_strings(options.machine)),
         rank_(static_cast<size_t>(world.rank())) {
     std::map<std::string, size_t> first;
-    for (size_t r = 0; r < machines_.size(); ++r) {
-      first_rank_.push_back(first.emplace(machines_[r], r).first->second);
+    for (const std::string& machine : world.gather_strings(options.machine)) {
+      first_rank_.push_back(first.emplace(machine, first_rank_.size()).first->second);
     }
   }
 
@@ -83,7 +77,6 @@ class Survey {
   const SurveyOptions& options_;
   comm::Communicator& world_;
   std::vector<std::string>& notes_;
-  std::vector<std::string> machines_;  ///< by rank
   std::vector<size_t> first_rank_;     ///< of each rank's machine
   size_t rank_;
 };
@@ -168,7 +161,7 @@ void Survey::drop_damaged(Copies& copies) {
       }
     }
   }
-  const std::vector<std::string> all = world_.gather_strings(join(damaged));
+  const std::vector<std::string> all = world_.gather_strings(json_text(Json(damaged)));
   std::set<std::pair<size_t, std::string>> bad;
   for (size_t r = 0; r < all.size(); ++r) {
     const auto lines = Json::parse(all[r]).get<std::vector<std::string>>();
@@ -197,7 +190,7 @@ MemoryStep Survey::describe(const StateKey& key, const Copies& copies) {
     part.data_bytes = copies[owner].front().data_bytes;
     for (const Copy& copy : copies[owner]) {
       machines.insert(copy.first_rank);
-      for (size_t r = 0; r < machines_.size(); ++r) {
+      for (size_t r = 0; r < first_rank_.size(); ++r) {
         if (first_rank_[r] == copy.first_rank)
           part.readers.push_back(static_cast<int>(r));
       }

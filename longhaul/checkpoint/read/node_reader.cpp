@@ -82,10 +82,6 @@ std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                 sizeof(ByteRuns));
   }
   std::vector<std::vector<ByteRuns>> all;
-  if (node.size() == 1) {
-    all.push_back(to_runs(mine));
-    return all;
-  }
   for (const std::string& text : node.gather_strings(mine)) all.push_back(to_runs(text));
   return all;
 }
@@ -105,6 +101,23 @@ class Room {
  private:
   std::unique_ptr<std::byte[]> data_;
   size_t size_ = 0;
+};
+
+/// Finds out whether parts that are added in their order lie side by side in memory.
+class SideBySide {
+ public:
+  void add(std::byte* at, uint64_t length) {
+    if (first_ == nullptr) first_ = next_ = at;
+    good_ = good_ && at == next_;
+    next_ = at + length;
+  }
+  /// Returns the first byte of all parts; null where they do not lie side by side.
+  std::byte* first() const { return good_ ? first_ : nullptr; }
+
+ private:
+  std::byte* first_ = nullptr;
+  std::byte* next_ = nullptr;
+  bool good_ = true;
 };
 
 /// What one rank gets of a chunk.
@@ -231,44 +244,33 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
 /// Where in a chunk all that a rank wants of it lies side by side; null if it does not.
 std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   const uint64_t begin = plan_.chunks()[held.chunk].begin;
-  uint64_t first = 0;
-  uint64_t next = 0;
-  bool started = false;
-  for (const uint32_t i : plan_.runs_in(rank, held.chunk)) {
-    const ByteRuns& runs = runs_of_[static_cast<size_t>(rank)][i];
-    bool good = true;
-    runs.for_each_part(begin, begin + held.bytes.size(),
-                       [&](uint64_t, uint64_t, uint64_t offset, uint64_t length) {
-                         if (!started) first = next = offset;
-                         started = true;
-                         good = good && offset == next;
-                         next = offset + length;
-                       });
-    if (!good) return nullptr;
-  }
   // Only read from.
-  return const_cast<std::byte*>(held.bytes.data()) + (first - begin);
+  auto* const bytes = const_cast<std::byte*>(held.bytes.data());
+  SideBySide all;
+  for (const uint32_t i : plan_.runs_in(rank, held.chunk)) {
+    runs_of_[static_cast<size_t>(rank)][i].for_each_part(
+        begin, begin + held.bytes.size(),
+        [&](uint64_t, uint64_t, uint64_t offset, uint64_t length) {
+          all.add(bytes + (offset - begin), length);
+        });
+  }
+  return all.first();
 }
 
 /// The same for this rank's outputs, where nothing is converted.
 std::byte* NodeReader::only_target(uint32_t chunk) const {
   const Chunk& c = plan_.chunks()[chunk];
-  std::byte* first = nullptr;
-  std::byte* next = nullptr;
+  SideBySide all;
   for (const uint32_t i : plan_.runs_in(node_.rank(), chunk)) {
     const WantedRuns& wanted = wishes_.runs[i];
-    bool good = wanted.stored == wanted.dtype;
+    if (wanted.stored != wanted.dtype) return nullptr;
     wanted.source.for_each_part(
         c.begin, c.begin + c.bytes,
         [&](uint64_t run, uint64_t inside, uint64_t, uint64_t length) {
-          std::byte* const to = wanted.out + run * wanted.out_stride + inside;
-          if (first == nullptr) first = next = to;
-          good = good && to == next;
-          next = to + length;
+          all.add(wanted.out + run * wanted.out_stride + inside, length);
         });
-    if (!good) return nullptr;
   }
-  return first;
+  return all.first();
 }
 
 bool NodeReader::same_wishes(int a, int b, uint32_t chunk) const {

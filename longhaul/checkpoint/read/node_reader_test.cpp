@@ -293,8 +293,8 @@ TEST(NodeReader, ARequestThatDoesNotFitIsTheSameErrorOnAllRanks) {
     std::vector<float> out(8);
     const auto bytes = std::as_writable_bytes(std::span(out));
     const std::string name = node.rank() == 0 ? "norm.weight" : "absent";
-    const auto request = ReadRequest::whole(
-        kWeight, TensorSlice::whole(name, {8}, DType::F32), DType::F32, bytes);
+    const ReadRequest request{
+        kWeight, TensorSlice::whole(name, {8}, DType::F32), 0, 8, DType::F32, bytes};
     messages[static_cast<size_t>(node.rank())] =
         message_of<InputError>([&] { read_together(reader, {request}, node); });
   });
@@ -339,8 +339,8 @@ TEST(NodeReader, HuggingFaceWeightsAreReadTogetherToo) {
     std::vector<float> out(static_cast<size_t>(box.num_elements()));
     const ReadReport report =
         total(read_together(source->stored(),
-                            {ReadRequest::whole(kWeight, box, DType::F32,
-                                                std::as_writable_bytes(std::span(out)))},
+                            {{kWeight, box, 0, box.num_elements(), DType::F32,
+                              std::as_writable_bytes(std::span(out))}},
                             node),
               node);
     EXPECT_EQ(report.read, data.size());

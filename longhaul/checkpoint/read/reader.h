@@ -50,7 +50,6 @@ class CheckpointReader : public StoredTensors {
 
   /// Whole tensors of one kind with their stored dtype, by name.
   std::vector<TensorSlice> tensors(const std::string& kind) const;
-  bool has(const std::string& kind, const std::string& name) const;
   /// (kind, name) of everything, sorted.
   std::vector<std::pair<std::string, std::string>> names() const;
   /// The boxes of a tensor as they were written; none where it is absent.

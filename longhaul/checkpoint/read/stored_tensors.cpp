@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -111,38 +112,27 @@ void place(const WantedRuns& wanted, uint64_t run, uint64_t inside, const std::b
 
 }  // namespace
 
-ReadRequest ReadRequest::whole(std::string kind, TensorSlice box, DType dtype,
-                               std::span<std::byte> out) {
-  const int64_t end = box.num_elements();
-  return {std::move(kind), std::move(box), 0, end, dtype, out};
-}
-
 bool append_wanted(const StoredTensors& stored, const ReadRequest& request,
                    std::vector<WantedRuns>& out) {
-  const size_t size = dtype_size(request.dtype);
-  LH_CHECK(request.out.size() == static_cast<size_t>(request.end - request.begin) * size,
-           "checkpoint", "{}: {} bytes for elements {} to {}", request.slice.name,
-           request.out.size(), request.begin, request.end);
   const std::vector<StoredTensors::Part> parts =
       stored.parts_of(request.kind, request.slice);
   for (const StoredTensors::Part& part : parts) {
     check_convertible(part, request);
     if (!is_aligned(part, request.dtype)) return false;
   }
-  std::byte* to = request.out.data();
-  for (const TensorSlice& box :
-       flat_range_boxes(request.slice, request.begin, request.end)) {
-    int64_t found = 0;
-    for (const StoredTensors::Part& part : parts) {
-      const auto both = intersect(part.slice, box);
-      if (!both) continue;
-      append_common(part, box, *both, request.dtype, to, out);
-      found += both->num_elements();
-    }
-    LH_CHECK(found == box.num_elements(), "checkpoint", "{} of {}: {} elements stored",
-             request.kind, describe_slice(box), found);
-    to += static_cast<size_t>(box.num_elements()) * size;
-  }
+  for_each_box(request.slice, request.begin, request.end, request.dtype, request.out,
+               [&](const TensorSlice& box, std::span<std::byte> to) {
+                 int64_t found = 0;
+                 for (const StoredTensors::Part& part : parts) {
+                   const auto both = intersect(part.slice, box);
+                   if (!both) continue;
+                   append_common(part, box, *both, request.dtype, to.data(), out);
+                   found += both->num_elements();
+                 }
+                 LH_CHECK(found == box.num_elements(), "checkpoint",
+                          "{} of {}: {} elements stored", request.kind,
+                          describe_slice(box), found);
+               });
   return true;
 }
 

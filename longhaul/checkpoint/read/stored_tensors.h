@@ -48,10 +48,6 @@ struct ReadRequest {
   int64_t end = 0;
   DType dtype = DType::F32;
   std::span<std::byte> out;
-
-  /// All elements of a box.
-  static ReadRequest whole(std::string kind, TensorSlice box, DType dtype,
-                           std::span<std::byte> out);
 };
 
 /// Appends the runs of bytes that fill a request. False, and nothing appended, where a

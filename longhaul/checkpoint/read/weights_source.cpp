@@ -1,6 +1,7 @@
 #include "longhaul/checkpoint/read/weights_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -141,13 +142,10 @@ std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
 
 // Up to five names, and how many there are.
 std::string list_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kNamesInMessage)
-    text += fmt::format(" and {} more", names.size() - 5);
-  return text;
+  const size_t shown = std::min(names.size(), kNamesInMessage);
+  const size_t more = names.size() - shown;
+  return fmt::format("{}{}", fmt::join(std::span(names).first(shown), ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace
@@ -212,23 +210,10 @@ std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
   }
 }
 
-bool WeightsSource::has(const std::string& name) const {
-  for (const TensorSlice& tensor : tensors()) {
-    if (tensor.name == name) return true;
-  }
-  return false;
-}
-
 void WeightsSource::read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end,
                                     DType dst, std::span<std::byte> out) const {
-  LH_CHECK(out.size() == static_cast<size_t>(end - begin) * dtype_size(dst), "weights",
-           "{}: {} bytes for elements {} to {}", slice.name, out.size(), begin, end);
-  size_t position = 0;
-  for (const TensorSlice& box : flat_range_boxes(slice, begin, end)) {
-    const size_t bytes = static_cast<size_t>(box.num_elements()) * dtype_size(dst);
-    read(box, dst, out.subspan(position, bytes));
-    position += bytes;
-  }
+  for_each_box(slice, begin, end, dst, out,
+               [&](const auto& box, auto bytes) { read(box, dst, bytes); });
 }
 
 void WeightsSource::check(const std::vector<TensorSlice>& expected,
@@ -238,9 +223,7 @@ void WeightsSource::check(const std::vector<TensorSlice>& expected,
 
 uint64_t WeightsSource::total_bytes() const {
   uint64_t total = 0;
-  for (const TensorSlice& tensor : tensors()) {
-    total += static_cast<uint64_t>(tensor.num_elements()) * dtype_size(tensor.dtype);
-  }
+  for (const TensorSlice& tensor : tensors()) total += bytes_in(tensor);
   return total;
 }
 

@@ -48,7 +48,6 @@ class WeightsSource {
   virtual const ModelSource& source() const = 0;
   /// Whole tensors with their stored dtypes, in the order of their names.
   virtual std::vector<TensorSlice> tensors() const = 0;
-  bool has(const std::string& name) const;
   /// Fills `out` with the elements of `box` (row-major in its extent), converted to
   /// `dst`. InputError when the tensor is absent or its global shape differs.
   virtual void read(const TensorSlice& box, DType dst,

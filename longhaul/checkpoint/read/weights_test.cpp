@@ -2,9 +2,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
+#include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/comm/backend.h"

@@ -24,7 +24,6 @@ class Staging {
   /// Copies the tensors' bytes with this many threads; the result lies here and stays
   /// until the next copy.
   std::vector<StateTensor> copy(const std::vector<StateTensor>& tensors, int threads);
-  uint64_t bytes() const { return size_; }
 
  private:
   void release();

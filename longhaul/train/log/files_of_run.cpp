@@ -1,3 +1,5 @@
+#include "longhaul/train/log/files_of_run.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -5,7 +7,6 @@
 
 #include "longhaul/data/open_source.h"
 #include "longhaul/format/side_files.h"
-#include "longhaul/train/session/session.h"
 
 namespace longhaul::train {
 namespace {

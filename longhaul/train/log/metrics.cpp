@@ -18,84 +18,9 @@ namespace {
 
 constexpr const char* kTimeToTrain = "Time to train";
 
-}  // namespace
-
-std::string log_line(const StepRecord& record) {
-  return fmt::format(
-      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
-      "{:.5f} "
-      "grad norm {:.3f} lr {:.3e}{}",
-      record.step, record.step_time, record.seqs_per_s, record.tokens_per_s,
-      100.0 * record.mfu, record.loss, record.grad_norm, record.lr,
-      record.applied ? "" : " NOT APPLIED");
-}
-
-namespace {
-
 std::function<void(const std::string&)> warn(Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
-
-}  // namespace
-
-MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
-                             bool tensorboard)
-    : log_(log),
-      log_every_(log_every),
-      metrics_(run_dir / kMetricsFile, warn(log)),
-      events_(run_dir / kEventsFile, warn(log)) {
-  if (tensorboard) tensorboard_.emplace(run_dir / kTensorBoardDir);
-  if (metrics_.repaired() > 0) {
-    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
-                             kMetricsFile, metrics_.repaired()));
-  }
-}
-
-void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) {
-  const Json json = to_json(record, sources);
-  metrics_.append(json);
-  if (tensorboard_) {
-    for (const auto& [key, value] : json.items()) {
-      // Events carry their own step and time, and a float has no room for them.
-      if (key != kStepKey && key != kTimeKey && value.is_number())
-        tensorboard_->scalar(key, record.step, value.get<double>());
-    }
-    for (const auto& [name, count] : sources) {
-      tensorboard_->scalar(fmt::format("{}/{}", kSourceTokensKey, name), record.step,
-                           static_cast<double>(count));
-    }
-  }
-  if (record.step % log_every_ == 0) log_.info(log_line(record));
-  if (last_step_ > 0) {
-    const std::chrono::duration<double> spent =
-        std::chrono::steady_clock::now() - started_;
-    log_.status(progress_line("train", "steps", record.step, last_step_, spent.count(),
-                              steps_before_));
-  }
-}
-
-void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
-  steps_before_ = first_step - 1;
-  last_step_ = last_step;
-  started_ = std::chrono::steady_clock::now();
-}
-
-void MetricsWriter::validation(const ValidationRecord& record) {
-  metrics_.append(to_json(record));
-  if (tensorboard_) {
-    const std::string tag = fmt::format("{}/{}/", kValidationKey, record.name);
-    tensorboard_->scalar(tag + kLossKey, record.step, record.loss);
-    tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
-  }
-  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
-                        record.step, record.name, record.loss, record.perplexity()));
-}
-
-void MetricsWriter::event(const char* kind, Json fields) {
-  events_.append(event_line(kind, std::move(fields)));
-}
-
-namespace {
 
 /// NaN, which JSON writes as null, where no step was measured.
 struct Throughput {
@@ -161,17 +86,76 @@ Json metrics_of(const monitor::RunFiles& run) {
 
 }  // namespace
 
-int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
+std::string log_line(const StepRecord& record) {
+  return fmt::format(
+      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
+      "{:.5f} "
+      "grad norm {:.3f} lr {:.3e}{}",
+      record.step, record.step_time, record.seqs_per_s, record.tokens_per_s,
+      100.0 * record.mfu, record.loss, record.grad_norm, record.lr,
+      record.applied ? "" : " NOT APPLIED");
+}
+
+MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
+                             bool tensorboard)
+    : log_(log),
+      log_every_(log_every),
+      metrics_(run_dir / kMetricsFile, warn(log)),
+      events_(run_dir / kEventsFile, warn(log)) {
+  if (tensorboard) tensorboard_.emplace(run_dir / kTensorBoardDir);
+  if (metrics_.repaired() > 0) {
+    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
+                             kMetricsFile, metrics_.repaired()));
+  }
+}
+
+void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) {
+  const Json json = to_json(record, sources);
+  metrics_.append(json);
+  if (tensorboard_) {
+    for (const auto& [key, value] : json.items()) {
+      // Events carry their own step and time, and a float has no room for them.
+      if (key != kStepKey && key != kTimeKey && value.is_number())
+        tensorboard_->scalar(key, record.step, value.get<double>());
+    }
+    for (const auto& [name, count] : sources) {
+      tensorboard_->scalar(fmt::format("{}/{}", kSourceTokensKey, name), record.step,
+                           static_cast<double>(count));
+    }
+  }
+  if (record.step % log_every_ == 0) log_.info(log_line(record));
+  if (last_step_ > 0) {
+    const std::chrono::duration<double> spent =
+        std::chrono::steady_clock::now() - started_;
+    log_.status(progress_line("train", "steps", record.step, last_step_, spent.count(),
+                              steps_before_));
+  }
+}
+
+void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
+  steps_before_ = first_step - 1;
+  last_step_ = last_step;
+  started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::validation(const ValidationRecord& record) {
+  metrics_.append(to_json(record));
+  if (tensorboard_) {
+    const std::string tag = fmt::format("{}/{}/", kValidationKey, record.name);
+    tensorboard_->scalar(tag + kLossKey, record.step, record.loss);
+    tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
+  }
+  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
+                        record.step, record.name, record.loss, record.perplexity()));
+}
+
+void MetricsWriter::event(const char* kind, Json fields) {
+  events_.append(event_line(kind, std::move(fields)));
+}
+
+int64_t write_results(const fs::path& run_dir, const Json& parameters) {
   monitor::RunFiles run(run_dir);
   run.refresh();
-  const Json parameters = {{"Model", facts.model},
-                           {"World size", facts.world},
-                           {"Data parallel degree", facts.data_parallel},
-                           {"Batch size", facts.global_batch},
-                           {"Total steps", facts.total_steps},
-                           {"Seed", facts.seed},
-                           {"Warmup steps", facts.warmup_steps},
-                           {"Dataset", facts.dataset}};
   const Json results = {
       {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
   write_text_atomic(run_dir / kResultsFile, json_text(results, 2) + "\n");

@@ -40,24 +40,12 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// What results.json says besides what it takes from metrics.jsonl.
-struct RunFacts {
-  std::string model;
-  int64_t world = 1;
-  int64_t data_parallel = 1;
-  int64_t global_batch = 0;
-  int64_t total_steps = 0;
-  int64_t seed = 0;
-  int64_t warmup_steps = 0;
-  std::string dataset;
-};
-
 /// Writes results.json in the source systems' fields, from all of metrics.jsonl and
 /// events.jsonl, so that a restart loses nothing: the time to train is the wall time from
 /// the first start on, by classes, as `report` has it; the throughput counts each step
 /// once and not the first of a start, which warms up. Returns the lines of metrics.jsonl
 /// that cannot be read and were passed over; 0 but for a damaged disk.
-int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
+int64_t write_results(const fs::path& run_dir, const Json& parameters);
 
 /// The newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);

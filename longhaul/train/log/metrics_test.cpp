@@ -99,11 +99,9 @@ class Results : public ::testing::Test {
     for (const StepRecord& step : steps) writer.step(step, {});
   }
   Json results(int64_t unreadable = 0) {
-    RunFacts facts;
-    facts.model = "models/llama";
-    facts.global_batch = 10;
-    facts.total_steps = 4;
-    EXPECT_EQ(write_results(dir_.path(), facts), unreadable);
+    const Json parameters = {
+        {"Model", "models/llama"}, {"Batch size", 10}, {"Total steps", 4}};
+    EXPECT_EQ(write_results(dir_.path(), parameters), unreadable);
     return read_json(dir_ / "results.json")["results"];
   }
   double value(const Json& json, const std::string& name) {

@@ -1,6 +1,7 @@
 #include "longhaul/train/log/run_log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -128,10 +129,8 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   first_step_ = history.step;
   const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
                                        session.mesh().coordinates());
-  std::string hosts;
-  for (const std::string& line : session.world->gather_strings(mine)) {
-    hosts += (hosts.empty() ? "" : ", ") + line;
-  }
+  const std::string hosts =
+      fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
   // Only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
     write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
@@ -156,11 +155,11 @@ void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64
   if (const std::string from = schedule.describe(); !from.empty()) {
     log_->info("schedule: " + from);
   }
-  std::string rates;
+  std::vector<std::string> rates;
   for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
-    rates += fmt::format("{}{:.6g} at step {}", rates.empty() ? "" : ", ", rate, step);
+    rates.push_back(fmt::format("{:.6g} at step {}", rate, step));
   }
-  if (!rates.empty()) log_->info("learning rate " + rates);
+  if (!rates.empty()) log_->info(fmt::format("learning rate {}", fmt::join(rates, ", ")));
 }
 
 void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
@@ -242,9 +241,14 @@ void RunLog::write_results_file(const Session& session) {
   const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
   const int64_t unreadable = write_results(
       config_.run.dir,
-      {config_.model.config.string(), session.world->size(), session.batch.dp,
-       config_.batch.global_size, total_steps_, config_.run.seed,
-       static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
+      {{"Model", config_.model.config.string()},
+       {"World size", session.world->size()},
+       {"Data parallel degree", session.batch.dp},
+       {"Batch size", config_.batch.global_size},
+       {"Total steps", total_steps_},
+       {"Seed", config_.run.seed},
+       {"Warmup steps", static_cast<int64_t>(warmup_length(config_.schedule, horizon))},
+       {"Dataset", dataset}});
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",

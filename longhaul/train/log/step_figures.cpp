@@ -4,11 +4,16 @@
 #include <string>
 
 #include "longhaul/base/process.h"
+#include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/observe/matmul_rate.h"
-#include "longhaul/train/session/device_memory.h"
 
 namespace longhaul::train {
+
+int64_t peak_bytes(c10::Device device) {
+  const int64_t there = device::peak_bytes(device);
+  return there > 0 ? there : peak_resident_bytes();
+}
 
 StepFigures::StepFigures(const Session& session)
     : flops_(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 #include "longhaul/run/step_record.h"
@@ -9,6 +11,11 @@
 #include "longhaul/train/session/session.h"
 
 namespace longhaul::train {
+
+/// Returns what a step's record calls the peak of memory, in bytes: the most that tensors
+/// have had at once in the device's memory. On a CPU, and where the device's allocator
+/// does not count, returns the peak of this process.
+int64_t peak_bytes(c10::Device device);
 
 /// How a step went. Of its record StepFigures says the rest.
 struct StepOutcome {

@@ -8,7 +8,7 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description.h"
 #include "longhaul/layout/context.h"
-#include "longhaul/tensor/flat_buffers.h"
+#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
 
@@ -28,6 +28,11 @@ struct ActivationPlace {
   /// Another rank has the same activations and writes them.
   bool copy = false;
 };
+
+/// Appends the boxes of a parameter's piece of a bucket, whose elements are in `part`: on
+/// the host, in the dtype that is saved.
+void append_piece(const std::string& kind, const FlatPiece& piece, const at::Tensor& part,
+                  std::vector<checkpoint::StateTensor>& out);
 
 /// Collects activations and gradients of one step in global coordinates, to be written as
 /// a checkpoint of its own kinds: "activation", "activation_gradient", "gradient". So any

@@ -81,36 +81,30 @@ at::Tensor to_tensor(const std::vector<T>& values) {
 /// What this rank's part of the loaded model computes, on the host in fp32.
 class Observer : public ForwardObserver {
  public:
-  void embedding(const at::Tensor& y) override { places_[0] = host(y); }
-  void layer(int64_t layer, const at::Tensor& y) override {
-    places_[layer + 1] = host(y);
-  }
+  void embedding(const at::Tensor& y) override { places[0] = host(y); }
+  void layer(int64_t layer, const at::Tensor& y) override { places[layer + 1] = host(y); }
   /// The compared positions are those with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
-    logits_ = host(model.logits(model.target_rows(hidden, context)));
+    logits = host(model.logits(model.target_rows(hidden, context)));
   }
 
-  /// Of the embedding under 0, of layer i under i + 1.
-  const std::map<int64_t, at::Tensor>& places() const { return places_; }
-  /// Undefined where this rank has no head.
-  const at::Tensor& logits() const { return logits_; }
+  /// Results by place: that of the embedding under 0, that of layer i under i + 1.
+  std::map<int64_t, at::Tensor> places;
+  at::Tensor logits;  ///< undefined where this rank has no head
 
  private:
   static at::Tensor host(const at::Tensor& x) {
     return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
                 /*copy=*/true);
   }
-  std::map<int64_t, at::Tensor> places_;
-  at::Tensor logits_;
 };
 
 /// The loaded model's answers, each rank's own.
 struct Answers {
-  std::vector<int32_t> layer_rows;       ///< rows of the fixture that its layers have
-  std::vector<int64_t> logit_order;      ///< which of Fixture::compared its logits are
-  std::map<int64_t, at::Tensor> places;  ///< of Observer
-  at::Tensor logits;
+  std::vector<int32_t> layer_rows;   ///< rows of the fixture that its layers have
+  std::vector<int64_t> logit_order;  ///< which of Fixture::compared its logits are
+  Observer observed;
   double cross_entropy = 0.0;  ///< of this replica
 };
 
@@ -132,20 +126,20 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
   std::vector<data::TokenBatch> batches(1);
   data::TokenBatch& batch = batches[0];
-  batch.resize(1, context.local_len());
-  batch.tokens = context.take(fixture.tokens, index.cp);
-  batch.targets[0] = context.take(fixture.targets, index.cp);
-  batch.positions = context.take(fixture.positions, index.cp);
+  batch.resize(1, fixture.length);
+  batch.tokens = fixture.tokens;
+  batch.targets[0] = fixture.targets;
+  batch.positions = fixture.positions;
   std::ranges::fill(batch.document_start, 0);
   const ModelDescription& model = session.model_config.description;
-  if (!model.is_causal()) {
-    batch.document_end.assign(own.size(), static_cast<int32_t>(fixture.length));
-  }
+  const size_t length = fixture.rows.size();
+  if (!model.is_causal()) batch.document_end.assign(length, static_cast<int32_t>(length));
   for (size_t term = 1; term < model.losses.size(); ++term) {
     const LossTerm& loss = model.losses[term];
     if (loss.over == LossTerm::Over::Positions) break;
-    batch.targets.emplace_back(loss.of_sequences ? 1 : own.size(), data::kIgnore);
+    batch.targets.emplace_back(loss.of_sequences ? 1 : length, data::kIgnore);
   }
+  take_positions(context, index.cp, batch);
 
   Answers answers;
   for (const int32_t row : own) {
@@ -153,17 +147,11 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
     if (found == fixture.compared.end()) continue;
     answers.logit_order.push_back(found - fixture.compared.begin());
   }
-  Observer observer;
   StageOptions options = stage_options(session);
-  options.observer = &observer;
+  options.observer = &answers.observed;
   StageRunner runner(session.chunks, *session.replicas, options);
-  const at::NoGradGuard no_grad;
-  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
-  run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
-           runner);
+  run_forward(session, runner, batches);
   answers.layer_rows = rows_of_layers(session, own);
-  answers.places = observer.places();
-  answers.logits = observer.logits();
   answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
@@ -173,10 +161,10 @@ at::Tensor gather_place(const Session& session, const Answers& answers, int64_t 
                         int64_t length) {
   at::Tensor all =
       at::zeros({length, session.model_config.description.features()}, at::kFloat);
-  const auto found = answers.places.find(place);
+  const auto found = answers.observed.places.find(place);
   const MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
-  if (found != answers.places.end() && first) {
+  if (found != answers.observed.places.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
   session.world->all_reduce_wait({all.data_ptr(), all.numel(), DType::F32},
@@ -237,8 +225,8 @@ void compare_logits(const Session& session, const Answers& answers,
   const double allowed =
       2.0 * tolerance.logit * rms + 2.0 * tolerance.roundoff * entropy / count + 1e-30;
   out.cross_entropy = {std::isfinite(off) ? off / allowed : HUGE_VAL, off};
-  if (!answers.logits.defined()) return;
-  const at::Tensor& ours = answers.logits;
+  if (!answers.observed.logits.defined()) return;
+  const at::Tensor& ours = answers.observed.logits;
   const int64_t columns = ours.size(1);
   const int64_t begin = first_column(session, columns);
   const at::Tensor order = to_tensor(answers.logit_order);
@@ -285,8 +273,9 @@ Findings compare(const Session& session, const models::SourceModel& source,
     }
     loaded = gather_place(session, answers, place, n);
     Distance distance = layer_distance(loaded, same, before, tolerance);
-    const auto mine = answers.places.find(place);
-    if (mine != answers.places.end()) {  // this replica's, and each copy in a tp group
+    const auto mine = answers.observed.places.find(place);
+    if (mine !=
+        answers.observed.places.end()) {  // this replica's, and each copy in a tp group
       distance.join(layer_distance(mine->second, same.index_select(0, own_rows),
                                    before.index_select(0, own_rows), tolerance));
     }
@@ -303,17 +292,14 @@ Findings compare(const Session& session, const models::SourceModel& source,
 
 /// The largest of all ranks. Collective.
 void combine(comm::Communicator& world, Findings& findings) {
-  std::vector<Distance*> all;
-  all.reserve(findings.layers.size() + 3);
-  for (Distance& layer : findings.layers) all.push_back(&layer);
-  for (Distance* other : {&findings.head, &findings.cross_entropy, &findings.logits}) {
-    all.push_back(other);
-  }
-  std::vector<double> values;
-  for (const Distance* d : all) values.insert(values.end(), {d->ratio, d->relative});
-  world.all_reduce_wait({values.data(), static_cast<int64_t>(values.size()), DType::F64},
+  std::vector<Distance> all = findings.layers;
+  all.insert(all.end(), {findings.head, findings.cross_entropy, findings.logits});
+  static_assert(sizeof(Distance) == 2 * sizeof(double));
+  world.all_reduce_wait({all.data(), 2 * std::ssize(all), DType::F64},
                         comm::ReduceOp::Max);
-  for (size_t i = 0; i < all.size(); ++i) *all[i] = {values[2 * i], values[2 * i + 1]};
+  const size_t layers = findings.layers.size();
+  findings = {
+      {all.begin(), all.end() - 3}, all[layers], all[layers + 1], all[layers + 2]};
 }
 
 std::string layer_name(size_t place) {

@@ -40,15 +40,4 @@ Tolerance certificate_tolerance(DType compute);
 /// Collective.
 void certify_weights(const Session& session, Logger& log);
 
-/// After the first update: do the masters come from [init] weights and this one update?
-/// The first update follows from the first moments alone
-/// (train/proof/first_update_rule.h), so these and the weights, read again from the
-/// source, say what the masters must be, to what the optimizer and the dtypes of its
-/// state may round. Each rank looks at up to 4 x 16384 elements of each tensor that it
-/// has a part of. The moments of the embedding's padding row have to be zero, unless the
-/// head is tied to it. Throws InputError that names the worst one. Does nothing where
-/// certify_weights does nothing. Lets go of Session::init. `lr`: the rate of the update.
-/// Collective.
-void certify_first_update(Session& session, double lr, Logger& log);
-
 }  // namespace longhaul::train

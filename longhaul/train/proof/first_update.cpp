@@ -1,3 +1,5 @@
+#include "longhaul/train/proof/first_update.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -12,7 +14,6 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/tensor/flat_pieces.h"
-#include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/proof/first_update_rule.h"
 
 namespace longhaul::train {
@@ -57,8 +58,8 @@ class FirstUpdate {
     }
   }
 
-  const Worst& worst() const { return worst_; }
-  int64_t elements() const { return elements_; }
+  Worst worst;
+  int64_t elements = 0;  ///< that were looked at
 
  private:
   void look_at(const Bucket& bucket, const optim::BucketState& state,
@@ -81,18 +82,18 @@ class FirstUpdate {
     const at::Tensor moments =
         bucket.frozen ? at::zeros_like(loaded) : part(state.exp_avg);
     const at::Tensor ratio = rule.shares(master, loaded, moments);
-    elements_ += count;
+    elements += count;
     const int64_t place = ratio.argmax().item<int64_t>();
     const double value = ratio[place].item<double>();
-    if (value <= worst_.ratio) return;
+    if (value <= worst.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst_ = {value,
-              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                          "source's {:.9g} and this update make {:.9g} ({:.2g} "
-                          "times what rounding may do)",
-                          piece.member->parameter->name(), first + place,
-                          describe_slice(piece.member->parameter->slice()), at(master),
-                          at(loaded), at(rule.masters(loaded, moments)), value)};
+    worst = {value,
+             fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                         "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                         "times what rounding may do)",
+                         piece.member->parameter->name(), first + place,
+                         describe_slice(piece.member->parameter->slice()), at(master),
+                         at(loaded), at(rule.masters(loaded, moments)), value)};
   }
 
   /// A padding row has no gradient, but from a head that is tied to its table.
@@ -111,19 +112,17 @@ class FirstUpdate {
         piece.in_bucket - bucket.owned.begin + begin - piece.in_member.begin;
     const auto moment =
         state.exp_avg.narrow(0, at, end - begin).abs().max().to(at::kCPU).item<double>();
-    elements_ += end - begin;
+    elements += end - begin;
     if (moment == 0.0) return;
-    worst_ = {HUGE_VAL,
-              fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
-                          "gradient, of which a moment is {:.9g}",
-                          parameter.name(), *row, moment)};
+    worst = {HUGE_VAL,
+             fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
+                         "gradient, of which a moment is {:.9g}",
+                         parameter.name(), *row, moment)};
   }
 
   const Session& session_;
   double lr_;
   const checkpoint::WeightsSource& source_;
-  Worst worst_;
-  int64_t elements_ = 0;
 };
 
 /// The worst of all ranks. Collective.
@@ -147,16 +146,10 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   LH_CHECK(session.optimizer->updates() == 1, "certificate",
            "{} updates were made, not one", session.optimizer->updates());
   session.world->ledger().set("certificate", 1);
-  Worst mine;
-  int64_t elements = 0;
-  comm::on_all_ranks(*session.world, [&] {
-    FirstUpdate check(session, *source, lr);
-    check.look();
-    mine = check.worst();
-    elements = check.elements();
-  });
-  session.world->all_reduce_wait({&elements, 1, DType::I64}, comm::ReduceOp::Sum);
-  const Worst worst = worst_of_all(*session.world, mine);
+  FirstUpdate check(session, *source, lr);
+  comm::on_all_ranks(*session.world, [&] { check.look(); });
+  session.world->all_reduce_wait({&check.elements, 1, DType::I64}, comm::ReduceOp::Sum);
+  const Worst worst = worst_of_all(*session.world, check.worst);
   if (worst.ratio > 1.0) {
     throw InputError(
         "certificate",
@@ -167,7 +160,7 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   log.info(fmt::format(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "
       "rounding may do ({} masters looked at)",
-      worst.ratio, grouped(elements)));
+      worst.ratio, grouped(check.elements)));
 }
 
 }  // namespace longhaul::train

@@ -91,17 +91,10 @@ ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
 }
 
 std::vector<std::vector<int64_t>> ReplicaCheck::gather(const std::vector<int64_t>& mine) {
-  comm::Communicator& group = session_.mesh().data();
-  const auto size = static_cast<size_t>(group.size());
-  std::vector<int64_t> all(mine.size() * size);
-  const auto count = static_cast<int64_t>(mine.size());
-  group
-      .all_gather({mine.data(), count, DType::I64},
-                  {all.data(), static_cast<int64_t>(all.size()), DType::I64})
-      ->wait();
+  const std::vector<int64_t> all = gather_numbers(session_.mesh().data(), mine);
   std::vector<std::vector<int64_t>> rows;
-  for (auto row = all.begin(); row != all.end(); row += count) {
-    rows.emplace_back(row, row + count);
+  for (auto row = all.begin(); row != all.end(); row += std::ssize(mine)) {
+    rows.emplace_back(row, row + std::ssize(mine));
   }
   return rows;
 }

@@ -185,17 +185,10 @@ bool begins_elsewhere(const RunConfig& config) {
   });
 }
 
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step) {
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
+                     SetAside when) {
   comm::on_rank_zero(*session.world, [&] {
-    move_newer_aside(checkpoint_dir(session.config), start, run, step);
-    return std::string();
-  });
-}
-
-void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
-                              int64_t step) {
-  comm::on_rank_zero(*session.world, [&] {
-    if (goes_back(session.config)) {
+    if (when == SetAside::Always || goes_back(session.config)) {
       move_newer_aside(checkpoint_dir(session.config), start, run, step);
     }
     return std::string();

@@ -27,14 +27,19 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run);
 /// rank's file system.
 bool begins_elsewhere(const RunConfig& config);
 
-/// After going back to `step` the newer checkpoints belong to a past that has not
-/// happened: a later start must not find them. Collective.
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step);
+/// When the checkpoints that are newer than the one a run goes back to are set aside.
+enum class SetAside {
+  Always,  ///< the run was rolled back
+  /// where checkpoint.resume names one of the run's own checkpoints, by its step or its
+  /// path; rank 0 decides
+  IfAsked,
+};
 
-/// The same, where checkpoint.resume names one of the run's own checkpoints, by its step
-/// or its path, to which the run goes back: rank 0 decides. Collective.
-void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
-                              int64_t step);
+/// Gives the checkpoints that are newer than `step` other names: after going back to
+/// `step` they belong to a past that has not happened, and no later start must find them.
+/// Collective.
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
+                     SetAside when);
 
 /// The run's record says from now on that this start has its state, and that the newest
 /// checkpoint is the newest whole one that is there. Rank 0 alone looks and writes; where

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
@@ -34,10 +34,8 @@ const char* memory_dir_given() { return std::getenv("LONGHAUL_MEMORY_DIR"); }
 
 bool is_supervised_restart() {
   const char* const text = std::getenv("LONGHAUL_RESTART");
-  const std::string_view number = text == nullptr ? "" : text;
-  int restart = 0;
-  std::from_chars(number.data(), number.data() + number.size(), restart);
-  return restart > 0;
+  std::string_view number = text == nullptr ? "" : text;
+  return take_number<int>(number) > 0;
 }
 
 /// The run's key, a new one where it has none. Collective.
@@ -77,7 +75,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   // What this start was made from stays until something newer is whole.
   options.replaces =
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
-  const CapturedState state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture_.capture(session.state());
   try {
     keeper_.emplace(options, state.tensors, json_text(history.to_json()).size(),
                     *session.world);
@@ -103,7 +101,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
 void PeerMemory::keep(const Session& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
   session.world->ledger().set("peer memory", history.step);
-  const CapturedState state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture_.capture(session.state());
   const std::string history_text = json_text(history.to_json());
   if (state.ready) state.ready();
   try {

@@ -24,6 +24,7 @@
 #include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/save/checkpoint_home.h"
 #include "longhaul/train/save/peer_memory.h"
+#include "longhaul/train/save/state_read.h"
 #include "longhaul/train/session/fingerprint.h"
 
 namespace longhaul::train {
@@ -270,6 +271,19 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
   }
 }
 
+/// Fills masters and moments from a saved state, which the ranks of `readers` read
+/// together. Returns what all ranks have read. Collective.
+checkpoint::ReadReport restore(Session& session, RunLog& run, const History& history,
+                               const checkpoint::StoredTensors& stored,
+                               const fs::path& where, comm::Communicator& readers) {
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
+    report = restore_state(session.state(), stored, where.string(), readers);
+  });
+  return checkpoint::total(report, *session.world);
+}
+
 History resume(Session& session, RunStart& start, RunLog& run, const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
   History history;
@@ -280,12 +294,7 @@ History resume(Session& session, RunStart& start, RunLog& run, const fs::path& p
     check_shapes(session, *reader);
     start.begin(history.step);
   });
-  checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
-    take_counts(session, run, history);
-    report = restore_state(session.state(), *reader, path.string(), *session.node);
-  });
-  report = checkpoint::total(report, *session.world);
+  const auto report = restore(session, run, history, *reader, path, *session.node);
   tell_resumed(session, run, history,
                fmt::format("weights, moments and data position: {} (step {}, {} tokens), "
                            "{}",
@@ -336,12 +345,7 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
     history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
     start.begin(history.step);
   });
-  checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
-    take_counts(session, run, history);
-    report = restore_state(session.state(), *tensors, dir.string(), *session.world);
-  });
-  report = checkpoint::total(report, *session.world);
+  const auto report = restore(session, run, history, *tensors, dir, *session.world);
   tell_resumed(session, run, history,
                fmt::format("resume from step {} in memory of {} (checkpoint on "
                            "disk: {}), {} tokens, {}",
@@ -532,7 +536,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
   }
-  set_newer_aside(session, start, run, history.step);
+  set_newer_aside(session, start, run, history.step, SetAside::Always);
   session.replicas->share_weights();
   if (paths.empty()) certify_weights(session, run.log());
   history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
@@ -573,7 +577,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::Refused);
-    set_newer_aside_if_asked(session, start, run, history.step);
+    set_newer_aside(session, start, run, history.step, SetAside::IfAsked);
     settle_memory(session, nullptr);
   }
   follow_padding(session, history.padding_row);

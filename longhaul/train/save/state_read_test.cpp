@@ -10,8 +10,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/read/reader.h"
-#include "longhaul/checkpoint/write/saver.h"
-#include "longhaul/train/session/training_state.h"
+#include "longhaul/checkpoint/write/background_saver.h"
+#include "longhaul/train/save/state_capture.h"
+#include "longhaul/train/save/state_read.h"
 #include "tests/support/fake_ranks.h"
 #include "tests/support/weights_files.h"
 
@@ -70,12 +71,10 @@ struct Rank {
 /// Collective.
 void save_step_one(Rank& rank, const fs::path& dir, comm::Communicator& world,
                    const std::string& without_moments = {}) {
-  std::vector<at::Tensor> storage;
   checkpoint::SaverOptions options;
   options.dir = dir;
-  checkpoint::Snapshot snapshot;
+  checkpoint::Snapshot snapshot = StateCapture().capture(rank.state());
   snapshot.step = 1;
-  snapshot.tensors = capture_state(rank.state(), storage);
   std::erase_if(snapshot.tensors, [&](const checkpoint::StateTensor& tensor) {
     return tensor.slice.name == without_moments && tensor.kind != checkpoint::kWeight;
   });

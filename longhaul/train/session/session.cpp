@@ -2,11 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -301,6 +303,16 @@ void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& run
   }
 }
 
+void run_forward(const Session& session, StageRunner& runner,
+                 std::vector<data::TokenBatch>& batches) {
+  const at::NoGradGuard no_grad;
+  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
+  run_plan(session,
+           inference_plan(session.mesh().shape().pp, session.layout.chunks,
+                          static_cast<int64_t>(batches.size())),
+           runner);
+}
+
 Json layout_of(const Session& session) {
   const MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
@@ -333,16 +345,10 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 
 int64_t first_column(const Session& session, int64_t columns) {
   comm::Communicator& tp = session.mesh().tp();
-  std::vector<int64_t> widths(static_cast<size_t>(tp.size()));
-  tp.all_gather({&columns, 1, DType::I64},
-                {widths.data(), static_cast<int64_t>(widths.size()), DType::I64})
-      ->wait();
-  int64_t before = 0;
-  int64_t all = 0;
-  for (size_t i = 0; i < widths.size(); ++i) {
-    if (static_cast<int>(i) < tp.rank()) before += widths[i];
-    all += widths[i];
-  }
+  const std::vector<int64_t> widths = gather_numbers(tp, {columns});
+  const auto mine = widths.begin() + tp.rank();
+  const int64_t before = std::accumulate(widths.begin(), mine, int64_t{0});
+  const int64_t all = std::accumulate(mine, widths.end(), before);
   LH_CHECK(all == session.model_config.vocab_size, "model",
            "the ranks of a tp group have {} words of {}", all,
            session.model_config.vocab_size);
@@ -353,15 +359,16 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   const RunConfig& config = session.config;
   StageOptions options;
   options.device = session.device;
-  options.fused = config.run.fused;
+  options.context.fused = config.run.fused;
   const bool full = config.memory.recompute == RecomputeKind::Full;
   const int64_t layers = session.model_config.description.num_blocks();
   options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
-  options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
+  options.context.selective_recompute =
+      config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
   if (session.model_config.description.drops) {
-    options.dropout_key = static_cast<uint64_t>(config.run.seed);
+    options.context.dropout_key = static_cast<uint64_t>(config.run.seed);
   }
   const auto& buckets = session.flat->buckets();
   options.units =
@@ -372,8 +379,8 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   }
   const Layout& layout = session.layout;
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
-  options.attention = layout.attention;
-  options.region = layout.region.get();
+  options.context.attention = layout.attention;
+  options.context.region = layout.region.get();
   options.capture = capture;
   options.profile = profile;
   if (session.world->size() > 1) {

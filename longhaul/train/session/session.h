@@ -84,6 +84,11 @@ Session build_inference_session(const RunConfig& config,
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace = nullptr);
 
+/// Runs these micro batches forward, without gradients and each with weight 1 in the
+/// loss; `runner` and `batches` are of this session and this rank. Collective.
+void run_forward(const Session& session, StageRunner& runner,
+                 std::vector<data::TokenBatch>& batches);
+
 /// What the loader of this rank's sequences is told. `last_step` is that of the whole
 /// run, 0 where it is not known.
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
@@ -96,11 +101,5 @@ int64_t first_column(const Session& session, int64_t columns);
 /// What the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr,
                            Profile* profile = nullptr);
-
-/// The model's side files (format/side_files.h), to be carried in checkpoints and
-/// exports: those of [init]'s directory, then what only model.config's has; a tokenizer,
-/// whole, from the first of these that has one, else from the first training store.
-/// config.json in the run's dtype. The log is told what stays behind.
-std::vector<checkpoint::CarriedFile> files_of_run(const Session& session, Logger& log);
 
 }  // namespace longhaul::train

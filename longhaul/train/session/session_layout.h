@@ -35,8 +35,12 @@ struct Layout : LayoutDescription {
   /// This rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
-  /// For a host that waits for its device: throws what has failed in a group meanwhile.
-  void look() const;
+  /// Returns the values of fp64 tensors on the layout's device, which the host needs now.
+  /// On a device they are copied together and waited for once. Meanwhile the groups are
+  /// watched: where a rank is lost, the wait ends with an error that names the operation
+  /// that was under way.
+  std::vector<std::vector<double>> read_on_host(
+      const std::vector<at::Tensor>& tensors) const;
 
   at::Device device = at::kCPU;
   std::vector<std::shared_ptr<comm::Communicator>> owned;
@@ -45,6 +49,10 @@ struct Layout : LayoutDescription {
   /// CPU. Collective.
   comm::Communicator* for_tensors(comm::Communicator& group);
 };
+
+/// Returns the numbers of all ranks of `group`, by rank; each gives equally many.
+/// Collective.
+std::vector<int64_t> gather_numbers(comm::Communicator& group, std::vector<int64_t> mine);
 
 /// The machine of each rank. Collective; `node`: the ranks of this one.
 Placement placement_of(comm::Communicator& world, comm::Communicator& node);

@@ -131,25 +131,23 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   Flight& flight = place->second;
   data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
   nn::ForwardContext& context = flight.context;
+  context = options_.context;
   context.batch = infer::batch_of(batch, 0, batch.num_sequences, options_.device);
   context.losses = &losses_;
-  context.fused = options_.fused;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.weight_gradients->set_immediate(!options_.units.delayed);
   context.weight_gradients->set_after_each(options_.drive);
-  context.attention = options_.attention;
-  context.region = options_.region;
-  context.selective_recompute = options_.selective_recompute;
   if (options_.caches != nullptr) {
     context.cache = &options_.caches->at(static_cast<size_t>(chunk));
   }
-  if (at::GradMode::is_enabled() && options_.dropout_key) {
-    context.dropout_key = options_.dropout_key;
-    nn::Batch& drops = context.batch;
-    drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
-  }
   flight.input = input;
-  if (at::GradMode::is_enabled()) {
+  if (!at::GradMode::is_enabled()) {
+    context.dropout_key.reset();
+  } else {
+    nn::Batch& drops = context.batch;
+    if (context.dropout_key) {
+      drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
+    }
     for (at::Tensor& tensor : flight.input) tensor = tensor.detach().requires_grad_();
   }
   return flight;

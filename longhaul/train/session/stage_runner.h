@@ -42,20 +42,17 @@ class ForwardObserver {
 /// What a stage runner needs to know once.
 struct StageOptions {
   at::Device device = at::kCPU;
-  bool fused = true;
-  /// Layers [0, recompute_end) keep their input only; `selective` for the others.
+  /// What every pass is given alike; the runner adds what belongs to a micro batch. Its
+  /// dropout_key counts in passes with gradients only.
+  nn::ForwardContext context;
+  /// Layers [0, recompute_end) keep their input only.
   int64_t recompute_end = 0;
-  bool selective_recompute = false;
   bool offload = false;  ///< inputs kept for recomputation wait in host memory
   double z_loss = 0.0;
-  /// Of passes with gradients; in others nothing is dropped. Absent: the model has none.
-  std::optional<uint64_t> dropout_key;
   RankUnits units;
   std::vector<int64_t> passed;  ///< widths of what stages hand on
   /// Ranks that share the tokens between regions (sequence parallelism).
   int64_t token_parts = 1;
-  nn::AttentionCore attention;
-  const nn::SplitRegion* region = nullptr;
   std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
   Capture* capture = nullptr;   ///< where activations are to be looked at
   Profile* profile = nullptr;   ///< where it is asked what takes the time

@@ -1,4 +1,4 @@
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -18,6 +18,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/train/log/files_of_run.h"
 
 namespace longhaul::train {
 namespace {
@@ -93,7 +94,8 @@ checkpoint::SaverOptions saver_options(const Session& session, const fs::path& d
   return options;
 }
 
-Saves::Saves(const Session& session, RunStart& start, RunLog& log, int64_t step)
+RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& log,
+                               int64_t step)
     : log_(log),
       start_(start),
       config_(session.config),
@@ -106,17 +108,11 @@ Saves::Saves(const Session& session, RunStart& start, RunLog& log, int64_t step)
   set_last_words();
 }
 
-void Saves::save(const History& history,
-                 const std::vector<checkpoint::StateTensor>& tensors,
-                 std::shared_ptr<const void> owner, bool ends,
-                 std::function<void()> ready) {
+void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
+                          bool ends) {
   log_.log().info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
-  checkpoint::Snapshot snapshot;
   snapshot.step = history.step;
-  snapshot.tensors = tensors;
-  snapshot.owner = std::move(owner);
-  snapshot.ready = std::move(ready);
   snapshot.state = history.to_json();
   snapshot.files = carried_;
   // Where nobody goes on, nothing needs to be copied.
@@ -141,13 +137,13 @@ void Saves::save(const History& history,
   tell_deletions();
 }
 
-bool Saves::settle() {
+bool RunCheckpoints::settle() {
   if (const auto report = saver_.poll()) tell(*report);
   tell_deletions();
   return failed_ > 0 && !saver_.under_way();
 }
 
-void Saves::finish() {
+void RunCheckpoints::finish() {
   if (saver_.under_way() && !log_.log().silent()) {
     log_.log().status("waiting for the checkpoint to be durable");
   }
@@ -155,12 +151,12 @@ void Saves::finish() {
   if (failed_ > 0) last_failure_.raise();
 }
 
-void Saves::drain() {
+void RunCheckpoints::drain() {
   if (const auto report = saver_.wait()) tell(*report);
   tell_deletions();
 }
 
-void Saves::tell_failure(const checkpoint::SaveReport& report) {
+void RunCheckpoints::tell_failure(const checkpoint::SaveReport& report) {
   last_failure_ = report;
   const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
   log_.event(
@@ -173,7 +169,7 @@ void Saves::tell_failure(const checkpoint::SaveReport& report) {
                   report.error, failed_, kTries));
 }
 
-void Saves::tell(const checkpoint::SaveReport& report) {
+void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
   if (!report.error.empty()) return tell_failure(report);
   failed_ = 0;
   longest_ = std::max(longest_, report.seconds);
@@ -208,23 +204,23 @@ void Saves::tell(const checkpoint::SaveReport& report) {
                              .waited = report.waited});
 }
 
-void Saves::tell_deletions() {
+void RunCheckpoints::tell_deletions() {
   for (const std::string& note : saver_.take_notes()) log_.log().to_file_only(note);
 }
 
-void Saves::reached(int64_t step) {
+void RunCheckpoints::reached(int64_t step) {
   if (log_.log().silent()) return;
   reached_ = step;
   set_last_words();
 }
 
-void Saves::find_newest() {
+void RunCheckpoints::find_newest() {
   if (log_.log().silent()) return;
   const auto newest = checkpoint::find_latest(checkpoint_dir(config_));
   newest_ = newest ? std::optional(newest->step) : std::nullopt;
 }
 
-std::string Saves::words_at(int64_t step) const {
+std::string RunCheckpoints::words_at(int64_t step) const {
   if (step == 0) return "nothing was trained, so there is nothing to save";
   if (newest_ == step) return "saved";
   return newest_ ? fmt::format("not saved: the newest checkpoint is step {}", *newest_)
@@ -232,7 +228,7 @@ std::string Saves::words_at(int64_t step) const {
 }
 
 /// Of an end at once, between saves.
-void Saves::set_last_words() const {
+void RunCheckpoints::set_last_words() const {
   const int64_t newest = newest_.value_or(0);
   std::string words = newest_ ? fmt::format("newest checkpoint step {}", newest)
                               : "there is no checkpoint";

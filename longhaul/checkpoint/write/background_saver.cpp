@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
@@ -132,7 +132,7 @@ void SaveReport::raise() const {
 }
 
 /// Tells a person of a wait that has become long, and again when it is twice as long.
-class Saver::LongWait {
+class BackgroundSaver::LongWait {
  public:
   explicit LongWait(const SaverOptions& options)
       : options_(options), next_(options.tell_after_seconds) {}
@@ -153,14 +153,12 @@ class Saver::LongWait {
 };
 
 /// One save on this rank: what its thread reads, and what it leaves.
-struct Saver::Job {
+struct BackgroundSaver::Job {
+  const SaverOptions& options;
   SaveTarget target;
-  std::vector<StateTensor> tensors;
-  std::shared_ptr<const void> owner;
-  std::function<void()> ready;
-  CommitContent content;
+  Snapshot snapshot;
   int rank = 0;
-  bool read_back = true;
+  int ranks = 1;
   Clock::time_point begun;
   SaveReport report;
 
@@ -172,8 +170,7 @@ struct Saver::Job {
   uint64_t bytes = 0;              // rank 0
   double durable = 0.0;            // rank 0: seconds to the durable manifest
   bool committed = false;          // rank 0
-  std::function<void(std::optional<int64_t>)> keeps;
-  std::string not_kept;  // rank 0
+  std::string not_kept;            // rank 0
   std::thread thread;
 
   /// Where the system gives no thread the save has failed, as by any other cause.
@@ -198,11 +195,11 @@ struct Saver::Job {
       return cancelled.load();
     };
     failure = failure_of([&] {
-      if (ready) ready();
+      if (snapshot.ready) snapshot.ready();
       // Cut short for another rank's failure, which is the one to be told.
-      if (!write_rank(target, rank, tensors, look)) return;
+      if (!write_rank(target, rank, snapshot.tensors, look)) return;
       if (rank == 0 && !commit()) return;
-      if (read_back) checkpoint::read_back(target, rank, look);
+      if (options.read_back) read_back(target, rank, look);
     });
     ended = true;
   }
@@ -212,34 +209,36 @@ struct Saver::Job {
     Patience patience;
     auto look = Clock::now() + kLockLook;
     only_others = true;
-    for (int r = 0; r < content.ranks; ++r) {
+    for (int r = 0; r < ranks; ++r) {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
         patience.rest();
         // A successor has removed what a rank had written: there is nothing to wait for.
-        if (content.lock == nullptr || Clock::now() < look) continue;
-        content.lock->check();
+        if (options.lock == nullptr || Clock::now() < look) continue;
+        options.lock->check();
         look = Clock::now() + kLockLook;
       }
       ++come_to;
     }
     only_others = false;
-    bytes = commit_step(target, content);
+    bytes = commit_step(target, {options.attempt, options.build, options.layout,
+                                 std::move(snapshot.state), std::move(snapshot.files),
+                                 ranks, options.lock});
     durable = seconds_between(begun, Clock::now());
     committed = true;
-    note([this] { keeps(target.step); });
+    note([this] { options.keeps(target.step); });
     return true;
   }
 
   /// The checkpoint is what it is, whether or not this can be noted.
   void note(const std::function<void()>& work) {
-    if (!keeps) return;
+    if (!options.keeps) return;
     if (const auto refused = failure_of(work)) not_kept = refused->message;
   }
 };
 
 /// Deletes old checkpoints beside the training; rank 0.
-struct Saver::Cleaner {
+struct BackgroundSaver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;
   std::atomic<bool> at_work = false;
@@ -252,12 +251,12 @@ struct Saver::Cleaner {
   ~Cleaner() { join(); }
 };
 
-Saver::Saver(SaverOptions options, comm::Communicator& world)
+BackgroundSaver::BackgroundSaver(SaverOptions options, comm::Communicator& world)
     : options_(std::move(options)),
       world_(world),
       cleaner_(std::make_unique<Cleaner>()) {}
 
-Saver::~Saver() {
+BackgroundSaver::~BackgroundSaver() {
   if (!job_) return;
   const auto deadline = Clock::now() + kLastSave;
   Patience patience;
@@ -268,41 +267,29 @@ Saver::~Saver() {
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
-void Saver::prepare(const std::vector<StateTensor>& tensors) {
+void BackgroundSaver::prepare(const std::vector<StateTensor>& tensors) {
   staging_.reserve(staging_bytes(tensors));
 }
 
-void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
+void BackgroundSaver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   const auto called = Clock::now();
   before = wait();
   const auto begun = Clock::now();
-  auto job = std::make_unique<Job>();
-  job->target = prepare_together(options_, snapshot.step, world_);
-  job->report.step = snapshot.step;
-  job->report.path = job->target.dir;
-  job->report.waited = seconds_between(called, begun);
-  job->owner = std::move(snapshot.owner);
-  job->ready = std::move(snapshot.ready);
-  if (job->ready && !job->owner) std::exchange(job->ready, nullptr)();
-  job->tensors = job->owner ? std::move(snapshot.tensors)
-                            : staging_.copy(snapshot.tensors, options_.copy_threads);
-  job->content = {options_.attempt,
-                  options_.build,
-                  options_.layout,
-                  std::move(snapshot.state),
-                  std::move(snapshot.files),
-                  world_.size(),
-                  options_.lock};
-  job->rank = world_.rank();
-  job->keeps = options_.keeps;
-  job->read_back = options_.read_back;
-  job->begun = called;
-  job_ = std::move(job);
+  const SaveTarget target = prepare_together(options_, snapshot.step, world_);
+  if (!snapshot.owner) {
+    if (snapshot.ready) std::exchange(snapshot.ready, nullptr)();
+    snapshot.tensors = staging_.copy(snapshot.tensors, options_.copy_threads);
+  }
+  job_ = std::make_unique<Job>(options_, target, std::move(snapshot), world_.rank(),
+                               world_.size(), called);
+  job_->report.step = target.step;
+  job_->report.path = target.dir;
+  job_->report.waited = seconds_between(called, begun);
   job_->begin();
   job_->report.stall = seconds_between(called, Clock::now());
 }
 
-std::optional<SaveReport> Saver::poll() {
+std::optional<SaveReport> BackgroundSaver::poll() {
   if (!job_) return std::nullopt;
   const bool ended = job_->ended;
   const bool failed = ended && job_->failure;
@@ -312,7 +299,7 @@ std::optional<SaveReport> Saver::poll() {
   return settle(sums[1] > 0);
 }
 
-std::optional<SaveReport> Saver::settle(bool failed) {
+std::optional<SaveReport> BackgroundSaver::settle(bool failed) {
   job_->cancelled = failed;
   job_->join();
   const std::unique_ptr<Job> job = std::move(job_);
@@ -334,7 +321,7 @@ std::optional<SaveReport> Saver::settle(bool failed) {
       if (!mine && job->committed) {
         job->note([&] {
           const auto newest = find_latest(options_.dir);
-          job->keeps(newest ? std::optional(newest->step) : std::nullopt);
+          options_.keeps(newest ? std::optional(newest->step) : std::nullopt);
         });
       }
     }
@@ -354,7 +341,7 @@ std::optional<SaveReport> Saver::settle(bool failed) {
   return report;
 }
 
-std::optional<SaveReport> Saver::wait() {
+std::optional<SaveReport> BackgroundSaver::wait() {
   LongWait told(options_);
   std::optional<SaveReport> report;
   try {
@@ -363,7 +350,7 @@ std::optional<SaveReport> Saver::wait() {
     wait_for_cleaner(told);
   } catch (...) {
     // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
-    if (job_ && job_->owner) {
+    if (job_ && job_->snapshot.owner) {
       job_->cancelled = true;
       job_->join();
       job_.reset();
@@ -374,7 +361,7 @@ std::optional<SaveReport> Saver::wait() {
   return report;
 }
 
-SaveReport Saver::wait_for_job(LongWait& told) {
+SaveReport BackgroundSaver::wait_for_job(LongWait& told) {
   const int64_t step = job_->report.step;
   comm::Polling polling(world_.ledger(), kSaveWaitPhase,
                         {"checkpoint", "save", step, 0, {}});
@@ -387,7 +374,7 @@ SaveReport Saver::wait_for_job(LongWait& told) {
   }
 }
 
-void Saver::wait_for_cleaner(LongWait& told) {
+void BackgroundSaver::wait_for_cleaner(LongWait& told) {
   ++deletion_waits_;
   if (!cleaning_somewhere()) return;
   comm::Polling polling(world_.ledger(), kSaveWaitPhase,
@@ -400,13 +387,13 @@ void Saver::wait_for_cleaner(LongWait& told) {
   } while (cleaning_somewhere());
 }
 
-bool Saver::cleaning_somewhere() {
+bool BackgroundSaver::cleaning_somewhere() {
   int64_t at_work = cleaner_->at_work ? 1 : 0;
   world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
   return at_work > 0;
 }
 
-void Saver::start_cleaning() {
+void BackgroundSaver::start_cleaning() {
   cleaner_->join();
   cleaner_->at_work = true;
   const auto refused = failure_of([&] {
@@ -435,7 +422,7 @@ void Saver::start_cleaning() {
   cleaner_->at_work = false;
 }
 
-std::vector<std::string> Saver::take_notes() {
+std::vector<std::string> BackgroundSaver::take_notes() {
   const std::lock_guard lock(cleaner_->mutex);
   return std::move(cleaner_->notes);
 }
@@ -445,7 +432,7 @@ SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
   // The caller's bytes stay while this waits: nothing is copied.
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   options.read_back = false;
-  Saver saver(std::move(options), world);
+  BackgroundSaver saver(std::move(options), world);
   std::optional<SaveReport> none;
   saver.start(std::move(snapshot), none);
   const std::optional<SaveReport> report = saver.wait();

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/session/run_start.h"
@@ -21,7 +21,7 @@ checkpoint::SaverOptions saver_options(const Session& session, const fs::path& d
 /// The checkpoints that a start writes: one that fails is tried again after the next
 /// step, as often as kTries in a row. What becomes of each is logged, and so is, at any
 /// end, what is saved and what is not.
-class Saves {
+class RunCheckpoints {
  public:
   static constexpr int kTries = 3;
 
@@ -29,19 +29,16 @@ class Saves {
   /// written and all ranks see the same one, so that what is wrong with it is said before
   /// hours of training. `step`: where the start begins.
   /// Collective.
-  Saves(const Session& session, RunStart& start, RunLog& log, int64_t step);
+  RunCheckpoints(const Session& session, RunStart& start, RunLog& log, int64_t step);
 
   /// Makes the host memory that saves of tensors like these need.
   void prepare(const std::vector<checkpoint::StateTensor>& tensors) {
     saver_.prepare(tensors);
   }
-  /// Begins to write a checkpoint, or writes it: with [checkpoint] async = false, and the
-  /// last one (`ends`), for which nothing is copied. `owner` keeps the tensors' bytes
-  /// where they are copies already, which are there when `ready` returns
-  /// (StateCapture). Waits for the checkpoint before it. Collective.
-  void save(const History& history, const std::vector<checkpoint::StateTensor>& tensors,
-            std::shared_ptr<const void> owner, bool ends,
-            std::function<void()> ready = {});
+  /// Begins to write a checkpoint of a captured state (StateCapture), and waits for the
+  /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
+  /// (`ends`), waits until this one is written; then nothing is copied. Collective.
+  void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
   /// After every step: says what has become of a checkpoint under way. True when the last
   /// one failed and is to be tried again; throws when that has been tried often enough.
   /// Collective.
@@ -70,7 +67,7 @@ class Saves {
   RunStart& start_;
   RunConfig config_;
   std::vector<checkpoint::CarriedFile> carried_;
-  checkpoint::Saver saver_;
+  checkpoint::BackgroundSaver saver_;
   int failed_ = 0;        ///< in a row
   double longest_ = 0.0;  ///< seconds
   checkpoint::SaveReport last_failure_;

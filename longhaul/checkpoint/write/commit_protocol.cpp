@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -19,8 +19,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-constexpr uint64_t kReadBackBytes = 16 * kHashBlockBytes;
-
 bool dir_has_prefix(const fs::path& dir, const std::string& prefix) {
   for (const auto& entry : fs::directory_iterator(dir)) {
     if (entry.path().filename().string().starts_with(prefix)) return true;
@@ -36,17 +34,11 @@ std::string free_prefix(const fs::path& dir, int attempt) {
   return prefix;
 }
 
-std::string hash_of(std::span<const std::byte> bytes) {
-  BlockHasher hasher;
-  hasher.update(bytes);
-  return combine_hashes(hasher.finish());
-}
-
 // What the manifest says is what was meant, not what a damaged disk gives back.
 Manifest::FileEntry write_entry(const fs::path& dir, const std::string& name,
                                 std::string_view text) {
   write_text_durable(dir / name, text);
-  return {name, text.size(), hash_of(std::as_bytes(std::span(text)))};
+  return Manifest::FileEntry::of(name, text);
 }
 
 std::vector<Manifest::FileEntry> write_hf(const fs::path& dir, const std::string& hf_dir,
@@ -127,7 +119,7 @@ Manifest::RankEntry rank_entry(const SaveTarget& target, int rank) {
   const uint64_t size = fs::file_size(target.dir / data);
   const Sidecar sidecar = Sidecar::parse(text, size, (target.dir / name).string());
   return {{data, size, hash_hex(sidecar.block_hashes)},
-          {name, text.size(), hash_of(std::as_bytes(std::span(text)))}};
+          Manifest::FileEntry::of(name, text)};
 }
 
 std::string utc_time() {
@@ -224,12 +216,7 @@ void read_back(const SaveTarget& target, int rank,
   const uint64_t size = file.size();
   const Sidecar sidecar =
       Sidecar::parse(read_text(sidecar_path), size, sidecar_path.string());
-  std::vector<std::byte> buffer(std::min(size, kReadBackBytes));
-  for (uint64_t at = 0; at < size; at += buffer.size()) {
-    if (cancelled && cancelled()) return;
-    const uint64_t bytes = std::min<uint64_t>(buffer.size(), size - at);
-    read_verified(file, size, sidecar.block_hashes, at, std::span(buffer).first(bytes));
-  }
+  verify_blocks(file, size, sidecar.block_hashes, cancelled);
 }
 
 void withdraw_step(const SaveTarget& target) {

@@ -78,16 +78,16 @@ struct SaveReport {
 
 /// Saves checkpoints while training goes on. start() copies the state to host memory; a
 /// thread of each rank hashes and writes it; rank 0's thread commits as soon as all
-/// ranks' files are durable (save_files.h), without any help of the training threads. At
-/// most one save is under way: the next one waits for it. A save that fails leaves older
-/// checkpoints untouched and removes what it wrote.
-/// All public functions are called by the thread that owns the communicator.
-class Saver {
+/// ranks' files are durable (commit_protocol.h), without any help of the training
+/// threads. At most one save is under way: the next one waits for it. A save that fails
+/// leaves older checkpoints untouched and removes what it wrote. All public functions are
+/// called by the thread that owns the communicator.
+class BackgroundSaver {
  public:
-  Saver(SaverOptions options, comm::Communicator& world);
+  BackgroundSaver(SaverOptions options, comm::Communicator& world);
   /// Waits at most two minutes for a save under way, since what ends here is most often a
   /// run that failed later; no communication.
-  ~Saver();
+  ~BackgroundSaver();
 
   /// Makes the host staging for tensors like these, beside other work: the first save
   /// then stalls no longer than the later ones. TemporaryError when there is no such
