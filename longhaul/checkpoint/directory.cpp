@@ -31,7 +31,8 @@ void judge(CheckpointEntry& entry) {
   entry.valid = entry.problem.empty();
 }
 
-/// An absent `dir` has none. One that does not answer is no empty one.
+/// Returns the directories in `dir`; none where `dir` is absent. A directory that does
+/// not answer is an error: it may not be empty.
 std::vector<fs::path> directories_in(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -54,7 +55,7 @@ void pass_over(const CheckpointEntry& entry, std::vector<std::string>* skipped) 
       fmt::format("{} passed over: {}", entry.path.filename().string(), entry.problem));
 }
 
-/// The valid checkpoints in `dir`.
+/// Returns the valid checkpoints in `dir`, the newest first.
 std::vector<fs::path> valid_newest_first(const fs::path& dir,
                                          std::vector<std::string>* skipped) {
   std::vector<fs::path> paths;
@@ -68,7 +69,8 @@ std::vector<fs::path> valid_newest_first(const fs::path& dir,
   return paths;
 }
 
-// Where checkpoints were committed and none is left whole, to begin anew is no answer.
+// Throws where checkpoints were committed and none of them is whole any more: such a run
+// must not begin anew by itself.
 void refuse_damaged(const fs::path& dir) {
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
     if (!fs::exists(entry.path / kManifestFile)) continue;
@@ -80,15 +82,15 @@ void refuse_damaged(const fs::path& dir) {
   }
 }
 
-/// Whether an error tells of damage in this checkpoint. Values that were saved as NaN are
-/// no damage: figures of other weights are no substitute.
+/// Returns whether an error tells of damage in this checkpoint. Values that were saved as
+/// NaN are no damage: figures of other weights would be no substitute.
 bool is_of(const Error& error, const fs::path& checkpoint) {
   return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=
              std::string_view::npos;
 }
 
-// The manifest first: what is half deleted is no checkpoint.
+// Removes the manifest first: what is half deleted is no checkpoint.
 void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) {
   withdraw_checkpoint(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -157,8 +159,8 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     const CheckpointEntry& entry = entries[i];
     const bool milestone =
         retention.milestone_every > 0 && entry.step % retention.milestone_every == 0;
-    // An invalid one is deleted only below a valid one and only if its writing never
-    // ended; one that was damaged later stays for a person to look at.
+    // An invalid checkpoint is deleted only below a valid one, and only if its writing
+    // never ended; one that was damaged later stays for a person to look at.
     const bool leftover =
         !entry.valid && valid_above && !fs::exists(entry.path / kManifestFile);
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
@@ -230,7 +232,7 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
     } catch (const Error&) {
-      // A config of another release: the default place is still the best guess.
+      // The config is of another release: the default place is still the best guess.
     }
   }
   return run_dir / kCheckpointsDir;
@@ -269,7 +271,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& path,
 void with_fall_back(const fs::path& named,
                     const std::function<void(const fs::path&)>& use,
                     const std::function<void(const std::string&)>& tell) {
-  // None where a checkpoint itself or a model was named.
+  // Stays empty where a checkpoint itself or a model was named.
   std::vector<fs::path> paths;
   std::error_code error;
   if (fs::is_directory(named, error) && !fs::exists(named / kManifestFile, error)) {

@@ -29,7 +29,7 @@ std::string this_rank(const comm::Communicator& world) {
   return fmt::format("rank {} of {} on {}", world.rank(), world.size(), host_name());
 }
 
-/// What `look` sees; an error of it names this rank too.
+/// Returns what `look` sees; an error of `look` also names this rank.
 template <typename See>
 auto named(const comm::Communicator& world, const See& look) {
   try {
@@ -41,7 +41,7 @@ auto named(const comm::Communicator& world, const See& look) {
   }
 }
 
-/// Looks again for a while where nothing is seen.
+/// Looks again for `patience` seconds while nothing is seen.
 std::optional<std::string> look_patiently(const Look& look, double patience) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(patience);
@@ -70,7 +70,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
   });
 }
 
-/// Whether a rank's own machine shows the checkpoints of the run.
+/// Returns whether this rank's machine shows the checkpoints of the run.
 bool sees_checkpoints(const fs::path& dir, const std::string& run) {
   if (const auto owner = read_checkpoints_owner(dir)) return *owner == run;
   return has_committed(dir);

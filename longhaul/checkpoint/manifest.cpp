@@ -26,7 +26,7 @@ Manifest::FileEntry entry_of(const JsonFields& fields) {
   return entry;
 }
 
-// Keys are sorted and nothing stands between them: the same text for the same content.
+// The text has sorted keys and no spaces, so that the same content has the same text.
 std::string self_hash(Json json) {
   json.erase("self");
   return hash_hex(json_text(json));

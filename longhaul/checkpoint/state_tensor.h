@@ -14,13 +14,13 @@
 namespace longhaul::checkpoint {
 
 // The kinds of state that a checkpoint holds per parameter.
-inline constexpr const char* kWeight = "weight";  ///< in the master dtype
+inline constexpr const char* kWeight = "weight";  ///< in the dtype of the masters
 inline constexpr const char* kExpAvg = "exp_avg";
 inline constexpr const char* kExpAvgSq = "exp_avg_sq";
 
 /// One box of one tensor of training state on this rank. `bytes` are its elements,
-/// row-major in slice.extent, in slice.dtype; they belong to the caller and stay
-/// unchanged until the save (or the capture) that was given them has returned.
+/// row-major in slice.extent, in slice.dtype. The bytes belong to the caller and stay
+/// unchanged until the save or the capture that was given them has returned.
 struct StateTensor {
   std::string kind;
   TensorSlice slice;
@@ -63,8 +63,9 @@ inline uint64_t bytes_in(const TensorSlice& slice) {
 /// that elements stay aligned and no two tensors share a cache line.
 inline uint64_t padded(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// A file that goes with the weights (config.json, tokenizer.json, a licence ...): copied
-/// from `source`, or written from `text` when `source` is empty. `name` is relative.
+/// A file that goes with the weights (config.json, tokenizer.json, a licence ...). It is
+/// copied from `source`, or written from `text` when `source` is empty. `name` is a
+/// relative path.
 struct CarriedFile {
   std::string name;
   fs::path source;

@@ -26,7 +26,7 @@ void StepHooks::begin(int64_t step) {
   const ProfileSection& wanted = session_.config.profile;
   const bool listed = std::ranges::count(wanted.steps, step) > 0;
   if (!listed && (wanted.every == 0 || step % wanted.every != 0)) return;
-  session_.world->barrier_wait();  // a common origin
+  session_.world->barrier_wait();  // the timelines of all ranks begin together
   profile_.begin();
   profiled_ = step;
 }

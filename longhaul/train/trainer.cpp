@@ -39,21 +39,21 @@
 namespace longhaul::train {
 namespace {
 
-/// Seconds that the first step waits for the look at all data: small data is proven by
+/// Seconds that the first step waits for the check of all data: small data is proven by
 /// then, large data while training goes on.
 constexpr double kDataCheckSeconds = 1.0;
-/// How often a run that is held looks whether it may go on.
+/// How often a paused run looks whether it may go on.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
 
-/// Some rank was asked to end before the first step.
+/// Thrown when some rank was asked to end before the first step.
 struct EndedEarly {};
 
-/// Collective.
+/// Throws EndedEarly on all ranks where any rank has got a signal. Collective.
 void end_if_asked(comm::Communicator& world) {
   if (world.any(raised_signal().number != 0)) throw EndedEarly();
 }
 
-/// build_session and load_state, with a look for signals after each.
+/// Builds the session, and looks for signals afterwards. Collective.
 Session start_session(const LoadedConfig& loaded,
                       std::shared_ptr<comm::Communicator> world,
                       data::ShardReader* shards, RunLog& run) {
@@ -71,13 +71,15 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
   try {
     end_if_asked(*session.world);
   } catch (const EndedEarly&) {
-    session.replicas->finish_weights();  // they arrive in memory that goes now
+    session.replicas
+        ->finish_weights();  // weights still arrive in memory that goes away now
     throw;
   }
   return history;
 }
 
-/// "longhaul rank 17 pp1 dp0 tp3": what ps shows, but for the step.
+/// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
+/// tp3".
 std::string title_of(const Session& session) {
   const MeshIndex& at = session.mesh().index();
   std::string title =
@@ -91,7 +93,7 @@ std::vector<double> times(std::vector<double> values, double factor) {
   return values;
 }
 
-/// What rank 0 looks at: data whose format does not say which ids it holds.
+/// Returns the data that rank 0 checks: its format does not say which ids it holds.
 std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
     const Session& session) {
   std::vector<std::shared_ptr<const data::TokenSource>> sources;
@@ -182,12 +184,12 @@ class Trainer {
 
  private:
   const RunConfig& config() const { return session_.config; }
-  /// Somebody wants no more steps, or a rule does.
+  /// Returns whether the run is to end now: a person or a rule wants no more steps.
   bool ends() const { return requests_.ends() || risen_; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
-  /// One optimizer step, as docs/tour.md tells it. A bad step's update is not made, and
-  /// nothing but the place in the data has changed.
+  /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
+  /// is not made, and only the place in the data changes.
   StepOutcome train_step() {
     const int64_t step = history_.step + 1;
     const Stopwatch watch;
@@ -210,7 +212,8 @@ class Trainer {
     run_plan(session_, plan_, runner_, hooks_.before_passes(step));
     hooks_.after_passes(step);
 
-    // 6. Clip. The step's one wait for a device: all that it is judged by comes at once.
+    // 6. Clip. This is the step's one wait for a device: all values that decide about the
+    // step come together.
     std::vector<std::vector<double>> sums = session_.layout.read_on_host(
         {runner_.device_loss_sums(),
          session_.optimizer->gradient_squares(session_.parameter_names)});
@@ -250,19 +253,20 @@ class Trainer {
     hooks_.updated(history_.step + 1);
   }
 
-  /// Of the step that has ended, where it was profiled.
+  /// Writes the profile of the step that has ended, where the step was profiled.
   void tell_profile() {
     if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
-  /// For whoever watches this rank: the step's seconds, and those of waiting for others.
+  /// Records, for whoever watches this rank, the step's seconds and its seconds of
+  /// waiting for other ranks.
   void tell_record(double seconds, double waited) {
     if (RankRecord* record = session_.world->ledger().record()) {
       record->step_done(seconds, seconds - waited);
     }
   }
 
-  /// Says what follows from a bad step; true where the run goes back.
+  /// Acts on a bad step as the settings say. Returns true where the run goes back.
   bool rolls_back(const StepOutcome& outcome) {
     if (outcome.verdict.good) return false;
     run_.record_bad_step(history_, outcome);
@@ -295,7 +299,8 @@ class Trainer {
             history_.cursor};
   }
 
-  /// Nothing that was kept in memory is sure to be from before.
+  /// Replicas differ: no state that was kept in memory is sure to be from before the
+  /// fault.
   void corrupted(const Json& fields) {
     run_.event(kCorruptionEvent, fields);
     memory_.forget(session_);
@@ -307,7 +312,8 @@ class Trainer {
         fmt::format("the file {} was found after step {}", file, history_.step));
   }
 
-  /// What signals and files want, from all ranks; holds while PAUSE is there. Collective.
+  /// Asks what signals and control files want, on all ranks; waits here while PAUSE is
+  /// there. Collective.
   void ask() {
     requests_ = control_.ask();
     if (!requests_.pause || requests_.ends()) return;
@@ -323,7 +329,7 @@ class Trainer {
   }
 
   TrainResult finish() {
-    // Beyond it where run.steps was lowered since.
+    // The run is beyond its last step where run.steps was lowered since.
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
@@ -334,7 +340,7 @@ class Trainer {
       finish_log({});
       return {history_.step, TrainEnd::Done};
     }
-    // Who has said STOP wants no start again, whatever signals come as well.
+    // Whoever made the file STOP wants no new start, whatever signals come as well.
     if (requests_.stop) {
       finish_log({0, EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};
@@ -353,7 +359,7 @@ class Trainer {
     run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
   }
 
-  /// What errors and the rank's record say that this rank is doing.
+  /// Sets what errors and the rank's record say that this rank is doing.
   void phase(std::string_view name, int64_t step) {
     session_.world->ledger().set(name, step);
     hooks_.phase(name);
@@ -369,7 +375,7 @@ class Trainer {
     history_.sources = loader_.source_counts();
   }
 
-  /// Ends early, without a result, when a signal comes to any rank.
+  /// Validates; ends early, without a result, when a signal comes to any rank.
   void validate() {
     if (requests_.ends()) return;
     phase(kValidationPhase, history_.step);
@@ -381,7 +387,8 @@ class Trainer {
     }
   }
 
-  /// Whether the run is to end because it forgets. All ranks take rank 0's word.
+  /// Decides whether the run ends because a validation loss has risen too far. All ranks
+  /// take rank 0's decision. Collective.
   void judge_validation() {
     const auto risen = history_.validation.risen(config().data.validation);
     risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
@@ -412,15 +419,16 @@ class Trainer {
     }
   }
 
-  /// Of some micro batches of validation, on all ranks that share them.
+  /// Returns the loss sums of some micro batches of validation, which all ranks share.
+  /// Collective.
   std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
     hooks_.phase("validation batch");
     return loss_sums(session_, runner_, batches);
   }
 
-  /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of
-  /// its own.
+  /// Makes host memory for saves beside training. On other devices than a CPU each
+  /// capture has copies of its own.
   void prepare_saves() {
     const CheckpointSection& saves = config().checkpoint;
     const auto comes = [this](int64_t every) {
@@ -432,8 +440,9 @@ class Trainer {
     checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 
-  /// `ends`: nothing follows that could change the state while it is written. Not what
-  /// is saved already, unless that has failed (`again`).
+  /// Saves a checkpoint. `ends`: nothing follows that could change the state while it is
+  /// written. A step that is saved already is not saved again, unless that save has
+  /// failed (`again`).
   void save(bool ends, bool again) {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
@@ -465,11 +474,11 @@ class Trainer {
   StateCapture capture_;
   RunCheckpoints checkpoints_;
   Requests requests_;
-  bool risen_ = false;  ///< a validation's loss, beyond its stop_above
+  bool risen_ = false;  ///< a validation loss is above its stop_above
   std::string title_;
 };
 
-/// The error under way, as it is meant once steps are being done.
+/// Throws the current error again, with the kind that it has once steps are being done.
 [[noreturn]] void raise_of_running() {
   const auto failure = Failure::of([] { throw; });
   const Failure now = Failure::once_running(*failure);

@@ -16,9 +16,9 @@ struct TinyRun {
   bool overlap = true;  ///< the next save begins while the one before is under way
 };
 
-/// Takes the run's lock and saves these steps as training does. `ended` is told how each
-/// save ended, by rank 0. Throws what BackgroundSaver and RunLock throw. Returns the
-/// attempt.
+/// Takes the run's lock and saves these steps as training does. `ended` is called on rank
+/// 0 with the end of each save. Throws what BackgroundSaver and RunLock throw. Returns
+/// the attempt.
 int run_tiny(
     const TinyRun& run,
     const std::function<void(const checkpoint::SaveReport&, int attempt)>& ended);

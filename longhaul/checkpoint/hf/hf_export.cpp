@@ -45,7 +45,8 @@ struct Shard {
   uint64_t bytes = 0;
 };
 
-// In the order of the names; a tensor larger than a shard has one of its own.
+// Deals the tensors to shards in the order of their names; a tensor larger than a shard
+// gets a shard of its own.
 std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t limit) {
   std::vector<Shard> shards(1);
   for (const TensorSlice& tensor : tensors) {
@@ -56,7 +57,7 @@ std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t
     shards.back().tensors.push_back(tensor);
     shards.back().bytes += bytes;
   }
-  // Wide dtypes first keeps every element aligned.
+  // Wide dtypes come first, so that every element is aligned.
   for (Shard& shard : shards) {
     std::stable_sort(shard.tensors.begin(), shard.tensors.end(),
                      [](const TensorSlice& a, const TensorSlice& b) {
@@ -66,7 +67,7 @@ std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t
   return shards;
 }
 
-// The dtype that holds most elements: the one that config.json names.
+// Returns the dtype of most elements, which config.json names.
 DType main_dtype(const std::vector<TensorSlice>& tensors) {
   std::map<DType, int64_t> counts;
   for (const TensorSlice& tensor : tensors) counts[tensor.dtype] += tensor.num_elements();
@@ -116,7 +117,7 @@ std::string shard_name(size_t number, size_t shards) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
 }
 
-/// A signal that a SignalWatch has noted ends the export as a failure does.
+/// Throws where a SignalWatch has noted a signal: the export ends as after a failure.
 void stop_if_signalled() {
   const int signal = raised_signal().number;
   if (signal == 0) return;
@@ -162,7 +163,7 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
     const std::lock_guard lock(mutex);
     done += bytes;
     if (options.progress) options.progress(done, total);
-    return !failed;  // another thread's error is the one to be told
+    return !failed;  // another thread's error is the one to be reported
   };
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
@@ -177,14 +178,15 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
   });
 }
 
-/// As the model's family has it in a Hugging Face directory.
+/// Returns the source in the form that the model's family has in a Hugging Face
+/// directory.
 SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
   SharedSource same(std::shared_ptr<void>(), &source);
   if (options.any_family || !fs::exists(source.config_path())) return same;
   return as_hugging_face(same, load_model_config(source.config_path()).description);
 }
 
-/// InputError unless nothing of that name is there, or an empty directory.
+/// Throws InputError unless the target is absent or an empty directory.
 void check_target(const fs::path& target) {
   std::error_code error;
   if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
@@ -228,7 +230,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   }
   if (shards.size() > 1) report.files.emplace_back(kIndexName);
 
-  std::vector<CarriedFile> side_files;  // rank 0's
+  std::vector<CarriedFile> side_files;  // on rank 0
   const fs::path temporary = comm::on_rank_zero(world, [&] {
     check_target(final);
     side_files = read_side_files(source, main_dtype(tensors), options.any_family);

@@ -11,10 +11,10 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Elements in memory while a box is put into another order.
+/// Elements in memory while a box is rearranged.
 constexpr int64_t kAtOnce = int64_t{1} << 22;
 
-/// Rows [begin, end) of a matrix and some of its columns; a vector has one.
+/// Rows [begin, end) of a matrix and some of its columns; a vector has one column.
 struct Area {
   int64_t begin = 0;
   int64_t end = 0;
@@ -43,16 +43,19 @@ TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
   return whole;
 }
 
-/// Where rows of one tensor lie in another: of the parameter and of the stored tensor.
+/// Tells where rows of one tensor lie in another: one is a parameter, the other a tensor
+/// of the files.
 struct Piece {
   TensorSlice from;              ///< the whole tensor that is read
-  bool from_transposed = false;  ///< it is [columns, rows]
-  int64_t rows = 0;              ///< of the parameter
+  bool from_transposed = false;  ///< whether it is [columns, rows]
+  int64_t rows = 0;              ///< rows of the parameter
   StoredForm form;
-  bool to_stored = false;  ///< the stored tensor is made of parameters
+  bool to_stored = false;  ///< whether a tensor of the files is made from parameters, not
+                           ///< the other way round
 
-  /// Rows that lie side by side on both sides, from row `at` of what is made: how many,
-  /// and the first one's place in `from`; 0: this piece has not that row.
+  /// Returns how many rows from row `at` of the made tensor on lie side by side in both
+  /// tensors, and the place of the first of them in `from`; 0 rows: this piece does not
+  /// have row `at`.
   std::pair<int64_t, int64_t> run(int64_t at) const {
     if (!to_stored) return {form.block - at % form.block, form.row(at)};
     const int64_t here = at - form.first;
@@ -64,10 +67,10 @@ struct Piece {
   }
 };
 
-/// A tensor that is put together from others.
+/// A tensor that is put together from other tensors.
 struct Made {
   TensorSlice whole;
-  bool transposed = false;  ///< it is [columns, rows]
+  bool transposed = false;  ///< whether it is [columns, rows]
   std::vector<Piece> pieces;
 
   bool plain() const {
@@ -78,8 +81,8 @@ struct Made {
 
 class MappedSource final : public WeightsSource {
  public:
-  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: it is made
-  /// for as_parameters.
+  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: whether
+  /// as_parameters made this source.
   MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
       : inner_(std::move(inner)), parameters_(parameters) {
     std::set<std::string> read;
@@ -93,7 +96,7 @@ class MappedSource final : public WeightsSource {
         if (found != types.end()) one.whole.dtype = found->second;
         read.insert(piece.from.name);
       }
-      // What is missing is the check's to say.
+      // Missing tensors are reported by the check of the tensors.
       if (!all) continue;
       tensors_.push_back(one.whole);
       made_.emplace(one.whole.name, std::move(one));
@@ -165,7 +168,8 @@ class MappedSource final : public WeightsSource {
     return {};
   }
 
-  /// Rows [place, place + rows) of a piece's tensor, to rows from `at` on of `area`.
+  /// Copies rows [place, place + rows) of a piece's tensor to the rows of `area` from
+  /// `at` on.
   void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
                  const Area& area, int64_t at, DType dst,
                  std::span<std::byte> out) const {
@@ -191,7 +195,7 @@ class MappedSource final : public WeightsSource {
   std::map<std::string, Made> made_;
 };
 
-/// The parameters that files hold in another form.
+/// Returns the parameters that files hold in another form.
 std::vector<const ParameterDescription*> parameters_of_other_form(
     const ModelDescription& model) {
   std::vector<const ParameterDescription*> found;
@@ -203,7 +207,7 @@ std::vector<const ParameterDescription*> parameters_of_other_form(
   return found;
 }
 
-/// One tensor under another name.
+/// Makes one tensor available under another name.
 Made renamed(const TensorSlice& tensor, std::string name) {
   TensorSlice whole = tensor;
   whole.name = std::move(name);
@@ -212,7 +216,7 @@ Made renamed(const TensorSlice& tensor, std::string name) {
       std::move(whole), false, {{tensor, false, rows, {"", false, rows, 0, rows, rows}}}};
 }
 
-/// What a tensor of older files is called now.
+/// Returns today's name of a tensor of older files.
 std::string usual_name(const std::string& name, const ModelDescription& model,
                        const std::string& prefix) {
   if (model.tied && name == model.tied->head) return name;
@@ -279,7 +283,7 @@ SharedSource as_parameters(const SharedSource& source, const ModelDescription& m
 }
 
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model) {
-  // Back to what as_parameters has made of files.
+  // Goes back to the files from which as_parameters has made this source.
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
   if (is_files(*source)) return with_usual_names(source, model);

@@ -29,12 +29,12 @@ std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t fi
   box.extent[0] = count;
   std::vector<float> values(static_cast<size_t>(box.num_elements()));
   source.read(box, DType::F32, std::as_writable_bytes(std::span(values)));
-  // NaN would look like a difference.
+  // A NaN would look like a difference.
   check_finite(source, box, 0, DType::F32, std::as_bytes(std::span(values)));
   return values;
 }
 
-/// Hashes prove a checkpoint's files.
+/// Returns the problems of a model's files; hashes already prove those of a checkpoint.
 std::vector<std::string> model_problems(const SharedSource& source,
                                         const ModelDescription& model) {
   std::vector<std::string> problems = tensor_problems(source, model);
@@ -106,7 +106,7 @@ void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group) {
   comm::on_all_ranks(group, [&] {
-    // One rank looks at what all of them see.
+    // One rank looks at the files that all ranks see.
     const std::vector<std::string> problems = group.rank() == 0
                                                   ? model_problems(source, model)
                                                   : tensor_problems(source, model);

@@ -21,11 +21,12 @@ namespace longhaul::checkpoint {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// Below this a second thread costs more than it saves.
+// With fewer blocks than this a second thread costs more than it saves.
 constexpr uint64_t kBlocksPerThread = 4;
-// Far above what any part has; keeps sums of sizes from overflowing.
+// Far above the size of any part; keeps sums of sizes from overflowing.
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
-// Ranks, too: a list as long as a seal says is made.
+// A limit for the number of ranks that a seal names, because a list of that length is
+// made.
 constexpr uint32_t kMostRanks = uint32_t{1} << 24;
 constexpr char kMagic[8] = {'L', 'H', 'M', 'E', 'M', 'P', 'R', 'T'};
 constexpr const char* kTextFormat = "longhaul-part";
@@ -138,7 +139,8 @@ PartWriter PartWriter::create(const fs::path& path, const PartShape& shape,
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         S_IRUSR | S_IWUSR);
   if (fd < 0) fail("open", errno);
-  // With its memory now: a write to a mapped file that finds none later ends the process.
+  // Memory is taken now: a write to a mapped file that finds no memory later ends the
+  // process.
   const int full = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   void* map = MAP_FAILED;
   if (full == 0) {
@@ -174,8 +176,9 @@ PartWriter::~PartWriter() {
 
 void PartWriter::open() {
   std::memset(map_, 0, sizeof(Seal));
-  // The seal is gone before anything that it covers changes, wherever a kill comes: a
-  // kill interrupts the processor between instructions, so their order is what counts.
+  // The seal must be gone before anything that it covers changes, whenever a kill comes.
+  // A kill interrupts the processor between instructions, so the order of instructions is
+  // what counts.
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
@@ -205,7 +208,7 @@ bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& 
           std::memcpy(data + from, tensors[i].bytes.data() + (from - plan.begins[i]),
                       to - from);
         }
-        // The rest of it is the next block's.
+        // The rest of the tensor belongs to the next block.
         if (plan.begins[i] + tensors[i].bytes.size() > high) break;
       }
       const std::string hash = hash_hex(std::span(data + low, high - low));

@@ -23,16 +23,17 @@ namespace {
 
 using comm::Transfer;
 
-constexpr size_t kSlots = 6;  // chunks read ahead: those of three rounds
+constexpr size_t kSlots = 6;  // chunks that are read ahead: those of three rounds
 
-/// A request whose stored elements are not aligned: read as stored, converted afterwards.
+/// A request whose stored elements are not aligned: its bytes are read as stored and
+/// converted afterwards.
 struct Unaligned {
   ReadRequest request;
   DType stored;
   std::vector<std::byte> bytes;
 };
 
-/// What a rank wants, sorted by file and place.
+/// What a rank wants, sorted by file and offset.
 struct Wishes {
   std::vector<WantedRuns> runs;
   std::list<Unaligned> unaligned;
@@ -67,12 +68,12 @@ Wishes make_wishes(const StoredTensors& stored,
 
 std::vector<ByteRuns> to_runs(const std::string& text) {
   std::vector<ByteRuns> runs(text.size() / sizeof(ByteRuns));
-  // A rank may want nothing: memcpy takes no null pointer even then.
+  // A rank may want nothing, and memcpy takes no null pointer even for 0 bytes.
   if (!runs.empty()) std::memcpy(runs.data(), text.data(), text.size());
   return runs;
 }
 
-/// Everybody's runs, by rank.
+/// Returns the runs of all ranks, by rank. Collective.
 std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                                             comm::Communicator& node) {
   static_assert(std::is_trivially_copyable_v<ByteRuns>);
@@ -86,10 +87,10 @@ std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
   return all;
 }
 
-/// Memory that is used again by every round.
+/// Memory that every round uses again.
 class Room {
  public:
-  /// Of any content.
+  /// Returns memory with any content.
   std::byte* take(size_t bytes) {
     if (bytes > size_) {
       data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -125,7 +126,7 @@ struct Message {
   uint32_t chunk = 0;
   int peer = 0;
   uint64_t bytes = 0;
-  std::byte* data = nullptr;  ///< null until it has a place in a buffer
+  std::byte* data = nullptr;  ///< null until the message has a place in a buffer
 };
 
 class NodeReader {
@@ -140,7 +141,7 @@ class NodeReader {
         mine_(plan.read_by(node.rank())),
         ahead_(stored, chunks_of(plan, mine_), kSlots) {}
 
-  /// Throws on all ranks if any could not read.
+  /// Reads and passes everything. Throws on all ranks if any rank could not read.
   void run() {
     bool good = true;
     for (size_t i = 0; good && i < plan_.rounds().size(); ++i) {
@@ -154,7 +155,7 @@ class NodeReader {
   const ReadReport& report() const { return report_; }
 
  private:
-  /// A chunk of this rank's, whole.
+  /// A whole chunk that this rank has read.
   struct Held {
     uint32_t chunk = 0;
     std::span<const std::byte> bytes;
@@ -172,13 +173,13 @@ class NodeReader {
     report_.read += held.bytes.size();
     return held;
   }
-  /// Places what this rank wants of a chunk.
+  /// Copies what this rank wants of a chunk to where it belongs.
   void scatter_chunk(const Held& held) const {
     for (const uint32_t i : plan_.runs_in(node_.rank(), held.chunk)) {
       scatter(wishes_.runs[i], plan_.chunks()[held.chunk].begin, held.bytes);
     }
   }
-  /// The chunks that only this rank wants.
+  /// Takes the chunks that only this rank wants.
   void take_own() {
     while (taken_ < mine_.size()) {
       scatter_chunk(take());
@@ -201,7 +202,7 @@ class NodeReader {
   comm::Communicator& node_;
   std::vector<uint32_t> mine_;  ///< chunks that this rank reads, in their order
   ReadAhead ahead_;
-  size_t taken_ = 0;  ///< of mine_
+  size_t taken_ = 0;  ///< number of chunks in mine_ that were taken
   std::exception_ptr problem_;
   ReadReport report_;
   Room packed_;
@@ -241,10 +242,11 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
   return true;
 }
 
-/// Where in a chunk all that a rank wants of it lies side by side; null if it does not.
+/// Returns where in a chunk all bytes that a rank wants lie side by side; null if they do
+/// not.
 std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   const uint64_t begin = plan_.chunks()[held.chunk].begin;
-  // Only read from.
+  // The bytes are only read through this pointer.
   auto* const bytes = const_cast<std::byte*>(held.bytes.data());
   SideBySide all;
   for (const uint32_t i : plan_.runs_in(rank, held.chunk)) {
@@ -257,7 +259,8 @@ std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   return all.first();
 }
 
-/// The same for this rank's outputs, where nothing is converted.
+/// Returns where this rank's outputs for a chunk lie side by side; null if they do not,
+/// or if they are converted.
 std::byte* NodeReader::only_target(uint32_t chunk) const {
   const Chunk& c = plan_.chunks()[chunk];
   SideBySide all;
@@ -280,12 +283,15 @@ bool NodeReader::same_wishes(int a, int b, uint32_t chunk) const {
       });
 }
 
-// What others want of the chunks, as it lies there or packed: in the order of their runs.
-// Ranks that want the same are sent the same bytes.
+// Returns the messages with what other ranks want of the chunks. The bytes are sent from
+// where they lie, or packed in the order of the rank's runs. Ranks that want the same are
+// sent the same bytes.
 std::vector<Message> NodeReader::messages_out(const std::vector<Held>& held) {
   std::vector<Message> messages;
-  std::vector<std::pair<size_t, size_t>> to_pack;  // message, place in the buffer
-  std::vector<std::pair<size_t, size_t>> same_as;  // message, an earlier one
+  std::vector<std::pair<size_t, size_t>>
+      to_pack;  // index of the message, place in the buffer
+  std::vector<std::pair<size_t, size_t>>
+      same_as;  // index of the message, index of an earlier one
   size_t packed_bytes = 0;
   std::vector<std::span<const std::byte>> sources;
   for (const Held& h : held) {
@@ -329,7 +335,8 @@ void NodeReader::pack(const Message& message, std::span<const std::byte> bytes) 
   }
 }
 
-// Straight to where the bytes belong where they lie side by side there.
+// Returns the messages that this rank receives: straight to where the bytes belong where
+// these places lie side by side, else into a buffer.
 std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round) {
   std::vector<Message> messages;
   size_t buffered = 0;
@@ -352,7 +359,7 @@ std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round)
 void NodeReader::place_received(const Message& message) const {
   const Chunk& c = plan_.chunks()[message.chunk];
   const std::byte* from = message.data;
-  if (from == only_target(message.chunk)) return;  // it is there
+  if (from == only_target(message.chunk)) return;  // the bytes are in place already
   for (const uint32_t i : plan_.runs_in(node_.rank(), message.chunk)) {
     const WantedRuns& wanted = wishes_.runs[i];
     const uint64_t bytes = wanted.source.bytes_in(c.begin, c.begin + c.bytes);

@@ -16,7 +16,7 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// The text of a small file whose size and hash the manifest gives.
+// Returns the text of a small file whose size and hash the manifest gives.
 std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
   const fs::path path = join_inside(dir, entry.name, "checkpoint");
   std::string text = read_text(path);
@@ -61,7 +61,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   const std::string what = (step_dir / kManifestFile).string();
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);
-  // The same on all ranks, whose errors are then the same too.
+  // All ranks have the same table, so their errors are the same too.
   reader.table_.settle(tensors == Tensors::Whole, step_dir.string());
   return reader;
 }

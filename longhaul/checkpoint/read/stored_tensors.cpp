@@ -11,7 +11,7 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Bytes from one element to the next along each dim of a row-major box.
+/// Returns the bytes from one element to the next along each dim of a row-major box.
 std::vector<uint64_t> byte_strides(const TensorSlice& box, DType dtype) {
   std::vector<uint64_t> strides(box.extent.size());
   uint64_t stride = dtype_size(dtype);
@@ -31,15 +31,16 @@ uint64_t offset_in(const TensorSlice& box, const std::vector<uint64_t>& strides,
   return offset;
 }
 
-/// The elements that a stored part and a wanted box have in common, as runs that lie side
-/// by side in both.
+/// Appends the elements that a stored part and a wanted box have in common, as runs that
+/// are contiguous in both.
 void append_common(const StoredTensors::Part& part, const TensorSlice& box,
                    const TensorSlice& both, DType dtype, std::byte* out,
                    std::vector<WantedRuns>& result) {
   const DType stored = part.slice.dtype;
   const std::vector<uint64_t> from = byte_strides(part.slice, stored);
   const std::vector<uint64_t> to = byte_strides(box, dtype);
-  // Inner dims that are whole in both make one run; the dim before it counts the runs.
+  // Inner dims that are whole in both boxes make one run; the dim before them counts the
+  // runs.
   size_t outer = both.extent.size();
   uint64_t elements = 1;
   while (outer > 0) {
@@ -91,8 +92,8 @@ void check_convertible(const StoredTensors::Part& part, const ReadRequest& reque
   }
 }
 
-/// Whether blocks hold whole elements: those of a tensor that is converted must not be
-/// cut.
+/// Returns whether blocks hold whole elements: elements of a tensor that is converted
+/// must not be cut.
 bool is_aligned(const StoredTensors::Part& part, DType dtype) {
   return part.slice.dtype == dtype || part.begin % dtype_size(part.slice.dtype) == 0;
 }

@@ -26,9 +26,9 @@ namespace {
 
 constexpr size_t kNamesInMessage = 5;
 
-/// The weights of a Hugging Face directory as files of blocks. There are no hashes: a
-/// block's bytes are counted from the first of the data, so that elements lie whole in
-/// it.
+/// The weights of a Hugging Face directory as files of blocks. There are no hashes. A
+/// block's bytes are counted from the first byte of the data, so that elements lie whole
+/// in a block.
 class HfTensors final : public StoredTensors {
  public:
   explicit HfTensors(const HfWeights& weights) : weights_(weights) {}
@@ -108,7 +108,7 @@ class CheckpointSource final : public WeightsSource {
   CheckpointReader reader_;
 };
 
-/// What rank 0 finds at a path, on every rank. Collective.
+/// Returns what rank 0 finds at a path, on every rank. Collective.
 ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
   constexpr char kCheckpoint = 'C';
   // No JSON: a path may hold any byte but NUL.
@@ -124,7 +124,7 @@ ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
           text.substr(1, end - 1), text.substr(end + 1)};
 }
 
-/// Collective.
+/// Opens a source that was resolved. Collective.
 std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
                                            comm::Communicator& group,
                                            WeightsSource::Files files) {
@@ -140,7 +140,7 @@ std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
   return result;
 }
 
-// Up to five names, and how many there are.
+// Returns up to five names, and how many more there are.
 std::string list_names(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kNamesInMessage);
   const size_t more = names.size() - shown;
@@ -182,7 +182,7 @@ ModelSource resolve_model_source(const fs::path& path) {
   if (fs::exists(path / kConfigFile) || fs::is_directory(path / kCheckpointsDir)) {
     throw InputError("weights", path.string() + ": this run has no checkpoint yet");
   }
-  return {Kind::HfDirectory, path, {}};  // HfWeights says what is missing there
+  return {Kind::HfDirectory, path, {}};  // HfWeights reports what is missing there
 }
 
 fs::path model_files_dir(const ModelSource& source) {
@@ -202,7 +202,7 @@ std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
     try {
       return open_source(source, group, files);
     } catch (const InputError&) {
-      // A run that goes on may have deleted this one and has written others.
+      // A run that goes on may have deleted this checkpoint and written newer ones.
       ModelSource newer = resolve_together(path, group);
       if (newer.path == source.path) throw;
       source = std::move(newer);

@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kShortestSleep = milliseconds(1);
 constexpr auto kLongestSleep = milliseconds(50);
-// How often a rank that waits for the others looks whether the run is still its own.
+// How often a rank that waits for the others checks whether the run is still its own.
 constexpr auto kLockLook = milliseconds(500);
 // How long the end of a run that failed waits for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
@@ -51,9 +51,9 @@ class Patience {
   milliseconds sleep_ = kShortestSleep;
 };
 
-/// A part of a save that may fail. A run that saves has begun, and what it reads here it
-/// has just written itself: whatever the disk does, and memory, the next save may be
-/// better off.
+/// Runs a part of a save, and returns its failure. A run that saves has begun already,
+/// and what it reads here it has just written itself: whatever the disk or the memory
+/// does, the next save may succeed. So such failures are Temporary.
 std::optional<Failure> failure_of(const std::function<void()>& work) {
   auto failure = Failure::of(work);
   if (failure && (failure->area == "memory" || failure->kind == ErrorKind::Input)) {
@@ -71,7 +71,7 @@ std::string not_saved(int64_t step, const std::string& why) {
                      why);
 }
 
-/// The first failure in rank order, and in its words how many ranks failed.
+/// Returns the first failure in rank order; its text says how many ranks failed.
 std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& ranks) {
   std::pair<ErrorKind, std::string> first;
   int failed = 0;
@@ -85,8 +85,8 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
   return first;
 }
 
-/// Makes and marks the directory again where it was removed under the run, so that the
-/// state in memory is not lost with it. Rank 0.
+/// Makes the directory again and marks it where it was removed while the run trained, so
+/// that the state in memory is not lost too. Rank 0.
 void mark_again(const SaverOptions& options) {
   if (options.run.empty()) return;
   const auto owner = read_checkpoints_owner(options.dir);
@@ -104,7 +104,7 @@ void mark_again(const SaverOptions& options) {
                   options.dir.string()));
 }
 
-/// The step directory, made by rank 0 and known to all. Collective.
+/// Makes the step directory on rank 0, and returns the target on all ranks. Collective.
 SaveTarget prepare_together(const SaverOptions& options, int64_t step,
                             comm::Communicator& world) {
   const std::string text = comm::on_rank_zero(world, [&] {
@@ -131,7 +131,8 @@ void SaveReport::raise() const {
   Failure{kind, "checkpoint", error}.raise();
 }
 
-/// Tells a person of a wait that has become long, and again when it is twice as long.
+/// Tells a person of a wait that has become long, and again whenever it has become twice
+/// as long.
 class BackgroundSaver::LongWait {
  public:
   explicit LongWait(const SaverOptions& options)
@@ -163,17 +164,20 @@ struct BackgroundSaver::Job {
   SaveReport report;
 
   std::atomic<bool> cancelled = false;
-  std::atomic<uint64_t> come_to = 0;      // counts tensors, blocks and ranks
-  std::atomic<bool> only_others = false;  // rank 0: it waits for their files
+  std::atomic<uint64_t> come_to =
+      0;  // counts tensors, blocks and ranks, to show progress
+  std::atomic<bool> only_others =
+      false;  // on rank 0: whether it waits for the other ranks' files
   std::atomic<bool> ended = false;
-  std::optional<Failure> failure;  // valid when ended
-  uint64_t bytes = 0;              // rank 0
-  double durable = 0.0;            // rank 0: seconds to the durable manifest
-  bool committed = false;          // rank 0
-  std::string not_kept;            // rank 0
+  std::optional<Failure> failure;  // valid when `ended` is true
+  uint64_t bytes = 0;              // on rank 0
+  double durable = 0.0;            // on rank 0: seconds to the durable manifest
+  bool committed = false;          // on rank 0
+  std::string not_kept;            // on rank 0
   std::thread thread;
 
-  /// Where the system gives no thread the save has failed, as by any other cause.
+  /// Starts the thread. Where the system refuses a thread, the save has failed as by any
+  /// other cause.
   void begin() {
     auto refused = failure_of([this] {
       thread = std::thread([this] {
@@ -196,7 +200,8 @@ struct BackgroundSaver::Job {
     };
     failure = failure_of([&] {
       if (snapshot.ready) snapshot.ready();
-      // Cut short for another rank's failure, which is the one to be told.
+      // The save was cut short because another rank has failed; that failure is the one
+      // to report.
       if (!write_rank(target, rank, snapshot.tensors, look)) return;
       if (rank == 0 && !commit()) return;
       if (options.read_back) read_back(target, rank, look);
@@ -204,7 +209,7 @@ struct BackgroundSaver::Job {
     ended = true;
   }
 
-  /// False when it was cancelled.
+  /// Commits when all ranks are written. Returns false when the save was cancelled.
   bool commit() {
     Patience patience;
     auto look = Clock::now() + kLockLook;
@@ -213,7 +218,8 @@ struct BackgroundSaver::Job {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
         patience.rest();
-        // A successor has removed what a rank had written: there is nothing to wait for.
+        // A successor has removed what a rank had written: then there is nothing to wait
+        // for.
         if (options.lock == nullptr || Clock::now() < look) continue;
         options.lock->check();
         look = Clock::now() + kLockLook;
@@ -230,19 +236,20 @@ struct BackgroundSaver::Job {
     return true;
   }
 
-  /// The checkpoint is what it is, whether or not this can be noted.
+  /// Runs `keeps`; a checkpoint counts whether or not the run's record can be brought up
+  /// to it.
   void note(const std::function<void()>& work) {
     if (!options.keeps) return;
     if (const auto refused = failure_of(work)) not_kept = refused->message;
   }
 };
 
-/// Deletes old checkpoints beside the training; rank 0.
+/// Deletes old checkpoints beside training. Rank 0.
 struct BackgroundSaver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;
   std::atomic<bool> at_work = false;
-  std::atomic<uint64_t> come_to = 0;  // counts files
+  std::atomic<uint64_t> come_to = 0;  // counts files, to show progress
   std::thread thread;
 
   void join() {
@@ -263,7 +270,7 @@ BackgroundSaver::~BackgroundSaver() {
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
   job_->join();
-  // Nobody is left to settle it: what is no checkpoint goes.
+  // No thread is left to settle the save: files that are no checkpoint are removed.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
@@ -349,7 +356,8 @@ std::optional<SaveReport> BackgroundSaver::wait() {
     // Rank 0 may be deleting for minutes.
     wait_for_cleaner(told);
   } catch (...) {
-    // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
+    // A rank is lost. The caller may free its bytes now, so no thread may still read
+    // them.
     if (job_ && job_->snapshot.owner) {
       job_->cancelled = true;
       job_->join();
@@ -429,7 +437,7 @@ std::vector<std::string> BackgroundSaver::take_notes() {
 
 SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
                            comm::Communicator& world) {
-  // The caller's bytes stay while this waits: nothing is copied.
+  // The caller's bytes stay while this waits, so nothing has to be copied.
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   options.read_back = false;
   BackgroundSaver saver(std::move(options), world);

@@ -63,7 +63,7 @@ TEST(BackgroundSaver, WritesWhatTheStateWasWhenItWasCalled) {
     saver.start(snapshot_of(5, share), before);
     EXPECT_TRUE(saver.under_way());
     EXPECT_FALSE(before.has_value());
-    // Training goes on at once.
+    // Training changes the values at once.
     std::fill(share.values.begin(), share.values.end(), -1.0F);
     const auto report = saver.wait();
     ASSERT_TRUE(report.has_value());
@@ -95,7 +95,7 @@ TEST(BackgroundSaver, SaysWhatALongWaitIsFor) {
     saver.start(snapshot_of(5, flat_share(0, 1)), before);
     saver.wait();
   });
-  ASSERT_EQ(told.size(), 1U);  // the next one is due after a second
+  ASSERT_EQ(told.size(), 1U);  // the next line is due after a second
   EXPECT_HAS(told[0], "for the checkpoint of step 5: " + dir.path().string());
 }
 
@@ -126,7 +126,7 @@ TEST(BackgroundSaver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
     BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(7, share), before);
-    // No poll: as in a step that takes minutes, or that never ends.
+    // No rank polls, as in a step that takes minutes or never ends.
     bool durable = false;
     for (int i = 0; i < 2000 && !durable; ++i) {
       durable = fs::exists(dir / "step_00000007" / kManifestFile);
@@ -152,7 +152,7 @@ TEST(BackgroundSaver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASa
     BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
-    // Nobody asks what has become of the save.
+    // No caller asks what has become of the save.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (kept != 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -252,7 +252,7 @@ TEST(BackgroundSaver, AnAttemptThatLostTheLockCommitsNothing) {
     lose_it();
     EXPECT_HAS(message_of<Error>([&] { saver.start(snapshot_of(2, share), before); }),
                "no longer owns the run");
-    // Lost after the start: the commit looks again.
+    // The lock is lost after the start; the commit checks it again.
     const SaveTarget target = prepare_step(dir / "checkpoints", 3, 1);
     write_rank(target, 0, share.tensors);
     CommitContent content;
@@ -274,7 +274,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   second.hf = side_files();
   write_rank(successor, 0, share.tensors);
   commit_step(successor, second);
-  // The first attempt wakes up; its look at the lock was before all this.
+  // The first attempt wakes up; it has checked the lock before all this.
   fs::create_directories(late.dir);
   write_rank(late, 0, share.tensors);
   CommitContent first;
@@ -284,7 +284,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   EXPECT_EQ(CheckpointReader::open(successor.dir).state().at("by"), 2);
   abandon_step(late);
   EXPECT_GT(CheckpointReader::open(successor.dir).verify(), 0U);
-  // Nor does a late attempt that only begins take away its successor's files.
+  // A late attempt that only begins does not remove its successor's files either.
   const SaveTarget third = prepare_step(dir.path(), 4, 3);
   write_rank(third, 0, share.tensors);
   prepare_step(dir.path(), 4, 1);

@@ -17,10 +17,11 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// Below this a second thread costs more than it saves.
+// With fewer bytes than this a second thread costs more than it saves.
 constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;
 
-// Copies bytes [begin, end) of all tensors in their order to `to`, where each is padded.
+// Copies bytes [begin, end) of all tensors, counted in their order, to `to`, where each
+// tensor is padded.
 void copy_range(const std::vector<StateTensor>& tensors, uint64_t begin, uint64_t end,
                 std::byte* to) {
   uint64_t at = 0;
@@ -73,7 +74,7 @@ void Staging::reserve(uint64_t bytes) {
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
     });
   } catch (const std::system_error&) {
-    // No thread can be had: the copy touches the pages, a little later.
+    // No thread can be had: the copy touches the pages instead, a little later.
   }
 }
 
@@ -98,7 +99,7 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
       copy_range(tensors, total * w / workers, total * (w + 1) / workers, data_);
     });
   } catch (const TemporaryError&) {
-    // No thread can be had; a checkpoint is worth the wait for one.
+    // No thread can be had, but a checkpoint is worth the wait for a copy by one thread.
     copy_range(tensors, 0, total, data_);
   }
   return copies;

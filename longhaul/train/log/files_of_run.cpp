@@ -30,8 +30,8 @@ std::vector<CarriedFile> files_in(const fs::path& dir) {
   return files;
 }
 
-/// Adds what `files` lack: a tokenizer whole or not at all, other files by name. The
-/// names of those that stay behind.
+/// Adds the files that `files` lack: a tokenizer as a whole or not at all, other files by
+/// name. Returns the names of the files that stay behind.
 std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
                                      std::vector<CarriedFile> more) {
   const bool tokenizer_known = has_tokenizer(files);
@@ -49,7 +49,7 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
   return left;
 }
 
-/// The files around the run's config.json.
+/// Adds the files around the run's config.json.
 void add_files_of_config(const Session& session, Logger& log,
                          std::vector<CarriedFile>& files) {
   const RunConfig& config = session.config;

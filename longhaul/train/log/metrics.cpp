@@ -22,14 +22,15 @@ std::function<void(const std::string&)> warn(Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
 
-/// NaN, which JSON writes as null, where no step was measured.
+/// Sequences per second; NaN, which JSON writes as null, where no step was measured.
 struct Throughput {
   double average = kNoFigure;
   double peak = kNoFigure;
   int64_t steps = 0;
 };
 
-/// Sequences per second without the first step of each start, unless there is no other.
+/// Computes the throughput without the first step of each start, unless there is no other
+/// step.
 Throughput throughput_of(const monitor::Records& records, bool with_first) {
   Throughput out;
   double sequences = 0.0;
@@ -55,7 +56,7 @@ Json metric(const char* name, const Json& value, const char* units, Json more) {
           {"AdditionalData", std::move(more)}};
 }
 
-/// Wall time, by the ledger that `report` shows.
+/// Returns the wall time by classes, from the ledger that `report` shows.
 Json time_to_train(const monitor::RunFiles& run) {
   const monitor::Ledger ledger =
       monitor::make_ledger(run.records(), run.events(), std::nullopt);
@@ -114,7 +115,8 @@ void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) 
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
-      // Events carry their own step and time, and a float has no room for them.
+      // TensorBoard's events carry step and time themselves, and a float is too small for
+      // them.
       if (key != kStepKey && key != kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }

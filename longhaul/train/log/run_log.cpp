@@ -19,13 +19,13 @@
 namespace longhaul::train {
 namespace {
 
-/// Environment variables that change how a run behaves; no others are written down.
+/// Environment variables that change how a run behaves; the log names no others.
 constexpr const char* kPrintedEnvironment[] = {
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",     "SLURM_JOB_NODELIST",
     "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",  "GLIBC_TUNABLES"};
 
-/// By the names of the groups and their operations, what this rank has sent.
+/// Returns what this rank has sent, by the names of groups and operations.
 Json traffic_of(comm::Ledger& ledger) {
   Json groups = Json::object();
   for (const auto& [name, counts] : ledger.counts()) {
@@ -131,7 +131,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                                        session.mesh().coordinates());
   const std::string hosts =
       fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
-  // Only now: a start that is refused must not replace the settings of the run.
+  // Written only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
     write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
     return std::string();
@@ -290,7 +290,7 @@ void RunLog::fail(const std::string& message) noexcept {
     log_->to_file_only("error: " + message);
     event(FailureEvent{attempt_, message});
   } catch (...) {
-    // A full disk, most likely: standard error still gets the message.
+    // Most likely the disk is full: standard error still gets the message.
   }
 }
 

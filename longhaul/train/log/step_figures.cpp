@@ -22,7 +22,8 @@ StepFigures::StepFigures(const Session& session)
 
 void StepFigures::settle_peak(const Session& session, int64_t step, double step_rate,
                               int64_t& peak_memory, Logger& log) {
-  // Rank 0 says whether to measure, since all do so at the same time, as they compute.
+  // Rank 0 decides whether to measure: all ranks measure at the same time, as they
+  // compute.
   const bool wanted = session.world->rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
   std::array<int64_t, 2> shared = {peak_memory, wanted ? 1 : 0};
@@ -44,7 +45,7 @@ void StepFigures::complete(StepRecord& record, const Session& session, Logger& l
       sequences * static_cast<double>(session.config.data.seq_len) / record.step_time;
   const double per_rank =
       record.tokens_per_s / static_cast<double>(session.world->size());
-  // After the first step, which it would only delay.
+  // The measurement comes after the first step, which it would only delay.
   settle_peak(session, record.step, per_rank * flops_.full, peak, log);
   record.seqs_per_s = sequences / record.step_time;
   record.mfu = per_rank * flops_.full / peak_.value();

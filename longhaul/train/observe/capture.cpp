@@ -63,7 +63,7 @@ void Capture::activation(const std::string& kind, const std::string& name,
   const size_t row_bytes = bytes.size() / static_cast<size_t>(kept.size(0));
   int64_t local_len = 0;
   for (const auto& chunk : place_.chunks) local_len += chunk.length;
-  // This rank has tokens [first, end) of the micro batch's.
+  // This rank has tokens [first, end) of the micro batch.
   const int64_t first = place_.token_part * kept.size(0);
   const int64_t end = first + kept.size(0);
   const int64_t rows = kept.size(0) * place_.token_parts / local_len;

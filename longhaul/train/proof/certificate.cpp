@@ -24,21 +24,23 @@ namespace {
 
 constexpr int64_t kFixtureTokens = 128;
 constexpr int64_t kLogitPositions = 16;
-/// A step through the vocabulary that shares no factor with usual lengths: neighbouring
-/// tokens come from far apart.
+/// A step through the vocabulary that shares no factor with usual lengths, so that
+/// neighbouring tokens come from far apart.
 constexpr int64_t kTokenStride = 53;
 
-/// What both models are given. The same on every rank; nothing here depends on a file.
+/// The input of both models. It is the same on every rank, and nothing in it depends on a
+/// file.
 struct Fixture {
   int64_t length = 0;
   std::vector<int32_t> tokens;
-  std::vector<int32_t> targets;    ///< kIgnore but at the compared positions
-  std::vector<int32_t> positions;  ///< the angles'
-  std::vector<int32_t> rows;       ///< 0, 1, 2 ...: the way back from a layout
-  std::vector<int64_t> compared;   ///< rows whose logits are compared, ascending
+  std::vector<int32_t> targets;    ///< kIgnore, except at the compared positions
+  std::vector<int32_t> positions;  ///< positions for the rotary angles
+  std::vector<int32_t> rows;  ///< 0, 1, 2 ...: tells where a layout has moved each row
+  std::vector<int64_t> compared;  ///< rows whose logits are compared, ascending
 };
 
-/// Divides as data.seq_len does, over cp and over the token parts of tp.
+/// Returns a length that divides as data.seq_len does, over cp and over the token parts
+/// of tp.
 int64_t fixture_length(const Session& session) {
   const int64_t whole = session.config.data.seq_len;
   const MeshShape& shape = session.mesh().shape();
@@ -60,7 +62,7 @@ Fixture make_fixture(const Session& session) {
     f.rows.push_back(static_cast<int32_t>(i));
   }
   f.targets.assign(static_cast<size_t>(n), data::kIgnore);
-  // Each part of the vocabulary has a target, where parts are about equal.
+  // Each rank's part of the vocabulary has a target, where the parts are about equal.
   const int64_t compared =
       std::min(n, std::max<int64_t>(kLogitPositions, session.mesh().shape().tp));
   for (int64_t j = 0; j < compared; ++j) {
@@ -78,18 +80,18 @@ at::Tensor to_tensor(const std::vector<T>& values) {
   return out;
 }
 
-/// What this rank's part of the loaded model computes, on the host in fp32.
+/// Collects the results of this rank's part of the loaded model, on the host in fp32.
 class Observer : public ForwardObserver {
  public:
   void embedding(const at::Tensor& y) override { places[0] = host(y); }
   void layer(int64_t layer, const at::Tensor& y) override { places[layer + 1] = host(y); }
-  /// The compared positions are those with a target.
+  /// The compared positions are the positions with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
     logits = host(model.logits(model.target_rows(hidden, context)));
   }
 
-  /// Results by place: that of the embedding under 0, that of layer i under i + 1.
+  /// Results by place: the embedding's under 0, that of layer i under i + 1.
   std::map<int64_t, at::Tensor> places;
   at::Tensor logits;  ///< undefined where this rank has no head
 
@@ -100,15 +102,16 @@ class Observer : public ForwardObserver {
   }
 };
 
-/// The loaded model's answers, each rank's own.
+/// What this rank's part of the loaded model answers.
 struct Answers {
-  std::vector<int32_t> layer_rows;   ///< rows of the fixture that its layers have
-  std::vector<int64_t> logit_order;  ///< which of Fixture::compared its logits are
+  std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
+  std::vector<int64_t>
+      logit_order;  ///< indices into Fixture::compared of this rank's logits
   Observer observed;
-  double cross_entropy = 0.0;  ///< of this replica
+  double cross_entropy = 0.0;  ///< of this rank's replica
 };
 
-/// This rank's rows of what tensor and sequence parallelism give a layer.
+/// Returns which of the rows `own` a layer of this rank has under sequence parallelism.
 std::vector<int32_t> rows_of_layers(const Session& session,
                                     const std::vector<int32_t>& own) {
   if (!session.layout.tensor.sequence) return own;
@@ -119,7 +122,7 @@ std::vector<int32_t> rows_of_layers(const Session& session,
   return {first, first + static_cast<int64_t>(count)};
 }
 
-/// Runs the loaded model on the fixture as validation runs it. Collective.
+/// Runs the loaded model on the fixture, as validation would run it. Collective.
 Answers run_loaded(const Session& session, const Fixture& fixture) {
   const MeshIndex& index = session.mesh().index();
   const ContextLayout context(fixture.length, session.mesh().shape().cp);
@@ -156,7 +159,8 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   return answers;
 }
 
-/// The first replica's result of a place, whole, on every rank: [T, H]. Collective.
+/// Returns the first replica's result of a place, whole, on every rank: [T, H].
+/// Collective.
 at::Tensor gather_place(const Session& session, const Answers& answers, int64_t place,
                         int64_t length) {
   at::Tensor all =
@@ -172,7 +176,8 @@ at::Tensor gather_place(const Session& session, const Answers& answers, int64_t 
   return all;
 }
 
-/// How far something is from what it should be: `ratio` of what is allowed.
+/// How far a value is from what it should be: `ratio` as a share of what is allowed,
+/// `relative` to the value's size.
 struct Distance {
   double ratio = 0.0;
   double relative = 0.0;
@@ -182,14 +187,14 @@ struct Distance {
   }
 };
 
-/// NaN is as far as can be.
+/// Returns the largest value; infinity where one is not finite.
 double largest(const at::Tensor& values) {
   if (values.numel() == 0) return 0.0;
   const double value = values.max().item<double>();
   return std::isfinite(value) ? value : HUGE_VAL;
 }
 
-/// s and r are results for x, token by token.
+/// Compares results s and r for the same input x, token by token.
 Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tensor& x,
                         const Tolerance& tolerance) {
   const auto norm = [](const at::Tensor& t) { return t.to(at::kDouble).norm(2, {1}); };
@@ -201,13 +206,15 @@ Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tens
 }
 
 struct Findings {
-  std::vector<Distance> layers;  ///< the embedding, then each layer
+  std::vector<Distance> layers;  ///< first the embedding, then each layer
   Distance head;
   Distance cross_entropy;
-  Distance logits;  ///< from the tokens on
+  Distance logits;  ///< of the models run from the tokens on
 };
 
-/// `exact` from the tokens on, `same` given the loaded model's last layer: [R, V].
+/// Compares the loaded model's logits with the source's, [R, V]: with `exact`, which was
+/// computed from the tokens on, and with `same`, which was given the loaded model's last
+/// layer.
 void compare_logits(const Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,
                     const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
@@ -254,11 +261,13 @@ Findings compare(const Session& session, const models::SourceModel& source,
   const at::Tensor positions = to_tensor(fixture.positions);
   const at::Tensor own_rows = to_tensor(answers.layer_rows);
   Findings out;
-  // Two runs at once through each matrix: one from the tokens on, one that is given the
-  // loaded model's result before each layer, so that faults and rounding do not add up.
+  // Each matrix is read once for two runs: one from the tokens on, and one that is given
+  // the loaded model's result before each layer, so that faults and rounding do not add
+  // up.
   at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
-  // Rows alone must be the same but for a rounding; what is normed is a layer's result.
+  // Rows of a table must agree up to a rounding; an embedding that norms its rows counts
+  // as a layer.
   const auto& embedding = session.model_config.description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
@@ -274,8 +283,8 @@ Findings compare(const Session& session, const models::SourceModel& source,
     loaded = gather_place(session, answers, place, n);
     Distance distance = layer_distance(loaded, same, before, tolerance);
     const auto mine = answers.observed.places.find(place);
-    if (mine !=
-        answers.observed.places.end()) {  // this replica's, and each copy in a tp group
+    if (mine != answers.observed.places
+                    .end()) {  // this replica's result, and each copy in a tp group
       distance.join(layer_distance(mine->second, same.index_select(0, own_rows),
                                    before.index_select(0, own_rows), tolerance));
     }
@@ -290,7 +299,7 @@ Findings compare(const Session& session, const models::SourceModel& source,
   return out;
 }
 
-/// The largest of all ranks. Collective.
+/// Takes the largest distances of all ranks. Collective.
 void combine(comm::Communicator& world, Findings& findings) {
   std::vector<Distance> all = findings.layers;
   all.insert(all.end(), {findings.head, findings.cross_entropy, findings.logits});
@@ -306,7 +315,7 @@ std::string layer_name(size_t place) {
   return place == 0 ? "the embedding" : fmt::format("layer {}", place - 1);
 }
 
-/// What is beyond its tolerance, the first layer first.
+/// Describes what is beyond its tolerance, the first layer first.
 std::vector<std::string> problems_of(const Findings& findings) {
   std::vector<std::string> problems;
   std::vector<std::string> layers;
@@ -344,8 +353,8 @@ std::string describe(const ModelDifference& field) {
                      field.theirs);
 }
 
-/// Fields of config.json that change the result and are not what the weights' own says:
-/// wrong even where the fixture hardly shows it.
+/// Lists fields of config.json that change the result and differ from the config beside
+/// the weights: they are wrong even where the fixture hardly shows it.
 std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) {
   std::vector<std::string> fields;
   for (const ModelDifference& d : differing_fields(run, source)) {
@@ -358,13 +367,14 @@ std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) 
       fmt::join(fields, ", "));
 }
 
-/// The config that belongs to the weights, with what the run changes on purpose.
+/// Returns the config beside the weights, with the overrides that the run makes on
+/// purpose.
 ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& source) {
   if (!fs::exists(source.config_path())) return session.model_config;
   return load_model_config(source.config_path(), session.config.model.override_);
 }
 
-/// Says which fields differ that nothing stops the run for.
+/// Warns of differing fields that do not stop the run.
 void tell_differences(const Session& session, const ModelConfig& source, Logger& log) {
   for (const ModelDifference& d : differing_fields(session.model_config, source)) {
     if (d.of_result && session.config.init.certificate) continue;
@@ -375,7 +385,8 @@ void tell_differences(const Session& session, const ModelConfig& source, Logger&
   }
 }
 
-/// Without the certificate: the config beside the weights need not be one that is known.
+/// Warns of differing fields where there is no certificate; then the config beside the
+/// weights may be of an unknown family.
 void tell_differences_only(const Session& session, Logger& log) {
   comm::on_rank_zero(*session.world, [&] {
     try {

@@ -19,10 +19,10 @@
 namespace longhaul::train {
 namespace {
 
-constexpr int64_t kBlock = 16384;  ///< elements looked at side by side
-constexpr int64_t kBlocks = 4;     ///< of a tensor's part on a rank
+constexpr int64_t kBlock = 16384;  ///< elements of a block, which are looked at together
+constexpr int64_t kBlocks = 4;     ///< most blocks of a tensor's part on a rank
 
-/// Begins of the blocks that are looked at, from the first element to the last.
+/// Returns the first elements of the blocks, spread evenly over the tensor's part.
 std::vector<int64_t> block_begins(int64_t size) {
   if (size <= kBlock) return {0};
   const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
@@ -34,9 +34,9 @@ std::vector<int64_t> block_begins(int64_t size) {
   return begins;
 }
 
-/// The worst element that a rank has found.
+/// The element that is furthest from what it should be.
 struct Worst {
-  double ratio = 0.0;  ///< of what is allowed
+  double ratio = 0.0;  ///< share of what is allowed
   std::string text;
 };
 
@@ -45,7 +45,7 @@ class FirstUpdate {
   FirstUpdate(const Session& session, const checkpoint::WeightsSource& source, double lr)
       : session_(session), lr_(lr), source_(source) {}
 
-  /// Looks at what this rank owns.
+  /// Looks at the elements that this rank owns.
   void look() {
     const auto& buckets = session_.flat->buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -59,7 +59,7 @@ class FirstUpdate {
   }
 
   Worst worst;
-  int64_t elements = 0;  ///< that were looked at
+  int64_t elements = 0;  ///< number of elements that were looked at
 
  private:
   void look_at(const Bucket& bucket, const optim::BucketState& state,
@@ -70,7 +70,7 @@ class FirstUpdate {
       return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
           .to(at::kCPU, at::kDouble);
     };
-    // As the masters began.
+    // Read in the dtype of the masters, as they began.
     const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
                             from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
@@ -96,7 +96,7 @@ class FirstUpdate {
                          at(loaded), at(rule.masters(loaded, moments)), value)};
   }
 
-  /// A padding row has no gradient, but from a head that is tied to its table.
+  /// Checks that a padding row has no gradient, unless the head is tied to its table.
   void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
                        const FlatPiece& piece) {
     const Parameter& parameter = *piece.member->parameter;
@@ -125,7 +125,7 @@ class FirstUpdate {
   const checkpoint::WeightsSource& source_;
 };
 
-/// The worst of all ranks. Collective.
+/// Returns the worst element of all ranks. Collective.
 Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
   Worst worst;
   for (const std::string& report : world.gather_strings(json_text(

@@ -24,12 +24,14 @@
 namespace longhaul::train {
 namespace {
 
-/// Starts from one state that may fail before the checkpoint is taken instead.
+/// Starts from one state in memory that may fail in a row before the checkpoint on disk
+/// is taken instead.
 constexpr int kFailedMemoryStarts = 2;
 
 std::string human(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-/// Null: no supervisor has made one.
+/// Returns the directory that a supervisor has made for the run's memory; null: there is
+/// no supervisor.
 const char* memory_dir_given() { return std::getenv("LONGHAUL_MEMORY_DIR"); }
 
 bool is_supervised_restart() {
@@ -38,7 +40,7 @@ bool is_supervised_restart() {
   return take_number<int>(number) > 0;
 }
 
-/// The run's key, a new one where it has none. Collective.
+/// Returns the run's key; makes a new one where the run has none. Collective.
 std::string key_of(const Session& session) {
   return comm::on_rank_zero(*session.world, [&] {
     const fs::path& dir = session.config.run.dir;
@@ -72,7 +74,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   options.attempt = attempt_;
   options.layout = layout_of(session);
   options.threads = at::get_num_threads();
-  // What this start was made from stays until something newer is whole.
+  // The parts that this start was made from stay until a newer step is whole.
   options.replaces =
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
   const checkpoint::Snapshot state = capture_.capture(session.state());
@@ -173,7 +175,8 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
                   {"attempt", 0},
                   {"step", 0}};
     if (const auto& lost = start.past().newest; checkpoints.empty() && lost) {
-      facts["step"] = *lost;  // an older state is no way on where that may come back
+      facts["step"] = *lost;  // the lost checkpoint may come back, and an older state in
+                              // memory must not replace it
     }
     if (!checkpoints.empty()) {
       const auto manifest = checkpoint::Manifest::read(checkpoints[0]);

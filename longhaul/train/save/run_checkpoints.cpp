@@ -23,10 +23,11 @@
 namespace longhaul::train {
 namespace {
 
-/// Seconds of waiting for the save before that are worth a word.
+/// Seconds of waiting for the save before that are worth a warning.
 constexpr double kLongWait = 1.0;
 
-/// "data step 5 wiki 1,024 tokens, code 512 tokens; chain 0123456789abcdef".
+/// Returns a line such as "data step 5 wiki 1,024 tokens, code 512 tokens; chain
+/// 0123456789abcdef".
 std::string describe_sources(const History& history) {
   std::string line = fmt::format("data step {}", history.step);
   const char* between = " ";
@@ -42,8 +43,8 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// The directory of the checkpoints, there, writable, marked as this run's and the same
-/// one on all ranks. Collective.
+/// Makes the directory of checkpoints and marks it as this run's. Throws unless every
+/// rank may write there and all ranks see the same directory. Collective.
 fs::path ready_directory(const Session& session, const RunStart& start) {
   fs::path dir = checkpoint_dir(session.config);
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
@@ -67,7 +68,7 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start,
   options.lock = start.lock();
   if (start.lock() != nullptr) {
     options.run = start.run();
-    // The run's record says from now on that this checkpoint must not get lost.
+    // From now on the run's record says that this checkpoint must not get lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };
@@ -115,7 +116,7 @@ void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
   snapshot.step = history.step;
   snapshot.state = history.to_json();
   snapshot.files = carried_;
-  // Where nobody goes on, nothing needs to be copied.
+  // Nothing is copied where training waits for the save.
   if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
@@ -227,7 +228,7 @@ std::string RunCheckpoints::words_at(int64_t step) const {
                  : "not saved: there is no checkpoint";
 }
 
-/// Of an end at once, between saves.
+/// Sets the words that a run leaves when it ends at once, between saves.
 void RunCheckpoints::set_last_words() const {
   const int64_t newest = newest_.value_or(0);
   std::string words = newest_ ? fmt::format("newest checkpoint step {}", newest)

@@ -14,21 +14,22 @@
 
 namespace longhaul::train {
 
-/// What every checkpoint of the run says of who wrote it, into `dir`.
+/// Returns the options that every checkpoint of the run has in common: directory,
+/// attempt, build and layout.
 checkpoint::SaverOptions saver_options(const Session& session, const fs::path& dir,
                                        int attempt);
 
-/// The checkpoints that a start writes: one that fails is tried again after the next
-/// step, as often as kTries in a row. What becomes of each is logged, and so is, at any
-/// end, what is saved and what is not.
+/// Decides how the checkpoints of a start are saved: beside training or not, and again
+/// after the next step where a save fails, up to kTries times in a row. Logs the outcome
+/// of each save, and at the end of the start what is saved and what is not. The work of a
+/// save is checkpoint::BackgroundSaver's.
 class RunCheckpoints {
  public:
   static constexpr int kTries = 3;
 
-  /// Makes the directory of checkpoints, marks it as the run's and asks whether it may be
-  /// written and all ranks see the same one, so that what is wrong with it is said before
-  /// hours of training. `step`: where the start begins.
-  /// Collective.
+  /// Makes the directory of checkpoints, marks it as the run's, and checks that every
+  /// rank may write there and sees the same directory, so that faults are told before
+  /// hours of training. `step`: where the start begins. Collective.
   RunCheckpoints(const Session& session, RunStart& start, RunLog& log, int64_t step);
 
   /// Makes the host memory that saves of tensors like these need.
@@ -39,22 +40,23 @@ class RunCheckpoints {
   /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
   /// (`ends`), waits until this one is written; then nothing is copied. Collective.
   void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
-  /// After every step: says what has become of a checkpoint under way. True when the last
-  /// one failed and is to be tried again; throws when that has been tried often enough.
-  /// Collective.
+  /// Tells the outcome of a save that has ended; to be called after every step. Returns
+  /// true when the last save failed and is to be tried again; throws when it was tried
+  /// often enough. Collective.
   bool settle();
   /// Waits until the checkpoint under way is durable; throws when it could not be
   /// written. Collective.
   void finish();
-  /// The same, but that a save that failed is only told and left to the next settle().
-  /// Collective.
+  /// Waits as finish() does, but only tells of a save that failed: the next settle()
+  /// decides about it. Collective.
   void drain();
 
-  /// The newest step that was done: what an end at once would lose.
+  /// Notes the newest step that was done, which an end at once would lose.
   void reached(int64_t step);
-  /// Looks on the disk for what a stop would leave: after checkpoints were set aside.
+  /// Looks on the disk for the checkpoint that a stop would leave; to be called after
+  /// checkpoints were set aside.
   void find_newest();
-  /// What a stop at this step leaves, in words: never more than is true.
+  /// Says in words what a stop at this step leaves; never claims more than is true.
   std::string words_at(int64_t step) const;
 
  private:
@@ -68,11 +70,12 @@ class RunCheckpoints {
   RunConfig config_;
   std::vector<checkpoint::CarriedFile> carried_;
   checkpoint::BackgroundSaver saver_;
-  int failed_ = 0;        ///< in a row
-  double longest_ = 0.0;  ///< seconds
+  int failed_ = 0;        ///< failed saves in a row
+  double longest_ = 0.0;  ///< seconds of the longest save
   checkpoint::SaveReport last_failure_;
   int64_t reached_;
-  std::optional<int64_t> newest_;  ///< step of what a start would go on from
+  std::optional<int64_t>
+      newest_;  ///< step of the checkpoint that a start would go on from
 };
 
 }  // namespace longhaul::train

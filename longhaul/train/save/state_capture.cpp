@@ -18,7 +18,7 @@ struct StateCapture::Buffers {
 
 namespace {
 
-/// Of one bucket: the state's tensors by kind, as many as it has.
+/// Returns the state tensors of one bucket by kind; a frozen bucket has masters only.
 std::vector<std::pair<const char*, at::Tensor>> tensors_of(
     const optim::BucketState& state) {
   std::vector<std::pair<const char*, at::Tensor>> all = {
@@ -29,7 +29,8 @@ std::vector<std::pair<const char*, at::Tensor>> tensors_of(
   return all;
 }
 
-/// `next`: the number of the buffer, made where there is none.
+/// Returns host memory for `x`: buffer number `next`, which is made where it does not
+/// exist.
 at::Tensor& host_for(const at::Tensor& x, std::vector<at::Tensor>& hosts, size_t next) {
   if (next == hosts.size()) {
     hosts.push_back(

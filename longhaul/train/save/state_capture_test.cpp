@@ -14,7 +14,7 @@ namespace {
 
 using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::waits;
 
-/// What the second of two ranks owns, numbered; matrices of which one is frozen.
+/// The numbered state that the second of two ranks owns. One of the matrices is frozen.
 struct Owned {
   explicit Owned(at::Device device) {
     const std::vector<FlatParameter> placed = {
@@ -60,7 +60,7 @@ TEST(StateCapture, OfADeviceIsThatOfACpuAndNobodyWaitsBeforeReady) {
   const c10::Stream beside =
       c10::impl::VirtualGuardImpl(kDevice.type()).getStreamFromGlobalPool(kDevice);
   const checkpoint::Snapshot captured = [&] {
-    const c10::StreamGuard guard(beside);  // what it puts there is done late
+    const c10::StreamGuard guard(beside);  // the copies on this stream are done late
     return capture.capture(there.state());
   }();
   EXPECT_TRUE(waits.take().empty());
@@ -83,7 +83,7 @@ TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
     const checkpoint::Snapshot first = capture.capture(there.state());
     EXPECT_EQ(pinned_bytes - none, one);
     const checkpoint::Snapshot second = capture.capture(there.state());
-    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first is still being written
+    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first capture is still in use
     EXPECT_NE(first.tensors[0].bytes.data(), second.tensors[0].bytes.data());
   }
   capture.capture(there.state());
@@ -109,7 +109,7 @@ struct Counted final : c10::DeviceAllocator {
 
 TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
   make_device();
-  // The kernel adds up a process's pages in portions: two looks differ by some of these.
+  // The kernel counts a process's pages in portions, so two looks differ by some pages.
   EXPECT_NEAR(static_cast<double>(peak_bytes(at::kCPU)),
               static_cast<double>(peak_resident_bytes()), 4e6);
   EXPECT_EQ(device::peak_bytes(kDevice), 0);

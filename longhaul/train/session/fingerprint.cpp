@@ -13,7 +13,7 @@
 namespace longhaul::train {
 namespace {
 
-/// By these a person chooses other code inside the libraries.
+/// Environment variables by which a person selects other code inside the libraries.
 constexpr const char* kLibraryLimits[] = {
     "DNNL_MAX_CPU_ISA",        "MKL_CBWR",           "MKL_DEBUG_CPU_TYPE",
     "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};

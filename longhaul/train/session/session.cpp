@@ -43,7 +43,8 @@ DTypePolicy make_policy(const PrecisionSection& p) {
           state_dtype(p.gradients), state_dtype(p.reduce)};
 }
 
-/// The CPU forms always repeat bitwise; elsewhere ATen is told to.
+/// Makes results repeat bitwise where the settings ask for it. The CPU kernels always do;
+/// on other devices ATen is told to.
 void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   const bool wanted = config.run.deterministic.value_or(device.is_cpu());
   if (device.is_cpu()) {
@@ -58,7 +59,7 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   ops::set_device_precision();
 }
 
-/// Collective.
+/// Returns the fingerprint of all ranks. Collective.
 Json fingerprint_of(const Session& session) {
   NumericsPlace place;
   place.layout = session.layout.describe();
@@ -76,7 +77,8 @@ Json fingerprint_of(const Session& session) {
   return merge_fingerprints(of_ranks);
 }
 
-/// The tokenizer beside the weights or the model's config; null where there is none.
+/// Returns the tokenizer beside the weights or beside the model's config; null where
+/// there is none.
 std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
@@ -90,7 +92,7 @@ std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   return {};
 }
 
-/// The class of every parameter of the whole model, by name.
+/// Returns the class of every parameter of the whole model, by name.
 std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger& log) {
   const ModelDescription& model = session.model_config.description;
   session.groups = optim::assign_param_groups(model, session.config.optimizer);
@@ -105,8 +107,8 @@ std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger
   return classes;
 }
 
-/// Builds this rank's chunks, cut to its tp index; their parameters in forward order, as
-/// the layout places them.
+/// Builds this rank's chunks of the model, cut to its tp index. Returns their parameters
+/// in forward order, as the layout places them.
 std::vector<FlatParameter> build_chunks(
     Session& session, const std::map<std::string, ParameterClass>& classes) {
   const Layout& layout = session.layout;
@@ -135,7 +137,7 @@ std::vector<FlatParameter> build_chunks(
   return placed;
 }
 
-/// Before anything large is made.
+/// Checks before anything large is made whether the rank's tensors fit its device.
 void check_device_fit(const Session& session,
                       const std::map<std::string, ParameterClass>& classes, Logger& log) {
   if (session.device.is_cpu()) return;
@@ -155,7 +157,7 @@ void check_device_fit(const Session& session,
   if (!warning.empty()) log.warning(warning);
 }
 
-/// The model's parts on this rank and their memory.
+/// Builds the model's parts on this rank, and their memory.
 void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
                  Logger& log) {
   std::vector<SplitTensor> wholes;
@@ -179,7 +181,8 @@ void build_parts(Session& session, const std::map<std::string, ParameterClass>& 
   }
 }
 
-/// ConfigError where the profile is of another machine, or lacks the peak.
+/// Takes the peak rate of run.hardware. Throws ConfigError where the profile is of
+/// another machine, or lacks the peak.
 void take_hardware_profile(Session& session) {
   const fs::path& file = session.config.run.hardware;
   if (file.empty()) return;
@@ -194,8 +197,8 @@ void take_hardware_profile(Session& session) {
                                 session.policy.compute == DType::BF16 ? "bf16" : "fp32"));
 }
 
-/// What comes before the layout's groups and the data, of which the ranks know nothing
-/// yet; the layout that they are to have. Collective.
+/// Does what comes before the layout's groups and the data are made, and returns the
+/// layout that the ranks are to have. Collective.
 LayoutDescription settle(Session& session, const RunConfig& config,
                          std::shared_ptr<comm::Communicator> world, Logger& log) {
   session.config = config;
@@ -233,7 +236,7 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   check_against_model(config, session.model_config);
   session.parameter_names = session.model_config.description.names();
   std::ranges::sort(session.parameter_names);
-  // Nothing else asks for the machines.
+  // No other setting needs the machines.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
   const Placement placement =
       of_nodes ? placement_of(*session.world, *session.node) : Placement();
@@ -252,7 +255,7 @@ std::string set_threads(int64_t wanted, comm::Communicator& node) {
   const ThreadChoice choice =
       choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
                      share_of_cpus(ranks, static_cast<size_t>(node.rank())));
-  // OpenMP would end the process where the system gives it no thread.
+  // OpenMP would end the process where the system refuses a thread; this throws instead.
   run_on_threads(choice.threads, [](int) {});
   at::set_num_threads(choice.threads);
   if (choice.threads == 1) return choice.line;

@@ -14,12 +14,12 @@
 namespace longhaul::train {
 namespace {
 
-/// This rank's group of the kind, cut from the group that it is a part of; itself where
-/// that is all of it. Collective over `whole`.
+/// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
+/// where the group is all of it. Collective over `whole`.
 comm::Communicator* cut(Layout& layout, comm::Communicator& whole, GroupKind kind) {
   const GroupPlace place = layout.rank_groups().place(kind, layout.mesh->world().rank());
-  // The same on all ranks of `whole`, but for the ends of a pipeline: those who split
-  // have to be all.
+  // All ranks of `whole` take the same branch. The exceptions are groups that only the
+  // ends of a pipeline have: there every rank has to take part in the split.
   if (kind != GroupKind::Tied && kind != GroupKind::KeyReplicas) {
     if (place.size == whole.size()) return &whole;
     if (place.size == 1) return layout.keep(comm::self_world(group_name(kind)));
@@ -38,7 +38,7 @@ void cut_data_group(Layout& layout) {
       layout.for_tensors(*cut(layout, data, GroupKind::ExpertReplicas));
 }
 
-/// The first and the last stage hold a tied embedding together.
+/// Joins the first and the last stage, which hold a tied embedding together.
 void join_tied_stages(Layout& layout) {
   if (!layout.tied) return;
   comm::Communicator* tied = cut(layout, layout.mesh->pp(), GroupKind::Tied);
@@ -105,7 +105,7 @@ void take_positions(const ContextLayout& context, int rank, data::TokenBatch& ba
   for (std::vector<int32_t>* values :
        {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
         &batch.segments, &batch.index}) {
-    *values = context.take(*values, rank);  // of nothing nothing
+    *values = context.take(*values, rank);  // an empty vector stays empty
   }
   batch.seq_len = context.local_len();
 }

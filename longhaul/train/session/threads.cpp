@@ -10,7 +10,7 @@
 namespace longhaul::train {
 namespace {
 
-/// The first number of "8" or "8,2" (a list is for nested regions).
+/// Returns the first number of "8" or "8,2" (a list is for nested regions).
 std::optional<int> first_number(const char* text) {
   std::string_view rest = text == nullptr ? "" : text;
   const auto number = take_number<int>(rest);
