@@ -151,10 +151,4 @@ void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file) 
   }
 }
 
-void check_file_sizes(const fs::path& step_dir, const Manifest& manifest) {
-  for (const Manifest::FileEntry& file : manifest.files()) {
-    check_file_size(step_dir, file);
-  }
-}
-
 }  // namespace longhaul::checkpoint

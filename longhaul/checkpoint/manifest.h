@@ -57,6 +57,5 @@ struct Manifest {
 
 /// Throws InputError when a file is absent or has another size than the manifest says.
 void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file);
-void check_file_sizes(const fs::path& step_dir, const Manifest& manifest);
 
 }  // namespace longhaul::checkpoint

@@ -71,15 +71,9 @@ std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t
 DType main_dtype(const std::vector<TensorSlice>& tensors) {
   std::map<DType, int64_t> counts;
   for (const TensorSlice& tensor : tensors) counts[tensor.dtype] += tensor.num_elements();
-  DType best = DType::F32;
-  int64_t most = -1;
-  for (const auto& [dtype, count] : counts) {
-    if (count > most) {
-      best = dtype;
-      most = count;
-    }
-  }
-  return best;
+  const auto most = std::ranges::max_element(
+      counts, {}, [](const auto& counted) { return counted.second; });
+  return most == counts.end() ? DType::F32 : most->first;
 }
 
 std::string config_text(const WeightsSource& source, DType dtype, bool any_family) {

@@ -195,10 +195,6 @@ void RunLog::record(const StepRecord& record,
     tokens.emplace_back(source.name, source.tokens);
   }
   metrics_->step(record, tokens);
-  tell_clock();
-}
-
-void RunLog::tell_clock() {
   const auto jump = clock_.look();
   if (!jump) return;
   log_->warning(describe_jump(*jump));

@@ -63,7 +63,6 @@ class RunLog {
 
  private:
   void write_head(const Session& session, const std::string& hosts);
-  void tell_clock();
   void write_results_file(const Session& session);
 
   std::unique_ptr<Logger> log_;  ///< on the heap, because others keep references to it

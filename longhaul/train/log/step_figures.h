@@ -35,11 +35,6 @@ class StepFigures {
   void complete(StepRecord& record, const Session& session, Logger& log);
 
  private:
-  /// Settles the rate that MFU relates to. `peak_memory` is this rank's before the call,
-  /// and the largest of all ranks after it. Collective.
-  void settle_peak(const Session& session, int64_t step, double step_rate,
-                   int64_t& peak_memory, Logger& log);
-
   FlopsPerToken flops_;
   PeakRate peak_;  ///< rate of this rank's device
 };

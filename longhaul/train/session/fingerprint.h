@@ -7,21 +7,13 @@
 
 namespace longhaul::train {
 
-/// The parts of a run's fingerprint that its session knows and the machine does not tell.
-struct NumericsPlace {
-  std::string layout;
-  std::string device;  ///< "cpu", or the GPU's name and architecture
-  std::string
-      collectives;        ///< whose sums over ranks are used, and in which order they add
-  std::string products;   ///< whose matrix products are used in the compute dtype
-  std::string attention;  ///< whose attention kernel is used
-};
-
 /// Returns what decides the last bits of a result besides the program and the
 /// configuration, as this rank sees it: the CPU, the instruction sets of ATen and of this
 /// program's kernels, environment variables that limit the libraries, threads, LibTorch,
-/// and `place`. Equal fingerprints give equal bits.
-Json numerics_fingerprint(const NumericsPlace& place);
+/// and `place`: what the session knows and the machine does not tell, which is layout,
+/// device, and whose collectives, products and attention are used. Equal fingerprints
+/// give equal bits.
+Json numerics_fingerprint(const Json& place);
 
 /// Returns one fingerprint for all ranks. Where the ranks differ, a field is the list of
 /// the values that occur.

@@ -61,14 +61,13 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
 
 /// Returns the fingerprint of all ranks. Collective.
 Json fingerprint_of(const Session& session) {
-  NumericsPlace place;
-  place.layout = session.layout.describe();
-  place.device = device::name(session.device);
-  place.collectives = device::describe_sums(session.device, *session.world);
-  place.products =
-      ops::describe_products(to_scalar_type(session.policy.compute), session.device);
-  place.attention = ops::library::describe_attention(
-      to_scalar_type(session.policy.compute), session.device);
+  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  const Json place = {
+      {"layout", session.layout.describe()},
+      {"device", device::name(session.device)},
+      {"collectives", device::describe_sums(session.device, *session.world)},
+      {"products", ops::describe_products(compute, session.device)},
+      {"attention", ops::library::describe_attention(compute, session.device)}};
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(json_text(numerics_fingerprint(place)))) {

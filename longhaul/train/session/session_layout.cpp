@@ -85,9 +85,9 @@ std::vector<std::vector<double>> Layout::read_on_host(
   }
   const double* from = all.const_data_ptr<double>();
   std::vector<std::vector<double>> values;
-  for (const at::Tensor& tensor : tensors) {
-    values.emplace_back(from, from + tensor.numel());
-    from += tensor.numel();
+  for (const at::Tensor& part : tensors) {
+    values.emplace_back(from, from + part.numel());
+    from += part.numel();
   }
   return values;
 }
