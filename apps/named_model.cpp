@@ -9,7 +9,7 @@
 #include "apps/ranks.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/comm/agree.h"

@@ -18,7 +18,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/read/node_reader.h"
 #include "longhaul/checkpoint/read/reader.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
 

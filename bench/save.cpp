@@ -10,7 +10,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -77,7 +77,7 @@ int run(const fs::path& dir, size_t bytes, int rounds) {
   options.keep = 1;
   options.read_back = false;
   options.copy_threads = static_cast<int>(threads);
-  checkpoint::Saver saver(options, *world);
+  checkpoint::BackgroundSaver saver(options, *world);
   saver.prepare(snapshot_of(0, state).tensors);
   for (int round = 0; round < rounds; ++round) {
     const double memory = plain_copy(state, copy, threads);

@@ -68,7 +68,7 @@ TEST(Checkpoint, AnyLayoutReadsWhatAnyLayoutWrote) {
       ASSERT_EQ(reader.tensors(kind).size(), 3U);
       for (const TensorSlice& tensor : small_model()) {
         EXPECT_EQ(read_f32(reader, kind, tensor), expected_values(kind, tensor));
-        // As 1 to 4 other ranks cut the tensor, along each of its dims.
+        // Reads the tensor as 1 to 4 other ranks cut it, along each of its dims.
         for (size_t d = 0; d < tensor.extent.size(); ++d) {
           for (int64_t ranks = 1; ranks <= 4; ++ranks) {
             for (int64_t r = 0; r < ranks; ++r) {
@@ -281,7 +281,8 @@ TEST(Checkpoint, SavingAStepAgainReplacesItInOneStep) {
   for (const auto& file : fs::directory_iterator(step)) {
     EXPECT_FALSE(file.path().filename().string().starts_with("a1_")) << file.path();
   }
-  save(dir.path(), 3, 2, 2, "newest");  // by the same attempt, after a rollback
+  save(dir.path(), 3, 2, 2,
+       "newest");  // saved again by the same attempt, after a rollback
   EXPECT_EQ(CheckpointReader::open(step).state().at("extra"), "newest");
 }
 
@@ -289,7 +290,7 @@ TEST(Checkpoint, AFailedReplacementKeepsTheOldOne) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 3, 2, 1, "old").path;
   run_ranks(2, [&](comm::Communicator& world) {
-    // After config.json is written, a file that does not exist cannot be carried.
+    // The save fails after config.json is written, because a carried file does not exist.
     const std::vector<CarriedFile> files = {{"config.json", {}, "new"},
                                             {"x", dir / "absent", {}}};
     EXPECT_THROW(save_now(dir.path(), 3, 2, {}, world, {{"extra", "new"}}, files), Error);
@@ -322,11 +323,12 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
 TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(dir.path(), step, 1);
-  fs::remove(dir / "step_00000002" / kManifestFile);        // a write that never ended
-  fs::resize_file(dir / "step_00000003/a1_state.json", 1);  // damaged
-  fs::remove(dir / "step_00000006" / kManifestFile);        // perhaps still being written
+  fs::remove(dir / "step_00000002" / kManifestFile);        // a save that never ended
+  fs::resize_file(dir / "step_00000003/a1_state.json", 1);  // a damaged checkpoint
+  fs::remove(dir / "step_00000006" /
+             kManifestFile);  // a save that may still be under way
   EXPECT_TRUE(apply_retention(dir.path(), {.verified = {4, 5}}).empty());
-  // Nothing was read back and found good: nothing but the leftover goes.
+  // No checkpoint was read back and found good: only the leftover is deleted.
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1}),
             (std::vector<fs::path>{dir / "step_00000002"}));
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1, .verified = {1, 4}}),

@@ -11,7 +11,7 @@ constexpr int64_t kPartElements = int64_t{1} << 24;
 
 using Key = std::pair<std::string, std::string>;
 
-/// Adds what the two tensors have in common of a box.
+/// Adds the differences of the elements that both tensors have in a box.
 void add_box(const CheckpointReader& a, const CheckpointReader& b, const Key& key,
              const TensorSlice& box, TensorDifference& total) {
   std::vector<float> left, right;
@@ -23,14 +23,14 @@ void add_box(const CheckpointReader& a, const CheckpointReader& b, const Key& ke
                       std::as_writable_bytes(std::span(left)));
     b.read_flat_range(key.first, box, at, end, DType::F32,
                       std::as_writable_bytes(std::span(right)));
-    // Squares until the end.
+    // These stay squares until the end.
     for (size_t i = 0; i < left.size(); ++i) {
       const double x = static_cast<double>(left[i]);
       const double y = static_cast<double>(right[i]);
       total.difference += (x - y) * (x - y);
       total.norm += y * y;
       const double gap = std::abs(x - y);
-      if (!(gap <= total.largest)) total.largest = gap;  // a NaN stays
+      if (!(gap <= total.largest)) total.largest = gap;  // a NaN stays the largest
     }
     total.elements += end - at;
   }

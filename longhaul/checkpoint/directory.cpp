@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <ranges>
+#include <string_view>
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/config/load.h"
+#include "longhaul/format/finite.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"
@@ -18,7 +20,9 @@ namespace {
 void judge(CheckpointEntry& entry) {
   try {
     const Manifest manifest = Manifest::read(entry.path);
-    check_file_sizes(entry.path, manifest);
+    for (const Manifest::FileEntry& file : manifest.files()) {
+      check_file_size(entry.path, file);
+    }
     if (manifest.step != entry.step) {
       entry.problem = fmt::format("{}: its manifest is of step {}", entry.path.string(),
                                   manifest.step);
@@ -29,7 +33,8 @@ void judge(CheckpointEntry& entry) {
   entry.valid = entry.problem.empty();
 }
 
-/// An absent `dir` has none. One that does not answer is no empty one.
+/// Returns the directories in `dir`; none where `dir` is absent. A directory that does
+/// not answer is an error: it may not be empty.
 std::vector<fs::path> directories_in(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -52,7 +57,22 @@ void pass_over(const CheckpointEntry& entry, std::vector<std::string>* skipped) 
       fmt::format("{} passed over: {}", entry.path.filename().string(), entry.problem));
 }
 
-// Where checkpoints were committed and none is left whole, to begin anew is no answer.
+/// Returns the valid checkpoints in `dir`, the newest first.
+std::vector<fs::path> valid_newest_first(const fs::path& dir,
+                                         std::vector<std::string>* skipped) {
+  std::vector<fs::path> paths;
+  for (const CheckpointEntry& entry : list_checkpoints(dir) | std::views::reverse) {
+    if (entry.valid) {
+      paths.push_back(entry.path);
+    } else {
+      pass_over(entry, skipped);
+    }
+  }
+  return paths;
+}
+
+// Throws where checkpoints were committed and none of them is whole any more: such a run
+// must not begin anew by itself.
 void refuse_damaged(const fs::path& dir) {
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
     if (!fs::exists(entry.path / kManifestFile)) continue;
@@ -64,7 +84,15 @@ void refuse_damaged(const fs::path& dir) {
   }
 }
 
-// The manifest first: what is half deleted is no checkpoint.
+/// Returns whether an error tells of damage in this checkpoint. Values that were saved as
+/// NaN are no damage: figures of other weights would be no substitute.
+bool is_of(const Error& error, const fs::path& checkpoint) {
+  return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
+         std::string_view(error.what()).find(checkpoint.string()) !=
+             std::string_view::npos;
+}
+
+// Removes the manifest first: what is half deleted is no checkpoint.
 void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) {
   withdraw_checkpoint(dir);
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -117,17 +145,10 @@ std::optional<CheckpointEntry> find_latest(const fs::path& dir,
   return entries.empty() ? std::nullopt : std::optional(entries.back());
 }
 
-std::vector<fs::path> valid_newest_first(const fs::path& dir,
-                                         std::vector<std::string>* skipped) {
-  std::vector<fs::path> paths;
-  for (const CheckpointEntry& entry : list_checkpoints(dir) | std::views::reverse) {
-    if (entry.valid) {
-      paths.push_back(entry.path);
-    } else {
-      pass_over(entry, skipped);
-    }
-  }
-  return paths;
+std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
+                                           std::vector<std::string>* skipped) {
+  std::vector<fs::path> found = valid_newest_first(checkpoints_dir_of(path), skipped);
+  return found.empty() ? valid_newest_first(path, skipped) : found;
 }
 
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention) {
@@ -140,8 +161,8 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     const CheckpointEntry& entry = entries[i];
     const bool milestone =
         retention.milestone_every > 0 && entry.step % retention.milestone_every == 0;
-    // An invalid one is deleted only below a valid one and only if its writing never
-    // ended; one that was damaged later stays for a person to look at.
+    // An invalid checkpoint is deleted only below a valid one, and only if its writing
+    // never ended; one that was damaged later stays for a person to look at.
     const bool leftover =
         !entry.valid && valid_above && !fs::exists(entry.path / kManifestFile);
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
@@ -196,10 +217,8 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
                     checkpoints_dir.string(), have.empty() ? "none" : have));
   }
   if (fs::exists(resume.path / kManifestFile)) return {resume.path};
-  for (const fs::path& dir : {checkpoints_dir_of(resume.path), resume.path}) {
-    std::vector<fs::path> found = valid_newest_first(dir, skipped);
-    if (!found.empty()) return found;
-  }
+  std::vector<fs::path> found = valid_checkpoints_of(resume.path, skipped);
+  if (!found.empty()) return found;
   throw InputError(
       "checkpoint",
       fmt::format("resume = \"{}\": neither a checkpoint nor a run with a "
@@ -215,7 +234,7 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
     } catch (const Error&) {
-      // A config of another release: the default place is still the best guess.
+      // The config is of another release: the default place is still the best guess.
     }
   }
   return run_dir / kCheckpointsDir;
@@ -249,6 +268,29 @@ std::optional<fs::path> find_checkpoint(const fs::path& path,
   if (fs::exists(path / kManifestFile)) return path;
   const auto newest = newest_of(path, skipped);
   return newest ? std::optional(newest->path) : std::nullopt;
+}
+
+void with_fall_back(const fs::path& named,
+                    const std::function<void(const fs::path&)>& use,
+                    const std::function<void(const std::string&)>& tell) {
+  // Stays empty where a checkpoint itself or a model was named.
+  std::vector<fs::path> paths;
+  std::error_code error;
+  if (fs::is_directory(named, error) && !fs::exists(named / kManifestFile, error)) {
+    paths = valid_checkpoints_of(named);
+  }
+  fs::path path = named;
+  for (size_t next = 1;; ++next) {
+    try {
+      use(path);
+      return;
+    } catch (const Error& problem) {
+      if (next >= paths.size() || !is_of(problem, paths[next - 1])) throw;
+      tell(fmt::format("{} is damaged: {}; taking {}, the one before it",
+                       paths[next - 1].string(), problem.what(), paths[next].string()));
+      path = paths[next];
+    }
+  }
 }
 
 }  // namespace longhaul::checkpoint

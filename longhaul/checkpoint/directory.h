@@ -19,82 +19,94 @@ namespace longhaul::checkpoint {
 struct CheckpointEntry {
   int64_t step = 0;
   fs::path path;
-  bool valid = false;   ///< the manifest reads and every file has its size
-  std::string problem;  ///< why not
+  bool valid = false;   ///< whether the manifest can be read and every file has its size
+  std::string problem;  ///< why it is not valid
 };
 
-/// All step_N directories under `dir`, by ascending step. An absent `dir` gives none; one
-/// that cannot be asked for is an error, for what is in it is not known. Reads manifests
-/// and sizes, no data.
+/// Returns all step_N directories under `dir`, by ascending step; none where `dir` is
+/// absent. Throws where `dir` does not answer, because its content is unknown then. Reads
+/// manifests and sizes, no data.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
-/// Whether `dir` has a checkpoint, whole or damaged: a step_N directory with a manifest,
-/// which is not read. Errors as above.
+/// Returns whether `dir` has a checkpoint, whole or damaged: a step_N directory with a
+/// manifest. The manifest is not read. Throws as list_checkpoints does.
 bool has_committed(const fs::path& dir);
 
-/// Checkpoints of `dir` that were given other names (set_aside), by name. Errors as
-/// above.
+/// Returns the checkpoints of `dir` that set_aside() has renamed, by name. Throws as
+/// list_checkpoints does.
 std::vector<fs::path> list_set_aside(const fs::path& dir);
 
-/// The newest valid checkpoint in `dir`. Invalid ones above it are passed over;
-/// `skipped`, where given, receives a line for each.
+/// Returns the newest valid checkpoint in `dir`. `skipped`, where given, receives a line
+/// for each newer checkpoint that is not valid.
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
 
-/// All valid ones.
-std::vector<fs::path> valid_newest_first(const fs::path& dir,
-                                         std::vector<std::string>* skipped = nullptr);
+/// Returns the valid checkpoints of a run, or of a directory of checkpoints, the newest
+/// first. `skipped`, where given, receives a line for each that is not valid.
+std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
+                                           std::vector<std::string>* skipped = nullptr);
 
-/// Which checkpoints stay.
+/// The rules by which old checkpoints are kept or deleted.
 struct Retention {
-  int64_t keep = 0;                  ///< newest ones; 0: all
-  int64_t milestone_every = 0;       ///< steps that it divides stay for ever; 0: none
-  std::set<int64_t> verified = {};   ///< steps whose content was read and found good
+  int64_t keep = 0;  ///< number of newest checkpoints that stay; 0: all
+  int64_t milestone_every =
+      0;  ///< checkpoints of steps that this number divides stay for ever; 0: none
+  std::set<int64_t> verified = {};   ///< steps whose checkpoint was read and found good
   const RunLock* lock = nullptr;     ///< checked before each deletion; may be null
-  std::function<void()> moved = {};  ///< called after each file that went; may be empty
+  std::function<void()> moved = {};  ///< called after each deleted file; may be empty
 };
 
 /// Deletes the valid checkpoints that have `keep` verified ones above them and are no
-/// milestones, and the leftovers of writes that never ended below the newest valid one.
-/// The manifest goes first, so that what is half deleted is no checkpoint. Rank 0 only.
-/// Returns what it deleted.
+/// milestones, and below the newest valid one also what is left of saves that never
+/// ended. The manifest is deleted first, so that what is half deleted is no checkpoint.
+/// Returns the deleted directories. Rank 0 only.
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention);
 
-/// Makes a checkpoint none: its manifest goes, durably.
+/// Deletes a checkpoint's manifest, durably: then the directory is no checkpoint any
+/// more.
 void withdraw_checkpoint(const fs::path& step_dir);
 
-/// Gives a checkpoint directory a name under which no start looks for one:
-/// step_00000005.REASON. Returns it.
+/// Gives a checkpoint directory a name under which no start looks for it,
+/// step_00000005.REASON, and returns the new path.
 fs::path set_aside(const fs::path& step_dir, const std::string& reason);
 
-/// What [checkpoint] resume asks for: the checkpoints to try, the best first. Latest: all
-/// valid ones in `checkpoints_dir`, the newest first, InputError where all are damaged;
-/// Never: none; Step: that one,
-/// InputError if absent or invalid; Path: a checkpoint, or all valid ones of a run,
-/// InputError if there is none. `skipped` as in find_latest.
+/// Returns the checkpoints that [checkpoint] resume asks for, the best first. Latest: all
+/// valid ones in `checkpoints_dir`, the newest first; throws InputError where all are
+/// damaged. Never: none. Step: the one of that step; throws InputError if it is absent or
+/// invalid. Path: a checkpoint, or all valid ones of a run; throws InputError if there is
+/// none. `skipped` as in valid_checkpoints_of.
 std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
                                         const fs::path& checkpoints_dir,
                                         std::vector<std::string>* skipped = nullptr);
 
-/// Where a run directory keeps its checkpoints: run_dir/checkpoints, or what
-/// [checkpoint] dir in its config.toml says.
+/// Returns where a run directory keeps its checkpoints: run_dir/checkpoints, or the
+/// directory that [checkpoint] dir in its config.toml names.
 fs::path checkpoints_dir_of(const fs::path& run_dir);
 
-/// The newest valid checkpoint of a run or of a directory of checkpoints. `skipped`,
-/// where given, receives a line for each newer one that was passed over: those that are
-/// not whole, and one that the run knows to have committed and that is not there any
-/// more.
+/// Returns the newest valid checkpoint of a run or of a directory of checkpoints.
+/// `skipped`, where given, receives a line for each newer checkpoint that was passed
+/// over: those that are not whole, and the one that the run has committed and that is
+/// missing.
 std::optional<CheckpointEntry> newest_of(const fs::path& path,
                                          std::vector<std::string>* skipped = nullptr);
 
-/// The checkpoint that a path stands for: itself, or the newest_of() what it is; nothing
-/// if there is none.
+/// Returns the checkpoint that a path stands for: the path itself, or newest_of() the
+/// path; nothing if there is none.
 std::optional<fs::path> find_checkpoint(const fs::path& path,
                                         std::vector<std::string>* skipped = nullptr);
 
-/// The newest checkpoint that the run in `run_dir` committed, where it is missing from
-/// `dir`; nothing where it is there or where the run wrote it (checkpoint.dir may have
-/// changed since), or `run_dir` is no run.
+/// Calls `use` with the model that a person named. Where a run or a directory of
+/// checkpoints was named, and its newest checkpoint turns out to be damaged while it is
+/// read, calls `tell` with a line, and then `use` with the next older checkpoint that has
+/// all its files. Other errors, and errors of the last checkpoint, are thrown. `use` must
+/// leave nothing behind when it throws.
+void with_fall_back(const fs::path& named,
+                    const std::function<void(const fs::path&)>& use,
+                    const std::function<void(const std::string&)>& tell);
+
+/// Returns the newest checkpoint that the run in `run_dir` has committed, where it is
+/// missing from `dir`. Returns nothing where the checkpoint is there or the run wrote it
+/// elsewhere (checkpoint.dir may have changed since), and where `run_dir` is no run.
 std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir);
 
 }  // namespace longhaul::checkpoint

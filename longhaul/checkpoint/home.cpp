@@ -29,9 +29,9 @@ std::string this_rank(const comm::Communicator& world) {
   return fmt::format("rank {} of {} on {}", world.rank(), world.size(), host_name());
 }
 
-/// What `look` sees; an error of it names this rank too.
-template <typename Seen>
-Seen named(const comm::Communicator& world, const std::function<Seen()>& look) {
+/// Returns what `look` sees; an error of `look` also names this rank.
+template <typename See>
+auto named(const comm::Communicator& world, const See& look) {
   try {
     return look();
   } catch (const Error& error) {
@@ -41,7 +41,7 @@ Seen named(const comm::Communicator& world, const std::function<Seen()>& look) {
   }
 }
 
-/// Looks again for a while where nothing is seen.
+/// Looks again for `patience` seconds while nothing is seen.
 std::optional<std::string> look_patiently(const Look& look, double patience) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(patience);
@@ -58,8 +58,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
            const Look& look, comm::Communicator& world) {
   const std::string host = world.broadcast_string(host_name(), 0);
   comm::on_all_ranks(world, [&] {
-    const auto seen = named<std::optional<std::string>>(
-        world, [&] { return look_patiently(look, patience); });
+    const auto seen = named(world, [&] { return look_patiently(look, patience); });
     if (seen == run) return;
     const std::string found =
         seen ? fmt::format("finds another run's {} ({})", file.string(), *seen)
@@ -71,7 +70,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
   });
 }
 
-/// Whether a rank's own machine shows the checkpoints of the run.
+/// Returns whether this rank's machine shows the checkpoints of the run.
 bool sees_checkpoints(const fs::path& dir, const std::string& run) {
   if (const auto owner = read_checkpoints_owner(dir)) return *owner == run;
   return has_committed(dir);
@@ -87,8 +86,7 @@ std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator&
   auto run = told.at("run").get<std::string>();
   if (!run.empty()) return run;
   comm::on_all_ranks(world, [&] {
-    const auto seen = named<std::optional<std::string>>(
-        world, [&] { return read_run_identity(run_dir); });
+    const auto seen = named(world, [&] { return read_run_identity(run_dir); });
     if (!seen) return;
     throw TemporaryError(
         "run directory",
@@ -118,7 +116,7 @@ void confirm_missing(const fs::path& dir, const std::string& run,
                      comm::Communicator& world) {
   const std::string host = world.broadcast_string(host_name(), 0);
   comm::on_all_ranks(world, [&] {
-    const bool sees = named<bool>(world, [&] { return sees_checkpoints(dir, run); });
+    const bool sees = named(world, [&] { return sees_checkpoints(dir, run); });
     if (world.rank() == 0 || !sees) return;
     throw TemporaryError(
         "run directory",

@@ -8,32 +8,36 @@
 
 namespace longhaul::checkpoint {
 
-// Whether all ranks see the directories of one run. A mount that one node has lost leaves
-// an empty directory there, which looks like that of a run that begins. So each rank
-// reads, on its own machine, whose a directory is (run/run_past.h) and compares it with
-// what rank 0 has found. Whoever differs is named with its rank, its node and the path. A
-// broadcast, one small read of every rank and one reduction, on any number of ranks.
+// Checks that all ranks see the directories of one run. A mount that one node has lost
+// leaves an empty directory, which looks like the directory of a new run. So each rank
+// reads on its own machine whose directory it sees (run/run_past.h) and compares that
+// with what rank 0 has found. An error names the rank that differs, its node and the
+// path. This takes a broadcast, one small read on every rank and one reduction, on any
+// number of ranks.
 
-/// Seconds that a name which rank 0 has just made may take to be seen on other machines:
-/// clients of network file systems remember for up to a minute that it was absent.
+/// Seconds until a name that rank 0 has just made is surely seen on other machines:
+/// clients of network file systems remember for up to a minute that the name was absent.
 inline constexpr double kNameSeconds = 90.0;
 
-/// The identity that rank 0's run_dir holds, on all ranks; nothing where no rank's does.
-/// TemporaryError where only another rank's does. Writes nothing. Collective.
+/// Returns, on all ranks, the identity that rank 0's run_dir holds; nothing where no
+/// rank's run_dir holds one. Throws TemporaryError where only another rank's does. Writes
+/// nothing. Collective.
 std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator& world);
 
-/// TemporaryError unless every rank's run_dir is that of `run`. `patience`: how many
-/// seconds a rank looks again while it sees no identity. Collective.
+/// Throws TemporaryError unless every rank's run_dir is that of `run`. A rank that sees
+/// no identity looks again for `patience` seconds. Collective.
 void prove_run_dir(const fs::path& run_dir, const std::string& run, double patience,
                    comm::Communicator& world);
 
-/// The same of the directory of checkpoints, by its marker. Collective.
+/// Throws TemporaryError unless every rank's directory of checkpoints has the marker of
+/// `run`. `patience` as in prove_run_dir. Collective.
 void prove_checkpoints_dir(const fs::path& dir, const std::string& run, double patience,
                            comm::Communicator& world);
 
-/// Rank 0 misses the run's checkpoints in `dir`. TemporaryError, naming rank 0 and `dir`,
-/// where another rank sees the marker of `run`, or any checkpoint where there is no
-/// marker: they are not gone. Returns where no rank sees them. Collective.
+/// To be called where rank 0 misses the run's checkpoints in `dir`. Throws
+/// TemporaryError, naming rank 0 and `dir`, where another rank sees the marker of `run`,
+/// or any checkpoint where there is no marker: then the checkpoints are not gone. Returns
+/// where no rank sees them. Collective.
 void confirm_missing(const fs::path& dir, const std::string& run,
                      comm::Communicator& world);
 

@@ -20,7 +20,7 @@ constexpr int kNodes = 3;
 const std::string kThisRun(32, 'a');
 const std::string kOtherRun(32, 'b');
 
-/// What each rank's machine has under the one path that all were given.
+/// What each rank's machine has under the one path that all ranks were given.
 class NodesDirectories {
  public:
   fs::path of(int rank) const { return dir_ / std::to_string(rank); }
@@ -50,7 +50,7 @@ TEST(Home, ARunDirectoryThatRankZeroAloneHasLostIsNoNewRun) {
   const auto find = [&](comm::Communicator& world) {
     EXPECT_FALSE(find_run(machines.of(world.rank()), world));
   };
-  run_ranks(kNodes, find);  // no rank has one
+  run_ranks(kNodes, find);  // no rank has an identity
   machines.give_run(2, kThisRun);
   const std::string message = failure_on_nodes(find);
   EXPECT_HAS(message, "rank 0 of 3 on " + host_name() + " does not find " +
@@ -109,12 +109,12 @@ TEST(Home, CheckpointsThatAnyOtherRankSeesAreNotGone) {
     confirm_missing(machines.of(world.rank()), kThisRun, world);
   };
   machines.give_marker(1, kOtherRun);
-  run_ranks(kNodes, confirm);  // another run's are not this run's
+  run_ranks(kNodes, confirm);  // the checkpoints of another run do not count
   machines.give_marker(2, kThisRun);
   EXPECT_HAS(failure_on_nodes(confirm), "rank 0 of 3 on " + host_name() +
                                             " does not find this run's checkpoints in " +
                                             machines.of(2).string());
-  // An older run wrote no marker: its manifests show whose the directory is.
+  // An older run has written no marker; its manifests show whose directory it is.
   fs::remove_all(machines.of(2));
   write_file(machines.made(2) / "step_00000005" / kManifestFile, "{}");
   EXPECT_HAS(failure_on_nodes(confirm), "where rank 2 of 3");

@@ -1,6 +1,7 @@
 #include "longhaul/checkpoint/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <initializer_list>
@@ -13,7 +14,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/model_check.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/families/model_config.h"
@@ -34,16 +34,15 @@ void problem(Inspection& result, const std::string& text) {
   result.json["problems"].push_back(text);
 }
 
-// "weights: 291 tensors, 8,030,261,248 parameters, BF16, 16.1 GB".
+// Adds a line such as "weights: 291 tensors, 8,030,261,248 parameters, BF16, 16.1 GB".
 void add_tensors(Inspection& result, const std::string& title,
                  const std::vector<TensorSlice>& tensors) {
   int64_t parameters = 0;
   uint64_t bytes = 0;
   std::map<std::string, int64_t> dtypes;
   for (const TensorSlice& tensor : tensors) {
-    const int64_t n = tensor.num_elements();
-    parameters += n;
-    bytes += static_cast<uint64_t>(n) * dtype_size(tensor.dtype);
+    parameters += tensor.num_elements();
+    bytes += bytes_in(tensor);
     ++dtypes[std::string(dtype_name(tensor.dtype))];
   }
   std::string names;
@@ -60,7 +59,7 @@ void add_tensors(Inspection& result, const std::string& title,
                         {"bytes", bytes}};
 }
 
-/// The config, where it can be read.
+/// Adds the config, and returns it where it can be read.
 std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) {
@@ -87,23 +86,23 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
   }
 }
 
+/// Adds the side files except the config to the JSON, and returns their names in words.
+std::string add_side_files(Inspection& result, std::vector<std::string> names) {
+  std::erase(names, "config.json");
+  result.json["files"] = names;
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void add_tokenizer_files(Inspection& result, const fs::path& dir) {
-  std::string names;
-  Json list = Json::array();
   const std::vector<std::string> found = hf_side_files(dir);
-  for (const std::string& name : found) {
-    if (name == "config.json") continue;
-    names += (names.empty() ? "" : ", ") + name;
-    list.push_back(name);
-  }
-  result.json["files"] = list;
+  const std::string names = add_side_files(result, found);
   result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
   if (!has_tokenizer(found))
     result.lines.push_back("  note: no tokenizer, text cannot be read");
 }
 
-/// What text becomes with a tokenizer whose files are whole: of a directory, or a file.
-/// It may be of a kind that is not read here, which makes a model no less complete.
+/// Adds what a tokenizer whose files are whole says of text; `path` is a directory or a
+/// file. A model whose tokenizer this program does not read is no less complete.
 void add_tokenizer(Inspection& result, const fs::path& path) {
   try {
     const auto loaded = tokenizer::Tokenizer::load(path);
@@ -118,8 +117,8 @@ void add_tokenizer(Inspection& result, const fs::path& path) {
   }
 }
 
-/// How far its run was in the data. state.json belongs to whoever trains: what it does
-/// not say is left out.
+/// Adds how far the run was in the data. state.json belongs to the trainer: fields that
+/// it does not have are left out.
 void add_data(Inspection& result, const Json& state) {
   const auto chain = state.find("batch_hash");
   if (chain == state.end() || !chain->is_string()) return;
@@ -211,7 +210,8 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
   return result;
 }
 
-// The headers of all shards, where all are there.
+// Adds the shards, and returns the weights where all shards are there. Reads headers
+// only.
 SharedSource add_weights(Inspection& result, const fs::path& path) {
   const std::vector<HfShard> shards = list_hf_shards(path);
   uint64_t bytes = 0;
@@ -241,7 +241,7 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   return source;
 }
 
-// Complete weights only.
+// Adds a note where a tied model has a head of its own. Needs complete weights.
 void add_tied_head(Inspection& result, const WeightsSource& source,
                    const ModelConfig& config) {
   try {
@@ -280,7 +280,7 @@ Inspection inspect_hf(const fs::path& path) {
   }
   if (result.complete) add_tied_head(result, *source, *config);
   add_tokenizer_files(result, path);
-  // What is damaged is told already.
+  // Damaged files are listed already.
   if (beside.empty() && has_tokenizer(hf_side_files(path))) add_tokenizer(result, path);
   result.lines.insert(result.lines.begin(),
                       fmt::format("Hugging Face model {}: {}", path.string(),
@@ -293,7 +293,8 @@ bool is_tokenizer(const Json& json) {
          json["model"].contains("vocab");
 }
 
-// "tokenizer my/tokenizer.json: BPE, 128,000 tokens, 280,147 merges, 256 added".
+// Adds a line such as "tokenizer my/tokenizer.json: BPE, 128,000 tokens, 280,147 merges,
+// 256 added".
 void add_vocabulary(Inspection& result, const fs::path& path, const Json& json) {
   const Json& model = json["model"];
   const std::string type = model.contains("type") && model["type"].is_string()
@@ -310,7 +311,7 @@ void add_vocabulary(Inspection& result, const fs::path& path, const Json& json) 
   result.json["added_tokens"] = added;
 }
 
-/// Which verb is for a file that inspect does not know, by its name.
+/// Says which verb is for a file that inspect does not know, by the file's name.
 std::string advice_for_file(const fs::path& path) {
   const std::string kind = path.extension().string();
   const std::string name = path.filename().string();
@@ -359,7 +360,7 @@ Inspection inspect_file(const fs::path& path) {
                                   advice_for_file(path));
 }
 
-/// A directory with a tokenizer alone, such as `data train-tokenizer` makes.
+/// Inspects a directory with a tokenizer alone, such as `data train-tokenizer` makes.
 Inspection inspect_tokenizer_directory(const fs::path& path) {
   Inspection result;
   result.kind = "tokenizer";
@@ -373,14 +374,8 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
     result.lines.push_back(fmt::format("tokenizer {}", file.string()));
   }
   for (const std::string& line : problems) problem(result, line);
-  std::string names;
-  Json list = Json::array();
-  for (const std::string& name : hf_side_files(path)) {
-    names += (names.empty() ? "" : ", ") + name;
-    list.push_back(name);
-  }
-  result.json["files"] = list;
-  result.lines.push_back("  a tokenizer's directory, without a model; files: " + names);
+  result.lines.push_back("  a tokenizer's directory, without a model; files: " +
+                         add_side_files(result, hf_side_files(path)));
   if (problems.empty()) add_tokenizer(result, path);
   return result;
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <span>
+#include <utility>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
@@ -23,13 +26,19 @@ Manifest::FileEntry entry_of(const JsonFields& fields) {
   return entry;
 }
 
-// Keys are sorted and nothing stands between them: the same text for the same content.
+// The text has sorted keys and no spaces, so that the same content has the same text.
 std::string self_hash(Json json) {
   json.erase("self");
   return hash_hex(json_text(json));
 }
 
 }  // namespace
+
+Manifest::FileEntry Manifest::FileEntry::of(std::string name, std::string_view text) {
+  BlockHasher hasher;
+  hasher.update(std::as_bytes(std::span(text)));
+  return {std::move(name), text.size(), combine_hashes(hasher.finish())};
+}
 
 Json Manifest::to_json() const {
   Json ranks_json = Json::array();
@@ -139,12 +148,6 @@ void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file) 
         "checkpoint",
         fmt::format("{}: {} bytes, the manifest says {}; the file is {}", path.string(),
                     size, file.size, size < file.size ? "truncated" : "changed"));
-  }
-}
-
-void check_file_sizes(const fs::path& step_dir, const Manifest& manifest) {
-  for (const Manifest::FileEntry& file : manifest.files()) {
-    check_file_size(step_dir, file);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -19,39 +20,42 @@ namespace longhaul::checkpoint {
 // until the manifest has been replaced, so at every moment one of the two is whole.
 
 inline constexpr int kManifestVersion = 1;
-/// manifest.json.
+/// The content of manifest.json.
 struct Manifest {
   struct FileEntry {
-    std::string name;  ///< relative to the step directory
+    std::string name;  ///< path relative to the step directory
     uint64_t size = 0;
     std::string hash;  ///< combine_hashes of its blocks
+    /// Returns the entry of a file with this text.
+    static FileEntry of(std::string name, std::string_view text);
   };
   struct RankEntry {
-    FileEntry data;     ///< .safetensors
-    FileEntry sidecar;  ///< .json
+    FileEntry data;     ///< the .safetensors file
+    FileEntry sidecar;  ///< the .json file
   };
   int64_t step = 0;
   int attempt = 0;
   std::string build;
   std::string saved_at;  ///< UTC, ISO 8601
   Json layout;
-  std::string hf_dir;  ///< "hf"
+  std::string hf_dir;  ///< "a1_hf"
   FileEntry state;
   std::vector<RankEntry> ranks;
   std::vector<FileEntry> hf;  ///< names include hf_dir
 
-  /// With the hash of all other fields as "self", so that a change of any is found.
+  /// Returns the JSON, with the hash of all other fields as "self", so that a change of
+  /// any field is found.
   Json to_json() const;
-  /// InputError names `what` (the path) and the field, or says that "self" is wrong.
+  /// Throws InputError that names `what` (the path) and the field, or says that "self" is
+  /// wrong.
   static Manifest from_json(const Json& json, const std::string& what);
   static Manifest read(const fs::path& step_dir);
-  /// All data bytes: ranks, state, hf.
+  /// Returns the bytes of all files: those of the ranks, state and hf.
   uint64_t total_bytes() const;
   std::vector<FileEntry> files() const;
 };
 
-/// InputError when a file is absent or has another size than the manifest says.
+/// Throws InputError when a file is absent or has another size than the manifest says.
 void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file);
-void check_file_sizes(const fs::path& step_dir, const Manifest& manifest);
 
 }  // namespace longhaul::checkpoint

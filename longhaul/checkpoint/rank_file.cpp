@@ -19,7 +19,8 @@ std::string entry_name(const StateTensor& tensor) {
                      fmt::join(tensor.slice.offset, ","));
 }
 
-// Wide dtypes first, so that every element lies at a multiple of its size.
+// Returns the tensors with wide dtypes first, so that every element lies at a multiple of
+// its size.
 std::vector<const StateTensor*> file_order(const std::vector<StateTensor>& tensors) {
   std::vector<const StateTensor*> order;
   for (const StateTensor& tensor : tensors) order.push_back(&tensor);
@@ -161,7 +162,7 @@ void read_verified(const File& file, uint64_t file_size, std::string_view block_
     const uint64_t start = index * kHashBlockBytes;
     const uint64_t length = std::min(kHashBlockBytes, file_size - start);
     if (offset == start && bytes.size() >= length) {
-      // Whole blocks go straight to where they belong, many with one call.
+      // Whole blocks are read straight to where they belong, many at once.
       uint64_t run = bytes.size() / kHashBlockBytes * kHashBlockBytes;
       if (run == 0) run = length;
       file.read_at(offset, bytes.first(run));
@@ -181,6 +182,16 @@ void read_verified(const File& file, uint64_t file_size, std::string_view block_
     std::memcpy(bytes.data(), scratch.data() + inside, n);
     bytes = bytes.subspan(n);
     offset += n;
+  }
+}
+
+void verify_blocks(const File& file, uint64_t file_size, std::string_view block_hashes,
+                   const std::function<bool()>& cancelled) {
+  std::vector<std::byte> buffer(std::min(file_size, 16 * kHashBlockBytes));
+  for (uint64_t at = 0; at < file_size; at += buffer.size()) {
+    if (cancelled && cancelled()) return;
+    const uint64_t bytes = std::min<uint64_t>(buffer.size(), file_size - at);
+    read_verified(file, file_size, block_hashes, at, std::span(buffer).first(bytes));
   }
 }
 

@@ -15,13 +15,13 @@ namespace {
 
 using Tell = std::function<void(const std::string&)>;
 
-/// The directory of the checkpoints of the run or directory that a person named.
+/// Returns the directory of the checkpoints of a run or directory that a person named.
 fs::path checkpoints_of_named(const fs::path& path) {
   const fs::path dir = checkpoints_dir_of(path);
   return list_checkpoints(dir).empty() && !list_checkpoints(path).empty() ? path : dir;
 }
 
-/// Whether somebody writes this run now, so that a save may be under way.
+/// Returns whether a process writes this run now, so that a save may be under way.
 bool is_written_now(const fs::path& run_dir) {
   OwnerLockOptions options;
   options.probe = false;
@@ -29,7 +29,8 @@ bool is_written_now(const fs::path& run_dir) {
   return lock && lock->alive;
 }
 
-/// A run that goes on deletes old checkpoints, also while one is read.
+/// Returns whether the checkpoint is gone: a run that goes on deletes old checkpoints,
+/// also while one is read.
 bool was_deleted(const fs::path& step_dir) {
   std::error_code ignored;
   return !fs::exists(step_dir / kManifestFile, ignored);

@@ -102,7 +102,7 @@ TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
   ASSERT_EQ(verdict.broken.size(), 1U);
   EXPECT_HAS(verdict.broken[0], at(12).string());
   EXPECT_HAS(told_, "step_00000012: MISSING");
-  // Whoever takes an older one for the newest says so.
+  // A reader that takes an older checkpoint for the newest says so.
   std::vector<std::string> skipped;
   EXPECT_EQ(find_checkpoint(run_, &skipped), at(8));
   ASSERT_EQ(skipped.size(), 1U);

@@ -10,7 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 #include "longhaul/imports/foreign_source.h"
 
 namespace longhaul::imports {

@@ -29,7 +29,8 @@ ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
       clock_(std::move(clock)),
       last_save_(clock_()) {}
 
-/// Only who has taken the file away has seen it: it cannot act twice.
+/// Returns whether this call has removed the file. Only then was the file seen, so that
+/// it cannot act twice.
 bool ControlFiles::take(const char* file) {
   std::error_code problem;
   if (!fs::remove(dir_ / file, problem)) return false;
@@ -43,7 +44,7 @@ void ControlFiles::look() {
   seen_.save |= save_minutes_ > 0.0 && unsaved.count() >= save_minutes_;
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
-  // One that cannot be taken away is obeyed all the same.
+  // A STOP file that cannot be removed is obeyed all the same.
   const bool stop = take(kStopFile) || is_there(dir_ / kStopFile);
   seen_.stop = stop || seen_.stop;
   seen_.save = take(kSaveFile) || seen_.save;

@@ -4,11 +4,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "longhaul/comm/agree.h"
-#include "longhaul/train/step/host_read.h"
+#include "longhaul/train/save/state_read.h"
 #include "longhaul/train/step/step_loss.h"
 
 namespace longhaul::train {
@@ -27,20 +26,16 @@ Session load_for_inference(const RunConfig& config,
 
 std::vector<double> loss_sums(const Session& session, StageRunner& runner,
                               std::vector<data::TokenBatch>& batches) {
-  const at::NoGradGuard no_grad;
   session.layout.take_own_positions(batches);
-  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
-  const auto plan = inference_plan(session.mesh().shape().pp, session.layout.chunks,
-                                   static_cast<int64_t>(batches.size()));
-  run_plan(session, plan, runner);
+  run_forward(session, runner, batches);
   return sum_of_replica(session,
-                        read_on_host(session.layout, {runner.device_loss_sums()})[0]);
+                        session.layout.read_on_host({runner.device_loss_sums()})[0]);
 }
 
 int64_t most_weight_bytes(const Session& session) {
-  std::array<int64_t, 1> bytes = {session.flat->bytes()};
-  session.world->all_reduce_wait({bytes.data(), 1, DType::I64}, comm::ReduceOp::Max);
-  return bytes[0];
+  int64_t bytes = session.flat->bytes();
+  session.world->all_reduce_wait({&bytes, 1, DType::I64}, comm::ReduceOp::Max);
+  return bytes;
 }
 
 void SequenceRunner::Head::head(const models::Model& model, const nn::Tensors& hidden,
@@ -81,17 +76,16 @@ int64_t SequenceRunner::next(const std::vector<int64_t>& ids, int64_t step) {
     batch.positions[i] =
         static_cast<int32_t>(caches_[0].length + static_cast<int64_t>(i));
   }
-  const MeshShape& shape = session_.mesh().shape();
-  runner_.begin_step(batches, std::vector<double>(session_.num_losses(), 1.0));
-  run_plan(session_, inference_plan(shape.pp, session_.layout.chunks, 1), runner_);
+  run_forward(session_, runner_, batches);
   for (nn::KvCache& cache : caches_) cache.length += count;
 
   const at::Tensor logits = head_.logits.defined() ? whole_logits() : at::Tensor();
+  const MeshShape& shape = session_.mesh().shape();
   const int chooser = rank_at(shape, {.pp = shape.pp - 1});
-  std::array<int64_t, 1> id = {0};
-  if (session_.world->rank() == chooser) id[0] = infer::sample(logits, options_, step);
-  session_.world->broadcast({id.data(), 1, DType::I64}, chooser)->wait();
-  return id[0];
+  int64_t id = 0;
+  if (session_.world->rank() == chooser) id = infer::sample(logits, options_, step);
+  session_.world->broadcast({&id, 1, DType::I64}, chooser)->wait();
+  return id;
 }
 
 at::Tensor SequenceRunner::whole_logits() const {

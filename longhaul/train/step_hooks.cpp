@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/run/files.h"
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 
 namespace longhaul::train {
 
@@ -26,7 +26,7 @@ void StepHooks::begin(int64_t step) {
   const ProfileSection& wanted = session_.config.profile;
   const bool listed = std::ranges::count(wanted.steps, step) > 0;
   if (!listed && (wanted.every == 0 || step % wanted.every != 0)) return;
-  session_.world->barrier_wait();  // a common origin
+  session_.world->barrier_wait();  // the timelines of all ranks begin together
   profile_.begin();
   profiled_ = step;
 }

@@ -12,34 +12,35 @@
 
 namespace longhaul::train {
 
-/// What [debug] and [profile] want of a step besides training it: delays, faults, what is
-/// captured, where its time went. The trainer says where it is; where they ask for
-/// nothing, nothing is done.
+/// What [debug] and [profile] add to a step besides training: delays, faults, captures,
+/// timelines. The trainer calls a hook at each point of the step; a hook does nothing
+/// where the settings ask for nothing.
 class StepHooks {
  public:
   StepHooks(const Session& session, int attempt, Logger& log);
 
-  /// For the stages, which hand it their activations.
+  /// Returns the capture, to which the stages hand their activations.
   Capture& capture() { return capture_; }
-  /// For the stages, which say where their blocks begin and end.
+  /// Returns the profile, to which the stages report when their blocks begin and end.
   Profile& profile() { return profile_; }
 
-  /// A step begins; those that are to be profiled are from here on. Collective.
+  /// Begins a step, and its recording where the step is to be profiled. Collective.
   void begin(int64_t step);
-  /// It has ended, with its save: tells what was recorded. A profile as an event for the
-  /// run's files, on rank 0. Collective.
+  /// Ends a step, after its save. Writes what was recorded, and returns the profile as an
+  /// event for the run's files on rank 0. Collective.
   std::optional<ProfileEvent> end();
 
-  /// A phase of the step begins.
+  /// Begins a phase of the step.
   void phase(std::string_view name);
-  /// The batch was handed out: what its loss and gradients are multiplied by.
+  /// Returns the factors by which the loss and the gradients of the batch that was just
+  /// handed out are multiplied.
   BatchFault batch(const data::Cursor& cursor) const { return faults_.of_batch(cursor); }
-  /// The step's passes begin: the timeline that they are recorded in, or null where none
-  /// is wanted.
+  /// Begins the step's passes. Returns the timeline in which they are recorded, null
+  /// where no timeline is wanted.
   parallel::Trace* before_passes(int64_t step);
-  /// They have ended: writes what was captured of them in run.dir. Collective.
+  /// Ends the step's passes, and writes the captured tensors in run.dir. Collective.
   void after_passes(int64_t step);
-  /// The step's update is made, and its weights are shared.
+  /// To be called when the step's update is made and its weights are shared.
   void updated(int64_t step) const { faults_.in_memory(session_, step); }
 
  private:
@@ -51,7 +52,7 @@ class StepHooks {
   Capture capture_;
   DebugFaults faults_;
   Profile profile_;
-  int64_t profiled_ = 0;  ///< the step that is, or was last
+  int64_t profiled_ = 0;  ///< the step that is being profiled, or was profiled last
 };
 
 }  // namespace longhaul::train

@@ -23,38 +23,37 @@
 #include "longhaul/train/inference.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/log/step_figures.h"
-#include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/resume.h"
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 #include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/session/data_check.h"
 #include "longhaul/train/session/run_start.h"
 #include "longhaul/train/session/stage_runner.h"
 #include "longhaul/train/step/debug_faults.h"
-#include "longhaul/train/step/host_read.h"
 #include "longhaul/train/step/step_loss.h"
 #include "longhaul/train/step_hooks.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Seconds that the first step waits for the look at all data: small data is proven by
+/// Seconds that the first step waits for the check of all data: small data is proven by
 /// then, large data while training goes on.
 constexpr double kDataCheckSeconds = 1.0;
-/// How often a run that is held looks whether it may go on.
+/// How often a paused run looks whether it may go on.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
 
-/// Some rank was asked to end before the first step.
+/// Thrown when some rank was asked to end before the first step.
 struct EndedEarly {};
 
-/// Collective.
+/// Throws EndedEarly on all ranks where any rank has got a signal. Collective.
 void end_if_asked(comm::Communicator& world) {
   if (world.any(raised_signal().number != 0)) throw EndedEarly();
 }
 
-/// build_session and load_state, with a look for signals after each.
+/// Builds the session, and looks for signals afterwards. Collective.
 Session start_session(const LoadedConfig& loaded,
                       std::shared_ptr<comm::Communicator> world,
                       data::ShardReader* shards, RunLog& run) {
@@ -72,13 +71,15 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
   try {
     end_if_asked(*session.world);
   } catch (const EndedEarly&) {
-    session.replicas->finish_weights();  // they arrive in memory that goes now
+    session.replicas
+        ->finish_weights();  // weights still arrive in memory that goes away now
     throw;
   }
   return history;
 }
 
-/// "longhaul rank 17 pp1 dp0 tp3": what ps shows, but for the step.
+/// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
+/// tp3".
 std::string title_of(const Session& session) {
   const MeshIndex& at = session.mesh().index();
   std::string title =
@@ -92,7 +93,7 @@ std::vector<double> times(std::vector<double> values, double factor) {
   return values;
 }
 
-/// What rank 0 looks at: data whose format does not say which ids it holds.
+/// Returns the data that rank 0 checks: its format does not say which ids it holds.
 std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
     const Session& session) {
   std::vector<std::shared_ptr<const data::TokenSource>> sources;
@@ -134,7 +135,7 @@ class Trainer {
             config().run.dir, *session_.world,
             [this](const char* file) { stopped_by_file(file); },
             config().checkpoint.every_minutes),
-        saves_(session_, start_, run_, history_.step),
+        checkpoints_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
@@ -154,7 +155,7 @@ class Trainer {
       StepOutcome outcome = train_step();
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
-      saves_.reached(history_.step);
+      checkpoints_.reached(history_.step);
       run_.record(outcome.record, history_.sources);
       if (rolls_back(outcome)) {
         tell_profile();
@@ -165,7 +166,7 @@ class Trainer {
         certify_first_update(session_, outcome.record.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
-      const bool save_again = saves_.settle();
+      const bool save_again = checkpoints_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
       const bool is_last = last || ends();
@@ -183,12 +184,12 @@ class Trainer {
 
  private:
   const RunConfig& config() const { return session_.config; }
-  /// Somebody wants no more steps, or a rule does.
+  /// Returns whether the run is to end now: a person or a rule wants no more steps.
   bool ends() const { return requests_.ends() || risen_; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
-  /// One optimizer step, as docs/tour.md tells it. A bad step's update is not made, and
-  /// nothing but the place in the data has changed.
+  /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
+  /// is not made, and only the place in the data changes.
   StepOutcome train_step() {
     const int64_t step = history_.step + 1;
     const Stopwatch watch;
@@ -211,11 +212,11 @@ class Trainer {
     run_plan(session_, plan_, runner_, hooks_.before_passes(step));
     hooks_.after_passes(step);
 
-    // 6. Clip. The step's one wait for a device: all that it is judged by comes at once.
-    std::vector<std::vector<double>> sums =
-        read_on_host(session_.layout,
-                     {runner_.device_loss_sums(),
-                      session_.optimizer->gradient_squares(session_.parameter_names)});
+    // 6. Clip. This is the step's one wait for a device: all values that decide about the
+    // step come together.
+    std::vector<std::vector<double>> sums = session_.layout.read_on_host(
+        {runner_.device_loss_sums(),
+         session_.optimizer->gradient_squares(session_.parameter_names)});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, std::move(sums[1]));
     const Verdict verdict =
@@ -252,32 +253,33 @@ class Trainer {
     hooks_.updated(history_.step + 1);
   }
 
-  /// Of the step that has ended, where it was profiled.
+  /// Writes the profile of the step that has ended, where the step was profiled.
   void tell_profile() {
     if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
-  /// For whoever watches this rank: the step's seconds, and those of waiting for others.
+  /// Records, for whoever watches this rank, the step's seconds and its seconds of
+  /// waiting for other ranks.
   void tell_record(double seconds, double waited) {
     if (RankRecord* record = session_.world->ledger().record()) {
       record->step_done(seconds, seconds - waited);
     }
   }
 
-  /// Says what follows from a bad step; true where the run goes back.
+  /// Acts on a bad step as the settings say. Returns true where the run goes back.
   bool rolls_back(const StepOutcome& outcome) {
     if (outcome.verdict.good) return false;
     run_.record_bad_step(history_, outcome);
     guard_.stop_if_told(outcome.verdict, history_.guard, history_.step);
     if (outcome.verdict.action != BadStepPolicy::Rollback) return false;
     phase("rollback", history_.step);
-    saves_.drain();
+    checkpoints_.drain();
     const int64_t from = history_.step;
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
     schedule_ = optim::RunSchedule(*history_.schedule);
-    saves_.find_newest();
+    checkpoints_.find_newest();
     memory_.forget(session_);
     loader_ = open_loader();
     run_.event(RollbackEvent{.from_step = from,
@@ -297,7 +299,8 @@ class Trainer {
             history_.cursor};
   }
 
-  /// Nothing that was kept in memory is sure to be from before.
+  /// Replicas differ: no state that was kept in memory is sure to be from before the
+  /// fault.
   void corrupted(const Json& fields) {
     run_.event(kCorruptionEvent, fields);
     memory_.forget(session_);
@@ -309,7 +312,8 @@ class Trainer {
         fmt::format("the file {} was found after step {}", file, history_.step));
   }
 
-  /// What signals and files want, from all ranks; holds while PAUSE is there. Collective.
+  /// Asks what signals and control files want, on all ranks; waits here while PAUSE is
+  /// there. Collective.
   void ask() {
     requests_ = control_.ask();
     if (!requests_.pause || requests_.ends()) return;
@@ -325,10 +329,10 @@ class Trainer {
   }
 
   TrainResult finish() {
-    // Beyond it where run.steps was lowered since.
+    // The run is beyond its last step where run.steps was lowered since.
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
-    saves_.finish();
+    checkpoints_.finish();
     session_.replicas->finish_weights();
     memory_.end(session_, ends());
     start_.got_through();
@@ -336,7 +340,7 @@ class Trainer {
       finish_log({});
       return {history_.step, TrainEnd::Done};
     }
-    // Who has said STOP wants no start again, whatever signals come as well.
+    // Whoever made the file STOP wants no new start, whatever signals come as well.
     if (requests_.stop) {
       finish_log({0, EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};
@@ -352,10 +356,10 @@ class Trainer {
   }
 
   void finish_log(const StopCause& stopped) {
-    run_.finish(session_, history_, stopped, saves_.words_at(history_.step));
+    run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
   }
 
-  /// What errors and the rank's record say that this rank is doing.
+  /// Sets what errors and the rank's record say that this rank is doing.
   void phase(std::string_view name, int64_t step) {
     session_.world->ledger().set(name, step);
     hooks_.phase(name);
@@ -371,7 +375,7 @@ class Trainer {
     history_.sources = loader_.source_counts();
   }
 
-  /// Ends early, without a result, when a signal comes to any rank.
+  /// Validates; ends early, without a result, when a signal comes to any rank.
   void validate() {
     if (requests_.ends()) return;
     phase(kValidationPhase, history_.step);
@@ -383,7 +387,8 @@ class Trainer {
     }
   }
 
-  /// Whether the run is to end because it forgets. All ranks take rank 0's word.
+  /// Decides whether the run ends because a validation loss has risen too far. All ranks
+  /// take rank 0's decision. Collective.
   void judge_validation() {
     const auto risen = history_.validation.risen(config().data.validation);
     risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
@@ -414,15 +419,16 @@ class Trainer {
     }
   }
 
-  /// Of some micro batches of validation, on all ranks that share them.
+  /// Returns the loss sums of some micro batches of validation, which all ranks share.
+  /// Collective.
   std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
     hooks_.phase("validation batch");
     return loss_sums(session_, runner_, batches);
   }
 
-  /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of
-  /// its own.
+  /// Makes host memory for saves beside training. On other devices than a CPU each
+  /// capture has copies of its own.
   void prepare_saves() {
     const CheckpointSection& saves = config().checkpoint;
     const auto comes = [this](int64_t every) {
@@ -431,17 +437,17 @@ class Trainer {
     const bool periodic = comes(saves.every) || comes(saves.milestone_every) ||
                           (saves.every_minutes > 0.0 && history_.step + 1 < last_step_);
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
-    saves_.prepare(capture_.capture(session_.state()).tensors);
+    checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 
-  /// `ends`: nothing follows that could change the state while it is written. Not what
-  /// is saved already, unless that has failed (`again`).
+  /// Saves a checkpoint. `ends`: nothing follows that could change the state while it is
+  /// written. A step that is saved already is not saved again, unless that save has
+  /// failed (`again`).
   void save(bool ends, bool again) {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
-    const CapturedState state = capture_.capture(session_.state());
-    saves_.save(history_, state.tensors, state.owner, ends, state.ready);
+    checkpoints_.save(history_, capture_.capture(session_.state()), ends);
     saved_step_ = history_.step;
     control_.saved();
   }
@@ -466,17 +472,13 @@ class Trainer {
   ReplicaCheck replica_check_;
   ControlFiles control_;
   StateCapture capture_;
-  Saves saves_;
+  RunCheckpoints checkpoints_;
   Requests requests_;
-  bool risen_ = false;  ///< a validation's loss, beyond its stop_above
+  bool risen_ = false;  ///< a validation loss is above its stop_above
   std::string title_;
 };
 
-}  // namespace
-
-namespace {
-
-/// The error under way, as it is meant once steps are being done.
+/// Throws the current error again, with the kind that it has once steps are being done.
 [[noreturn]] void raise_of_running() {
   const auto failure = Failure::of([] { throw; });
   const Failure now = Failure::once_running(*failure);

@@ -10,25 +10,28 @@
 namespace longhaul::train {
 
 enum class TrainEnd {
-  Done,         ///< all steps that this start was to do
+  Done,         ///< all steps that this start was to do are done
   Interrupted,  ///< a signal asked to stop; what is new has been saved
-  Stopped,      ///< the file STOP or a rule did: no start is to follow by itself
+  Stopped,      ///< the file STOP or a rule ended it: no new start is to follow by itself
 };
 
 struct TrainResult {
-  int64_t step = 0;  ///< the last one that was executed
+  int64_t step = 0;  ///< the last step that was executed
   TrainEnd end = TrainEnd::Done;
 };
 
+/// Whether a run saves checkpoints. No is for measurements: nothing is saved at the end
+/// either.
+enum class Saving { Yes, No };
+
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from
 /// first weights, runs the loop, saves. A signal that a SignalWatch has noted, or a file
-/// in the run's directory (control_files.h), ends or holds it between steps, or between
-/// batches of a validation. `on_ready` is called before the first step. Collective: every
-/// rank of `world` calls it with the same configuration. Throws longhaul::Error; what was
-/// committed before stays valid. `shards` is used until then: rank 0's reader of HDF5,
-/// made before threads and MPI where needs_shard_reader() (packed_data.h) asks for one.
-/// With Saving::No, for measurements, nothing is saved at the end either.
-enum class Saving { Yes, No };
+/// in the run's directory (control_files.h), ends or pauses the run between steps, or
+/// between batches of a validation. `on_ready` is called before the first step. `shards`
+/// is used until then: rank 0's reader of HDF5, made before threads and MPI where
+/// needs_shard_reader() (packed_data.h) asks for one. Throws longhaul::Error; checkpoints
+/// that were committed before stay valid. Every rank of `world` has to call this with the
+/// same configuration. Collective.
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready = {},

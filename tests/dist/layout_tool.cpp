@@ -4,6 +4,7 @@
 // Rank 0 prints one JSON line per step; a checkpoint follows the first step. Without a
 // fault the curve is that of `longhaul train`. With init.weights the certificate is
 // asked.
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -13,14 +14,17 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
+#include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/proof/first_update.h"
+#include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/session/session.h"
 #include "longhaul/train/step/step_loss.h"
 #include "tests/dist/deaf_group.h"
@@ -101,6 +105,22 @@ void train_padding_row(Session& session) {
   }
 }
 
+/// Fills the masters by `read`, and the weights from the masters.
+void load_masters(Session& session, const FlatReader& read) {
+  const auto& buckets = session.flat->buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+      const at::Tensor part = session.optimizer->states()[i].master.narrow(
+          0, piece.in_bucket - buckets[i].owned.begin, piece.in_member.size());
+      const at::Tensor host = at::empty(part.sizes(), part.options().device(at::kCPU));
+      read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end,
+           from_scalar_type(host.scalar_type()), bytes_of(host));
+      part.copy_(host);
+    }
+  }
+  session.optimizer->publish_masters();
+}
+
 class Run {
  public:
   Run(const Arguments& arguments, std::shared_ptr<comm::Communicator> world)
@@ -116,8 +136,7 @@ class Run {
                                 static_cast<uint64_t>(config().run.seed));
     } else {
       session_.init = checkpoint::WeightsSource::open(config().init.weights);
-      train::load_weights(session_.state(),
-                          testing::WrongReader(session_, *session_.init, fault_));
+      load_masters(session_, testing::WrongReader(session_, *session_.init, fault_));
     }
     session_.replicas->share_weights();
     train::certify_weights(session_, quiet_);
@@ -176,12 +195,10 @@ class Run {
   }
 
   void save() {
-    std::vector<at::Tensor> storage;
     checkpoint::SaverOptions options;
     options.dir = checkpoint_dir(config());
-    checkpoint::Snapshot snapshot;
+    checkpoint::Snapshot snapshot = train::StateCapture().capture(session_.state());
     snapshot.step = 1;
-    snapshot.tensors = train::capture_state(session_.state(), storage);
     checkpoint::save_checkpoint(options, std::move(snapshot), *session_.world);
   }
 

@@ -1,5 +1,5 @@
-// Put before a program by LD_PRELOAD: its wall clock is wrong by the seconds that the
-// file named by LONGHAUL_CLOCK_SHIFT holds, and other clocks are right.
+// A library for LD_PRELOAD that gives a program a wrong wall clock: off by the seconds in
+// the file that LONGHAUL_CLOCK_SHIFT names. Other clocks stay right.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/time.h>

@@ -1,4 +1,4 @@
-// Bits that flip and files that end early, anywhere in a checkpoint.
+// Flips bits and cuts files short, anywhere in a checkpoint.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -46,7 +46,7 @@ Damage draw(const std::vector<fs::path>& files, std::mt19937_64& generator) {
   return damage;
 }
 
-// As `longhaul verify` looks at it.
+// Returns whether `longhaul verify` would find the damage.
 bool verify_finds(const fs::path& step_dir) {
   try {
     checkpoint::CheckpointReader::open(step_dir).verify();
@@ -56,7 +56,7 @@ bool verify_finds(const fs::path& step_dir) {
   }
 }
 
-// Every tensor, without verify(): what a start reads.
+// What comes of reading every tensor without verify(), as a start does.
 enum class Loaded { Refused, Right, Wrong };
 Loaded load(const fs::path& step_dir) {
   try {
@@ -89,7 +89,8 @@ TEST(Damage, OfAThousandFlipsAndCutsEachIsFoundAndNoneIsLoaded) {
   for (const auto& entry : fs::recursive_directory_iterator(step_dir)) {
     if (entry.is_regular_file()) files.push_back(entry.path());
   }
-  ASSERT_EQ(files.size(), 3U * 2 + 4);  // ranks, state, two of hf/, manifest
+  ASSERT_EQ(files.size(),
+            3U * 2 + 4);  // files of the ranks, the state, two files in hf/, the manifest
   std::sort(files.begin(), files.end());
   ASSERT_FALSE(verify_finds(step_dir));
   ASSERT_EQ(load(step_dir), Loaded::Right);

@@ -1,21 +1,22 @@
-// A library for LD_PRELOAD that breaks the disk under one directory, and writes down what
-// a program does there. Tests only. Settings come from the environment:
+// A library for LD_PRELOAD that breaks the disk under one directory, and records what a
+// program does there. Tests only. Settings come from the environment:
 //
 //   LONGHAUL_FAULT_DIR     the directory; without it every call passes
 //   LONGHAUL_FAULT         rules, separated by ';', each ACTION:key=value:...
 //   LONGHAUL_FAULT_RANK    only in the process of this MPI rank
 //   LONGHAUL_FAULT_RECORD  a file that receives every change, with its bytes
 //
-// Actions: kill (SIGKILL to the process; when=before|after), fail (error=ENOSPC),
-// short (half of the bytes), slow (ms=5), pause (until the file gate=PATH exists, having
-// made PATH.reached), nosync (syncs are counted, not done: a process that is killed loses
-// nothing that it has written). Keys of all: op=create|write|sync|rename|link|unlink|
-// mkdir|truncate|close|read|change (all but close and read, the default), path=PART of
-// the path, n=NUMBER of the matching call (from 1; absent: every), forever=1 (n and all
-// after). Of several rules that hit a call the first counts; slow and nosync go with any
-// other.
+// Actions: kill (SIGKILL to the process; when=before|after), fail (error=ENOSPC), short
+// (half of the bytes), slow (ms=5), pause (makes PATH.reached, then waits until the file
+// gate=PATH exists), nosync (syncs are counted, not done: a process that is killed loses
+// nothing that it has written). Keys of all actions:
+// op=create|write|sync|rename|link|unlink|mkdir|truncate|close|read|change (change, the
+// default, is all but close and read), path=PART of the path, n=NUMBER of the matching
+// call (from 1; absent: every call), forever=1 (call n and all after it). Where several
+// rules match a call, the first one counts; slow and nosync combine with any other.
 //
-// Calls are made with syscall(2), so that nothing here depends on who else interposes.
+// Calls are made with syscall(2), so that nothing here depends on other libraries that
+// intercept them.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -40,12 +41,12 @@
 namespace {
 
 enum Op : unsigned {
-  kCreate = 1,  // also: cutting an existing file when it is opened
+  kCreate = 1,  // also when an existing file is cut at its opening
   kWrite = 2,
   kSync = 4,
   kRename = 8,
   kLink = 16,
-  kUnlink = 32,  // files and directories
+  kUnlink = 32,  // of files and of directories
   kMkdir = 64,
   kTruncate = 128,
   kClose = 256,
@@ -140,7 +141,7 @@ Rule parse_rule(const std::string& text) {
   return rule;
 }
 
-/// What happens to one call.
+/// What is to happen to one call.
 struct Verdict {
   bool kill_before = false;
   bool kill_after = false;
@@ -186,7 +187,8 @@ class Faults {
     return verdict;
   }
 
-  /// op, file number, offset, bytes, path, second path; then the bytes.
+  /// Writes a line of the record: operation, file number, offset, bytes, path, second
+  /// path; then the bytes.
   void record(const char* op, ino_t file, off_t offset, const std::string& path,
               const std::string& other = {}, const std::string& bytes = {}) {
     if (record_ < 0) return;
@@ -263,8 +265,8 @@ void wait_for(const std::string& gate) {
   while (syscall(SYS_faccessat, AT_FDCWD, gate.c_str(), F_OK) != 0) sleep_milliseconds(1);
 }
 
-/// Judges a call, and makes it where that is the verdict. `perform(half)` makes it and
-/// records it.
+/// Judges a call, and makes it where the verdict is to make it. `perform(half)` makes and
+/// records the call.
 template <typename Perform>
 long run(Op op, const std::string& path, Perform perform) {
   Faults& faults = Faults::get();
@@ -288,7 +290,8 @@ long run(Op op, const std::string& path, Perform perform) {
   return verdict.error != 0 ? -1 : result;
 }
 
-// An fd's path as the kernel knows it, without the mark of a removed name.
+// Returns the path of an open file as the kernel knows it, without the mark of a removed
+// name.
 std::string path_of(int fd) {
   if (!Faults::get().active()) return {};
   char link[PATH_MAX] = {};
@@ -472,7 +475,7 @@ FILE* open_stream(const char* name, const char* mode) {
 
 extern "C" {
 
-/// For the tested program: a line of its own in the record.
+/// Writes a line of the tested program's own into the record.
 void longhaul_fault_marker(const char* text) {
   Faults& faults = Faults::get();
   const Faults::Lock lock(faults);

@@ -1,4 +1,4 @@
-"""`longhaul train` on a disk that breaks (fault_files.cpp), beside an unharmed run."""
+"""Runs `longhaul train` on a disk that breaks (fault_files.cpp), and compares with a whole run."""
 
 import pathlib
 import re
@@ -17,7 +17,7 @@ def arguments(config, *more):
 
 
 def faults(binary, run_dir, rules="", rank=None, record=None):
-    """The environment that breaks the checkpoints of a run."""
+    """Returns the environment that breaks the checkpoints of a run."""
     library = pathlib.Path(binary("liblonghaul_fault_files.so"))
     assert library.exists()
     found = {"LD_PRELOAD": str(library), "LONGHAUL_FAULT": rules,
@@ -30,7 +30,7 @@ def faults(binary, run_dir, rules="", rank=None, record=None):
 
 
 def changes(record):
-    """How many changes of the disk were recorded."""
+    """Returns how many changes of the disk were recorded."""
     data, at, count = record.read_bytes(), 0, 0
     while at < len(data):
         end = data.index(b"\n", at)
@@ -53,7 +53,7 @@ def last_checkpoint(run_dir):
 
 
 class Whole:
-    """The run that nothing disturbs, and how many changes of the disk it makes."""
+    """An undisturbed run, and how many changes of the disk it makes."""
 
     def __init__(self, run, binary, directory, ranks, rank, *sets):
         self.ranks, self.rank, self.sets = ranks, rank, sets
@@ -72,8 +72,8 @@ class Whole:
 
 
 def break_and_go_on(run, binary, directory, whole, rules):
-    """A run under these rules, then the same command on a good disk, which must end as the
-    unharmed run did and start no earlier than at the last checkpoint that was reported."""
+    """Runs under these rules, and then the same command on a good disk. The second run must end as
+    the undisturbed run did, and must not start before the last checkpoint that was reported."""
     config = write_config(directory, "run")
     run_dir = directory / "run"
     broken = run(*arguments(config, *whole.sets), ranks=whole.ranks, check=False,

@@ -1,6 +1,6 @@
-// An attempt that was cut off, is taken for dead and comes back: it stands still before
-// any one of its changes of the disk, another takes the run over with the real lock and
-// saves the same steps, and then it goes on.
+// An attempt that is taken for dead comes back. It is paused before one of its changes to
+// the disk; another attempt takes the run over with the real lock and saves the same
+// steps; then the first attempt goes on.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 #include "tests/faults/faulty_run.h"
 #include "tests/faults/power_cut.h"
 #include "tests/faults/tiny_check.h"
@@ -23,7 +23,8 @@ using checkpoint::SaveReport;
 
 void touch(const fs::path& path) { File::create(path).close(); }
 
-// As if the holder were on another host that has not been heard of for long.
+// Changes the lock so that its holder seems to be on another host that was not heard of
+// for long. Returns false where there is no lock.
 bool make_holder_look_lost(const fs::path& run_dir) {
   const fs::path path = run_dir / "run.lock";
   if (!fs::exists(path)) return false;
@@ -40,7 +41,7 @@ bool make_holder_look_lost(const fs::path& run_dir) {
 bool wait_until_reached(const fs::path& gate, const FaultyTool& tool) {
   while (!fs::exists(gate.string() + ".reached")) {
     siginfo_t info{};
-    // Ended without ever being that far: not reaped here.
+    // The tool may end without getting that far; it is reaped elsewhere.
     if (::waitid(P_PID, static_cast<id_t>(tool.pid()), &info,
                  WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid != 0) {
@@ -53,7 +54,7 @@ bool wait_until_reached(const fs::path& gate, const FaultyTool& tool) {
 
 enum class Wakes { AfterAll, AfterFirstSave };
 
-// True when the old attempt was caught while it held the run.
+// Returns whether the old attempt was paused while it held the run.
 bool stand_still_before(size_t n, Wakes wakes, const FaultDir& dir) {
   dir.clear();
   Faulty faulty = {dir / "disk", ""};
@@ -80,7 +81,7 @@ bool stand_still_before(size_t n, Wakes wakes, const FaultDir& dir) {
   const Ended ended = old.wait();
   EXPECT_EQ(ended.signal, 0);
   EXPECT_EQ(problem_of(run_dir, {{3, 2}, {4, 2}}), "") << ended.errors;
-  // Nor does what it left behind disturb the next start.
+  // What the old attempt has left behind does not disturb the next start either.
   const int next = run_tiny({run_dir, {5}, 2, 2}, [&](const SaveReport& report, int) {
     EXPECT_EQ(report.error, "");
   });
@@ -114,8 +115,8 @@ TEST(LateWriter, WhoWakesWhileItsSuccessorSavesSpoilsNothing) {
   stand_still_before_every_change(Wakes::AfterFirstSave, 2, 4);
 }
 
-// The moment between the look at the lock and the new name of the manifest: when a
-// successor begins, the file that would get the name is gone.
+// An attempt may be between its check of the lock and the rename of the manifest when a
+// successor begins: then the file to be renamed is gone.
 TEST(LateWriter, WhatWasNotCommittedWhenASuccessorBeginsNeverIs) {
   const FaultDir dir;
   const fs::path run_dir = dir / "run";
@@ -128,11 +129,12 @@ TEST(LateWriter, WhatWasNotCommittedWhenASuccessorBeginsNeverIs) {
   EXPECT_TRUE(target.replaces);
   EXPECT_FALSE(fs::exists(step_dir / "a2_manifest.tmp"));
   EXPECT_FALSE(fs::exists(step_dir / "a2_rank_00000.safetensors"));
-  EXPECT_TRUE(fs::exists(step_dir / "a9_state.json"));  // of a later one
+  EXPECT_TRUE(fs::exists(step_dir / "a9_state.json"));  // a file of a later attempt
   EXPECT_EQ(problem_of(run_dir, {{1, 1}}), "");
 }
 
-// Its own step, committed, then replaced by a successor: not its to withdraw.
+// A step that an attempt has committed and a successor has replaced must not be withdrawn
+// by the attempt.
 TEST(LateWriter, WithdrawsAndAbandonsNothingOfItsSuccessor) {
   const FaultDir dir;
   const fs::path run_dir = dir / "run";
@@ -147,7 +149,7 @@ TEST(LateWriter, WithdrawsAndAbandonsNothingOfItsSuccessor) {
   EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "");
   checkpoint::SaveTarget own = old;
   own.prefix = "a2_";
-  checkpoint::abandon_step(own);  // committed: stays
+  checkpoint::abandon_step(own);  // the step was committed: it stays
   EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "");
   checkpoint::withdraw_step(own);
   EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "step 1 is lost");

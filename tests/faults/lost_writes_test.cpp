@@ -1,4 +1,5 @@
-// A power cut at any moment: whatever of the unsynced writes and names the disk then has.
+// Simulates a power cut at any moment: the disk has any part of the writes and names that
+// were not synced.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr uint64_t kSeed = 20240607;
 
-/// Puts trees on a disk, file by file where they differ from the one before.
+/// Writes trees to a disk, file by file where they differ from the tree before.
 class Disk {
  public:
   explicit Disk(fs::path root) : root_(std::move(root)) { fs::create_directories(root_); }
@@ -67,8 +68,8 @@ std::string hash_of(const Tree& tree) {
   return hash_hex(text);
 }
 
-/// By number of operations done, which checkpoints must be there: those that were
-/// reported, until the first change that deletes them.
+/// Returns, by number of operations, the checkpoints that must be there: those that were
+/// reported as committed, until the first change that deletes them.
 std::vector<std::map<int64_t, int>> requirements(const std::vector<Operation>& record) {
   std::vector<std::map<int64_t, int>> result(1);
   std::map<int64_t, int> now;
@@ -78,7 +79,7 @@ std::vector<std::map<int64_t, int>> requirements(const std::vector<Operation>& r
     const int64_t step =
         manifest ? std::stol(path.parent_path().filename().string().substr(5)) : 0;
     if (operation.kind == "unlink" && manifest) now.erase(step);
-    // Saved again: from here on the old or the new.
+    // The step is saved again: from here on the old or the new checkpoint must be there.
     if (operation.kind == "rename" && manifest && now.contains(step)) now[step] = 0;
     if (operation.kind == "marker") {
       const auto said = parse_said(operation.path);
@@ -89,7 +90,7 @@ std::vector<std::map<int64_t, int>> requirements(const std::vector<Operation>& r
   return result;
 }
 
-/// Looks at the trees of a record, each once.
+/// Checks the trees of a record, each tree once.
 class Replay {
  public:
   Replay(const fs::path& record, const fs::path& root, const fs::path& disk)
@@ -103,7 +104,8 @@ class Replay {
   const std::vector<Operation>& operations() const { return operations_; }
   size_t looked() const { return seen_.size(); }
 
-  /// The first problem of any tree that a cut after `from` or more operations may leave.
+  /// Returns the first problem of any tree that a cut after `from` or more operations may
+  /// leave.
   std::string first_problem(size_t from, int random) {
     std::string problem;
     for (size_t n = from; n <= operations_.size() && problem.empty(); ++n) {
@@ -140,8 +142,8 @@ class Replay {
   std::map<std::string, std::string> seen_;
 };
 
-/// Four saves of which two stay, then another start that saves the last step again and
-/// one more.
+/// Records four saves, of which two are kept, and then another start that saves the last
+/// step again and one more step.
 Faulty record_run(const FaultDir& dir, bool overlap) {
   Faulty faulty = {dir / "disk", "nosync"};
   faulty.overlap = overlap;
@@ -171,8 +173,8 @@ TEST(LostWrites, NoPowerCutLosesAReportedCheckpointOrLeavesHalfOfOne) {
   EXPECT_GT(replay.looked(), 1000U);
 }
 
-// The names that the killed process made but did not sync are still open when the next
-// start commits.
+// The names that the killed process made but did not sync are still not durable when the
+// next start commits.
 TEST(LostWrites, APowerCutAfterAKillAndARestartLosesNothingEither) {
   const FaultDir dir;
   Faulty faulty = {dir / "disk", ""};
@@ -196,7 +198,7 @@ TEST(LostWrites, APowerCutAfterAKillAndARestartLosesNothingEither) {
   EXPECT_GT(looked, 3000U);
 }
 
-// Otherwise the tests above could not see one that is missing, or one is in vain.
+// Shows that the tests above would see a missing sync, and that no sync is in vain.
 TEST(LostWrites, EverySyncOfASaveIsNeeded) {
   const FaultDir dir;
   const Faulty faulty = record_run(dir, false);
@@ -206,7 +208,7 @@ TEST(LostWrites, EverySyncOfASaveIsNeeded) {
   for (size_t i = 0; i < replay.operations().size(); ++i) {
     const Operation& operation = replay.operations()[i];
     if (operation.kind != "sync") continue;
-    // The lock's own syncs belong to another suite.
+    // The lock's own syncs are tested elsewhere.
     if (operation.path.find("/checkpoints") == std::string::npos) continue;
     replay.cut().leave_out(i);
     if (replay.first_problem(i + 1, 0).empty()) {
@@ -216,8 +218,8 @@ TEST(LostWrites, EverySyncOfASaveIsNeeded) {
     }
   }
   EXPECT_GT(needed, 40);
-  // One: of the step that the second start saves again. Its name was durable, but would
-  // not have been if the first start had been killed in time.
+  // One sync is expected: that of the step which the second start saves again. Its name
+  // was durable, but would not have been if the first start had been killed earlier.
   EXPECT_EQ(in_vain, std::vector<std::string>{"run/checkpoints"});
 }
 

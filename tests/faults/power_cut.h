@@ -11,43 +11,45 @@
 
 namespace longhaul::faults {
 
-/// One line of what fault_files.cpp recorded.
+/// One line of the record of fault_files.cpp.
 struct Operation {
   std::string kind;     ///< create, write, truncate, sync, rename, link, unlink, mkdir
-  uint64_t number = 0;  ///< the file's, as the file system counts them
-  uint64_t offset = 0;  ///< of a write; the new size of a truncate
-  std::string path;     ///< or the text of a marker
-  std::string other;    ///< where a rename or a link goes to
+  uint64_t number = 0;  ///< number of the file in its file system
+  uint64_t offset = 0;  ///< offset of a write; new size of a truncate
+  std::string path;     ///< path, or the text of a marker
+  std::string other;    ///< target of a rename or a link
   std::string bytes;
 };
 
 std::vector<Operation> read_record(const fs::path& path);
 
-/// A tree of files: path below the root -> content; directories end in '/'.
+/// A tree of files: path below the root -> content; paths of directories end in '/'.
 using Tree = std::map<std::string, std::string>;
 
-/// What the disk may hold after a power cut, by POSIX's word alone: data of a file is
-/// durable once the file was synced after it, names of a directory once the directory
-/// was. Of everything else any part may be there or not: of each write nothing, zeros in
-/// its place, or itself; of each change of names all or nothing.
+/// Knows what the disk may hold after a power cut, by what POSIX promises: data of a file
+/// is durable once the file was synced after the write, names of a directory once the
+/// directory was. Any part of everything else may be there or not: of each write nothing,
+/// zeros in its place, or the written bytes; each change of names as a whole or not at
+/// all.
 class PowerCut {
  public:
-  /// `root`: the recorded directory, empty when the record began.
+  /// `root`: the recorded directory, which was empty when the record began.
   PowerCut(const std::vector<Operation>& operations, const std::string& root);
 
   size_t size() const { return operations_.size(); }
   const Operation& operation(size_t index) const { return operations_[index]; }
 
-  /// As if this sync had not been made; a number past the end: all are.
+  /// Leaves out one sync; a number past the end leaves out none.
   void leave_out(size_t sync);
 
-  /// All of the first `cut` operations, as a process that is killed there leaves it.
+  /// Returns the tree after the first `cut` operations, as a process that is killed there
+  /// leaves it.
   Tree whole(size_t cut) const;
 
-  /// Trees that a power cut after the first `cut` operations may leave: nothing lost; all
-  /// lost that may be, as zeros or not; each single thing lost or alone kept; `random`
-  /// random parts lost. With a sync left out: only trees that it makes possible. Ends
-  /// when `visit` returns false.
+  /// Visits trees that a power cut after the first `cut` operations may leave: nothing
+  /// lost; everything lost that may be, with zeros in its place or not; each single
+  /// effect lost, or kept alone; `random` random parts lost. With a sync left out: only
+  /// trees that this makes possible. Ends when `visit` returns false.
   void trees(size_t cut, int random, std::mt19937_64& generator,
              const std::function<bool(const Tree&)>& visit) const;
 
@@ -56,15 +58,15 @@ class PowerCut {
   struct Name {
     size_t directory = 0;
     std::string name;
-    size_t node = 0;  ///< kNone: the name goes
+    size_t node = 0;  ///< kNone: the name is removed
   };
-  /// What one operation changes, as one piece.
+  /// What one operation changes as one piece.
   struct Effect {
     size_t operation = 0;
-    size_t durable = 0;         ///< index of the sync, or past the end
-    size_t durable_really = 0;  ///< with no sync left out
+    size_t durable = 0;  ///< index of the sync that makes it durable, or past the end
+    size_t durable_really = 0;  ///< the same index with no sync left out
     std::vector<Name> names;
-    size_t node = 0;  ///< whose data changes, where names is empty
+    size_t node = 0;  ///< node whose data changes, where `names` is empty
     bool cut = false;
     uint64_t offset = 0;
     const std::string* bytes = nullptr;
@@ -86,9 +88,9 @@ class PowerCut {
 
   std::vector<Operation> operations_;
   std::string root_;
-  std::vector<Node> live_;  ///< node 0 is the root; the state after all operations
+  std::vector<Node> live_;  ///< the state after all operations; node 0 is the root
   std::vector<Effect> effects_;
-  std::vector<size_t> synced_;  ///< by operation: the node, or kNone
+  std::vector<size_t> synced_;  ///< by operation: the node that is synced, or kNone
   size_t left_out_ = kNone;
 };
 

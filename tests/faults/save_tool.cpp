@@ -1,7 +1,7 @@
 // longhaul_save_tool RUN_DIR RANKS KEEP overlap|wait STEP...: saves tiny checkpoints as a
-// training run does, to be run under fault_files.cpp. A line on standard output, and a
-// marker in the record, for each save that ended: "committed STEP ATTEMPT" or "failed
-// STEP ATTEMPT why".
+// training run does, to be run under fault_files.cpp. Writes a line to standard output,
+// and a marker into the record, for each save that has ended: "committed STEP ATTEMPT" or
+// "failed STEP ATTEMPT why".
 #include <dlfcn.h>
 #include <fmt/format.h>
 

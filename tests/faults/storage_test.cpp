@@ -1,12 +1,12 @@
 // Disks that are full, over quota, broken or slow, at any call of three saves: a save may
-// fail and must say so, what was committed stays, and the next start goes on.
+// fail and must say so, committed checkpoints stay, and the next start goes on.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <set>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "tests/faults/faulty_run.h"
 #include "tests/faults/power_cut.h"
 #include "tests/faults/tiny_check.h"
@@ -17,7 +17,7 @@ namespace {
 
 using checkpoint::SaveReport;
 
-// The last is one that nobody has thought of.
+// The last error is one that no code handles specially.
 constexpr std::array kErrors = {"ENOSPC",   "EDQUOT",    "EIO",       "ESTALE", "EROFS",
                                 "ENOTCONN", "ESHUTDOWN", "ETIMEDOUT", "EPROTO"};
 constexpr std::array kWords = {"No space left on device",
@@ -45,7 +45,8 @@ size_t changes_of_three_saves(const FaultDir& dir) {
   return read_record(faulty.record).size();
 }
 
-// What was committed is there, and a start on a good disk saves again.
+// Checks that committed checkpoints are there, and that a start on a good disk saves
+// again.
 void expect_nothing_lost(const Ended& ended, const fs::path& run_dir) {
   std::map<int64_t, int> required;
   for (const Said& save : ended.said) {
@@ -60,7 +61,8 @@ void expect_nothing_lost(const Ended& ended, const fs::path& run_dir) {
   EXPECT_EQ(problem_of(run_dir, {{3, attempt}, {4, attempt}}), "");
 }
 
-// Each failed save, and an end before the last, has words for a person.
+// Checks that each failed save, and an end before the last save, is explained to a
+// person.
 void expect_explained(const Ended& ended, size_t error) {
   for (const Said& save : ended.said) {
     if (save.error.empty()) continue;
@@ -94,7 +96,7 @@ void fail_calls(const std::string& op, bool forever, size_t first, size_t stride
     told += ended.code == 0 ? 0 : 1;
     if (::testing::Test::HasFailure()) return;
   }
-  // Most calls matter to the save, few only clean up.
+  // Most calls matter to the save; few only clean up.
   EXPECT_GT(told * stride * 4, count);
 }
 
@@ -130,7 +132,7 @@ TEST(StorageFaults, ShortWritesAreResumed) {
 TEST(StorageFaults, AShortWriteOnAFullDiskIsAFailedSave) {
   const FaultDir dir;
   Faulty faulty = three_saves(dir);
-  // Of the second save's data half is written, then there is no space.
+  // Half of the second save's data is written, then there is no space.
   faulty.rules =
       "nosync;short:op=write:path=step_00000002/a1_rank_00001.safetensors:n=1;"
       "fail:op=write:path=step_00000002/a1_rank_00001.safetensors:error=ENOSPC";

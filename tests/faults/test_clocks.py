@@ -89,7 +89,7 @@ def test_a_jump_under_a_supervised_run_is_said_and_costs_no_second(tmp_path, jum
     seconds = time.monotonic() - begun
     assert f"has jumped {'ahead' if jump > 0 else 'back'} by 14400.0 s" in said
     jumps = run.events("clock_jump")
-    # The supervisor's, the rank's, and its successor's, which finds it when it begins.
+    # The supervisor, the rank, and its successor at its beginning each report the jump.
     assert len(jumps) == 3 and all(abs(one["seconds"] - jump) < 1 for one in jumps)
     assert not run.events("hang") and len(run.events("fault")) == 1
     [restart] = run.events("restart")

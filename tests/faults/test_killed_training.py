@@ -3,7 +3,7 @@
 import pytest
 from faulty_training import Whole, break_and_go_on
 
-# Ranks, which of them is killed, and after which part of its changes.
+# Number of ranks, the rank that is killed, and the share of its changes before the kill.
 CASES = {"one_early": (1, None, 0.3), "one_late": (1, None, 0.9), "first_of_two": (2, 0, 0.6),
          "second_of_two": (2, 1, 0.8)}
 

@@ -8,13 +8,14 @@
 
 namespace longhaul::faults {
 
-/// What a start would go on from, read whole. Throws when it is not what was saved.
+/// Reads the checkpoint that a start would go on from. Throws when its content is not
+/// what was saved.
 std::optional<TinySave> newest_tiny(const fs::path& run_dir);
 
-/// What is wrong with a run's checkpoints, empty if nothing: each directory with a
-/// manifest must be whole, each of `required` (step -> attempt, 0: any) there, and a
-/// start must find one that is not older than the newest of them. The lock file must
-/// read.
+/// Returns what is wrong with a run's checkpoints; empty if nothing is. Each directory
+/// with a manifest must be whole, each checkpoint of `required` (step -> attempt, 0: any)
+/// must be there, and a start must find one that is not older than the newest of
+/// `required`. The lock file must be readable.
 std::string problem_of(const fs::path& run_dir, const std::map<int64_t, int>& required);
 
 }  // namespace longhaul::faults

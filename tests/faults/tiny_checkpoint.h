@@ -12,7 +12,7 @@
 
 namespace longhaul::faults {
 
-// A model of two tensors whose every element says which save wrote it.
+// A model of two tensors whose elements tell which save wrote them.
 
 inline std::vector<TensorSlice> tiny_model() {
   return {TensorSlice::whole("embed.weight", {5, 4}, DType::F32),
@@ -22,7 +22,7 @@ inline std::vector<TensorSlice> tiny_model() {
 inline constexpr const char* kTinyKinds[] = {checkpoint::kWeight, checkpoint::kExpAvg,
                                              checkpoint::kExpAvgSq};
 
-/// Whole numbers below 2^24, so that each is exact.
+/// Returns whole numbers below 2^24, which fp32 holds exactly.
 inline float tiny_value(int64_t step, int attempt, const std::string& kind,
                         const std::string& name, int64_t index) {
   return static_cast<float>(index + 32 * static_cast<int64_t>(name.size()) +
@@ -30,7 +30,7 @@ inline float tiny_value(int64_t step, int attempt, const std::string& kind,
                             4194304 * (attempt % 4));
 }
 
-/// A rank's part: of each tensor a range of its elements.
+/// A rank's part: a range of the elements of each tensor.
 struct TinyShare {
   std::vector<float> values;
   std::vector<checkpoint::StateTensor> tensors;
@@ -64,13 +64,13 @@ inline std::vector<checkpoint::CarriedFile> tiny_files() {
           {"deep/LICENSE", {}, "free"}};
 }
 
-/// Which save a checkpoint is of.
+/// The save that wrote a checkpoint.
 struct TinySave {
   int64_t step = 0;
   int attempt = 0;
 };
 
-/// Reads everything of a checkpoint; throws when anything is not what its save wrote.
+/// Reads a whole checkpoint; throws when anything differs from what its save wrote.
 inline TinySave read_tiny(const checkpoint::CheckpointReader& reader) {
   const auto require = [&](bool good, const std::string& what) {
     if (!good) throw std::runtime_error(reader.path().string() + ": wrong " + what);

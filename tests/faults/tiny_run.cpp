@@ -24,7 +24,7 @@ int run_tiny(const TinyRun& run,
     options.layout = {{"world", run.ranks}};
     options.lock = first ? &lock : nullptr;
     options.keep = run.keep;
-    checkpoint::Saver saver(options, *world);
+    checkpoint::BackgroundSaver saver(options, *world);
     const auto tell = [&](const std::optional<SaveReport>& report) {
       if (report && first) ended(*report, attempt);
     };
@@ -38,7 +38,8 @@ int run_tiny(const TinyRun& run,
       std::optional<SaveReport> before;
       try {
         saver.start(std::move(snapshot), before);
-      } catch (const TemporaryError& error) {  // on all ranks; training goes on as well
+      } catch (
+          const TemporaryError& error) {  // thrown on all ranks; training goes on as well
         SaveReport report;
         report.step = step;
         report.error = error.what();

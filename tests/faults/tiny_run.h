@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 
 namespace longhaul::faults {
 
@@ -16,8 +16,9 @@ struct TinyRun {
   bool overlap = true;  ///< the next save begins while the one before is under way
 };
 
-/// Takes the run's lock and saves these steps as training does. `ended` is told how each
-/// save ended, by rank 0. Throws what Saver and RunLock throw. Returns the attempt.
+/// Takes the run's lock and saves these steps as training does. `ended` is called on rank
+/// 0 with the end of each save. Throws what BackgroundSaver and RunLock throw. Returns
+/// the attempt.
 int run_tiny(
     const TinyRun& run,
     const std::function<void(const checkpoint::SaveReport&, int attempt)>& ended);

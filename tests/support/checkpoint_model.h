@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "longhaul/checkpoint/state_tensor.h"
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 #include "tests/support/weights_files.h"
 
 namespace longhaul::testing {
 
-/// A model of three tensors whose every element names itself.
+/// A model of three tensors whose elements have names of their own.
 inline std::vector<TensorSlice> small_model() {
   return {TensorSlice::whole("embed.weight", {13, 8}, DType::F32),
           TensorSlice::whole("norm.weight", {5}, DType::F32),
@@ -27,8 +27,8 @@ inline float element(const std::string& kind, const std::string& name, int64_t i
          100000.0F * static_cast<float>(kind.size());
 }
 
-/// A rank's share of the model's state as ZeRO cuts it: all tensors of all kinds side by
-/// side in one flat buffer, cut into equal parts.
+/// A rank's share of the model's state as ZeRO cuts it: all tensors of all kinds lie side
+/// by side in one flat buffer, which is cut into equal parts.
 struct FlatState {
   std::vector<float> values;
   std::vector<checkpoint::StateTensor> tensors;
@@ -82,7 +82,7 @@ inline const char* const kConfigJson = R"({
   "vocab_size": 13
 })";
 
-/// Reads single bytes of ASCII letters.
+/// A tokenizer that reads ASCII letters one by one.
 inline const char* const kTokenizerJson = R"({
   "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
   "normalizer": null,
@@ -98,8 +98,8 @@ inline std::vector<checkpoint::CarriedFile> side_files() {
           {"LICENSE", {}, "free"}};
 }
 
-/// A Hugging Face directory of the model of kConfigJson whose every weight is 1, with the
-/// side files; `change` may change tensors and their values before they are written.
+/// Writes a Hugging Face directory of the model of kConfigJson, with side files and with
+/// every weight 1; `change` may change tensors and values before they are written.
 inline void write_model(
     const fs::path& dir,
     const std::function<void(std::map<std::string, TensorSlice>& tensors,
@@ -131,7 +131,7 @@ inline void write_model(
   writer.finish();
 }
 
-/// A save of the attempt that waits until it is durable. Collective.
+/// Saves a checkpoint of the attempt and waits until it is durable. Collective.
 inline checkpoint::SaveReport save_now(const fs::path& dir, int64_t step, int attempt,
                                        std::vector<checkpoint::StateTensor> tensors,
                                        comm::Communicator& world, const Json& state = {},

@@ -45,22 +45,19 @@ struct Shard {
   uint64_t bytes = 0;
 };
 
-uint64_t bytes_of(const TensorSlice& tensor) {
-  return static_cast<uint64_t>(tensor.num_elements()) * dtype_size(tensor.dtype);
-}
-
-// In the order of the names; a tensor larger than a shard has one of its own.
+// Deals the tensors to shards in the order of their names; a tensor larger than a shard
+// gets a shard of its own.
 std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t limit) {
   std::vector<Shard> shards(1);
   for (const TensorSlice& tensor : tensors) {
-    const uint64_t bytes = bytes_of(tensor);
+    const uint64_t bytes = bytes_in(tensor);
     if (shards.back().bytes > 0 && shards.back().bytes + bytes > limit) {
       shards.emplace_back();
     }
     shards.back().tensors.push_back(tensor);
     shards.back().bytes += bytes;
   }
-  // Wide dtypes first keeps every element aligned.
+  // Wide dtypes come first, so that every element is aligned.
   for (Shard& shard : shards) {
     std::stable_sort(shard.tensors.begin(), shard.tensors.end(),
                      [](const TensorSlice& a, const TensorSlice& b) {
@@ -70,27 +67,14 @@ std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t
   return shards;
 }
 
-// The dtype that holds most elements: the one that config.json names.
+// Returns the dtype of most elements, which config.json names.
 DType main_dtype(const std::vector<TensorSlice>& tensors) {
   std::map<DType, int64_t> counts;
   for (const TensorSlice& tensor : tensors) counts[tensor.dtype] += tensor.num_elements();
-  DType best = DType::F32;
-  int64_t most = -1;
-  for (const auto& [dtype, count] : counts) {
-    if (count > most) {
-      best = dtype;
-      most = count;
-    }
-  }
-  return best;
+  const auto most = std::ranges::max_element(
+      counts, {}, [](const auto& counted) { return counted.second; });
+  return most == counts.end() ? DType::F32 : most->first;
 }
-
-/// A file that goes with the weights, held so that the export does not depend on what
-/// becomes of its source.
-struct SideFile {
-  std::string name;
-  std::string text;
-};
 
 std::string config_text(const WeightsSource& source, DType dtype, bool any_family) {
   const fs::path path = source.config_path();
@@ -105,19 +89,20 @@ std::string config_text(const WeightsSource& source, DType dtype, bool any_famil
   return json_text(json, 2) + "\n";
 }
 
-std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype,
-                                      bool any_family) {
-  std::vector<SideFile> files;
-  for (const CarriedFile& file : source.files_to_carry()) {
-    if (file.name == "config.json") continue;
-    files.push_back(
-        {file.name, file.source.empty() ? file.text : read_text(file.source)});
+/// Returns the files that go with the weights, with their texts: the export does not
+/// depend on what becomes of its source.
+std::vector<CarriedFile> read_side_files(const WeightsSource& source, DType dtype,
+                                         bool any_family) {
+  std::vector<CarriedFile> files = source.files_to_carry();
+  std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
+  for (CarriedFile& file : files) {
+    if (!file.source.empty()) file.text = read_text(file.source);
   }
   if (!fs::exists(source.config_path())) {
     throw InputError("export", fmt::format("{}: no such file; a model needs its config",
                                            source.config_path().string()));
   }
-  files.push_back({"config.json", config_text(source, dtype, any_family)});
+  files.push_back({"config.json", {}, config_text(source, dtype, any_family)});
   return files;
 }
 
@@ -126,7 +111,7 @@ std::string shard_name(size_t number, size_t shards) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
 }
 
-/// A signal that a SignalWatch has noted ends the export as a failure does.
+/// Throws where a SignalWatch has noted a signal: the export ends as after a failure.
 void stop_if_signalled() {
   const int signal = raised_signal().number;
   if (signal == 0) return;
@@ -134,84 +119,68 @@ void stop_if_signalled() {
       "export", fmt::format("stopped by {}; nothing is left", signal_name(signal)));
 }
 
-/// Writes some of the shards with several threads.
-class ShardWriters {
- public:
-  /// `mine`: numbers of shards.
-  ShardWriters(const WeightsSource& source, const fs::path& dir,
-               const std::vector<Shard>& shards, std::vector<size_t> mine,
-               const ExportOptions& options)
-      : source_(source),
-        dir_(dir),
-        shards_(shards),
-        mine_(std::move(mine)),
-        options_(options) {
-    for (const size_t number : mine_) total_ += shards_[number].bytes;
+/// Writes a shard; after each part `go_on(bytes)` says whether to go on.
+void write_shard(const WeightsSource& source, const fs::path& path, const Shard& shard,
+                 const std::function<bool(uint64_t bytes)>& go_on) {
+  SafetensorsPlan plan;
+  for (const TensorSlice& tensor : shard.tensors) {
+    plan.add(tensor.name, tensor.dtype, tensor.global_shape);
   }
-
-  void run() {
-    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
-    share_among_threads(static_cast<int64_t>(mine_.size()), threads, [&](int64_t place) {
-      try {
-        write(mine_[static_cast<size_t>(place)]);
-      } catch (...) {
-        failed_ = true;
-        throw;
-      }
-    });
-  }
-
- private:
-  void write(size_t number) {
-    const Shard& shard = shards_[number];
-    SafetensorsPlan plan;
-    for (const TensorSlice& tensor : shard.tensors) {
-      plan.add(tensor.name, tensor.dtype, tensor.global_shape);
+  SafetensorsWriter writer(path, plan);
+  std::vector<std::byte> buffer;
+  for (const TensorSlice& tensor : shard.tensors) {
+    const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
+    const int64_t step = kPartBytes / size;
+    for (int64_t at = 0; at < tensor.num_elements(); at += step) {
+      stop_if_signalled();
+      const int64_t end = std::min(tensor.num_elements(), at + step);
+      buffer.resize(static_cast<size_t>((end - at) * size));
+      source.read_flat_range(tensor, at, end, tensor.dtype, buffer);
+      check_finite(source, tensor, at, tensor.dtype, buffer);
+      writer.append(buffer);
+      if (!go_on(buffer.size())) return;
     }
-    SafetensorsWriter writer(dir_ / shard_name(number, shards_.size()), plan);
-    std::vector<std::byte> buffer;
-    for (const TensorSlice& tensor : shard.tensors) {
-      const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
-      const int64_t step = kPartBytes / size;
-      for (int64_t at = 0; at < tensor.num_elements(); at += step) {
-        if (failed_) return;  // another thread's error is the one to be told
-        stop_if_signalled();
-        const int64_t end = std::min(tensor.num_elements(), at + step);
-        buffer.resize(static_cast<size_t>((end - at) * size));
-        source_.read_flat_range(tensor, at, end, tensor.dtype, buffer);
-        check_finite(source_, tensor, at, tensor.dtype, buffer);
-        writer.append(buffer);
-        add_done(buffer.size());
-      }
+  }
+  writer.finish();
+}
+
+/// Writes the shards of these numbers with several threads.
+void write_shards(const WeightsSource& source, const fs::path& dir,
+                  const std::vector<Shard>& shards, const std::vector<size_t>& mine,
+                  const ExportOptions& options) {
+  uint64_t total = 0;
+  for (const size_t number : mine) total += shards[number].bytes;
+  std::mutex mutex;
+  uint64_t done = 0;
+  std::atomic<bool> failed = false;
+  const auto add_done = [&](uint64_t bytes) {
+    const std::lock_guard lock(mutex);
+    done += bytes;
+    if (options.progress) options.progress(done, total);
+    return !failed;  // another thread's error is the one to be reported
+  };
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
+    const size_t number = mine[static_cast<size_t>(place)];
+    try {
+      write_shard(source, dir / shard_name(number, shards.size()), shards[number],
+                  add_done);
+    } catch (...) {
+      failed = true;
+      throw;
     }
-    writer.finish();
-  }
+  });
+}
 
-  void add_done(uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    done_ += bytes;
-    if (options_.progress) options_.progress(done_, total_);
-  }
-
-  const WeightsSource& source_;
-  const fs::path& dir_;
-  const std::vector<Shard>& shards_;
-  std::vector<size_t> mine_;
-  const ExportOptions& options_;
-  uint64_t total_ = 0;
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  uint64_t done_ = 0;
-};
-
-/// As the model's family has it in a Hugging Face directory.
+/// Returns the source in the form that the model's family has in a Hugging Face
+/// directory.
 SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
   SharedSource same(std::shared_ptr<void>(), &source);
   if (options.any_family || !fs::exists(source.config_path())) return same;
   return as_hugging_face(same, load_model_config(source.config_path()).description);
 }
 
-/// InputError unless nothing of that name is there, or an empty directory.
+/// Throws InputError unless the target is absent or an empty directory.
 void check_target(const fs::path& target) {
   std::error_code error;
   if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
@@ -245,7 +214,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   std::vector<TensorSlice> tensors = files->tensors();
   for (TensorSlice& tensor : tensors) {
     if (options.dtype && is_float(tensor.dtype)) tensor.dtype = *options.dtype;
-    report.bytes += bytes_of(tensor);
+    report.bytes += bytes_in(tensor);
   }
   report.tensors = tensors.size();
   const std::vector<Shard> shards = make_shards(tensors, options.shard_bytes);
@@ -255,7 +224,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   }
   if (shards.size() > 1) report.files.emplace_back(kIndexName);
 
-  std::vector<SideFile> side_files;  // rank 0's
+  std::vector<CarriedFile> side_files;  // on rank 0
   const fs::path temporary = comm::on_rank_zero(world, [&] {
     check_target(final);
     side_files = read_side_files(source, main_dtype(tensors), options.any_family);
@@ -263,18 +232,18 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
     fs::create_directories(dir);
     return dir.string();
   });
-  for (const SideFile& file : side_files) report.files.push_back(file.name);
+  for (const CarriedFile& file : side_files) report.files.push_back(file.name);
   try {
     std::vector<size_t> mine;
     for (auto i = static_cast<size_t>(world.rank()); i < shards.size();
          i += static_cast<size_t>(world.size())) {
       mine.push_back(i);
     }
-    comm::on_all_ranks(
-        world, [&] { ShardWriters(*files, temporary, shards, mine, options).run(); });
+    comm::on_all_ranks(world,
+                       [&] { write_shards(*files, temporary, shards, mine, options); });
     comm::on_rank_zero(world, [&] {
       if (shards.size() > 1) write_index(temporary, shards, report.bytes);
-      for (const SideFile& file : side_files) {
+      for (const CarriedFile& file : side_files) {
         const fs::path path = join_inside(temporary, file.name, "export");
         fs::create_directories(path.parent_path());
         write_text_atomic(path, file.text);

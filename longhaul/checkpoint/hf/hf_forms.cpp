@@ -11,10 +11,10 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Elements in memory while a box is put into another order.
+/// Elements in memory while a box is rearranged.
 constexpr int64_t kAtOnce = int64_t{1} << 22;
 
-/// Rows [begin, end) of a matrix and some of its columns; a vector has one.
+/// Rows [begin, end) of a matrix and some of its columns; a vector has one column.
 struct Area {
   int64_t begin = 0;
   int64_t end = 0;
@@ -43,16 +43,19 @@ TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
   return whole;
 }
 
-/// Where rows of one tensor lie in another: of the parameter and of the stored tensor.
+/// Tells where rows of one tensor lie in another: one is a parameter, the other a tensor
+/// of the files.
 struct Piece {
   TensorSlice from;              ///< the whole tensor that is read
-  bool from_transposed = false;  ///< it is [columns, rows]
-  int64_t rows = 0;              ///< of the parameter
+  bool from_transposed = false;  ///< whether it is [columns, rows]
+  int64_t rows = 0;              ///< rows of the parameter
   StoredForm form;
-  bool to_stored = false;  ///< the stored tensor is made of parameters
+  bool to_stored = false;  ///< whether a tensor of the files is made from parameters, not
+                           ///< the other way round
 
-  /// Rows that lie side by side on both sides, from row `at` of what is made: how many,
-  /// and the first one's place in `from`; 0: this piece has not that row.
+  /// Returns how many rows from row `at` of the made tensor on lie side by side in both
+  /// tensors, and the place of the first of them in `from`; 0 rows: this piece does not
+  /// have row `at`.
   std::pair<int64_t, int64_t> run(int64_t at) const {
     if (!to_stored) return {form.block - at % form.block, form.row(at)};
     const int64_t here = at - form.first;
@@ -64,10 +67,10 @@ struct Piece {
   }
 };
 
-/// A tensor that is put together from others.
+/// A tensor that is put together from other tensors.
 struct Made {
   TensorSlice whole;
-  bool transposed = false;  ///< it is [columns, rows]
+  bool transposed = false;  ///< whether it is [columns, rows]
   std::vector<Piece> pieces;
 
   bool plain() const {
@@ -78,8 +81,8 @@ struct Made {
 
 class MappedSource final : public WeightsSource {
  public:
-  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: it is made
-  /// for as_parameters.
+  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: whether
+  /// as_parameters made this source.
   MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
       : inner_(std::move(inner)), parameters_(parameters) {
     std::set<std::string> read;
@@ -93,7 +96,7 @@ class MappedSource final : public WeightsSource {
         if (found != types.end()) one.whole.dtype = found->second;
         read.insert(piece.from.name);
       }
-      // What is missing is the check's to say.
+      // Missing tensors are reported by the check of the tensors.
       if (!all) continue;
       tensors_.push_back(one.whole);
       made_.emplace(one.whole.name, std::move(one));
@@ -165,7 +168,8 @@ class MappedSource final : public WeightsSource {
     return {};
   }
 
-  /// Rows [place, place + rows) of a piece's tensor, to rows from `at` on of `area`.
+  /// Copies rows [place, place + rows) of a piece's tensor to the rows of `area` from
+  /// `at` on.
   void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
                  const Area& area, int64_t at, DType dst,
                  std::span<std::byte> out) const {
@@ -191,16 +195,19 @@ class MappedSource final : public WeightsSource {
   std::map<std::string, Made> made_;
 };
 
-bool has_forms(const ModelDescription& model) {
-  const auto has = [](const UnitDescription& unit) {
-    return std::ranges::any_of(unit.parameters, [](const ParameterDescription& p) {
-      return p.stored.has_value();
-    });
-  };
-  return std::ranges::any_of(model.units, has);
+/// Returns the parameters that files hold in another form.
+std::vector<const ParameterDescription*> parameters_of_other_form(
+    const ModelDescription& model) {
+  std::vector<const ParameterDescription*> found;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (p.stored) found.push_back(&p);
+    }
+  }
+  return found;
 }
 
-/// One tensor under another name.
+/// Makes one tensor available under another name.
 Made renamed(const TensorSlice& tensor, std::string name) {
   TensorSlice whole = tensor;
   whole.name = std::move(name);
@@ -209,7 +216,7 @@ Made renamed(const TensorSlice& tensor, std::string name) {
       std::move(whole), false, {{tensor, false, rows, {"", false, rows, 0, rows, rows}}}};
 }
 
-/// What a tensor of older files is called now.
+/// Returns today's name of a tensor of older files.
 std::string usual_name(const std::string& name, const ModelDescription& model,
                        const std::string& prefix) {
   if (model.tied && name == model.tied->head) return name;
@@ -239,29 +246,26 @@ SharedSource with_usual_names(const SharedSource& source, const ModelDescription
 SharedSource parameters_from_files(const SharedSource& files,
                                    const ModelDescription& model) {
   std::vector<Made> made;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.stored) continue;
-      made.push_back({p.whole(),
-                      false,
-                      {{p.stored_whole(), p.stored->transposed, p.shape[0], *p.stored}}});
-    }
+  for (const ParameterDescription* p : parameters_of_other_form(model)) {
+    made.push_back(
+        {p->whole(),
+         false,
+         {{p->stored_whole(), p->stored->transposed, p->shape[0], *p->stored}}});
   }
+  if (made.empty()) return files;
   return std::make_shared<MappedSource>(files, std::move(made), true);
 }
 
 SharedSource files_from_parameters(const SharedSource& source,
                                    const ModelDescription& model) {
   std::map<std::string, Made> made;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.stored) continue;
-      Made& one = made[p.stored->name];
-      one.whole = p.stored_whole();
-      one.transposed = p.stored->transposed;
-      one.pieces.push_back({p.whole(), false, p.shape[0], *p.stored, true});
-    }
+  for (const ParameterDescription* p : parameters_of_other_form(model)) {
+    Made& one = made[p->stored->name];
+    one.whole = p->stored_whole();
+    one.transposed = p->stored->transposed;
+    one.pieces.push_back({p->whole(), false, p->shape[0], *p->stored, true});
   }
+  if (made.empty()) return source;
   std::vector<Made> all;
   for (auto& [name, one] : made) all.push_back(std::move(one));
   return std::make_shared<MappedSource>(source, std::move(all), false);
@@ -275,16 +279,15 @@ bool is_files(const WeightsSource& source) {
 
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model) {
   if (!is_files(*source)) return source;
-  const SharedSource files = with_usual_names(source, model);
-  return has_forms(model) ? parameters_from_files(files, model) : files;
+  return parameters_from_files(with_usual_names(source, model), model);
 }
 
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model) {
-  // Back to what as_parameters has made of files.
+  // Goes back to the files from which as_parameters has made this source.
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
   if (is_files(*source)) return with_usual_names(source, model);
-  return has_forms(model) ? files_from_parameters(source, model) : source;
+  return files_from_parameters(source, model);
 }
 
 void check_weights(const SharedSource& source, const ModelDescription& model) {

@@ -7,21 +7,22 @@
 
 namespace longhaul::checkpoint {
 
-// Most families' parameters are in Hugging Face's files as they are here. Of the others
-// (StoredForm: fused, transposed) a source can be looked at in either way, whatever holds
-// it. Both return the source itself where there is nothing to do.
+// Most families have the same tensors in Hugging Face's files as in this program. Other
+// families store them in another form (StoredForm: fused, transposed). These functions
+// present a source in either form, whichever form its files have; they return the source
+// itself where nothing has to change.
 
 using SharedSource = std::shared_ptr<const WeightsSource>;
 
-/// With the names and shapes of the model's parameters.
+/// Returns the source with the names and shapes of the model's parameters.
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model);
 
-/// With the names and shapes of a Hugging Face directory, under the names that are usual
-/// now.
+/// Returns the source with the names and shapes of a Hugging Face directory, under
+/// today's names.
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model);
 
-/// InputError, in the names of its files, unless a source holds the model's parameters
-/// and nothing else.
+/// Throws InputError, with the names of the source's files, unless the source holds the
+/// model's parameters and nothing else.
 void check_weights(const SharedSource& source, const ModelDescription& model);
 
 }  // namespace longhaul::checkpoint

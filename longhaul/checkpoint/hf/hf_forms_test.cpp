@@ -13,7 +13,7 @@ namespace {
 
 using testing::message_of;
 
-/// Tensors in memory, of fp32.
+/// A source of fp32 tensors in memory.
 class MemorySource final : public WeightsSource {
  public:
   using Tensors = std::map<std::string, std::pair<TensorSlice, std::vector<float>>>;
@@ -43,8 +43,9 @@ class MemorySource final : public WeightsSource {
   Tensors tensors_;
 };
 
-/// Two parameters of 6 and 3 rows in one stored tensor of 9, in turns of 2 and 1 rows;
-/// and one that is transposed only, as are the two.
+/// A model with two parameters of 6 and 3 rows that share a stored tensor of 9 rows, in
+/// turns of 2 and 1 rows, and with one parameter of its own; all of them transposed or
+/// not.
 ModelDescription interleaved(bool transposed) {
   ModelDescription model;
   UnitDescription unit;
@@ -58,7 +59,7 @@ ModelDescription interleaved(bool transposed) {
   return model;
 }
 
-/// Row r, column c of what is stored holds 10 r + c.
+/// The stored element in row r and column c is 10 r + c.
 SharedSource files(bool transposed, const std::string& prefix = "m.") {
   std::vector<float> both(36);
   for (size_t r = 0; r < 9; ++r) {
@@ -82,7 +83,7 @@ std::vector<float> read(const WeightsSource& source, const TensorSlice& box) {
   return out;
 }
 
-/// What as_parameters has read of files, as a checkpoint holds it.
+/// Returns what as_parameters has read from files as a checkpoint would hold it.
 SharedSource checkpoint_of(const SharedSource& source) {
   MemorySource::Tensors tensors;
   for (const TensorSlice& tensor : source->tensors()) {
@@ -120,7 +121,7 @@ TEST(HfForms, WhatParametersAreWrittenAsIsWhatTheFilesHeld) {
     EXPECT_EQ(written->tensors(), original->tensors());
     for (const TensorSlice& tensor : original->tensors()) {
       EXPECT_EQ(read(*written, tensor), read(*original, tensor)) << tensor.name;
-      // As exports read: some elements at a time.
+      // Reads a few elements at a time, as exports do.
       std::vector<float> part(3);
       written->read_flat_range(tensor, 1, 4, DType::F32,
                                std::as_writable_bytes(std::span(part)));

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
+#include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -12,7 +14,27 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Hashes prove a checkpoint's files.
+constexpr int64_t kElementsAtOnce = int64_t{1} << 21;
+
+std::optional<TensorSlice> find(const WeightsSource& source, const std::string& name) {
+  for (const TensorSlice& tensor : source.tensors()) {
+    if (tensor.name == name) return tensor;
+  }
+  return std::nullopt;
+}
+
+std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t first,
+                        int64_t count) {
+  box.offset[0] = first;
+  box.extent[0] = count;
+  std::vector<float> values(static_cast<size_t>(box.num_elements()));
+  source.read(box, DType::F32, std::as_writable_bytes(std::span(values)));
+  // A NaN would look like a difference.
+  check_finite(source, box, 0, DType::F32, std::as_bytes(std::span(values)));
+  return values;
+}
+
+/// Returns the problems of a model's files; hashes already prove those of a checkpoint.
 std::vector<std::string> model_problems(const SharedSource& source,
                                         const ModelDescription& model) {
   std::vector<std::string> problems = tensor_problems(source, model);
@@ -41,10 +63,50 @@ std::vector<std::string> problems_beside(const fs::path& dir) {
   return problems;
 }
 
+std::optional<std::string> tied_head_difference(const WeightsSource& source,
+                                                const ModelConfig& config) {
+  const auto& tied = config.description.tied;
+  if (!tied) return std::nullopt;
+  const auto head = find(source, tied->head);
+  const auto embedding = find(source, tied->embedding);
+  if (!head || !embedding) return std::nullopt;
+  if (head->global_shape != embedding->global_shape || head->global_shape.size() != 2) {
+    return fmt::format("{} has shape {}, {} has {}", tied->head,
+                       describe_shape(head->global_shape), tied->embedding,
+                       describe_shape(embedding->global_shape));
+  }
+  const int64_t height = head->global_shape[0];
+  const int64_t width = std::max<int64_t>(1, head->global_shape[1]);
+  const int64_t step = std::max<int64_t>(1, kElementsAtOnce / width);
+  for (int64_t first = 0; first < height; first += step) {
+    const int64_t count = std::min(step, height - first);
+    const std::vector<float> ours = rows(source, *head, first, count);
+    const std::vector<float> theirs = rows(source, *embedding, first, count);
+    const auto [one, other] = std::ranges::mismatch(ours, theirs);
+    if (one == ours.end()) continue;
+    const int64_t at = one - ours.begin();
+    return fmt::format("{}[{}, {}] is {}, {} has {} there", tied->head,
+                       first + at / width, at % width, *one, tied->embedding, *other);
+  }
+  return std::nullopt;
+}
+
+void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
+  const auto difference = tied_head_difference(source, config);
+  if (!difference) return;
+  throw InputError(
+      "weights",
+      fmt::format("{}: tie_word_embeddings is true in {}, but the files hold an output "
+                  "projection of its own: {}. transformers does not tie such a model; "
+                  "set tie_word_embeddings = false, or remove {} from the files",
+                  source.source().path.string(), config.source_path.string(), *difference,
+                  config.description.tied->head));
+}
+
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group) {
   comm::on_all_ranks(group, [&] {
-    // One rank looks at what all of them see.
+    // One rank looks at the files that all ranks see.
     const std::vector<std::string> problems = group.rank() == 0
                                                   ? model_problems(source, model)
                                                   : tensor_problems(source, model);

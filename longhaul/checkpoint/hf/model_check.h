@@ -9,24 +9,38 @@
 
 namespace longhaul::checkpoint {
 
-// The one judgement of a model's files: what `inspect` lists, `export` refuses to copy,
-// and `train`, `eval` and `generate` refuse to begin with.
+// Judges a model's files in one place: `inspect` lists the problems, `export` refuses to
+// copy such files, and `train`, `eval` and `generate` refuse to begin with them.
 
-/// What is wrong with its tensors, one line each: those that are missing, surplus,
+/// Returns the problems of the tensors, one line each: tensors that are missing, surplus,
 /// misshapen or no floats. Reads no weight.
 std::vector<std::string> tensor_problems(const SharedSource& source,
                                          const ModelDescription& model);
 
-/// What is damaged beside the weights of a directory, one line each: side files, a
-/// tokenizer's among them. A tokenizer that is whole and of a kind that is not read here
-/// is no problem of the files; whoever loads it refuses it.
+/// Returns the problems of the files beside the weights, one line each: damaged side
+/// files, including those of a tokenizer. A whole tokenizer of a kind that this program
+/// does not read is no problem here; whoever loads it refuses it.
 std::vector<std::string> problems_beside(const fs::path& dir);
 
-/// InputError, the same on all ranks, that lists both. Collective.
+/// Returns a text that says where an output projection in the files differs from the
+/// embedding, for a model with tied embeddings; nothing where there is no difference.
+/// transformers makes the same comparison and does not tie such a model. Reads both
+/// tensors, a few MiB at a time, up to the first difference; reads nothing where the
+/// config does not tie. Throws InputError where a value is not finite (finite_values.h).
+std::optional<std::string> tied_head_difference(const WeightsSource& source,
+                                                const ModelConfig& config);
+
+/// Throws InputError where the output projection differs: this program would tie what
+/// transformers does not.
+void check_tied_head(const WeightsSource& source, const ModelConfig& config);
+
+/// Throws InputError, the same on all ranks, that lists the problems of tensors and side
+/// files. Collective.
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group);
 
-/// The same, and check_tied_head: for those who compute with the model. Collective.
+/// Throws as check_model_files and check_tied_head do; for verbs that compute with the
+/// model. Collective.
 void check_model(const SharedSource& source, const ModelConfig& config,
                  comm::Communicator& group);
 

@@ -5,10 +5,9 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
 #include "longhaul/checkpoint/inspect.h"
 #include "longhaul/comm/backend.h"
 #include "tests/support/checkpoint_model.h"
@@ -27,7 +26,7 @@ using Values = std::map<std::string, std::vector<float>>;
 constexpr const char* kNorm = "model.norm.weight";
 constexpr const char* kDown = "model.layers.0.mlp.down_proj.weight";
 
-/// What the loading of a directory says, empty where it says nothing.
+/// Returns the error of loading a directory; empty where there is none.
 std::string refusal_of(const fs::path& dir) {
   try {
     const auto world = comm::self_world();
@@ -136,7 +135,7 @@ TEST(ModelCheck, WhatTheLoadingRefusesInspectDoesNotCallComplete) {
   }
 }
 
-// A field of a protocol buffer that holds less than 128 bytes.
+// Returns a field of a protocol buffer that holds less than 128 bytes.
 std::string field(char number, const std::string& content) {
   return std::string(1, static_cast<char>(number << 3 | 2)) +
          static_cast<char>(content.size()) + content;

@@ -17,10 +17,10 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// state.json may grow by as much again, and by this.
+// state.json may grow to twice its size at the start, plus this many bytes.
 constexpr uint64_t kStateRoom = uint64_t{64} << 10;
 
-/// The ranks of each machine; machines in the order of their first ranks.
+/// Returns the ranks of each machine; machines are in the order of their first ranks.
 std::vector<std::vector<int>> ranks_by_machine(const std::vector<std::string>& machines) {
   std::vector<std::vector<int>> ranks;
   std::map<std::string, size_t> place;
@@ -73,7 +73,7 @@ MemoryKeeper::MemoryKeeper(KeeperOptions options, const std::vector<StateTensor>
   if (!options_.replaces) make_slot(1);
 }
 
-/// Who holds whose copies, and how large they are.
+/// Agrees on who holds whose copies, and on the sizes of the parts. Collective.
 void MemoryKeeper::exchange_shapes() {
   const auto ranks = static_cast<size_t>(group_->size());
   const auto mine = static_cast<size_t>(group_->rank());
@@ -110,7 +110,8 @@ void MemoryKeeper::exchange_shapes() {
 }
 
 void MemoryKeeper::check_room() const {
-  // What other attempts left counts as free: it is gone before the second slot is made.
+  // Parts of other attempts count as free memory: they are deleted before the second slot
+  // is made.
   uint64_t left = 0;
   for (const std::string& name : list_part_names(options_.dir)) {
     std::error_code gone;
@@ -133,7 +134,8 @@ void MemoryKeeper::check_room() const {
                   options_.dir.parent_path().string()));
 }
 
-/// Collective; nothing is left of the slot when it fails on any rank.
+/// Makes the parts of a slot; when that fails on any rank, nothing is left of the slot.
+/// Collective.
 void MemoryKeeper::make_slot(size_t number) {
   Slot slot;
   std::vector<fs::path> made;
@@ -162,7 +164,8 @@ void MemoryKeeper::make_slot(size_t number) {
 MemoryKeeper::Slot& MemoryKeeper::next_slot() {
   const size_t number = kept_ % slots_.size();
   if (!slots_[number]) {
-    // A step of this attempt is whole everywhere: nobody needs an earlier attempt's.
+    // A step of this attempt is whole everywhere, so that parts of earlier attempts are
+    // not needed.
     remove_parts(options_.dir,
                  [&](const PartName& name) { return name.attempt >= options_.attempt; });
     group_->barrier_wait();
@@ -177,7 +180,7 @@ KeepReport MemoryKeeper::keep(int64_t step, const std::string& state,
   const Stopwatch watch;
   KeepReport report;
   settle();
-  group_->barrier_wait();  // all have the step before whole
+  group_->barrier_wait();  // now all ranks have the step before whole
   report.waited = watch.seconds();
   const std::string agreed = group_->broadcast_string(state, 0);
   Slot& slot = next_slot();

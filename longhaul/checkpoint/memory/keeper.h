@@ -14,67 +14,70 @@
 namespace longhaul::checkpoint {
 
 struct KeeperOptions {
-  fs::path dir;     ///< memory_directory(); made when absent
+  fs::path dir;     ///< the directory of memory_directory(); made when absent
   std::string run;  ///< the run's key; the same on all ranks
   int attempt = 1;
-  Json layout;      ///< informative
-  int threads = 1;  ///< that copy
-  /// Parts of an earlier attempt have to stay until the first step is kept: the second
-  /// slot takes their memory then.
+  Json layout;      ///< recorded for information
+  int threads = 1;  ///< threads that copy
+  /// Whether parts of an earlier attempt have to stay until the first step is kept; the
+  /// second slot then takes their memory.
   bool replaces = false;
   std::string machine = comm::machine_name();
 };
 
-/// For each rank the rank of another machine that holds a copy of its part: the ranks of
-/// a machine share theirs out over those of the next one. Empty where there is one
-/// machine only.
+/// Returns for each rank the rank of another machine that holds a copy of its part: the
+/// copies of a machine's ranks are dealt to the ranks of the next machine. Empty where
+/// there is only one machine.
 std::vector<int> choose_holders(const std::vector<std::string>& machines);
 
-/// What a call of keep() took: seconds of the training thread.
+/// What a call of keep() took on the training thread.
 struct KeepReport {
   double seconds = 0.0;
-  double waited = 0.0;  ///< of them for the ranks, and for the copy before
-  /// False: state.json has outgrown its room, and the step is not kept.
+  double waited = 0.0;  ///< seconds of waiting for other ranks and for the copy before
+  /// False where state.json has outgrown its room, so that the step is not kept.
   bool whole = true;
 };
 
-/// What the parts take on this machine.
+/// The memory that parts take on this machine.
 struct MemoryUse {
-  uint64_t own_bytes = 0;    ///< of its ranks, per slot
-  uint64_t other_bytes = 0;  ///< of the neighbours' copies, per slot
-  uint64_t free_bytes = 0;   ///< before any of it
+  uint64_t own_bytes = 0;    ///< parts of the machine's own ranks, for one slot
+  uint64_t other_bytes = 0;  ///< copies of the neighbour's parts, for one slot
   int machines = 1;
 };
 
-/// Keeps the newest state of each rank in its machine's memory and in a neighbour's. Two
-/// slots alternate, and one is written only when all ranks have the other whole, both
-/// copies: at any moment, whoever dies, one step is whole.
-/// keep() copies and hashes on this rank; the message to the neighbour goes beside
-/// training, driven by whatever the communicator's owner waits for. All functions belong
-/// to that thread. What is here stays when the process ends, unless remove() was called.
+/// Keeps the newest state of each rank in its machine's memory and in that of a neighbour
+/// machine. Two slots alternate; a slot is written only when all ranks have the other
+/// slot whole, in both copies. So at any moment, whichever machine dies, one step is
+/// whole.
+/// keep() copies and hashes on this rank. The message to the neighbour is sent beside
+/// training, whenever the owner of the communicator waits for something. All functions
+/// belong to that thread. The files stay when the process ends, unless remove() was
+/// called.
 class MemoryKeeper {
  public:
   /// Makes the files for tensors like these and a state.json of about `state_bytes`.
-  /// ConfigError with numbers where this machine has not the memory, TemporaryError where
-  /// it turns out so; nothing is left of it then. Collective.
+  /// Throws ConfigError with numbers where this machine has too little memory, and
+  /// TemporaryError where the memory runs out while the files are made; nothing is left
+  /// of the files then. Collective.
   MemoryKeeper(KeeperOptions options, const std::vector<StateTensor>& tensors,
                uint64_t state_bytes, comm::Communicator& world);
   ~MemoryKeeper();
 
-  /// Keeps a step. The tensors are those of the constructor, with other values; rank 0's
-  /// state counts. Collective.
+  /// Keeps a step. The tensors are those of the constructor, with other values; the state
+  /// is rank 0's. Collective.
   KeepReport keep(int64_t step, const std::string& state,
                   const std::vector<StateTensor>& tensors);
-  /// Waits until the copies of this rank, and those it holds, are whole.
+  /// Waits until the copies of this rank's part, and the copies that it holds, are whole.
   void settle();
-  /// Steps kept from now on are of another past; see renew_run_key.
+  /// Changes the key of steps that are kept from now on (renew_run_key).
   void set_run(std::string run) { options_.run = std::move(run); }
-  /// Waits for what is under way, and removes all parts of the run here. Collective.
+  /// Waits for messages under way, and removes all parts of the run on this machine.
+  /// Collective.
   void remove();
   const MemoryUse& use() const { return use_; }
 
  private:
-  struct Source;  // a neighbour whose copies are here
+  struct Source;  // a rank whose copies are kept here
   struct Slot {
     PartWriter own;
     std::vector<PartWriter> copies;  ///< in the order of sources_

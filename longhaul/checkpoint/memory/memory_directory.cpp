@@ -21,7 +21,7 @@ namespace longhaul::checkpoint {
 namespace {
 
 constexpr const char* kShared = "/dev/shm";
-// Digits of a hash that tell directories of one user apart.
+// Digits of the hash that tells apart the directories of one user.
 constexpr size_t kNameDigits = 16;
 
 void make_private(const fs::path& dir) {
@@ -41,7 +41,7 @@ void make_private(const fs::path& dir) {
   }
 }
 
-/// MemAvailable of /proc/meminfo.
+/// Returns MemAvailable of /proc/meminfo, in bytes.
 uint64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -72,7 +72,7 @@ fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
 }
 
 void make_memory_directory(const fs::path& dir) {
-  // /dev/shm itself is everybody's.
+  // /dev/shm itself belongs to all users.
   if (dir.parent_path() != kShared) make_private(dir.parent_path());
   make_private(dir);
 }
@@ -96,7 +96,7 @@ void remove_parts(const fs::path& dir,
       if (!kept(*PartName::parse(name))) fs::remove(dir / name, ignored);
     }
   } catch (const std::exception&) {
-    return;  // no memory for a list of names
+    return;  // there is no memory for a list of names
   }
   ::rmdir(dir.c_str());  // stays when it is not empty
 }
@@ -121,7 +121,7 @@ std::optional<std::string> read_run_key(const fs::path& run_dir) {
                       key.find_first_not_of("0123456789abcdef") == std::string::npos;
     return good ? std::optional(key) : std::nullopt;
   } catch (const std::exception&) {
-    return std::nullopt;  // without it no part counts
+    return std::nullopt;  // without a key no part counts
   }
 }
 

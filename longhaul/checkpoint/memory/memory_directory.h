@@ -11,37 +11,38 @@
 
 namespace longhaul::checkpoint {
 
-/// The directory of a run's parts in this machine's memory. `memory_dir` is what
-/// LONGHAUL_MEMORY_DIR says, which must be absolute; empty: /dev/shm. The name is made of
-/// the user, the job and the run directory, so that neither two runs nor two users meet.
+/// Returns the directory of a run's parts in this machine's memory. `memory_dir` is the
+/// value of LONGHAUL_MEMORY_DIR, which must be absolute; empty: /dev/shm. The name
+/// follows from the user, the job and the run directory, so that two runs or two users
+/// never share a directory.
 fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
                           const std::string& job);
 
-/// Makes it, for this user alone. InputError when it, or LONGHAUL_MEMORY_DIR, belongs to
-/// another user, may be entered by others, or is a link.
+/// Makes the directory, for this user alone. Throws InputError when it, or
+/// LONGHAUL_MEMORY_DIR, belongs to another user, may be entered by others, or is a link.
 void make_memory_directory(const fs::path& dir);
 
-/// The parts' files, sorted; none where there is no such directory.
+/// Returns the names of the parts' files, sorted; none where there is no such directory.
 std::vector<std::string> list_part_names(const fs::path& dir);
 
-/// Removes the parts that are not kept, and the directory when nothing is in it. Never
-/// throws: what cannot be removed stays.
+/// Removes the parts for which `kept` is false, and the directory when it is empty then.
+/// Never throws: files that cannot be removed stay.
 void remove_parts(const fs::path& dir,
                   const std::function<bool(const PartName&)>& kept) noexcept;
 
-/// Bytes that new files in `dir` may take: what its file system has left, and at most
-/// what the machine has.
+/// Returns the bytes that new files in `dir` may take: what its file system has left, and
+/// at most what the machine has left.
 uint64_t free_memory_for(const fs::path& dir);
 
-// The key of a run, in memory.json of its directory, says which parts are of its past: a
-// part of another key belongs to what has not happened (the run was begun anew, or rolled
-// back). 32 hex digits.
+// The key of a run says which parts belong to its past. The key stands in memory.json of
+// the run's directory; it has 32 hex digits. Parts with another key are of a past that
+// has not happened: the run was begun anew, or rolled back.
 
-/// Nothing where the run has none that can be read.
+/// Returns the run's key; nothing where the run has none that can be read.
 std::optional<std::string> read_run_key(const fs::path& run_dir);
-/// A new one, durable: no part counts any more.
+/// Gives the run a new key, durably: no older part counts any more.
 std::string renew_run_key(const fs::path& run_dir);
-/// The run has none from now on.
+/// Removes the run's key.
 void remove_run_key(const fs::path& run_dir);
 
 }  // namespace longhaul::checkpoint

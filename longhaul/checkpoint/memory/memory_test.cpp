@@ -24,7 +24,7 @@ using testing::TempDir;
 const std::string kRun(kRunKeyDigits, 'a');
 constexpr int kRanks = 4;
 
-/// Several blocks for each rank.
+/// A tensor with several blocks for each rank.
 TensorSlice embedding() {
   return TensorSlice::whole("embed.weight", {3000, 600}, DType::F32);
 }
@@ -66,7 +66,7 @@ Share share_of(int rank, int ranks, int64_t step) {
 
 std::string state_of(int64_t step) { return R"({"step": )" + std::to_string(step) + "}"; }
 
-/// Machines that are directories: rank r of `ranks` lives on one of them.
+/// Machines that are directories; each of `ranks` ranks lives on one of them.
 struct Cluster {
   TempDir dir;
   int per_machine = 1;
@@ -81,7 +81,7 @@ struct Cluster {
       fs::permissions(dir / machine(r), fs::perms::owner_all);
     }
   }
-  /// Its memory is gone.
+  /// Removes the memory of a machine.
   void lose(const std::string& name) const { fs::remove_all(dir / name); }
 
   KeeperOptions keeper_options(const comm::Communicator& world, int attempt) const {
@@ -95,7 +95,7 @@ struct Cluster {
     return options;
   }
 
-  /// A start that keeps some steps and then dies.
+  /// Simulates a start that keeps some steps and then dies.
   void keep(int ranks, const std::vector<int64_t>& steps, int attempt = 1) const {
     start_machines(ranks);
     run_ranks(ranks, [&](comm::Communicator& world) {
@@ -104,10 +104,10 @@ struct Cluster {
       for (const int64_t step : steps) {
         const Share now = share_of(world.rank(), ranks, step);
         EXPECT_TRUE(keeper.keep(step, state_of(step), now.tensors).whole);
-        // Training goes on; what is under way reads the copy.
+        // Training goes on with other values; messages under way read the copy.
         world.barrier_wait();
       }
-      // Long enough for the last copy to arrive.
+      // Waits for the last copy to arrive.
       keeper.settle();
     });
   }
@@ -116,7 +116,7 @@ struct Cluster {
     std::optional<MemoryStep> step;
     std::vector<std::string> notes;
   };
-  /// What a new start of so many ranks finds; if it finds something, it must be right.
+  /// Returns what a new start of so many ranks finds; what it finds must be right.
   Found find(int ranks, const std::function<void(SurveyOptions&)>& change = {}) const {
     Found found;
     std::mutex mutex;
@@ -226,7 +226,7 @@ TEST(PeerMemory, AnyLayoutAndAnyPlaceOfTheRanksReadsIt) {
   for (const int ranks : {1, 2, 3, 7}) {
     Cluster cluster;
     cluster.keep(kRanks, {8});
-    // One rank finds the parts of one machine only.
+    // Each rank finds the parts of one machine only.
     cluster.per_machine = 1;
     if (ranks < kRanks) {
       for (int m = ranks; m < kRanks; ++m) {
@@ -268,7 +268,7 @@ TEST(PeerMemory, TwoNeighboursLostIsSaidAndNothingIsFound) {
 TEST(PeerMemory, OfADamagedCopyTheOtherIsTakenAndOfTwoTheStepBefore) {
   Cluster cluster;
   cluster.keep(kRanks, {3, 4});
-  // Step 4 is in slot 1: once in n1, once in n2.
+  // Step 4 is in slot 1: once on n1, once on n2.
   const auto files = part_files(cluster, "s1_rank_00001");
   ASSERT_EQ(files.size(), 2U);
   flip_byte(files[0], 1000);
@@ -290,7 +290,7 @@ TEST(PeerMemory, EveryByteOfAPartIsCovered) {
   cluster.lose("n1");
   const auto files = part_files(cluster, "n0/");
   const auto size = static_cast<int64_t>(fs::file_size(files[0]));
-  // Seal, text, state, table, data.
+  // Offsets in the seal, the text, the state, the table and the data.
   const PartShape shape = [&] {
     const PartReader part = PartReader::open(files[0]);
     return PartShape{part.text().size(), 2 * 20 + (64 << 10), part.data().size()};
@@ -320,7 +320,8 @@ TEST(PeerMemory, ADeathInTheMiddleOfACopyLeavesTheStepBefore) {
     keeper.keep(6, state_of(6), share_of(world.rank(), 2, 6).tensors);
     keeper.settle();
   });
-  // As it looks while rank 1 writes step 7: its slot is open, half of it is new.
+  // The files look as while rank 1 writes step 7: its slot is open, and half of it is
+  // new.
   for (const fs::path& file : part_files(cluster, "s0_rank_00001")) {
     std::fstream part(file, std::ios::in | std::ios::out | std::ios::binary);
     part.write(std::string(64, '\0').data(), 64);
@@ -385,7 +386,7 @@ TEST(PeerMemory, StateThatOutgrowsItsRoomIsNotKept) {
 TEST(PeerMemory, WhatDoesNotFitIsRefusedWithNumbers) {
   Cluster cluster;
   cluster.start_machines(2);
-  // Never read: refused before anything is copied.
+  // The bytes are never read: the tensor is refused before anything is copied.
   const StateTensor huge{kWeight,
                          TensorSlice::whole("w", {int64_t{1} << 43}, DType::F32),
                          {static_cast<const std::byte*>(nullptr), size_t{1} << 45}};
@@ -407,7 +408,7 @@ TEST(MemoryDirectory, IsOfOneUserOneRunAndOneJob) {
   EXPECT_NE(one, memory_directory({}, "/data/run", "8"));
   EXPECT_NE(one, memory_directory({}, "/data/run2", "7"));
   EXPECT_EQ(one, memory_directory({}, "/data/other/../run", "7"));
-  // The supervisor's directory is of one job already.
+  // The supervisor's directory belongs to one job already.
   EXPECT_EQ(memory_directory("/mem", "/data/run", "7"),
             memory_directory("/mem", "/data/run", "8"));
   EXPECT_HAS(message_of<ConfigError>([] { memory_directory("mem", "/data/run", ""); }),

@@ -21,13 +21,12 @@ namespace longhaul::checkpoint {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// Elements stay aligned, and no two tensors share a cache line.
-constexpr uint64_t kAlignment = 64;
-// Below this a second thread costs more than it saves.
+// With fewer blocks than this a second thread costs more than it saves.
 constexpr uint64_t kBlocksPerThread = 4;
-// Far above what any part has; keeps sums of sizes from overflowing.
+// Far above the size of any part; keeps sums of sizes from overflowing.
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
-// Ranks, too: a list as long as a seal says is made.
+// A limit for the number of ranks that a seal names, because a list of that length is
+// made.
 constexpr uint32_t kMostRanks = uint32_t{1} << 24;
 constexpr char kMagic[8] = {'L', 'H', 'M', 'E', 'M', 'P', 'R', 'T'};
 constexpr const char* kTextFormat = "longhaul-part";
@@ -39,9 +38,7 @@ struct Seal {
   uint32_t world;
   uint32_t attempt;
   int64_t step;
-  uint64_t text_bytes;
-  uint64_t room_bytes;
-  uint64_t data_bytes;
+  PartShape shape;
   uint64_t state_bytes;
   char run[kRunKeyDigits];
   char text_hash[kHashDigits];
@@ -51,9 +48,7 @@ struct Seal {
 };
 static_assert(std::is_trivially_copyable_v<Seal> && sizeof(Seal) == 224);
 
-uint64_t rounded(uint64_t bytes, uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
+uint64_t whole_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 template <size_t N>
 void put(char (&field)[N], std::string_view text) {
@@ -108,12 +103,12 @@ std::optional<PartName> PartName::parse(std::string_view name) {
 }
 
 uint64_t PartShape::blocks() const {
-  return rounded(data_bytes, kHashBlockBytes) / kHashBlockBytes;
+  return (data_bytes + kHashBlockBytes - 1) / kHashBlockBytes;
 }
-uint64_t PartShape::room_at() const { return kPage + rounded(text_bytes, kPage); }
-uint64_t PartShape::table_at() const { return room_at() + rounded(room_bytes, kPage); }
+uint64_t PartShape::room_at() const { return kPage + whole_pages(text_bytes); }
+uint64_t PartShape::table_at() const { return room_at() + whole_pages(room_bytes); }
 uint64_t PartShape::data_at() const {
-  return table_at() + rounded(blocks() * kHashDigits, kPage);
+  return table_at() + whole_pages(blocks() * kHashDigits);
 }
 uint64_t PartShape::file_bytes() const { return data_at() + data_bytes; }
 
@@ -123,7 +118,7 @@ PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout) 
   for (const StateTensor& tensor : tensors) {
     boxes.push_back(box_json(tensor.kind, tensor.slice, plan.data_bytes));
     plan.begins.push_back(plan.data_bytes);
-    plan.data_bytes += rounded(tensor.bytes.size(), kAlignment);
+    plan.data_bytes += padded(tensor.bytes.size());
   }
   plan.text = json_text(Json{{"format", kTextFormat},
                              {"version", kPartVersion},
@@ -144,7 +139,8 @@ PartWriter PartWriter::create(const fs::path& path, const PartShape& shape,
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         S_IRUSR | S_IWUSR);
   if (fd < 0) fail("open", errno);
-  // With its memory now: a write to a mapped file that finds none later ends the process.
+  // Memory is taken now: a write to a mapped file that finds no memory later ends the
+  // process.
   const int full = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   void* map = MAP_FAILED;
   if (full == 0) {
@@ -180,8 +176,9 @@ PartWriter::~PartWriter() {
 
 void PartWriter::open() {
   std::memset(map_, 0, sizeof(Seal));
-  // The seal is gone before anything that it covers changes, wherever a kill comes: a
-  // kill interrupts the processor between instructions, so their order is what counts.
+  // The seal must be gone before anything that it covers changes, whenever a kill comes.
+  // A kill interrupts the processor between instructions, so the order of instructions is
+  // what counts.
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
@@ -211,7 +208,7 @@ bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& 
           std::memcpy(data + from, tensors[i].bytes.data() + (from - plan.begins[i]),
                       to - from);
         }
-        // The rest of it is the next block's.
+        // The rest of the tensor belongs to the next block.
         if (plan.begins[i] + tensors[i].bytes.size() > high) break;
       }
       const std::string hash = hash_hex(std::span(data + low, high - low));
@@ -232,9 +229,7 @@ void PartWriter::seal(const PartLabel& label) {
   seal.world = static_cast<uint32_t>(label.world);
   seal.attempt = static_cast<uint32_t>(label.attempt);
   seal.step = label.step;
-  seal.text_bytes = shape_.text_bytes;
-  seal.room_bytes = shape_.room_bytes;
-  seal.data_bytes = shape_.data_bytes;
+  seal.shape = shape_;
   seal.state_bytes = state_bytes_;
   put(seal.run, label.run);
   put(seal.text_hash, hash(kPage, shape_.text_bytes));
@@ -271,12 +266,14 @@ PartReader PartReader::open(const fs::path& path) {
   if (self_hash(seal) != std::string_view(seal.self, kHashDigits)) {
     refuse(path, "its seal is damaged");
   }
-  for (const uint64_t size : {seal.text_bytes, seal.room_bytes, seal.data_bytes}) {
+  part.shape_ = seal.shape;
+  for (const uint64_t size :
+       {part.shape_.text_bytes, part.shape_.room_bytes, part.shape_.data_bytes}) {
     if (size > kMostBytes) refuse(path, fmt::format("names {} bytes", size));
   }
-  part.shape_ = {seal.text_bytes, seal.room_bytes, seal.data_bytes};
   part.state_bytes_ = seal.state_bytes;
-  if (part.shape_.file_bytes() != bytes.size() || seal.state_bytes > seal.room_bytes) {
+  if (part.shape_.file_bytes() != bytes.size() ||
+      seal.state_bytes > seal.shape.room_bytes) {
     refuse(path, fmt::format("has {} bytes, its seal says {}", bytes.size(),
                              part.shape_.file_bytes()));
   }

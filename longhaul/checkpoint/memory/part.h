@@ -14,28 +14,28 @@
 
 namespace longhaul::checkpoint {
 
-// A part is one rank's state at one step, in a mapped file of a machine's memory:
-//   seal    one page: which run, attempt, step and rank, sizes, and the hashes of the
-//           next three; it ends with a hash of itself
+// A part is one rank's state at one step, in a mapped file in a machine's memory:
+//   seal    one page: run, attempt, step, rank, sizes, and the hashes of text, room and
+//           table; the seal ends with a hash of itself
 //   text    which boxes lie where (JSON); the same for every step
 //   room    state.json of the step
 //   table   the xxh3-128 of each 1 MiB block of the data
 //   data    the boxes
-// While a part is changed its seal is empty. A part counts when everything fits its seal:
-// who reads it needs to trust no order of writes, so that a copy that was cut off on its
-// way to another machine is no part either.
+// While a part is being changed its seal is empty. A part counts only when everything in
+// it fits its seal. So readers depend on no order of writes, and a copy that was cut off
+// on its way to another machine does not count either.
 
 inline constexpr int kPartVersion = 1;
-/// Hex digits of a run's key; see directory.h.
+/// Hex digits of a run's key (memory_directory.h).
 inline constexpr size_t kRunKeyDigits = 32;
 
-/// "a3_s1_rank_00002.part".
+/// The name of a part's file: "a3_s1_rank_00002.part".
 struct PartName {
   int attempt = 0;
   int slot = 0;
   int owner = 0;
   std::string text() const;
-  /// Nothing for any other name.
+  /// Returns nothing for any other name.
   static std::optional<PartName> parse(std::string_view name);
 };
 
@@ -44,12 +44,12 @@ struct PartLabel {
   std::string run;  ///< kRunKeyDigits
   int attempt = 0;
   int64_t step = 0;
-  int owner = 0;  ///< the rank whose state it is
-  int world = 0;  ///< ranks whose parts make the whole state
+  int owner = 0;  ///< rank whose state the part holds
+  int world = 0;  ///< number of ranks whose parts make the whole state
   bool operator==(const PartLabel&) const = default;
 };
 
-/// Sizes of a part: the same at every step of an attempt.
+/// Sizes of a part, which are the same at every step of an attempt.
 struct PartShape {
   uint64_t text_bytes = 0;
   uint64_t room_bytes = 0;
@@ -70,28 +70,28 @@ struct PartPlan {
 };
 PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout);
 
-/// A part that is written: by its owner, or by messages from its owner.
+/// Writes a part: its owner does, or messages from its owner do.
 class PartWriter {
  public:
   PartWriter() = default;
-  /// Makes the file, which must not exist, with all its memory. TemporaryError when there
-  /// is none.
+  /// Makes the file, which must not exist, and takes all its memory. Throws
+  /// TemporaryError when there is not enough memory.
   static PartWriter create(const fs::path& path, const PartShape& shape,
                            std::string_view text);
   PartWriter(PartWriter&& other) noexcept;
   PartWriter& operator=(PartWriter&& other) noexcept;
   ~PartWriter();
 
-  /// From here on, until it is sealed again, it is no part.
+  /// Empties the seal: until seal() the file does not count as a part.
   void open();
-  /// Copies and hashes the tensors with so many threads. False where state.json does not
-  /// fit its room.
+  /// Copies and hashes the tensors with this many threads. Returns false where state.json
+  /// does not fit its room.
   bool write(const std::vector<StateTensor>& tensors, const PartPlan& plan,
              std::string_view state, int threads);
   void seal(const PartLabel& label);
 
-  /// What changes from step to step, for messages: what lies before the data, the data,
-  /// and the seal.
+  /// The bytes that change from step to step, for messages: what lies before the data,
+  /// the data, and the seal.
   std::span<std::byte> head() const;
   std::span<std::byte> data() const;
   std::span<std::byte> seal_bytes() const;
@@ -103,17 +103,19 @@ class PartWriter {
   uint64_t state_bytes_ = 0;
 };
 
-/// A part that is read. Immutable; any thread may call.
+/// Reads a part. Immutable; any thread may call.
 class PartReader {
  public:
-  /// Checks everything but the data. InputError says what is wrong.
+  /// Opens a part and checks everything but the data. Throws InputError that says what is
+  /// wrong.
   static PartReader open(const fs::path& path);
 
   const PartLabel& label() const { return label_; }
   std::string_view text() const;
   std::string_view state() const;
   std::span<const std::byte> data() const;
-  /// Compares every block with its hash; InputError names the first that differs.
+  /// Compares every block with its hash; throws InputError that names the first block
+  /// that differs.
   void verify(int threads) const;
 
  private:
@@ -123,7 +125,8 @@ class PartReader {
   uint64_t state_bytes_ = 0;
 };
 
-/// The boxes that a part's text names, checked against the size of its data.
+/// Returns the boxes that a part's text names, checked against the size of the part's
+/// data.
 std::vector<StoredBox> parse_part_text(std::string_view text, uint64_t data_bytes,
                                        const std::string& what);
 

@@ -16,14 +16,14 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// A part that some machine has.
+/// A copy of a part on some machine.
 struct Copy {
-  size_t first_rank = 0;  ///< of the machine
+  size_t first_rank = 0;  ///< first rank of that machine
   std::string name;
   uint64_t data_bytes = 0;
 };
 
-/// What parts must have in common to be one state.
+/// What parts must have in common to belong to the same state.
 struct StateKey {
   int attempt = 0;
   int64_t step = 0;
@@ -32,12 +32,7 @@ struct StateKey {
   auto operator<=>(const StateKey&) const = default;
 };
 
-using Copies = std::vector<std::vector<Copy>>;  ///< by owner
-
-std::string join(const std::vector<std::string>& lines) {
-  Json json = lines;
-  return json_text(json);
-}
+using Copies = std::vector<std::vector<Copy>>;  ///< by owner: the copies of its part
 
 class Survey {
  public:
@@ -46,11 +41,10 @@ class Survey {
       : options_(options),
         world_(world),
         notes_(notes),
-        machines_(world.gather_strings(options.machine)),
         rank_(static_cast<size_t>(world.rank())) {
     std::map<std::string, size_t> first;
-    for (size_t r = 0; r < machines_.size(); ++r) {
-      first_rank_.push_back(first.emplace(machines_[r], r).first->second);
+    for (const std::string& machine : world.gather_strings(options.machine)) {
+      first_rank_.push_back(first.emplace(machine, first_rank_.size()).first->second);
     }
   }
 
@@ -83,12 +77,12 @@ class Survey {
   const SurveyOptions& options_;
   comm::Communicator& world_;
   std::vector<std::string>& notes_;
-  std::vector<std::string> machines_;  ///< by rank
-  std::vector<size_t> first_rank_;     ///< of each rank's machine
+  std::vector<size_t> first_rank_;  ///< for each rank: the first rank of its machine
   size_t rank_;
 };
 
-/// Parts of this machine, told by its first rank; what cannot be read as [name, why].
+/// Lists the parts of this machine, on its first rank, and the errors of parts that
+/// cannot be read.
 std::string Survey::list_here() const {
   Json parts = Json::array();
   Json bad = Json::array();
@@ -98,7 +92,7 @@ std::string Survey::list_here() const {
       const PartReader part = PartReader::open(options_.dir / name);
       const PartLabel& label = part.label();
       const PartName named = *PartName::parse(name);
-      // Another run, or a part that was given another's name.
+      // Skips parts of other runs, and parts that were given another part's name.
       if (label.run != options_.run || label.owner != named.owner ||
           label.attempt != named.attempt) {
         continue;
@@ -112,7 +106,7 @@ std::string Survey::list_here() const {
   return json_text(Json{{"parts", parts}, {"bad", bad}});
 }
 
-/// States of which each part lives, the newest first.
+/// Returns the states of which every part exists somewhere, the newest first. Collective.
 std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
   std::map<StateKey, Copies> states;
   const std::vector<std::string> lists = world_.gather_strings(list_here());
@@ -127,7 +121,8 @@ std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
                          part[5].get<std::string>()};
       const auto owner = part[3].get<size_t>();
       Copies& copies = states[key];
-      // Only as long as an owner that was told: a world that a file names is no promise.
+      // The list is only as long as the owners that were reported: the size of the world
+      // in a file is no promise.
       if (copies.size() <= owner) copies.resize(owner + 1);
       copies[owner].push_back({r, part[0].get<std::string>(), part[6].get<uint64_t>()});
     }
@@ -148,7 +143,8 @@ std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
   return whole;
 }
 
-/// The ranks of each machine share its copies out.
+/// Removes damaged copies from the lists; the ranks of a machine share the check of its
+/// copies. Collective.
 void Survey::drop_damaged(Copies& copies) {
   const size_t first = first_rank_[rank_];
   const auto ranks_here = std::ranges::count(first_rank_, first);
@@ -168,7 +164,7 @@ void Survey::drop_damaged(Copies& copies) {
       }
     }
   }
-  const std::vector<std::string> all = world_.gather_strings(join(damaged));
+  const std::vector<std::string> all = world_.gather_strings(json_text(Json(damaged)));
   std::set<std::pair<size_t, std::string>> bad;
   for (size_t r = 0; r < all.size(); ++r) {
     const auto lines = Json::parse(all[r]).get<std::vector<std::string>>();
@@ -184,7 +180,7 @@ void Survey::drop_damaged(Copies& copies) {
   }
 }
 
-/// Everything that all ranks need to read the state.
+/// Returns everything that all ranks need to read the state. Collective.
 MemoryStep Survey::describe(const StateKey& key, const Copies& copies) {
   MemoryStep step;
   step.attempt = key.attempt;
@@ -197,7 +193,7 @@ MemoryStep Survey::describe(const StateKey& key, const Copies& copies) {
     part.data_bytes = copies[owner].front().data_bytes;
     for (const Copy& copy : copies[owner]) {
       machines.insert(copy.first_rank);
-      for (size_t r = 0; r < machines_.size(); ++r) {
+      for (size_t r = 0; r < first_rank_.size(); ++r) {
         if (first_rank_[r] == copy.first_rank)
           part.readers.push_back(static_cast<int>(r));
       }

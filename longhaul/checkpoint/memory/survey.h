@@ -12,20 +12,20 @@
 namespace longhaul::checkpoint {
 
 struct SurveyOptions {
-  fs::path dir;     ///< memory_directory()
-  std::string run;  ///< the run's key: parts of others do not count
-  /// What a state in memory must have to be wanted: the attempt and the step of the
-  /// newest checkpoint.
+  fs::path dir;     ///< the directory of memory_directory()
+  std::string run;  ///< the run's key: parts with other keys do not count
+  /// Attempt and step of the newest checkpoint on disk: an older state in memory is not
+  /// wanted.
   int min_attempt = 0;
   int64_t min_step = 0;
-  int threads = 1;  ///< that compare hashes
+  int threads = 1;  ///< threads that compare hashes
   std::string machine = comm::machine_name();
 };
 
-/// The newest step of which each part is whole on some machine: of the last attempt that
-/// has one. Every byte of it was compared with its hash: a damaged copy is passed over
-/// for the other one, and a step with a part that has none for an older step. `notes`
-/// receives on rank 0 what was passed over, and what is missing. Collective.
+/// Returns the newest step, of the newest attempt that has one, of which each part is
+/// whole on some machine. Every byte of the step was compared with its hash. Where a copy
+/// is damaged, the other copy is taken; where a part has no good copy, an older step is.
+/// `notes` receives on rank 0 what was passed over, and what is missing. Collective.
 std::optional<MemoryStep> find_in_memory(const SurveyOptions& options,
                                          comm::Communicator& world,
                                          std::vector<std::string>& notes);

@@ -12,28 +12,28 @@
 
 namespace longhaul::checkpoint {
 
-/// One step of a run as machines have it in memory; the same on all ranks.
+/// One step of a run that machines hold in memory; the same on all ranks.
 struct MemoryStep {
   struct Part {
-    std::string name;          ///< in the directory of each machine that has it
-    std::vector<int> readers;  ///< ranks of machines that have it whole, ascending
+    std::string name;  ///< file name in the directory of each machine that has the part
+    std::vector<int> readers;  ///< ranks of machines that have the part whole, ascending
     uint64_t data_bytes = 0;
     std::string text;
   };
   int attempt = 0;
   int64_t step = 0;
-  int machines = 0;  ///< that have parts of it
+  int machines = 0;  ///< number of machines that have parts of the step
   std::string state;
-  std::vector<Part> parts;  ///< by the rank whose state it is
+  std::vector<Part> parts;  ///< by the rank whose state each part holds
 };
 
-/// Reads a step from memory into any layout. Which rank can read a part is known, and
-/// what the others want of it is passed on (node_reader.h); the group that reads is the
-/// one of the survey, so the whole world. Blocks were compared with their hashes by the
-/// survey, and are not again.
+/// Reads a step from memory into any layout. It knows which ranks can read a part; what
+/// the other ranks want of the part is passed on (node_reader.h). The group that reads
+/// has to be the group of the survey, which is the whole world. The survey has compared
+/// all blocks with their hashes; they are not compared again.
 class MemoryTensors : public StoredTensors {
  public:
-  /// InputError, the same on all ranks, where the parts do not make whole tensors.
+  /// Throws InputError, the same on all ranks, where the parts do not make whole tensors.
   MemoryTensors(const MemoryStep& step, const fs::path& dir);
 
   std::vector<Part> parts_of(const std::string& kind,

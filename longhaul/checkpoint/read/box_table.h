@@ -11,8 +11,8 @@
 
 namespace longhaul::checkpoint {
 
-/// Which boxes of which tensors lie where in some files: what the sidecars of all ranks
-/// say together. Messages begin with `what`, a path or a name. The folder's own use.
+/// Knows which boxes of which tensors lie where in some files, as the sidecars of all
+/// ranks say. Messages begin with `what`, a path or a name. Used in this folder only.
 class BoxTable {
  public:
   struct Piece {
@@ -28,17 +28,19 @@ class BoxTable {
   };
   using Key = std::pair<std::string, std::string>;  ///< kind, name
 
-  /// InputError when the tensor has another shape or dtype than its boxes before.
+  /// Adds a box. Throws InputError when the tensor has another shape or dtype than in its
+  /// earlier boxes.
   void add(size_t file, StoredBox box, const std::string& what);
-  /// Drops copies of one box (replicas); the others must not overlap, and tile each
-  /// tensor where `whole` says so: InputError.
+  /// Drops copies of a box (replicas). Throws InputError when other boxes overlap, and,
+  /// where `whole` is true, when the boxes do not tile each tensor.
   void settle(bool whole, const std::string& what);
 
   const std::map<Key, Tensor>& tensors() const { return tensors_; }
-  /// InputError when it is absent or has another global shape than `box`.
+  /// Returns a tensor. Throws InputError when it is absent or has another global shape
+  /// than `box`.
   const Tensor& find(const std::string& kind, const TensorSlice& box,
                      const std::string& what) const;
-  /// Those that overlap `box`.
+  /// Returns the parts of a tensor that overlap `box`; throws as find() does.
   std::vector<StoredTensors::Part> parts_of(const std::string& kind,
                                             const TensorSlice& box,
                                             const std::string& what) const;

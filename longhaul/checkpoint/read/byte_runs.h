@@ -9,7 +9,7 @@
 namespace longhaul::checkpoint {
 
 /// `count` runs of `run` bytes each in one file, `stride` bytes from start to start: the
-/// bytes of a box that lies in a larger one. run <= stride; count and run are positive.
+/// bytes of a box that lies in a larger box. run <= stride; count and run are positive.
 struct ByteRuns {
   uint64_t file = 0;
   uint64_t start = 0;
@@ -17,17 +17,17 @@ struct ByteRuns {
   uint64_t count = 1;
   uint64_t stride = 0;
 
-  /// One past the last byte.
+  /// Returns the offset after the last byte.
   uint64_t end() const { return start + (count - 1) * stride + run; }
   uint64_t bytes() const { return run * count; }
 
-  /// Bytes of the runs in [from, to).
+  /// Returns how many bytes of the runs lie in [from, to).
   uint64_t bytes_in(uint64_t from, uint64_t to) const {
     return bytes_before(to) - bytes_before(from);
   }
 
-  /// Calls part(index of the run, first byte in the run, file offset, length) for what
-  /// lies in [from, to), in ascending order.
+  /// Calls part(index of the run, first byte in the run, file offset, length) for each
+  /// part of a run in [from, to), in ascending order.
   template <typename Part>
   void for_each_part(uint64_t from, uint64_t to, Part part) const {
     uint64_t index = from <= start ? 0 : (from - start) / stride;
@@ -51,7 +51,7 @@ struct ByteRuns {
   }
 };
 
-/// Where the bytes of some runs go: run number i to out + i * out_stride.
+/// Runs of bytes and where they go: run number i to out + i * out_stride.
 struct WantedRuns {
   ByteRuns source;
   DType stored = DType::F32;

@@ -11,7 +11,7 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Marks the blocks of a file that hold bytes of some runs.
+/// Marks the blocks of a file that hold bytes of these runs.
 void mark(const ByteRuns& runs, std::vector<bool>& blocks) {
   const auto mark_range = [&](uint64_t begin, uint64_t end) {
     for (uint64_t b = begin / kHashBlockBytes; b <= (end - 1) / kHashBlockBytes; ++b) {
@@ -58,7 +58,7 @@ void NodePlan::make_chunks(const std::vector<std::vector<ByteRuns>>& runs_of,
   for (const auto& [file, blocks] : needed) {
     all += static_cast<uint64_t>(std::ranges::count(blocks, true));
   }
-  // Small enough for even shares.
+  // Chunks are small enough for even shares.
   const uint64_t most = std::clamp<uint64_t>(all / (4 * runs_of.size()), 1, kChunkBlocks);
   for (const auto& [file, blocks] : needed) {
     uint64_t block = 0;
@@ -79,7 +79,7 @@ void NodePlan::find_runs(size_t rank, const std::vector<ByteRuns>& runs) {
   RankRuns& mine = ranks_[rank];
   mine.wanted.assign(chunks_.size(), 0);
   mine.first.assign(chunks_.size() + 1, 0);
-  // Twice over the runs: first how many touch each chunk, then which.
+  // The first pass counts how many runs touch each chunk, the second pass lists them.
   for (const bool counting : {true, false}) {
     std::vector<uint32_t> next = mine.first;
     for (uint32_t i = 0; i < runs.size(); ++i) {
@@ -118,8 +118,8 @@ void NodePlan::choose_readers(const std::vector<std::vector<int>>& readers) {
     Chunk& chunk = chunks_[c];
     const bool some = chunk.file < readers.size() && !readers[chunk.file].empty();
     const std::vector<int>& able = some ? readers[chunk.file] : everybody;
-    // Whoever wants most of it; among those, and where all that want it have their fair
-    // share already, whoever reads least.
+    // The reader is the rank that wants most of the chunk. Among equals, and where all
+    // ranks that want it already have their fair share, it is the rank that reads least.
     auto best = static_cast<size_t>(able.front());
     const auto rating = [&](size_t r) {
       const bool may_more = some || load[r] + chunk.bytes <= fair;

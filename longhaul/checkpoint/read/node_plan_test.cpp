@@ -24,7 +24,7 @@ uint64_t read_by(const NodePlan& plan, int rank) {
 }
 
 TEST(ByteRuns, CountsAndPartsAgreeWithEveryByte) {
-  const ByteRuns runs{0, 10, 3, 4, 7};  // 10-12, 17-19, 24-26, 31-33
+  const ByteRuns runs{0, 10, 3, 4, 7};  // bytes 10-12, 17-19, 24-26, 31-33
   std::vector<bool> wanted(50, false);
   for (uint64_t i = 0; i < runs.count; ++i) {
     for (uint64_t b = 0; b < runs.run; ++b) wanted[10 + 7 * i + b] = true;
@@ -84,8 +84,8 @@ TEST(NodePlan, BlocksBetweenFarRunsAreNotRead) {
   EXPECT_EQ(read_by(plan, 0), 3 * kMiB);
 }
 
-// Random wishes of several ranks: every wanted byte lies in one chunk, no block is in
-// two, no round exceeds the limits, and each passed chunk is in one round.
+// For random wishes of several ranks: every wanted byte lies in one chunk, no block is in
+// two chunks, no round exceeds the limits, and each passed chunk is in one round.
 TEST(NodePlan, RandomWishesAreCoveredWithinTheLimits) {
   uint64_t counter = 0;
   const auto random = [&](uint64_t below) {
@@ -131,7 +131,8 @@ TEST(NodePlan, RandomWishesAreCoveredWithinTheLimits) {
     for (const auto& round : plan.rounds()) {
       std::vector<size_t> read(ranks, 0);
       std::vector<uint64_t> received(ranks, 0);
-      std::vector<uint64_t> largest(ranks, 0);  // wanted twice, a chunk may be too much
+      std::vector<uint64_t> largest(
+          ranks, 0);  // a chunk that is wanted twice may exceed the limit by itself
       for (const uint32_t c : round) {
         EXPECT_TRUE(seen.insert(c).second);
         EXPECT_TRUE(plan.chunks()[c].passed);
@@ -156,7 +157,7 @@ TEST(NodePlan, RandomWishesAreCoveredWithinTheLimits) {
 }
 
 TEST(NodePlan, AFileWithReadersOfItsOwnIsReadByThemAndPassedOn) {
-  // Rank 0 wants all of both files and can read the first one only.
+  // Rank 0 wants all of both files and can read only the first one.
   const NodePlan plan({{contiguous(0, 0, 40 * kMiB), contiguous(1, 0, 4 * kMiB)},
                        {},
                        {contiguous(1, 0, 2 * kMiB)}},
@@ -164,7 +165,7 @@ TEST(NodePlan, AFileWithReadersOfItsOwnIsReadByThemAndPassedOn) {
   for (const Chunk& chunk : plan.chunks()) {
     EXPECT_NE(chunk.file == 0, chunk.reader != 0);
     EXPECT_EQ(chunk.passed, chunk.file == 1);
-    // Who wants it and can read it does.
+    // A rank that wants the chunk and can read it does.
     if (chunk.file == 1 && chunk.begin < 2 * kMiB) {
       EXPECT_EQ(chunk.reader, 2);
     }

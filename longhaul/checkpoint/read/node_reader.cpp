@@ -23,16 +23,17 @@ namespace {
 
 using comm::Transfer;
 
-constexpr size_t kSlots = 6;  // chunks read ahead: those of three rounds
+constexpr size_t kSlots = 6;  // chunks that are read ahead: those of three rounds
 
-/// A request whose stored elements are not aligned: read as stored, converted afterwards.
+/// A request whose stored elements are not aligned: its bytes are read as stored and
+/// converted afterwards.
 struct Unaligned {
   ReadRequest request;
   DType stored;
   std::vector<std::byte> bytes;
 };
 
-/// What a rank wants, sorted by file and place.
+/// What a rank wants, sorted by file and offset.
 struct Wishes {
   std::vector<WantedRuns> runs;
   std::list<Unaligned> unaligned;
@@ -67,12 +68,12 @@ Wishes make_wishes(const StoredTensors& stored,
 
 std::vector<ByteRuns> to_runs(const std::string& text) {
   std::vector<ByteRuns> runs(text.size() / sizeof(ByteRuns));
-  // A rank may want nothing: memcpy takes no null pointer even then.
+  // A rank may want nothing, and memcpy takes no null pointer even for 0 bytes.
   if (!runs.empty()) std::memcpy(runs.data(), text.data(), text.size());
   return runs;
 }
 
-/// Everybody's runs, by rank.
+/// Returns the runs of all ranks, by rank. Collective.
 std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                                             comm::Communicator& node) {
   static_assert(std::is_trivially_copyable_v<ByteRuns>);
@@ -82,18 +83,14 @@ std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                 sizeof(ByteRuns));
   }
   std::vector<std::vector<ByteRuns>> all;
-  if (node.size() == 1) {
-    all.push_back(to_runs(mine));
-    return all;
-  }
   for (const std::string& text : node.gather_strings(mine)) all.push_back(to_runs(text));
   return all;
 }
 
-/// Memory that is used again by every round.
+/// Memory that every round uses again.
 class Room {
  public:
-  /// Of any content.
+  /// Returns memory with any content.
   std::byte* take(size_t bytes) {
     if (bytes > size_) {
       data_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -107,12 +104,29 @@ class Room {
   size_t size_ = 0;
 };
 
+/// Finds out whether parts that are added in their order lie side by side in memory.
+class SideBySide {
+ public:
+  void add(std::byte* at, uint64_t length) {
+    if (first_ == nullptr) first_ = next_ = at;
+    good_ = good_ && at == next_;
+    next_ = at + length;
+  }
+  /// Returns the first byte of all parts; null where they do not lie side by side.
+  std::byte* first() const { return good_ ? first_ : nullptr; }
+
+ private:
+  std::byte* first_ = nullptr;
+  std::byte* next_ = nullptr;
+  bool good_ = true;
+};
+
 /// What one rank gets of a chunk.
 struct Message {
   uint32_t chunk = 0;
   int peer = 0;
   uint64_t bytes = 0;
-  std::byte* data = nullptr;  ///< null until it has a place in a buffer
+  std::byte* data = nullptr;  ///< null until the message has a place in a buffer
 };
 
 class NodeReader {
@@ -127,7 +141,7 @@ class NodeReader {
         mine_(plan.read_by(node.rank())),
         ahead_(stored, chunks_of(plan, mine_), kSlots) {}
 
-  /// Throws on all ranks if any could not read.
+  /// Reads and passes everything. Throws on all ranks if any rank could not read.
   void run() {
     bool good = true;
     for (size_t i = 0; good && i < plan_.rounds().size(); ++i) {
@@ -141,7 +155,7 @@ class NodeReader {
   const ReadReport& report() const { return report_; }
 
  private:
-  /// A chunk of this rank's, whole.
+  /// A whole chunk that this rank has read.
   struct Held {
     uint32_t chunk = 0;
     std::span<const std::byte> bytes;
@@ -159,13 +173,13 @@ class NodeReader {
     report_.read += held.bytes.size();
     return held;
   }
-  /// Places what this rank wants of a chunk.
+  /// Copies what this rank wants of a chunk to where it belongs.
   void scatter_chunk(const Held& held) const {
     for (const uint32_t i : plan_.runs_in(node_.rank(), held.chunk)) {
       scatter(wishes_.runs[i], plan_.chunks()[held.chunk].begin, held.bytes);
     }
   }
-  /// The chunks that only this rank wants.
+  /// Takes the chunks that only this rank wants.
   void take_own() {
     while (taken_ < mine_.size()) {
       scatter_chunk(take());
@@ -188,7 +202,7 @@ class NodeReader {
   comm::Communicator& node_;
   std::vector<uint32_t> mine_;  ///< chunks that this rank reads, in their order
   ReadAhead ahead_;
-  size_t taken_ = 0;  ///< of mine_
+  size_t taken_ = 0;  ///< number of chunks in mine_ that were taken
   std::exception_ptr problem_;
   ReadReport report_;
   Room packed_;
@@ -228,47 +242,38 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
   return true;
 }
 
-/// Where in a chunk all that a rank wants of it lies side by side; null if it does not.
+/// Returns where in a chunk all bytes that a rank wants lie side by side; null if they do
+/// not.
 std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   const uint64_t begin = plan_.chunks()[held.chunk].begin;
-  uint64_t first = 0;
-  uint64_t next = 0;
-  bool started = false;
+  // The bytes are only read through this pointer.
+  auto* const bytes = const_cast<std::byte*>(held.bytes.data());
+  SideBySide all;
   for (const uint32_t i : plan_.runs_in(rank, held.chunk)) {
-    const ByteRuns& runs = runs_of_[static_cast<size_t>(rank)][i];
-    bool good = true;
-    runs.for_each_part(begin, begin + held.bytes.size(),
-                       [&](uint64_t, uint64_t, uint64_t offset, uint64_t length) {
-                         if (!started) first = next = offset;
-                         started = true;
-                         good = good && offset == next;
-                         next = offset + length;
-                       });
-    if (!good) return nullptr;
+    runs_of_[static_cast<size_t>(rank)][i].for_each_part(
+        begin, begin + held.bytes.size(),
+        [&](uint64_t, uint64_t, uint64_t offset, uint64_t length) {
+          all.add(bytes + (offset - begin), length);
+        });
   }
-  // Only read from.
-  return const_cast<std::byte*>(held.bytes.data()) + (first - begin);
+  return all.first();
 }
 
-/// The same for this rank's outputs, where nothing is converted.
+/// Returns where this rank's outputs for a chunk lie side by side; null if they do not,
+/// or if they are converted.
 std::byte* NodeReader::only_target(uint32_t chunk) const {
   const Chunk& c = plan_.chunks()[chunk];
-  std::byte* first = nullptr;
-  std::byte* next = nullptr;
+  SideBySide all;
   for (const uint32_t i : plan_.runs_in(node_.rank(), chunk)) {
     const WantedRuns& wanted = wishes_.runs[i];
-    bool good = wanted.stored == wanted.dtype;
+    if (wanted.stored != wanted.dtype) return nullptr;
     wanted.source.for_each_part(
         c.begin, c.begin + c.bytes,
         [&](uint64_t run, uint64_t inside, uint64_t, uint64_t length) {
-          std::byte* const to = wanted.out + run * wanted.out_stride + inside;
-          if (first == nullptr) first = next = to;
-          good = good && to == next;
-          next = to + length;
+          all.add(wanted.out + run * wanted.out_stride + inside, length);
         });
-    if (!good) return nullptr;
   }
-  return first;
+  return all.first();
 }
 
 bool NodeReader::same_wishes(int a, int b, uint32_t chunk) const {
@@ -278,12 +283,15 @@ bool NodeReader::same_wishes(int a, int b, uint32_t chunk) const {
       });
 }
 
-// What others want of the chunks, as it lies there or packed: in the order of their runs.
-// Ranks that want the same are sent the same bytes.
+// Returns the messages with what other ranks want of the chunks. The bytes are sent from
+// where they lie, or packed in the order of the rank's runs. Ranks that want the same are
+// sent the same bytes.
 std::vector<Message> NodeReader::messages_out(const std::vector<Held>& held) {
   std::vector<Message> messages;
-  std::vector<std::pair<size_t, size_t>> to_pack;  // message, place in the buffer
-  std::vector<std::pair<size_t, size_t>> same_as;  // message, an earlier one
+  std::vector<std::pair<size_t, size_t>>
+      to_pack;  // index of the message, place in the buffer
+  std::vector<std::pair<size_t, size_t>>
+      same_as;  // index of the message, index of an earlier one
   size_t packed_bytes = 0;
   std::vector<std::span<const std::byte>> sources;
   for (const Held& h : held) {
@@ -327,7 +335,8 @@ void NodeReader::pack(const Message& message, std::span<const std::byte> bytes) 
   }
 }
 
-// Straight to where the bytes belong where they lie side by side there.
+// Returns the messages that this rank receives: straight to where the bytes belong where
+// these places lie side by side, else into a buffer.
 std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round) {
   std::vector<Message> messages;
   size_t buffered = 0;
@@ -350,7 +359,7 @@ std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round)
 void NodeReader::place_received(const Message& message) const {
   const Chunk& c = plan_.chunks()[message.chunk];
   const std::byte* from = message.data;
-  if (from == only_target(message.chunk)) return;  // it is there
+  if (from == only_target(message.chunk)) return;  // the bytes are in place already
   for (const uint32_t i : plan_.runs_in(node_.rank(), message.chunk)) {
     const WantedRuns& wanted = wishes_.runs[i];
     const uint64_t bytes = wanted.source.bytes_in(c.begin, c.begin + c.bytes);

@@ -9,33 +9,34 @@
 
 namespace longhaul::checkpoint {
 
-/// What reading took. Of one rank, or added up over ranks (seconds: the slowest).
+/// What reading took, for one rank or summed over ranks (`seconds` is the slowest
+/// rank's).
 struct ReadReport {
-  uint64_t read = 0;    ///< bytes from storage
+  uint64_t read = 0;    ///< bytes read from storage
   uint64_t wanted = 0;  ///< stored bytes of the requests
   uint64_t passed = 0;  ///< bytes sent to other ranks of the machine
   double seconds = 0.0;
 
-  /// One after the other.
+  /// Adds a report of later reading.
   ReadReport& operator+=(const ReadReport& next);
-  /// "12.0 GB read in 6.1 s (1.97 GB/s), 36.0 GB passed between ranks".
+  /// Returns "12.0 GB read in 6.1 s (1.97 GB/s), 36.0 GB passed between ranks".
   std::string describe() const;
 };
 
-/// Over all ranks: sums, and the longest time. Collective.
+/// Returns the sums over all ranks, and the longest time. Collective.
 ReadReport total(const ReadReport& mine, comm::Communicator& group);
 
-/// Fills the requests of all ranks of a machine together: each block that any of them
-/// wants is read and verified once, by one of them, and passed to the others that want
-/// some of it; of a box in the middle of rows only the wanted parts are passed. Ranks may
-/// have any requests, also none.
+/// Fills the requests of all ranks of a machine together. Each block that any rank wants
+/// is read and verified once, by one rank, and passed to the other ranks that want some
+/// of it; of a box in the middle of rows only the wanted bytes are passed. Ranks may have
+/// any requests, also none.
 /// Beside the outputs a rank holds about 64 MiB: 24 MiB that are read ahead on a thread
 /// of its own, the rest for what is passed; and 40 bytes per rank of the machine for each
-/// run of stored bytes that its boxes are made of. A block that is damaged or cannot be
-/// read, and a request that does not fit what is stored, throw the same error on all
-/// ranks of `node`, with nothing under way: all can go on together. The outputs have any
-/// content then. `node`: the ranks of this machine (comm/hosts.h); any group will do, one
-/// rank too. Collective over `node`.
+/// run of stored bytes in its boxes. A block that is damaged or cannot be read, and a
+/// request that does not fit what is stored, throw the same error on all ranks of `node`.
+/// Then nothing is under way, all ranks can go on together, and the outputs have any
+/// content. `node`: the ranks of this machine (comm/hosts.h); any group will do, also a
+/// single rank. Collective over `node`.
 ReadReport read_together(const StoredTensors& stored,
                          const std::vector<ReadRequest>& requests,
                          comm::Communicator& node);

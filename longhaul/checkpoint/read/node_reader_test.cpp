@@ -22,7 +22,7 @@ using testing::save_now;
 using testing::TempDir;
 using testing::write_file;
 
-/// Several blocks each, and small ones that share a block.
+/// Tensors of several blocks each, and small ones that share a block.
 std::vector<TensorSlice> model() {
   return {TensorSlice::whole("column.weight", {640, 1500}, DType::F32),
           TensorSlice::whole("experts.weight", {3, 200, 700}, DType::F32),
@@ -44,7 +44,7 @@ std::vector<float> values_of(const TensorSlice& tensor) {
   return values;
 }
 
-/// A part of a dim, as even as it can be.
+/// Returns a part of a dim, with parts as even as possible.
 TensorSlice cut(const TensorSlice& tensor, size_t dim, int part, int parts) {
   TensorSlice box = tensor;
   box.offset[dim] = tensor.extent[dim] * part / parts;
@@ -66,7 +66,7 @@ Share share_of(const TensorSlice& tensor, Cut kind, int rank, int ranks) {
   const size_t dims = tensor.extent.size();
   Share share{tensor, 0, tensor.num_elements()};
   if (kind == Cut::Flat) {
-    // Uneven: the first rank has least.
+    // The parts are uneven: the first rank has least.
     const int64_t whole = ranks * (ranks + 1) / 2;
     share.begin = tensor.num_elements() * (rank * (rank + 1) / 2) / whole;
     share.end = tensor.num_elements() * ((rank + 1) * (rank + 2) / 2) / whole;
@@ -131,7 +131,8 @@ std::vector<Output<T>> outputs_of(Cut kind, int rank, int ranks) {
   return outputs;
 }
 
-/// Reads the whole model in another layout and checks every value; the ranks' sum.
+/// Reads the whole model in another layout and checks every value. Returns the sums of
+/// all ranks.
 ReadReport read_model(const fs::path& step, Cut kind, int ranks) {
   ReadReport sum;
   run_ranks(ranks, [&](comm::Communicator& node) {
@@ -169,7 +170,8 @@ TEST(NodeReader, AnyLayoutReadsAnyOtherAndEachByteOnce) {
           const bool all = read == Cut::All;
           EXPECT_EQ(report.wanted,
                     model_bytes() * static_cast<uint64_t>(all ? readers : 1));
-          // All but what a rank reads itself; of a cut model about that share.
+          // A rank gets from others all that it does not read itself; of a cut model
+          // about that share.
           if (all || readers == 1) {
             EXPECT_EQ(report.passed, model_bytes() * static_cast<uint64_t>(readers - 1));
           } else {
@@ -252,7 +254,8 @@ TEST(NodeReader, ADamagedBlockIsTheSameErrorOnAllRanksWhoCanThenGoOn) {
       const CheckpointReader reader = CheckpointReader::open(bad, node);
       messages[static_cast<size_t>(node.rank())] =
           message_of<InputError>([&] { read_together(reader, requests, node); });
-      // With nothing under way, the next older one is read by the same ranks.
+      // Nothing is under way after the error: the same ranks can read the next older
+      // checkpoint.
       read_together(CheckpointReader::open(good, node), requests, node);
       for (const Output<float>& o : outputs) {
         EXPECT_TRUE(o.values == expected(o.share)) << describe_slice(o.share.box);
@@ -293,8 +296,8 @@ TEST(NodeReader, ARequestThatDoesNotFitIsTheSameErrorOnAllRanks) {
     std::vector<float> out(8);
     const auto bytes = std::as_writable_bytes(std::span(out));
     const std::string name = node.rank() == 0 ? "norm.weight" : "absent";
-    const auto request = ReadRequest::whole(
-        kWeight, TensorSlice::whole(name, {8}, DType::F32), DType::F32, bytes);
+    const ReadRequest request{
+        kWeight, TensorSlice::whole(name, {8}, DType::F32), 0, 8, DType::F32, bytes};
     messages[static_cast<size_t>(node.rank())] =
         message_of<InputError>([&] { read_together(reader, {request}, node); });
   });
@@ -317,8 +320,7 @@ TEST(NodeReader, ADamagedSidecarIsTheSameErrorOnAllRanks) {
 
 TEST(NodeReader, HuggingFaceWeightsAreReadTogetherToo) {
   const TempDir dir;
-  // An odd header length, as old writers left it, and a tensor that is aligned to
-  // nothing.
+  // The header has an odd length, as old writers made it, and the tensor is not aligned.
   std::string data(3, '\7');
   const TensorSlice tensor = TensorSlice::whole("w", {700, 900}, DType::BF16);
   std::vector<uint16_t> stored(static_cast<size_t>(tensor.num_elements()));
@@ -339,8 +341,8 @@ TEST(NodeReader, HuggingFaceWeightsAreReadTogetherToo) {
     std::vector<float> out(static_cast<size_t>(box.num_elements()));
     const ReadReport report =
         total(read_together(source->stored(),
-                            {ReadRequest::whole(kWeight, box, DType::F32,
-                                                std::as_writable_bytes(std::span(out)))},
+                            {{kWeight, box, 0, box.num_elements(), DType::F32,
+                              std::as_writable_bytes(std::span(out))}},
                             node),
               node);
     EXPECT_EQ(report.read, data.size());

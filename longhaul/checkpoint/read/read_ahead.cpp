@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Bytes per second above which a file is in the page cache: asking for what comes next
-/// would only cost the walk over its pages.
+/// Bytes per second above which a file must be in the page cache: asking for the next
+/// bytes would only cost the walk over its pages.
 constexpr double kCachedRate = 3e9;
 
 }  // namespace

@@ -15,20 +15,21 @@
 
 namespace longhaul::checkpoint {
 
-/// Reads chunks in a given order on a thread of its own, a few ahead of who takes them.
-/// One other thread uses it.
+/// Reads chunks in a given order on a thread of its own, a few ahead of the one thread
+/// that takes them.
 class ReadAhead {
  public:
-  /// Holds `slots` chunks at most. `stored` stays alive and unchanged.
+  /// Holds at most `slots` chunks. `stored` must stay alive and unchanged.
   ReadAhead(const StoredTensors& stored, std::vector<Chunk> chunks, size_t slots);
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// The bytes of a chunk, by its place in the order: waits until it is read. Throws what
-  /// reading it threw. Fewer than `slots` others may be held without a release.
+  /// Returns the bytes of the chunk at this place in the order; waits until it is read.
+  /// Throws what reading it threw. Fewer than `slots` other chunks may be held without a
+  /// release.
   std::span<const std::byte> wait(size_t place);
-  /// Gives the memory of all chunks before this place back.
+  /// Frees the memory of all chunks before this place.
   void release_before(size_t place);
 
  private:
@@ -43,12 +44,12 @@ class ReadAhead {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  /// The last given back is taken first: it is still in the processor's caches.
+  /// The memory that was freed last is used first: it is still in the processor's caches.
   std::vector<std::byte*> free_;
-  size_t read_ = 0;      ///< chunks that are read
-  size_t released_ = 0;  ///< chunks whose memory is given back
+  size_t read_ = 0;      ///< number of chunks that were read
+  size_t released_ = 0;  ///< number of chunks whose memory was freed
   bool stop_ = false;
-  std::exception_ptr problem_;  ///< of chunk number read_
+  std::exception_ptr problem_;  ///< the error of chunk number read_
   std::thread thread_;
 };
 

@@ -16,13 +16,11 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// The text of a small file whose size and hash the manifest gives.
+// Returns the text of a small file whose size and hash the manifest gives.
 std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
   const fs::path path = join_inside(dir, entry.name, "checkpoint");
   std::string text = read_text(path);
-  BlockHasher hasher;
-  hasher.update(std::as_bytes(std::span(text)));
-  const std::string found = combine_hashes(hasher.finish());
+  const std::string found = Manifest::FileEntry::of(entry.name, text).hash;
   if (found != entry.hash) {
     throw InputError("checkpoint",
                      fmt::format("{}: has hash {}, the manifest says {}; the file has "
@@ -63,7 +61,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   const std::string what = (step_dir / kManifestFile).string();
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);
-  // The same on all ranks, whose errors are then the same too.
+  // All ranks have the same table, so their errors are the same too.
   reader.table_.settle(tensors == Tensors::Whole, step_dir.string());
   return reader;
 }
@@ -130,10 +128,6 @@ std::vector<TensorSlice> CheckpointReader::tensors(const std::string& kind) cons
     if (key.first == kind) result.push_back(tensor.whole);
   }
   return result;
-}
-
-bool CheckpointReader::has(const std::string& kind, const std::string& name) const {
-  return table_.tensors().contains({kind, name});
 }
 
 std::vector<std::pair<std::string, std::string>> CheckpointReader::names() const {
@@ -203,36 +197,20 @@ void CheckpointReader::read(const std::string& kind, const TensorSlice& box, DTy
 void CheckpointReader::read_flat_range(const std::string& kind, const TensorSlice& slice,
                                        int64_t begin, int64_t end, DType dst,
                                        std::span<std::byte> out) const {
-  LH_CHECK(out.size() == static_cast<size_t>(end - begin) * dtype_size(dst), "checkpoint",
-           "{}: {} bytes for elements {} to {}", slice.name, out.size(), begin, end);
-  size_t position = 0;
-  for (const TensorSlice& box : flat_range_boxes(slice, begin, end)) {
-    const size_t bytes = static_cast<size_t>(box.num_elements()) * dtype_size(dst);
-    read(kind, box, dst, out.subspan(position, bytes));
-    position += bytes;
-  }
+  for_each_box(slice, begin, end, dst, out,
+               [&](const auto& box, auto bytes) { read(kind, box, dst, bytes); });
 }
 
 uint64_t CheckpointReader::verify() const {
   uint64_t total = 0;
-  uint64_t largest = 0;
-  for (const auto& file : files_) largest = std::max(largest, file->size);
-  std::vector<std::byte> buffer(std::min(16 * kHashBlockBytes, largest));
   for (const auto& file : files_) {
-    for (uint64_t at = 0; at < file->size; at += buffer.size()) {
-      const uint64_t n = std::min<uint64_t>(buffer.size(), file->size - at);
-      read_verified(file->open(), file->size, file->block_hashes, at,
-                    std::span(buffer).first(n));
-      total += n;
-    }
+    verify_blocks(file->open(), file->size, file->block_hashes);
+    total += file->size;
   }
-  for (const Manifest::RankEntry& rank : manifest_.ranks) {
-    total += read_hashed(dir_, rank.sidecar).size();
-  }
-  total += read_hashed(dir_, manifest_.state).size();
-  for (const Manifest::FileEntry& file : manifest_.hf) {
-    total += read_hashed(dir_, file).size();
-  }
+  std::vector<Manifest::FileEntry> small = manifest_.hf;
+  for (const Manifest::RankEntry& rank : manifest_.ranks) small.push_back(rank.sidecar);
+  small.push_back(manifest_.state);
+  for (const Manifest::FileEntry& file : small) total += read_hashed(dir_, file).size();
   return total;
 }
 

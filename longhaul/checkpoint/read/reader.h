@@ -17,22 +17,22 @@
 namespace longhaul::checkpoint {
 
 /// Reads a checkpoint into any layout by byte ranges. Every 1 MiB block that is read is
-/// checked against its hash. Immutable after open; any thread may read.
-/// Data files are opened when something is read of them. What is kept per rank is the
-/// list of boxes and 32 bytes per block.
+/// compared with its hash. Immutable after open; any thread may read. Data files are
+/// opened when something of them is read. The reader keeps the list of boxes and 32 bytes
+/// for each block.
 class CheckpointReader : public StoredTensors {
  public:
   enum class Tensors {
-    Whole,      ///< the boxes of each tensor tile it
-    MayBeParts  ///< of some tensors only parts were written; no box twice
+    Whole,      ///< the boxes of each tensor must tile it
+    MayBeParts  ///< only parts of some tensors were written; no box overlaps another
   };
   /// Checks the manifest, every file's presence and size, the hashes of the small files,
   /// and the boxes of each tensor. Throws InputError with path and reason.
   static CheckpointReader open(const fs::path& step_dir,
                                Tensors tensors = Tensors::Whole);
-  /// The same for all ranks of a machine: each small file is read by one of them, a few
-  /// at a time, and its text shared. An error is the same on all ranks of `node`.
-  /// Collective.
+  /// Opens a checkpoint on all ranks of a machine: each small file is read by one of
+  /// them, a few at a time, and its text is shared. An error is the same on all ranks of
+  /// `node`. Collective.
   static CheckpointReader open(const fs::path& step_dir, comm::Communicator& node,
                                Tensors tensors = Tensors::Whole);
   CheckpointReader(CheckpointReader&&) noexcept;
@@ -41,38 +41,39 @@ class CheckpointReader : public StoredTensors {
   const Manifest& manifest() const { return manifest_; }
   const fs::path& path() const { return dir_; }
   int64_t step() const { return manifest_.step; }
-  /// state.json as the trainer gave it to be saved.
+  /// Returns state.json as the trainer gave it to be saved.
   const Json& state() const { return state_; }
-  /// The directory with config.json and the tokenizer files; may be without files.
+  /// Returns the directory with config.json and the tokenizer files; it may have no
+  /// files.
   fs::path hf_dir() const { return dir_ / manifest_.hf_dir; }
-  /// The hf/ files, to be carried into an export or the next checkpoint.
+  /// Returns the files in hf/, to be carried into an export or the next checkpoint.
   std::vector<CarriedFile> hf_files() const;
 
-  /// Whole tensors of one kind with their stored dtype, by name.
+  /// Returns the whole tensors of one kind with their stored dtype, by name.
   std::vector<TensorSlice> tensors(const std::string& kind) const;
-  bool has(const std::string& kind, const std::string& name) const;
-  /// (kind, name) of everything, sorted.
+  /// Returns (kind, name) of all tensors, sorted.
   std::vector<std::pair<std::string, std::string>> names() const;
-  /// The boxes of a tensor as they were written; none where it is absent.
+  /// Returns the boxes of a tensor as they were written; none where it is absent.
   std::vector<TensorSlice> boxes(const std::string& kind, const std::string& name) const;
 
-  /// Fills `out` (elements of `box` row-major, in dtype `dst`) from whatever pieces hold
-  /// them, converting F32, BF16, F16 and F64 into each other. box.dtype is not used.
-  /// Throws InputError when the tensor is absent, has another global shape, or a block's
-  /// hash does not match (file, block, offset). For tools; ranks of a run read together
-  /// (node_reader.h).
+  /// Fills `out` with the elements of `box`, row-major, in dtype `dst`, from whatever
+  /// pieces hold them, and converts F32, BF16, F16 and F64 into each other. box.dtype is
+  /// not used. Throws InputError when the tensor is absent, has another global shape, or
+  /// a block's hash does not match (file, block, offset). For tools; ranks of a run read
+  /// together (node_reader.h).
   void read(const std::string& kind, const TensorSlice& box, DType dst,
             std::span<std::byte> out) const;
-  /// The same for elements [begin, end) of `slice`, for flat buffers.
+  /// Fills `out` with elements [begin, end) of `slice`, for flat buffers; throws as
+  /// read() does.
   void read_flat_range(const std::string& kind, const TensorSlice& slice, int64_t begin,
                        int64_t end, DType dst, std::span<std::byte> out) const;
 
-  /// Opens every data file: what is read later is this checkpoint's even if it is deleted
-  /// meanwhile. InputError when one is gone.
+  /// Opens every data file, so that later reads are of this checkpoint even if it is
+  /// deleted meanwhile. Throws InputError when a file is gone.
   void hold_files() const;
 
-  /// Re-hashes every block of every file; throws InputError at the first that differs.
-  /// Returns the bytes read.
+  /// Compares every block of every file with its hash; throws InputError at the first
+  /// that differs. Returns the bytes that were read.
   uint64_t verify() const;
 
   std::vector<Part> parts_of(const std::string& kind,

@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {
 namespace {
 
-/// Bytes from one element to the next along each dim of a row-major box.
+/// Returns the bytes from one element to the next along each dim of a row-major box.
 std::vector<uint64_t> byte_strides(const TensorSlice& box, DType dtype) {
   std::vector<uint64_t> strides(box.extent.size());
   uint64_t stride = dtype_size(dtype);
@@ -30,15 +31,16 @@ uint64_t offset_in(const TensorSlice& box, const std::vector<uint64_t>& strides,
   return offset;
 }
 
-/// The elements that a stored part and a wanted box have in common, as runs that lie side
-/// by side in both.
+/// Appends the elements that a stored part and a wanted box have in common, as runs that
+/// are contiguous in both.
 void append_common(const StoredTensors::Part& part, const TensorSlice& box,
                    const TensorSlice& both, DType dtype, std::byte* out,
                    std::vector<WantedRuns>& result) {
   const DType stored = part.slice.dtype;
   const std::vector<uint64_t> from = byte_strides(part.slice, stored);
   const std::vector<uint64_t> to = byte_strides(box, dtype);
-  // Inner dims that are whole in both make one run; the dim before it counts the runs.
+  // Inner dims that are whole in both boxes make one run; the dim before them counts the
+  // runs.
   size_t outer = both.extent.size();
   uint64_t elements = 1;
   while (outer > 0) {
@@ -90,8 +92,8 @@ void check_convertible(const StoredTensors::Part& part, const ReadRequest& reque
   }
 }
 
-/// Whether blocks hold whole elements: those of a tensor that is converted must not be
-/// cut.
+/// Returns whether blocks hold whole elements: elements of a tensor that is converted
+/// must not be cut.
 bool is_aligned(const StoredTensors::Part& part, DType dtype) {
   return part.slice.dtype == dtype || part.begin % dtype_size(part.slice.dtype) == 0;
 }
@@ -111,38 +113,27 @@ void place(const WantedRuns& wanted, uint64_t run, uint64_t inside, const std::b
 
 }  // namespace
 
-ReadRequest ReadRequest::whole(std::string kind, TensorSlice box, DType dtype,
-                               std::span<std::byte> out) {
-  const int64_t end = box.num_elements();
-  return {std::move(kind), std::move(box), 0, end, dtype, out};
-}
-
 bool append_wanted(const StoredTensors& stored, const ReadRequest& request,
                    std::vector<WantedRuns>& out) {
-  const size_t size = dtype_size(request.dtype);
-  LH_CHECK(request.out.size() == static_cast<size_t>(request.end - request.begin) * size,
-           "checkpoint", "{}: {} bytes for elements {} to {}", request.slice.name,
-           request.out.size(), request.begin, request.end);
   const std::vector<StoredTensors::Part> parts =
       stored.parts_of(request.kind, request.slice);
   for (const StoredTensors::Part& part : parts) {
     check_convertible(part, request);
     if (!is_aligned(part, request.dtype)) return false;
   }
-  std::byte* to = request.out.data();
-  for (const TensorSlice& box :
-       flat_range_boxes(request.slice, request.begin, request.end)) {
-    int64_t found = 0;
-    for (const StoredTensors::Part& part : parts) {
-      const auto both = intersect(part.slice, box);
-      if (!both) continue;
-      append_common(part, box, *both, request.dtype, to, out);
-      found += both->num_elements();
-    }
-    LH_CHECK(found == box.num_elements(), "checkpoint", "{} of {}: {} elements stored",
-             request.kind, describe_slice(box), found);
-    to += static_cast<size_t>(box.num_elements()) * size;
-  }
+  for_each_box(request.slice, request.begin, request.end, request.dtype, request.out,
+               [&](const TensorSlice& box, std::span<std::byte> to) {
+                 int64_t found = 0;
+                 for (const StoredTensors::Part& part : parts) {
+                   const auto both = intersect(part.slice, box);
+                   if (!both) continue;
+                   append_common(part, box, *both, request.dtype, to.data(), out);
+                   found += both->num_elements();
+                 }
+                 LH_CHECK(found == box.num_elements(), "checkpoint",
+                          "{} of {}: {} elements stored", request.kind,
+                          describe_slice(box), found);
+               });
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "longhaul/checkpoint/read/weights_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -25,9 +26,9 @@ namespace {
 
 constexpr size_t kNamesInMessage = 5;
 
-/// The weights of a Hugging Face directory as files of blocks. There are no hashes: a
-/// block's bytes are counted from the first of the data, so that elements lie whole in
-/// it.
+/// The weights of a Hugging Face directory as files of blocks. There are no hashes. A
+/// block's bytes are counted from the first byte of the data, so that elements lie whole
+/// in a block.
 class HfTensors final : public StoredTensors {
  public:
   explicit HfTensors(const HfWeights& weights) : weights_(weights) {}
@@ -107,7 +108,7 @@ class CheckpointSource final : public WeightsSource {
   CheckpointReader reader_;
 };
 
-/// What rank 0 finds at a path, on every rank. Collective.
+/// Returns what rank 0 finds at a path, on every rank. Collective.
 ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
   constexpr char kCheckpoint = 'C';
   // No JSON: a path may hold any byte but NUL.
@@ -123,7 +124,7 @@ ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
           text.substr(1, end - 1), text.substr(end + 1)};
 }
 
-/// Collective.
+/// Opens a source that was resolved. Collective.
 std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
                                            comm::Communicator& group,
                                            WeightsSource::Files files) {
@@ -139,15 +140,12 @@ std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
   return result;
 }
 
-// Up to five names, and how many there are.
+// Returns up to five names, and how many more there are.
 std::string list_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kNamesInMessage)
-    text += fmt::format(" and {} more", names.size() - 5);
-  return text;
+  const size_t shown = std::min(names.size(), kNamesInMessage);
+  const size_t more = names.size() - shown;
+  return fmt::format("{}{}", fmt::join(std::span(names).first(shown), ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 }  // namespace
@@ -184,7 +182,7 @@ ModelSource resolve_model_source(const fs::path& path) {
   if (fs::exists(path / kConfigFile) || fs::is_directory(path / kCheckpointsDir)) {
     throw InputError("weights", path.string() + ": this run has no checkpoint yet");
   }
-  return {Kind::HfDirectory, path, {}};  // HfWeights says what is missing there
+  return {Kind::HfDirectory, path, {}};  // HfWeights reports what is missing there
 }
 
 fs::path model_files_dir(const ModelSource& source) {
@@ -204,7 +202,7 @@ std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
     try {
       return open_source(source, group, files);
     } catch (const InputError&) {
-      // A run that goes on may have deleted this one and has written others.
+      // A run that goes on may have deleted this checkpoint and written newer ones.
       ModelSource newer = resolve_together(path, group);
       if (newer.path == source.path) throw;
       source = std::move(newer);
@@ -212,23 +210,10 @@ std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
   }
 }
 
-bool WeightsSource::has(const std::string& name) const {
-  for (const TensorSlice& tensor : tensors()) {
-    if (tensor.name == name) return true;
-  }
-  return false;
-}
-
 void WeightsSource::read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end,
                                     DType dst, std::span<std::byte> out) const {
-  LH_CHECK(out.size() == static_cast<size_t>(end - begin) * dtype_size(dst), "weights",
-           "{}: {} bytes for elements {} to {}", slice.name, out.size(), begin, end);
-  size_t position = 0;
-  for (const TensorSlice& box : flat_range_boxes(slice, begin, end)) {
-    const size_t bytes = static_cast<size_t>(box.num_elements()) * dtype_size(dst);
-    read(box, dst, out.subspan(position, bytes));
-    position += bytes;
-  }
+  for_each_box(slice, begin, end, dst, out,
+               [&](const auto& box, auto bytes) { read(box, dst, bytes); });
 }
 
 void WeightsSource::check(const std::vector<TensorSlice>& expected,
@@ -238,9 +223,7 @@ void WeightsSource::check(const std::vector<TensorSlice>& expected,
 
 uint64_t WeightsSource::total_bytes() const {
   uint64_t total = 0;
-  for (const TensorSlice& tensor : tensors()) {
-    total += static_cast<uint64_t>(tensor.num_elements()) * dtype_size(tensor.dtype);
-  }
+  for (const TensorSlice& tensor : tensors()) total += bytes_in(tensor);
   return total;
 }
 

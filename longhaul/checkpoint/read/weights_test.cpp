@@ -2,9 +2,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
-#include "longhaul/checkpoint/hf/tied_head.h"
+#include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/comm/backend.h"
@@ -72,7 +72,8 @@ void flip_last_byte(const fs::path& file) {
   write_file(file, text);
 }
 
-/// The checkpoints that were read in full or in vain, and what was said.
+/// Returns the checkpoints that were tried, whole or damaged, and the lines that were
+/// told.
 std::pair<std::vector<std::string>, std::vector<std::string>> tried(
     const fs::path& named) {
   std::vector<std::string> names;
@@ -223,7 +224,7 @@ TEST(Export, ThreadsAndRanksWriteTheSameFilesAsOne) {
   const TempDir dir;
   save_run(dir / "run", 1);
   ExportOptions options;
-  options.shard_bytes = 100;  // every tensor has a shard of its own
+  options.shard_bytes = 100;  // so small that every tensor has a shard of its own
   options.threads = 1;
   const auto alone = WeightsSource::open(dir / "run");
   EXPECT_EQ(export_hf(*alone, dir / "one", options).shards, 3);
@@ -272,7 +273,7 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
   const fs::path checkpoints = dir / "run/checkpoints";
   const auto held =
       WeightsSource::open(dir / "run", *comm::self_world(), WeightsSource::Files::Held);
-  // Retention goes on in the middle of the export.
+  // Retention deletes checkpoints in the middle of the export.
   ExportOptions options;
   options.threads = 1;
   options.progress = [&](uint64_t, uint64_t) { fs::remove_all(checkpoints); };
@@ -284,7 +285,8 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
   EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
 }
 
-/// An HF directory with nothing but a [5, 3] embedding and a head of these values.
+/// Writes a Hugging Face directory with only a [5, 3] embedding and a head of these
+/// values.
 ModelConfig write_tied(const fs::path& dir, const std::vector<float>& head) {
   fs::create_directories(dir);
   SafetensorsPlan plan;

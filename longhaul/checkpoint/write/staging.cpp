@@ -17,29 +17,21 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// Elements stay aligned, and no two tensors share a cache line.
-constexpr uint64_t kAlignment = 64;
-// Below this a second thread costs more than it saves.
+// With fewer bytes than this a second thread costs more than it saves.
 constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;
 
-uint64_t padded(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-struct Part {
-  const std::byte* from;
-  std::byte* to;
-  uint64_t bytes;
-};
-
-// Bytes [begin, end) of all parts in their order.
-void copy_range(const std::vector<Part>& parts, uint64_t begin, uint64_t end) {
+// Copies bytes [begin, end) of all tensors, counted in their order, to `to`, where each
+// tensor is padded.
+void copy_range(const std::vector<StateTensor>& tensors, uint64_t begin, uint64_t end,
+                std::byte* to) {
   uint64_t at = 0;
-  for (const Part& part : parts) {
-    const uint64_t from = std::max(at, begin);
-    const uint64_t to = std::min(at + part.bytes, end);
-    if (from < to) std::memcpy(part.to + (from - at), part.from + (from - at), to - from);
-    at += part.bytes;
+  for (const StateTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes.size();
+    const uint64_t from = std::max(at, begin) - at;
+    const uint64_t past = std::min(at + bytes, end) - at;
+    if (from < past) std::memcpy(to + from, tensor.bytes.data() + from, past - from);
+    at += bytes;
+    to += padded(bytes);
     if (at >= end) return;
   }
 }
@@ -82,7 +74,7 @@ void Staging::reserve(uint64_t bytes) {
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
     });
   } catch (const std::system_error&) {
-    // No thread can be had: the copy touches the pages, a little later.
+    // No thread can be had: the copy touches the pages instead, a little later.
   }
 }
 
@@ -91,12 +83,10 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
   reserve(staging_bytes(tensors));
   if (toucher_.joinable()) toucher_.join();
   std::vector<StateTensor> copies;
-  std::vector<Part> parts;
   uint64_t total = 0;
   std::byte* to = data_;
   for (const StateTensor& tensor : tensors) {
     const uint64_t bytes = tensor.bytes.size();
-    parts.push_back({tensor.bytes.data(), to, bytes});
     copies.push_back({tensor.kind, tensor.slice, {to, bytes}});
     to += padded(bytes);
     total += bytes;
@@ -106,11 +96,11 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
   try {
     run_on_threads(static_cast<int>(workers), [&](int number) {
       const auto w = static_cast<uint64_t>(number);
-      copy_range(parts, total * w / workers, total * (w + 1) / workers);
+      copy_range(tensors, total * w / workers, total * (w + 1) / workers, data_);
     });
   } catch (const TemporaryError&) {
-    // No thread can be had; a checkpoint is worth the wait for one.
-    copy_range(parts, 0, total);
+    // No thread can be had, but a checkpoint is worth the wait for a copy by one thread.
+    copy_range(tensors, 0, total, data_);
   }
   return copies;
 }

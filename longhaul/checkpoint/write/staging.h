@@ -9,8 +9,9 @@
 
 namespace longhaul::checkpoint {
 
-/// Host memory that a rank's state is copied to, so that training may go on while the
-/// copy is written. It is made once, as large as the state, and used again by every save.
+/// Host memory to which a rank's state is copied, so that training may go on while the
+/// copy is written. The memory is made once, as large as the state, and used again by
+/// every save.
 class Staging {
  public:
   Staging() = default;
@@ -19,12 +20,11 @@ class Staging {
   ~Staging();
 
   /// Makes room. A thread of its own touches the pages, so that the first copy is as fast
-  /// as the later ones. TemporaryError when there is no such memory.
+  /// as later ones. Throws TemporaryError when there is no such memory.
   void reserve(uint64_t bytes);
-  /// Copies the tensors' bytes with this many threads; the result lies here and stays
-  /// until the next copy.
+  /// Copies the tensors' bytes with this many threads. The result stays here until the
+  /// next copy.
   std::vector<StateTensor> copy(const std::vector<StateTensor>& tensors, int threads);
-  uint64_t bytes() const { return size_; }
 
  private:
   void release();
@@ -33,7 +33,7 @@ class Staging {
   uint64_t size_ = 0;
 };
 
-/// What copy() needs for these tensors.
+/// Returns the bytes that copy() needs for these tensors.
 uint64_t staging_bytes(const std::vector<StateTensor>& tensors);
 
 }  // namespace longhaul::checkpoint

@@ -9,13 +9,14 @@
 namespace longhaul::train {
 namespace {
 
-/// 2: mixtures are dealt otherwise than before, and sources are counted.
+/// Version 2 deals mixtures of data in another order than version 1, and counts sources.
 constexpr int kStateVersion = 2;
-/// Parameters have counts of updates of their own: written only where some do, since a
-/// program that knows nothing of them would take wrong numbers for them.
+/// Version 3 has counts of updates by parameter. It is written only where some parameters
+/// have counts of their own, since a program that does not know them would take wrong
+/// counts.
 constexpr int kCountsVersion = 3;
 
-/// What is frozen has no count that a program could take another for.
+/// A frozen parameter has no count, so no program can take another count for it.
 bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),
@@ -90,14 +91,14 @@ History History::from_json(const Json& json) {
     h.cursor = data::Cursor::from_json(json.at("cursor"));
     h.batch_hash = std::stoull(json.at("batch_hash").get<std::string>(), nullptr, 16);
     h.sources = sources_from(json.at("sources"));
-    // Checkpoints from before steps were judged have none.
+    // Checkpoints of programs that did not judge steps have no guard state.
     if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
-    // Nor have those of runs that were not validated.
+    // Checkpoints of runs that were not validated have no losses of sets.
     if (json.contains("validation")) {
       h.validation = SetLosses::from_json(json["validation"]);
     }
     h.config_toml = json.at("config").get<std::string>();
-    // Earlier checkpoints have it in their config.json only.
+    // Earlier checkpoints have the model's text in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();
     if (json.contains("padding_row") && !json["padding_row"].is_null()) {
       h.padding_row = json["padding_row"].get<int64_t>();

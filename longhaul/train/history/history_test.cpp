@@ -37,14 +37,14 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
   EXPECT_EQ(h.sources, example().sources);
-  EXPECT_EQ(h.guard, example().guard);            // to the last bit
-  EXPECT_EQ(h.validation, example().validation);  // to the last bit
+  EXPECT_EQ(h.guard, example().guard);            // equal to the last bit
+  EXPECT_EQ(h.validation, example().validation);  // equal to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.padding_row, 31);
   EXPECT_EQ(h.model, example().model);
   ASSERT_TRUE(h.schedule.has_value());
   EXPECT_EQ(h.schedule->to_json(), example().schedule->to_json());
-  EXPECT_EQ(h.schedule->from, example().schedule->from);  // to the last bit
+  EXPECT_EQ(h.schedule->from, example().schedule->from);  // equal to the last bit
   EXPECT_EQ(h.schedule->lr, 1e-3 / 3.0);
   EXPECT_EQ(h.schedule->section.warmup_steps, 3);
   EXPECT_EQ(h.fingerprint, example().fingerprint);

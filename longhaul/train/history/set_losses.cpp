@@ -8,7 +8,7 @@
 namespace longhaul::train {
 namespace {
 
-/// JSON has no number for what is not finite.
+/// Reads a loss; null is NaN, because JSON has no number for values that are not finite.
 double number_or_nan(const Json& json) {
   return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
 }
@@ -42,7 +42,7 @@ std::optional<RisenLoss> SetLosses::risen(
     const auto found = sets_.find(set.name);
     if (!set.stop_above || found == sets_.end()) continue;
     const SetLoss& loss = found->second;
-    // Not the other way round: NaN is beyond every bound.
+    // The comparison is written this way because NaN is beyond every bound.
     if (loss.last - loss.first <= *set.stop_above) continue;
     return RisenLoss{set.name, loss, *set.stop_above};
   }

@@ -11,37 +11,38 @@
 
 namespace longhaul::train {
 
-/// What a run remembers of the validations of one set. Part of every checkpoint, so that
-/// a run that goes on judges by the same begin.
+/// What a run remembers of the validations of one set. It is part of every checkpoint, so
+/// that a run that goes on judges by the same first loss.
 struct SetLoss {
   int64_t first_step = 0;
-  double first = 0.0;  ///< nats, of the run's first validation
+  double first = 0.0;  ///< loss of the run's first validation, in nats
   int64_t last_step = 0;
-  double last = 0.0;  ///< of the newest; may not be finite
+  double last = 0.0;  ///< loss of the newest validation; may not be finite
   bool operator==(const SetLoss&) const = default;
 };
 
-/// A set whose loss is further above its begin than the settings allow.
+/// A set whose loss is further above its first loss than the settings allow.
 struct RisenLoss {
   std::string name;
   SetLoss loss;
   double allowed = 0.0;
-  /// "validation wiki loss 1.90000 is 0.12000 above its 1.78000 at step 0, ..."
+  /// Returns "validation wiki loss 1.90000 is 0.12000 above its 1.78000 at step 0, ...".
   std::string describe() const;
 };
 
-/// By the names of the sets.
+/// The losses of all validation sets, by the names of the sets.
 class SetLosses {
  public:
   void note(const std::string& name, int64_t step, double loss);
-  /// The begins of sets that another state of the same run knows and this one does not.
+  /// Takes the first losses of sets that `other`, another state of the same run, knows
+  /// and this one does not.
   void take_begins(const SetLosses& other);
-  /// The first of the sets with a stop_above whose newest loss is beyond it.
+  /// Returns the first of the sets with a stop_above whose newest loss is beyond it.
   std::optional<RisenLoss> risen(const std::vector<ValidationSource>& sets) const;
 
   bool empty() const { return sets_.empty(); }
   Json to_json() const;
-  /// Json::exception where it is no such state.
+  /// Throws Json::exception where `json` is no such state.
   static SetLosses from_json(const Json& json);
   bool operator==(const SetLosses&) const = default;
 

@@ -57,7 +57,7 @@ TEST(SetLosses, OfARunThatBeginsAnewKeepTheirBegins) {
   SetLosses anew;
   anew.note("new", 3, 4.0);
   anew.take_begins(losses_of(9.0));
-  EXPECT_FALSE(anew.risen(sets_with(0.25)));  // what it had risen to is undone
+  EXPECT_FALSE(anew.risen(sets_with(0.25)));  // the state that had risen was undone
   anew.note("old", 5, 1.8125);
   ASSERT_TRUE(anew.risen(sets_with(0.25)));
   EXPECT_EQ(anew.risen(sets_with(0.25))->loss.first, 1.5);

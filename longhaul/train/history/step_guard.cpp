@@ -11,9 +11,10 @@
 namespace longhaul::train {
 namespace {
 
-/// Of the mean: where a loss hardly moves, rounding must not be a spike.
+/// Least deviation as a share of the mean: where a loss hardly moves, rounding must not
+/// be a spike.
 constexpr double kLeastDeviation = 1e-3;
-/// Of state.json; a longer window is damage.
+/// Most values of a window in state.json; a longer window is damage.
 constexpr size_t kMostValues = 1'000'000;
 
 struct Statistics {
@@ -21,7 +22,8 @@ struct Statistics {
   double deviation = 0.0;
 };
 
-/// Summed anew each time, always in the same order: a resumed run gets the same bits.
+/// Sums anew each time and always in the same order, so that a resumed run gets the same
+/// bits.
 Statistics statistics_of(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
   Statistics s;

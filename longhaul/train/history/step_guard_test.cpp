@@ -23,7 +23,8 @@ ResilienceSection settings(double sigmas, BadStepPolicy policy = BadStepPolicy::
   return s;
 }
 
-/// After so many good steps of losses 2 and 4 (mean 3, deviation 1) and norms 1.
+/// Returns the state after this many good steps with losses 2 and 4 in turn (mean 3,
+/// deviation 1) and norms 1.
 GuardState after(const StepGuard& guard, int64_t steps) {
   GuardState state;
   for (int64_t i = 1; i <= steps; ++i) {

@@ -1,3 +1,5 @@
+#include "longhaul/train/log/files_of_run.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -5,7 +7,6 @@
 
 #include "longhaul/data/open_source.h"
 #include "longhaul/format/side_files.h"
-#include "longhaul/train/session/session.h"
 
 namespace longhaul::train {
 namespace {
@@ -29,8 +30,8 @@ std::vector<CarriedFile> files_in(const fs::path& dir) {
   return files;
 }
 
-/// Adds what `files` lack: a tokenizer whole or not at all, other files by name. The
-/// names of those that stay behind.
+/// Adds the files that `files` lack: a tokenizer as a whole or not at all, other files by
+/// name. Returns the names of the files that stay behind.
 std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
                                      std::vector<CarriedFile> more) {
   const bool tokenizer_known = has_tokenizer(files);
@@ -48,7 +49,7 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
   return left;
 }
 
-/// The files around the run's config.json.
+/// Adds the files around the run's config.json.
 void add_files_of_config(const Session& session, Logger& log,
                          std::vector<CarriedFile>& files) {
   const RunConfig& config = session.config;

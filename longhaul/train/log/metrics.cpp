@@ -18,6 +18,73 @@ namespace {
 
 constexpr const char* kTimeToTrain = "Time to train";
 
+std::function<void(const std::string&)> warn(Logger& log) {
+  return [&log](const std::string& line) { log.warning(line); };
+}
+
+/// Sequences per second; NaN, which JSON writes as null, where no step was measured.
+struct Throughput {
+  double average = kNoFigure;
+  double peak = kNoFigure;
+  int64_t steps = 0;
+};
+
+/// Computes the throughput without the first step of each start, unless there is no other
+/// step.
+Throughput throughput_of(const monitor::Records& records, bool with_first) {
+  Throughput out;
+  double sequences = 0.0;
+  double seconds = 0.0;
+  for (size_t i = 0; i < records.counted().size(); ++i) {
+    const StepRecord& record = records.counted_at(i);
+    if (!with_first && records.is_first_of_attempt(record)) continue;
+    sequences += record.seqs_per_s * record.step_time;
+    seconds += record.step_time;
+    out.peak = std::fmax(out.peak, record.seqs_per_s);
+    ++out.steps;
+  }
+  if (out.steps == 0) return with_first ? out : throughput_of(records, true);
+  if (seconds > 0.0) out.average = sequences / seconds;
+  return out;
+}
+
+Json metric(const char* name, const Json& value, const char* units, Json more) {
+  return {{"MetricName", name},
+          {"MeasuredValue", value},
+          {"Units", units},
+          {"Timestamp", utc_now()},
+          {"AdditionalData", std::move(more)}};
+}
+
+/// Returns the wall time by classes, from the ledger that `report` shows.
+Json time_to_train(const monitor::RunFiles& run) {
+  const monitor::Ledger ledger =
+      monitor::make_ledger(run.records(), run.events(), std::nullopt);
+  Json seconds = Json::object();
+  for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
+    const auto kind = static_cast<monitor::TimeClass>(i);
+    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
+  }
+  return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
+                {{"Steps", ledger.steps_counted},
+                 {"Steps done again", ledger.steps_redone},
+                 {"Starts", ledger.starts},
+                 {"Seconds", std::move(seconds)}});
+}
+
+Json metrics_of(const monitor::RunFiles& run) {
+  Json metrics = Json::array();
+  const StepRecord* const last = run.records().last();
+  if (last == nullptr) return metrics;
+  const Throughput speed = throughput_of(run.records(), false);
+  metrics.push_back(metric("Final loss", last->loss, "", {{"Step", last->step}}));
+  metrics.push_back(time_to_train(run));
+  metrics.push_back(
+      metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
+  metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
+  return metrics;
+}
+
 }  // namespace
 
 std::string log_line(const StepRecord& record) {
@@ -29,14 +96,6 @@ std::string log_line(const StepRecord& record) {
       100.0 * record.mfu, record.loss, record.grad_norm, record.lr,
       record.applied ? "" : " NOT APPLIED");
 }
-
-namespace {
-
-std::function<void(const std::string&)> warn(Logger& log) {
-  return [&log](const std::string& line) { log.warning(line); };
-}
-
-}  // namespace
 
 MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
                              bool tensorboard)
@@ -56,7 +115,8 @@ void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) 
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
-      // Events carry their own step and time, and a float has no room for them.
+      // TensorBoard's events carry step and time themselves, and a float is too small for
+      // them.
       if (key != kStepKey && key != kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }
@@ -95,83 +155,9 @@ void MetricsWriter::event(const char* kind, Json fields) {
   events_.append(event_line(kind, std::move(fields)));
 }
 
-namespace {
-
-/// NaN, which JSON writes as null, where no step was measured.
-struct Throughput {
-  double average = kNoFigure;
-  double peak = kNoFigure;
-  int64_t steps = 0;
-};
-
-/// Sequences per second without the first step of each start, unless there is no other.
-Throughput throughput_of(const monitor::Records& records, bool with_first) {
-  Throughput out;
-  double sequences = 0.0;
-  double seconds = 0.0;
-  for (size_t i = 0; i < records.counted().size(); ++i) {
-    const StepRecord& record = records.counted_at(i);
-    if (!with_first && records.is_first_of_attempt(record)) continue;
-    sequences += record.seqs_per_s * record.step_time;
-    seconds += record.step_time;
-    out.peak = std::fmax(out.peak, record.seqs_per_s);
-    ++out.steps;
-  }
-  if (out.steps == 0) return with_first ? out : throughput_of(records, true);
-  if (seconds > 0.0) out.average = sequences / seconds;
-  return out;
-}
-
-Json metric(const char* name, const Json& value, const char* units, Json more) {
-  return {{"MetricName", name},
-          {"MeasuredValue", value},
-          {"Units", units},
-          {"Timestamp", utc_now()},
-          {"AdditionalData", std::move(more)}};
-}
-
-/// Wall time, by the ledger that `report` shows.
-Json time_to_train(const monitor::RunFiles& run) {
-  const monitor::Ledger ledger =
-      monitor::make_ledger(run.records(), run.events(), std::nullopt);
-  Json seconds = Json::object();
-  for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
-    const auto kind = static_cast<monitor::TimeClass>(i);
-    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
-  }
-  return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
-                {{"Steps", ledger.steps_counted},
-                 {"Steps done again", ledger.steps_redone},
-                 {"Starts", ledger.starts},
-                 {"Seconds", std::move(seconds)}});
-}
-
-Json metrics_of(const monitor::RunFiles& run) {
-  Json metrics = Json::array();
-  const StepRecord* const last = run.records().last();
-  if (last == nullptr) return metrics;
-  const Throughput speed = throughput_of(run.records(), false);
-  metrics.push_back(metric("Final loss", last->loss, "", {{"Step", last->step}}));
-  metrics.push_back(time_to_train(run));
-  metrics.push_back(
-      metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
-  metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
-  return metrics;
-}
-
-}  // namespace
-
-int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
+int64_t write_results(const fs::path& run_dir, const Json& parameters) {
   monitor::RunFiles run(run_dir);
   run.refresh();
-  const Json parameters = {{"Model", facts.model},
-                           {"World size", facts.world},
-                           {"Data parallel degree", facts.data_parallel},
-                           {"Batch size", facts.global_batch},
-                           {"Total steps", facts.total_steps},
-                           {"Seed", facts.seed},
-                           {"Warmup steps", facts.warmup_steps},
-                           {"Dataset", facts.dataset}};
   const Json results = {
       {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
   write_text_atomic(run_dir / kResultsFile, json_text(results, 2) + "\n");

@@ -12,21 +12,22 @@
 
 namespace longhaul::train {
 
-/// The line of log.txt.
+/// Returns the line of a step in log.txt.
 std::string log_line(const StepRecord& record);
 
-/// metrics.jsonl, events.jsonl, TensorBoard and the step lines of the log. Rank 0 only.
+/// Writes metrics.jsonl, events.jsonl, TensorBoard's files and the step lines of the log.
+/// Rank 0 only.
 class MetricsWriter {
  public:
-  /// `log_every` thins log.txt only.
+  /// `log_every` thins out the lines of log.txt only.
   MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
                 bool tensorboard);
 
-  /// From which step to which this start goes: for the time left.
+  /// Sets the first and the last step of this start, for estimates of the time left.
   void set_goal(int64_t first_step, int64_t last_step);
   void step(const StepRecord& record, const SourceTokens& sources);
   void validation(const ValidationRecord& record);
-  /// A line of events.jsonl.
+  /// Appends a line to events.jsonl.
   void event(const char* kind, Json fields);
 
  private:
@@ -40,31 +41,22 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// What results.json says besides what it takes from metrics.jsonl.
-struct RunFacts {
-  std::string model;
-  int64_t world = 1;
-  int64_t data_parallel = 1;
-  int64_t global_batch = 0;
-  int64_t total_steps = 0;
-  int64_t seed = 0;
-  int64_t warmup_steps = 0;
-  std::string dataset;
-};
-
-/// Writes results.json in the source systems' fields, from all of metrics.jsonl and
+/// Writes results.json in the fields of the systems that it is compared with.
+/// `parameters` are those of the run. The metrics come from all of metrics.jsonl and
 /// events.jsonl, so that a restart loses nothing: the time to train is the wall time from
 /// the first start on, by classes, as `report` has it; the throughput counts each step
-/// once and not the first of a start, which warms up. Returns the lines of metrics.jsonl
-/// that cannot be read and were passed over; 0 but for a damaged disk.
-int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
+/// once and leaves out the first step of a start, which warms up. Returns the number of
+/// lines of metrics.jsonl that cannot be read and were passed over; only a damaged disk
+/// makes such lines.
+int64_t write_results(const fs::path& run_dir, const Json& parameters);
 
-/// The newest step that counts in metrics.jsonl; 0 where there is none.
+/// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);
 
-/// Brings the time to train up to what events.jsonl says by now: what a supervisor does
-/// after its ranks have ended is time of the run too. Nothing where there is no
-/// results.json; InputError or TemporaryError where it cannot be read or written.
+/// Brings the time to train in results.json up to what events.jsonl says by now: what a
+/// supervisor does after its ranks have ended is time of the run too. Does nothing where
+/// there is no results.json; throws InputError or TemporaryError where the file cannot be
+/// read or written.
 void settle_time_to_train(const fs::path& run_dir);
 
 }  // namespace longhaul::train

@@ -99,11 +99,9 @@ class Results : public ::testing::Test {
     for (const StepRecord& step : steps) writer.step(step, {});
   }
   Json results(int64_t unreadable = 0) {
-    RunFacts facts;
-    facts.model = "models/llama";
-    facts.global_batch = 10;
-    facts.total_steps = 4;
-    EXPECT_EQ(write_results(dir_.path(), facts), unreadable);
+    const Json parameters = {
+        {"Model", "models/llama"}, {"Batch size", 10}, {"Total steps", 4}};
+    EXPECT_EQ(write_results(dir_.path(), parameters), unreadable);
     return read_json(dir_ / "results.json")["results"];
   }
   double value(const Json& json, const std::string& name) {
@@ -117,7 +115,8 @@ class Results : public ::testing::Test {
 };
 
 TEST_F(Results, CountTheWallTimeAndTheLossOfTheLast) {
-  // Steps 1 to 3, then, ten seconds later, a restart from the checkpoint of step 2.
+  // Steps 1 to 3 are followed, ten seconds later, by a restart from the checkpoint of
+  // step 2.
   write({step_of(1, 1, 60.0, 1060.0), step_of(2, 1, 2.0, 1062.0),
          step_of(3, 1, 2.0, 1064.0)});
   write({step_of(3, 2, 30.0, 1104.0), step_of(4, 2, 1.0, 1105.0)});
@@ -128,7 +127,7 @@ TEST_F(Results, CountTheWallTimeAndTheLossOfTheLast) {
   EXPECT_DOUBLE_EQ(seconds["redone"], 2.0);
   EXPECT_DOUBLE_EQ(seconds["compute"], 93.0);
   EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.6);
-  // Steps 2 and 4; 1 and the second 3 warm up.
+  // Steps 2 and 4 count; step 1 and the second step 3 warm up.
   EXPECT_DOUBLE_EQ(value(json, "Average throughput"), 20.0 / 3.0);
   EXPECT_DOUBLE_EQ(value(json, "Peak throughput"), 10.0);
   EXPECT_EQ(json["metrics"][1]["AdditionalData"]["Steps done again"], 1);
@@ -137,7 +136,7 @@ TEST_F(Results, CountTheWallTimeAndTheLossOfTheLast) {
 }
 
 TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {
-  settle_time_to_train(dir_.path());  // there is none yet
+  settle_time_to_train(dir_.path());  // there is no results.json yet
   write({step_of(1, 1, 60.0, 1060.0)});
   EXPECT_DOUBLE_EQ(value(results(), "Time to train"), 1.0);
   File::open_append(dir_ / "events.jsonl")
@@ -158,7 +157,7 @@ TEST_F(Results, OfASingleStepHaveAThroughput) {
 TEST_F(Results, OfStepsWithoutATimeHaveNoThroughput) {
   StepRecord step = step_of(1, 1, 0.0);
   step.seqs_per_s = kNoFigure;
-  step.loss = kNoFigure;  // a batch without targets
+  step.loss = kNoFigure;  // the loss of a batch without targets
   write({step});
   const Json metrics = results()["metrics"];
   for (const Json& metric : metrics) {

@@ -1,6 +1,7 @@
 #include "longhaul/train/log/run_log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -18,13 +19,13 @@
 namespace longhaul::train {
 namespace {
 
-/// Environment variables that change how a run behaves; no others are written down.
+/// Environment variables that change how a run behaves; the log names no others.
 constexpr const char* kPrintedEnvironment[] = {
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",     "SLURM_JOB_NODELIST",
     "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",  "GLIBC_TUNABLES"};
 
-/// By the names of the groups and their operations, what this rank has sent.
+/// Returns what this rank has sent, by the names of groups and operations.
 Json traffic_of(comm::Ledger& ledger) {
   Json groups = Json::object();
   for (const auto& [name, counts] : ledger.counts()) {
@@ -128,11 +129,9 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   first_step_ = history.step;
   const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
                                        session.mesh().coordinates());
-  std::string hosts;
-  for (const std::string& line : session.world->gather_strings(mine)) {
-    hosts += (hosts.empty() ? "" : ", ") + line;
-  }
-  // Only now: a start that is refused must not replace the settings of the run.
+  const std::string hosts =
+      fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
+  // Written only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
     write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
     return std::string();
@@ -156,11 +155,11 @@ void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64
   if (const std::string from = schedule.describe(); !from.empty()) {
     log_->info("schedule: " + from);
   }
-  std::string rates;
+  std::vector<std::string> rates;
   for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
-    rates += fmt::format("{}{:.6g} at step {}", rates.empty() ? "" : ", ", rate, step);
+    rates.push_back(fmt::format("{:.6g} at step {}", rate, step));
   }
-  if (!rates.empty()) log_->info("learning rate " + rates);
+  if (!rates.empty()) log_->info(fmt::format("learning rate {}", fmt::join(rates, ", ")));
 }
 
 void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
@@ -196,10 +195,6 @@ void RunLog::record(const StepRecord& record,
     tokens.emplace_back(source.name, source.tokens);
   }
   metrics_->step(record, tokens);
-  tell_clock();
-}
-
-void RunLog::tell_clock() {
   const auto jump = clock_.look();
   if (!jump) return;
   log_->warning(describe_jump(*jump));
@@ -242,9 +237,14 @@ void RunLog::write_results_file(const Session& session) {
   const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
   const int64_t unreadable = write_results(
       config_.run.dir,
-      {config_.model.config.string(), session.world->size(), session.batch.dp,
-       config_.batch.global_size, total_steps_, config_.run.seed,
-       static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
+      {{"Model", config_.model.config.string()},
+       {"World size", session.world->size()},
+       {"Data parallel degree", session.batch.dp},
+       {"Batch size", config_.batch.global_size},
+       {"Total steps", total_steps_},
+       {"Seed", config_.run.seed},
+       {"Warmup steps", static_cast<int64_t>(warmup_length(config_.schedule, horizon))},
+       {"Dataset", dataset}});
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",
@@ -286,7 +286,7 @@ void RunLog::fail(const std::string& message) noexcept {
     log_->to_file_only("error: " + message);
     event(FailureEvent{attempt_, message});
   } catch (...) {
-    // A full disk, most likely: standard error still gets the message.
+    // Most likely the disk is full: standard error still gets the message.
   }
 }
 

@@ -4,49 +4,48 @@
 #include <string>
 
 #include "longhaul/base/process.h"
+#include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/observe/matmul_rate.h"
-#include "longhaul/train/session/device_memory.h"
 
 namespace longhaul::train {
+
+int64_t peak_bytes(c10::Device device) {
+  const int64_t there = device::peak_bytes(device);
+  return there > 0 ? there : peak_resident_bytes();
+}
 
 StepFigures::StepFigures(const Session& session)
     : flops_(
           session.model_config.description.flops_per_token(session.config.data.seq_len)),
       peak_(std::string(dtype_name(session.policy.compute)), session.hardware_peak) {}
 
-void StepFigures::settle_peak(const Session& session, int64_t step, double step_rate,
-                              int64_t& peak_memory, Logger& log) {
-  // Rank 0 says whether to measure, since all do so at the same time, as they compute.
-  const bool wanted = session.world->rank() == 0 &&
-                      peak_.wants_measurement(step_rate, seconds_since_process_start());
-  std::array<int64_t, 2> shared = {peak_memory, wanted ? 1 : 0};
-  session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
-  peak_memory = shared[0];
-  if (shared[1] != 0) {
-    const Stopwatch clock;
-    const double rate = measure_matmul_rate(session.policy.compute, session.device);
-    peak_.measured(rate, clock.seconds());
-  }
-  if (const auto line = peak_.settle(step, step_rate)) log.info(*line);
-}
-
 void StepFigures::complete(StepRecord& record, const Session& session, Logger& log) {
   record.time = unix_time();
-  int64_t peak = peak_bytes(session.device);
   const auto sequences = static_cast<double>(session.config.batch.global_size);
   record.tokens_per_s =
       sequences * static_cast<double>(session.config.data.seq_len) / record.step_time;
   const double per_rank =
       record.tokens_per_s / static_cast<double>(session.world->size());
-  // After the first step, which it would only delay.
-  settle_peak(session, record.step, per_rank * flops_.full, peak, log);
+  const double step_rate = per_rank * flops_.full;
+  // Rank 0 decides whether to measure: all ranks measure at the same time, as they
+  // compute. The measurement comes after the first step, which it would only delay.
+  const bool wanted = session.world->rank() == 0 &&
+                      peak_.wants_measurement(step_rate, seconds_since_process_start());
+  std::array<int64_t, 2> shared = {peak_bytes(session.device), wanted ? 1 : 0};
+  session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
+  if (shared[1] != 0) {
+    const Stopwatch clock;
+    const double rate = measure_matmul_rate(session.policy.compute, session.device);
+    peak_.measured(rate, clock.seconds());
+  }
+  if (const auto line = peak_.settle(record.step, step_rate)) log.info(*line);
   record.seqs_per_s = sequences / record.step_time;
-  record.mfu = per_rank * flops_.full / peak_.value();
+  record.mfu = step_rate / peak_.value();
   record.mfu_causal = per_rank * flops_.causal / peak_.value();
-  record.tflops_per_device = per_rank * flops_.full * 1e-12;
+  record.tflops_per_device = step_rate * 1e-12;
   record.peak_tflops_per_device = peak_.value() * 1e-12;
-  record.memory_peak = static_cast<double>(peak);
+  record.memory_peak = static_cast<double>(shared[0]);
   if (!log.silent()) record.host_memory = static_cast<double>(resident_bytes());
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 #include "longhaul/run/step_record.h"
@@ -10,29 +12,31 @@
 
 namespace longhaul::train {
 
-/// How a step went. Of its record StepFigures says the rest.
+/// Returns what a step's record calls the peak of memory, in bytes: the most that tensors
+/// have had at once in the device's memory. On a CPU, and where the device's allocator
+/// does not count, returns the peak of this process.
+int64_t peak_bytes(c10::Device device);
+
+/// How a step went. StepFigures completes its record.
 struct StepOutcome {
   StepRecord record;
-  Verdict verdict;  ///< a bad step's update was not made
+  Verdict verdict;  ///< the update of a bad step was not made
 };
 
-/// Completes a step's record: throughput, memory, and MFU, for which it now and then
-/// measures how fast this device multiplies matrices (peak_rate.h).
+/// Completes a step's record with throughput, memory and MFU. For MFU it measures now and
+/// then how fast this device multiplies matrices (peak_rate.h).
 class StepFigures {
  public:
   explicit StepFigures(const Session& session);
 
-  /// Right after the step, whose time ends now. Memory is the largest over the ranks; a
-  /// line of `log` where what MFU relates to has changed. Collective.
+  /// Completes the record right after the step, whose time ends now. The memory is the
+  /// largest over the ranks. Logs a line where the rate that MFU relates to has changed.
+  /// Collective.
   void complete(StepRecord& record, const Session& session, Logger& log);
 
  private:
-  /// `peak_memory`: in, of this rank; out, the largest of all ranks. Collective.
-  void settle_peak(const Session& session, int64_t step, double step_rate,
-                   int64_t& peak_memory, Logger& log);
-
   FlopsPerToken flops_;
-  PeakRate peak_;  ///< of this rank
+  PeakRate peak_;  ///< rate of this rank's device
 };
 
 }  // namespace longhaul::train

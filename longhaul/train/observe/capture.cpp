@@ -6,9 +6,16 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/families/parameter_names.h"
-#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
+
+void append_piece(const std::string& kind, const FlatPiece& piece, const at::Tensor& part,
+                  std::vector<checkpoint::StateTensor>& out) {
+  TensorSlice slice = piece.member->parameter->slice();
+  slice.dtype = from_scalar_type(part.scalar_type());
+  checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
+                                bytes_of(part), out);
+}
 
 Capture::Capture(CaptureSettings settings, ActivationPlace place, int rank,
                  const ModelDescription& model)
@@ -56,7 +63,7 @@ void Capture::activation(const std::string& kind, const std::string& name,
   const size_t row_bytes = bytes.size() / static_cast<size_t>(kept.size(0));
   int64_t local_len = 0;
   for (const auto& chunk : place_.chunks) local_len += chunk.length;
-  // This rank has tokens [first, end) of the micro batch's.
+  // This rank has tokens [first, end) of the micro batch.
   const int64_t first = place_.token_part * kept.size(0);
   const int64_t end = first + kept.size(0);
   const int64_t rows = kept.size(0) * place_.token_parts / local_len;
@@ -85,15 +92,11 @@ void Capture::gradients(const FlatBuffers& flat) {
   for (const Bucket& bucket : flat.buckets()) {
     if (bucket.frozen) continue;
     for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
-      TensorSlice slice = piece.member->parameter->slice();
-      if (!wanted("gradient", slice.name)) continue;
+      if (!wanted("gradient", piece.member->parameter->name())) continue;
       const at::Tensor part = bucket.owned_grads.narrow(
           0, piece.in_bucket - bucket.owned.begin, piece.in_member.size());
       storage_.push_back(at::clone(part.cpu(), at::MemoryFormat::Contiguous));
-      slice.dtype = from_scalar_type(part.scalar_type());
-      checkpoint::append_flat_range("gradient", slice, piece.in_member.begin,
-                                    piece.in_member.end, bytes_of(storage_.back()),
-                                    tensors_);
+      append_piece("gradient", piece, storage_.back(), tensors_);
     }
   }
 }

@@ -8,59 +8,67 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description.h"
 #include "longhaul/layout/context.h"
-#include "longhaul/tensor/flat_buffers.h"
+#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
 
-/// Where this rank's activations lie in those of the whole step: [global_size sequences,
-/// seq_len, features].
+/// Where this rank's activations lie among those of the whole step: [global_size
+/// sequences, seq_len, features].
 struct ActivationPlace {
   int64_t global_size = 0;
   int64_t micro_size = 0;
   int64_t dp = 1;
   int64_t dp_index = 0;
-  /// Its positions of a sequence.
+  /// The positions of a sequence that this rank has.
   std::vector<ContextChunk> chunks;
-  int64_t seq_len = 0;  ///< of the whole sequence
-  /// Contiguous parts into which the tokens of a micro batch are split beyond that.
+  int64_t seq_len = 0;  ///< length of the whole sequence
+  /// Contiguous parts into which sequence parallelism splits the rank's tokens of a micro
+  /// batch, and the part that this rank has.
   int64_t token_parts = 1;
   int64_t token_part = 0;
-  /// Another rank has the same activations and writes them.
+  /// Whether another rank has the same activations and writes them.
   bool copy = false;
 };
 
-/// Collects activations and gradients of one step in global coordinates, to be written as
-/// a checkpoint of its own kinds: "activation", "activation_gradient", "gradient". So any
-/// two layouts can be compared (checkpoint/compare.h). One thread.
+/// Appends a parameter's piece of a bucket as boxes. `part` has the piece's elements in
+/// host memory, in the dtype that is saved.
+void append_piece(const std::string& kind, const FlatPiece& piece, const at::Tensor& part,
+                  std::vector<checkpoint::StateTensor>& out);
+
+/// Collects activations and gradients of one step in global coordinates. They are written
+/// as a checkpoint with kinds of its own ("activation", "activation_gradient",
+/// "gradient"), so that any two layouts can be compared (checkpoint/compare.h). Used by
+/// one thread.
 class Capture {
  public:
-  /// `model`: gradients are wanted by any name of their parameter.
+  /// `model` gives the names of each parameter: a gradient may be asked for by any of
+  /// them.
   Capture(CaptureSettings settings, ActivationPlace place, int rank,
           const ModelDescription& model);
 
-  /// Is this step to be captured?
+  /// Returns whether this step is to be captured.
   bool due(int64_t step) const;
-  /// From now on tensors are kept, or passed over.
+  /// Begins or ends keeping tensors, and forgets those that were kept.
   void set_active(bool active);
   bool active() const { return active_; }
 
-  /// [T, features] of a micro batch, as this rank has them; copied.
+  /// Keeps a copy of activations [T, features] of a micro batch, as this rank has them.
   void activation(const std::string& kind, const std::string& name, int64_t micro_batch,
                   const at::Tensor& tensor);
-  /// What this rank alone counts of the reduced gradients; copied.
+  /// Keeps copies of the reduced gradients that no other rank keeps.
   void gradients(const FlatBuffers& flat);
 
-  /// What was kept. Valid until set_active.
+  /// Returns what was kept; valid until set_active().
   const std::vector<checkpoint::StateTensor>& tensors() const { return tensors_; }
 
  private:
   bool wanted(const std::string& kind, const std::string& name) const;
 
   CaptureSettings settings_;
-  /// Of each parameter; nothing where nothing is captured.
+  /// All names of each parameter; empty where nothing is captured.
   std::map<std::string, std::vector<std::string>> names_;
   ActivationPlace place_;
-  bool writes_;  ///< this rank is one of settings.ranks
+  bool writes_;  ///< whether this rank is one of settings.ranks
   bool active_ = false;
   std::vector<at::Tensor> storage_;
   std::vector<checkpoint::StateTensor> tensors_;

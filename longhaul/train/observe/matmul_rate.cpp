@@ -18,7 +18,7 @@
 namespace longhaul::train {
 namespace {
 
-/// A product is [rows, features] x [features, features].
+/// The sizes of a product [rows, features] x [features, features].
 struct Size {
   int64_t rows;
   int64_t features;
@@ -26,20 +26,22 @@ struct Size {
   double flops() const { return 2.0 * static_cast<double>(rows * features * features); }
 };
 
-/// On a CPU small enough for a slow one, large enough to leave the caches.
+/// The product on a CPU: small enough for a slow one, large enough to leave the caches.
 constexpr Size kOfCpu = {512, 1024};
-/// A GPU fills only with the largest, which nobody waits for on a slow device.
+/// The products on other devices. A GPU is filled by the largest only, and on a slow
+/// device nobody would wait for the largest.
 constexpr Size kSmallest = {256, 256};
 constexpr Size kLargest = {8192, 8192};
-/// What is timed takes so long, or what starts a kernel would count.
+/// Seconds that a timed run takes at least, so that starting a kernel does not count, and
+/// the most products in a run.
 constexpr double kLongEnough = 0.02;
 constexpr double kMostTogether = 8.0;
-/// Runs on a device whose median counts, after those that warm it up.
+/// Untimed runs that warm the device up, and timed runs, of which the median counts.
 constexpr int kWarmUps = 2;
 constexpr size_t kRuns = 7;
 
-/// No two neighbours alike: a GPU that multiplies ones saves power and is faster than
-/// with weights.
+/// Returns a matrix whose neighbouring elements differ: a GPU that multiplies ones saves
+/// power and is faster than with weights.
 at::Tensor values(int64_t rows, int64_t features, const at::TensorOptions& options) {
   return at::arange(rows * features, options.dtype(at::kFloat))
       .sin_()
@@ -84,8 +86,8 @@ class Products {
   at::Tensor x_, w_, y_;
 };
 
-/// Four times the size, while the device is done with one too soon to be timed and has
-/// the memory: beside what training holds there may be little.
+/// Grows the size fourfold while the device finishes a product too soon to be timed and
+/// has the memory: beside what training holds there may be little.
 double rate_on_device(const at::TensorOptions& options) {
   Size size = kSmallest;
   std::optional<Products> products(std::in_place, size, options);
@@ -108,8 +110,7 @@ double rate_on_device(const at::TensorOptions& options) {
   for (int i = 0; i < kWarmUps; ++i) products->seconds(together);
   std::array<double, kRuns> seconds = {};
   for (double& run : seconds) run = products->seconds(together);
-  // The median: other work on a GPU is no excuse, but a clock that has not risen is none
-  // either.
+  // The median ignores other work on the GPU as well as a clock that has not risen yet.
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
   return size.flops() * together / seconds[kRuns / 2];
 }

@@ -6,10 +6,10 @@
 
 namespace longhaul::train {
 
-/// The dense matrix-product rate that a device reaches here and now, in FLOP/s, measured
-/// in a few tenths of a second: on a CPU the fastest of some products, elsewhere the
-/// median of products that fill the device, on a GPU 8192 cubed where there is room.
-/// Other work on the machine makes it lower (see PeakRate).
+/// Measures the rate of dense matrix products that a device reaches now, in FLOP/s. This
+/// takes a few tenths of a second. On a CPU the fastest of some products counts; on other
+/// devices the median of products that fill the device, on a GPU 8192 cubed where there
+/// is memory. Other work on the machine lowers the rate (see PeakRate).
 double measure_matmul_rate(DType dtype, c10::Device device);
 
 }  // namespace longhaul::train

@@ -7,9 +7,10 @@
 namespace longhaul::train {
 namespace {
 
-/// What is less is noise.
+/// Smaller changes are noise.
 constexpr double kNoticeable = 1.01;
-/// Measurements that no step asks for: so many, and so much of the time.
+/// Limits of measurements that no step asks for: their number, and their share of the
+/// time.
 constexpr int kMeasurements = 8;
 constexpr double kShareOfTime = 0.005;
 

@@ -26,7 +26,7 @@ TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
   PeakRate peak("fp32");
   peak.measured(0.5 * kTera, 0.02);
   (void)peak.settle(1, 0.1 * kTera);
-  // 139 %: the machine was busy when it was measured, and still is.
+  // 139 %: the machine was busy during the measurement, and still is.
   EXPECT_TRUE(peak.wants_measurement(0.695 * kTera, 0.1));
   peak.measured(0.6 * kTera, 0.02);
   EXPECT_EQ(peak.settle(2, 0.695 * kTera),
@@ -34,7 +34,7 @@ TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
             "them, fp32 products measured alone only 0.600, so 100% is no more than the "
             "fastest step so far");
   EXPECT_EQ(0.695 * kTera / peak.value(), 1.0);
-  // And a little faster: counted, not told.
+  // A step that is only a little faster is counted, not told.
   EXPECT_FALSE(peak.wants_measurement(0.696 * kTera, 0.1));
   EXPECT_EQ(peak.settle(3, 0.696 * kTera), std::nullopt);
   EXPECT_EQ(peak.value(), 0.696 * kTera);

@@ -21,14 +21,15 @@ namespace {
 using Clock = parallel::Trace::Clock;
 using Lane = parallel::Trace::Lane;
 
-/// Rows of the event, and of the log's table; the rest is one row. A step has some 30
-/// operations, and what each is for is to be told: the optimizer of a small model is
-/// late.
+/// Most rows of the event and of the log's table; further operations share one row. A
+/// step has some 30 kinds of operation, and each is to be told: the optimizer of a small
+/// model comes late in the list.
 constexpr size_t kMostOfEvent = 40;
 constexpr size_t kMostRows = 16;
 constexpr size_t kMostProducts = 10;
 
-/// Operations that multiply two matrices, and which of their inputs these are.
+/// Operations that multiply two matrices, and the index of the first matrix among their
+/// inputs.
 constexpr std::array<std::pair<std::string_view, size_t>, 5> kProducts = {{
     {"longhaul::product", 0},
     {"longhaul::weight_gradient", 0},
@@ -37,9 +38,9 @@ constexpr std::array<std::pair<std::string_view, size_t>, 5> kProducts = {{
     {"aten::addmm", 1},
 }};
 
-/// [..., rows, summed] times [..., summed, columns]; all 0: no product.
+/// A product [..., rows, summed] times [..., summed, columns]; all 0: no product.
 struct ProductSize {
-  int64_t count = 0;  ///< of matrices
+  int64_t count = 0;  ///< number of matrices
   int64_t rows = 0, summed = 0, columns = 0;
 
   auto operator<=>(const ProductSize&) const = default;
@@ -67,8 +68,8 @@ ProductSize product_size(const at::RecordFunction& function) {
   return {};
 }
 
-/// "longhaul::ops::(anonymous namespace)::LinearNode" -> "LinearNode"; LibTorch's
-/// operations keep their names.
+/// Returns "LinearNode" for "longhaul::ops::(anonymous namespace)::LinearNode"; the names
+/// of LibTorch's operations stay.
 std::string plain_name(std::string_view name) {
   if (name.ends_with("Node>")) name.remove_suffix(1);
   if (!name.ends_with("Node")) return std::string(name);
@@ -87,7 +88,7 @@ class Profile::Recording {
   Recording(at::Device device, int rank)
       : device_(device), trace_(rank), begun_(Clock::now()) {
     if (!device_.is_cpu()) origin_ = stamp();
-    // LibTorch gives its observers no argument.
+    // LibTorch passes no argument to its observers, so they need this pointer.
     LH_ASSERT(current == nullptr, "two profiles at once");
     current = this;
     handle_ = at::addThreadLocalCallback(
@@ -124,7 +125,7 @@ class Profile::Recording {
     }
   }
 
-  /// The wait ends now; it is part of the operation that it happened in.
+  /// Records a wait that ends now, as part of the operation in which it happened.
   void waited(const OperationName& name, Clock::time_point since) {
     const Clock::time_point now = Clock::now();
     std::string text = fmt::format("wait: {} on '{}'", name.verb, name.group);
@@ -161,11 +162,12 @@ class Profile::Recording {
   struct Span {
     std::string name;
     Clock::time_point begin, end;
-    size_t parent = kNone;  ///< the operation that called it
+    size_t parent = kNone;  ///< index of the operation that called this one
     bool host_only = false;
     ProductSize product = {};
-    std::optional<c10::Event> first = {}, last = {};  ///< in the device's stream
-    double ms = 0.0;                                  ///< by the clock that counts
+    std::optional<c10::Event> first = {}, last = {};  ///< marks in the device's stream
+    double ms = 0.0;  ///< milliseconds by the device's clock, or by the host's where
+                      ///< there is no device
   };
 
   static std::unique_ptr<at::ObserverContext> on_begin(
@@ -201,7 +203,7 @@ class Profile::Recording {
     open_.pop_back();
   }
 
-  /// Into the timeline, and their times.
+  /// Puts the operations into the timeline, and computes their times.
   void tell_operations() {
     for (Span& span : spans_) {
       span.ms = milliseconds(span.begin, span.end);
@@ -233,12 +235,12 @@ class Profile::Recording {
       Row& row = by_name[span.name];
       ++row.calls;
       row.ms += span.ms;
-      // A host's wait takes nothing of a device's time.
+      // A wait of the host takes none of the device's time.
       if (span.parent == kNone || (span.host_only && !device_.is_cpu())) continue;
       by_name[spans_[span.parent].name].ms -= span.ms;
     }
     auto sorted = longest_first(by_name);
-    // Readers of a long run's events have little room for each.
+    // Readers of a long run's events have little room for each event.
     if (sorted.size() > kMostOfEvent) {
       Row rest;
       for (size_t i = kMostOfEvent; i < sorted.size(); ++i) {
@@ -290,7 +292,7 @@ class Profile::Recording {
   std::vector<std::pair<std::string, double>> parts_;
   std::vector<Clock::time_point> blocks_;
   std::vector<Span> spans_;
-  std::vector<size_t> open_;  ///< operations that have not ended
+  std::vector<size_t> open_;  ///< indices of operations that have not ended
 };
 
 thread_local Profile::Recording* Profile::Recording::current = nullptr;

@@ -14,9 +14,10 @@
 namespace longhaul::train {
 
 /// Records one step at a time: its parts, the blocks of the model, every operation of
-/// LibTorch and of ours, and the waits for other ranks. Where the device is no CPU,
-/// operations have the device's time, from marks in its stream. While none is recorded it
-/// costs nothing. All calls from the thread that trains; one at a time in a process.
+/// LibTorch and of this program, and the waits for other ranks. On another device than a
+/// CPU, operations have the device's time, from marks in its stream. Costs nothing while
+/// no step is recorded. All calls come from the thread that trains; a process records one
+/// profile at a time.
 class Profile {
  public:
   Profile(at::Device device, int rank, comm::Ledger& ledger);
@@ -26,18 +27,18 @@ class Profile {
 
   bool active() const { return recording_ != nullptr; }
   void begin();
-  /// The part of the step before ends, and this one begins.
+  /// Ends the current part of the step, and begins this one.
   void part(std::string_view name);
-  /// A block's forward or backward begins, or the one that began last ends.
+  /// Begins the forward or backward of a block, or ends the one that began last.
   void block(const std::string& name, bool begins);
-  /// For the pipeline's actions; null while none is recorded.
+  /// Returns the timeline for the pipeline's actions; null while no step is recorded.
   parallel::Trace* trace();
 
   struct Result {
-    ProfileEvent event;    ///< but for the step's number
-    std::string timeline;  ///< Trace::json()
+    ProfileEvent event;    ///< complete but for the step's number
+    std::string timeline;  ///< text of Trace::json()
   };
-  /// Waits for the device.
+  /// Ends the recording. Waits for the device.
   Result end();
 
  private:
@@ -48,7 +49,8 @@ class Profile {
   std::unique_ptr<Recording> recording_;
 };
 
-/// The event as lines for the log: the parts, then the operations that take longest.
+/// Returns the event as lines for the log: the parts, then the operations that take
+/// longest.
 std::vector<std::string> profile_lines(const ProfileEvent& event);
 
 }  // namespace longhaul::train

@@ -24,21 +24,23 @@ namespace {
 
 constexpr int64_t kFixtureTokens = 128;
 constexpr int64_t kLogitPositions = 16;
-/// A step through the vocabulary that shares no factor with usual lengths: neighbouring
-/// tokens come from far apart.
+/// A step through the vocabulary that shares no factor with usual lengths, so that
+/// neighbouring tokens come from far apart.
 constexpr int64_t kTokenStride = 53;
 
-/// What both models are given. The same on every rank; nothing here depends on a file.
+/// The input of both models. It is the same on every rank, and nothing in it depends on a
+/// file.
 struct Fixture {
   int64_t length = 0;
   std::vector<int32_t> tokens;
-  std::vector<int32_t> targets;    ///< kIgnore but at the compared positions
-  std::vector<int32_t> positions;  ///< the angles'
-  std::vector<int32_t> rows;       ///< 0, 1, 2 ...: the way back from a layout
-  std::vector<int64_t> compared;   ///< rows whose logits are compared, ascending
+  std::vector<int32_t> targets;    ///< kIgnore, except at the compared positions
+  std::vector<int32_t> positions;  ///< positions for the rotary angles
+  std::vector<int32_t> rows;  ///< 0, 1, 2 ...: tells where a layout has moved each row
+  std::vector<int64_t> compared;  ///< rows whose logits are compared, ascending
 };
 
-/// Divides as data.seq_len does, over cp and over the token parts of tp.
+/// Returns a length that divides as data.seq_len does, over cp and over the token parts
+/// of tp.
 int64_t fixture_length(const Session& session) {
   const int64_t whole = session.config.data.seq_len;
   const MeshShape& shape = session.mesh().shape();
@@ -60,7 +62,7 @@ Fixture make_fixture(const Session& session) {
     f.rows.push_back(static_cast<int32_t>(i));
   }
   f.targets.assign(static_cast<size_t>(n), data::kIgnore);
-  // Each part of the vocabulary has a target, where parts are about equal.
+  // Each rank's part of the vocabulary has a target, where the parts are about equal.
   const int64_t compared =
       std::min(n, std::max<int64_t>(kLogitPositions, session.mesh().shape().tp));
   for (int64_t j = 0; j < compared; ++j) {
@@ -78,43 +80,38 @@ at::Tensor to_tensor(const std::vector<T>& values) {
   return out;
 }
 
-/// What this rank's part of the loaded model computes, on the host in fp32.
+/// Collects the results of this rank's part of the loaded model, on the host in fp32.
 class Observer : public ForwardObserver {
  public:
-  void embedding(const at::Tensor& y) override { places_[0] = host(y); }
-  void layer(int64_t layer, const at::Tensor& y) override {
-    places_[layer + 1] = host(y);
-  }
-  /// The compared positions are those with a target.
+  void embedding(const at::Tensor& y) override { places[0] = host(y); }
+  void layer(int64_t layer, const at::Tensor& y) override { places[layer + 1] = host(y); }
+  /// The compared positions are the positions with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
-    logits_ = host(model.logits(model.target_rows(hidden, context)));
+    logits = host(model.logits(model.target_rows(hidden, context)));
   }
 
-  /// Of the embedding under 0, of layer i under i + 1.
-  const std::map<int64_t, at::Tensor>& places() const { return places_; }
-  /// Undefined where this rank has no head.
-  const at::Tensor& logits() const { return logits_; }
+  /// Results by place: the embedding's under 0, that of layer i under i + 1.
+  std::map<int64_t, at::Tensor> places;
+  at::Tensor logits;  ///< undefined where this rank has no head
 
  private:
   static at::Tensor host(const at::Tensor& x) {
     return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
                 /*copy=*/true);
   }
-  std::map<int64_t, at::Tensor> places_;
-  at::Tensor logits_;
 };
 
-/// The loaded model's answers, each rank's own.
+/// What this rank's part of the loaded model answers.
 struct Answers {
-  std::vector<int32_t> layer_rows;       ///< rows of the fixture that its layers have
-  std::vector<int64_t> logit_order;      ///< which of Fixture::compared its logits are
-  std::map<int64_t, at::Tensor> places;  ///< of Observer
-  at::Tensor logits;
-  double cross_entropy = 0.0;  ///< of this replica
+  std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
+  std::vector<int64_t>
+      logit_order;  ///< indices into Fixture::compared of this rank's logits
+  Observer observed;
+  double cross_entropy = 0.0;  ///< of this rank's replica
 };
 
-/// This rank's rows of what tensor and sequence parallelism give a layer.
+/// Returns which of the rows `own` a layer of this rank has under sequence parallelism.
 std::vector<int32_t> rows_of_layers(const Session& session,
                                     const std::vector<int32_t>& own) {
   if (!session.layout.tensor.sequence) return own;
@@ -125,27 +122,27 @@ std::vector<int32_t> rows_of_layers(const Session& session,
   return {first, first + static_cast<int64_t>(count)};
 }
 
-/// Runs the loaded model on the fixture as validation runs it. Collective.
+/// Runs the loaded model on the fixture, as validation would run it. Collective.
 Answers run_loaded(const Session& session, const Fixture& fixture) {
   const MeshIndex& index = session.mesh().index();
   const ContextLayout context(fixture.length, session.mesh().shape().cp);
   const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
   std::vector<data::TokenBatch> batches(1);
   data::TokenBatch& batch = batches[0];
-  batch.resize(1, context.local_len());
-  batch.tokens = context.take(fixture.tokens, index.cp);
-  batch.targets[0] = context.take(fixture.targets, index.cp);
-  batch.positions = context.take(fixture.positions, index.cp);
+  batch.resize(1, fixture.length);
+  batch.tokens = fixture.tokens;
+  batch.targets[0] = fixture.targets;
+  batch.positions = fixture.positions;
   std::ranges::fill(batch.document_start, 0);
   const ModelDescription& model = session.model_config.description;
-  if (!model.is_causal()) {
-    batch.document_end.assign(own.size(), static_cast<int32_t>(fixture.length));
-  }
+  const size_t length = fixture.rows.size();
+  if (!model.is_causal()) batch.document_end.assign(length, static_cast<int32_t>(length));
   for (size_t term = 1; term < model.losses.size(); ++term) {
     const LossTerm& loss = model.losses[term];
     if (loss.over == LossTerm::Over::Positions) break;
-    batch.targets.emplace_back(loss.of_sequences ? 1 : own.size(), data::kIgnore);
+    batch.targets.emplace_back(loss.of_sequences ? 1 : length, data::kIgnore);
   }
+  take_positions(context, index.cp, batch);
 
   Answers answers;
   for (const int32_t row : own) {
@@ -153,30 +150,25 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
     if (found == fixture.compared.end()) continue;
     answers.logit_order.push_back(found - fixture.compared.begin());
   }
-  Observer observer;
   StageOptions options = stage_options(session);
-  options.observer = &observer;
+  options.observer = &answers.observed;
   StageRunner runner(session.chunks, *session.replicas, options);
-  const at::NoGradGuard no_grad;
-  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
-  run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
-           runner);
+  run_forward(session, runner, batches);
   answers.layer_rows = rows_of_layers(session, own);
-  answers.places = observer.places();
-  answers.logits = observer.logits();
   answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
 
-/// The first replica's result of a place, whole, on every rank: [T, H]. Collective.
+/// Returns the first replica's result of a place, whole, on every rank: [T, H].
+/// Collective.
 at::Tensor gather_place(const Session& session, const Answers& answers, int64_t place,
                         int64_t length) {
   at::Tensor all =
       at::zeros({length, session.model_config.description.features()}, at::kFloat);
-  const auto found = answers.places.find(place);
+  const auto found = answers.observed.places.find(place);
   const MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
-  if (found != answers.places.end() && first) {
+  if (found != answers.observed.places.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
   session.world->all_reduce_wait({all.data_ptr(), all.numel(), DType::F32},
@@ -184,7 +176,8 @@ at::Tensor gather_place(const Session& session, const Answers& answers, int64_t 
   return all;
 }
 
-/// How far something is from what it should be: `ratio` of what is allowed.
+/// How far a value is from what it should be: `ratio` as a share of what is allowed,
+/// `relative` to the value's size.
 struct Distance {
   double ratio = 0.0;
   double relative = 0.0;
@@ -194,14 +187,14 @@ struct Distance {
   }
 };
 
-/// NaN is as far as can be.
+/// Returns the largest value; infinity where one is not finite.
 double largest(const at::Tensor& values) {
   if (values.numel() == 0) return 0.0;
   const double value = values.max().item<double>();
   return std::isfinite(value) ? value : HUGE_VAL;
 }
 
-/// s and r are results for x, token by token.
+/// Compares results s and r for the same input x, token by token.
 Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tensor& x,
                         const Tolerance& tolerance) {
   const auto norm = [](const at::Tensor& t) { return t.to(at::kDouble).norm(2, {1}); };
@@ -213,13 +206,15 @@ Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tens
 }
 
 struct Findings {
-  std::vector<Distance> layers;  ///< the embedding, then each layer
+  std::vector<Distance> layers;  ///< first the embedding, then each layer
   Distance head;
   Distance cross_entropy;
-  Distance logits;  ///< from the tokens on
+  Distance logits;  ///< of the models run from the tokens on
 };
 
-/// `exact` from the tokens on, `same` given the loaded model's last layer: [R, V].
+/// Compares the loaded model's logits with the source's, [R, V]: with `exact`, which was
+/// computed from the tokens on, and with `same`, which was given the loaded model's last
+/// layer.
 void compare_logits(const Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,
                     const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
@@ -237,8 +232,8 @@ void compare_logits(const Session& session, const Answers& answers,
   const double allowed =
       2.0 * tolerance.logit * rms + 2.0 * tolerance.roundoff * entropy / count + 1e-30;
   out.cross_entropy = {std::isfinite(off) ? off / allowed : HUGE_VAL, off};
-  if (!answers.logits.defined()) return;
-  const at::Tensor& ours = answers.logits;
+  if (!answers.observed.logits.defined()) return;
+  const at::Tensor& ours = answers.observed.logits;
   const int64_t columns = ours.size(1);
   const int64_t begin = first_column(session, columns);
   const at::Tensor order = to_tensor(answers.logit_order);
@@ -266,11 +261,13 @@ Findings compare(const Session& session, const models::SourceModel& source,
   const at::Tensor positions = to_tensor(fixture.positions);
   const at::Tensor own_rows = to_tensor(answers.layer_rows);
   Findings out;
-  // Two runs at once through each matrix: one from the tokens on, one that is given the
-  // loaded model's result before each layer, so that faults and rounding do not add up.
+  // Each matrix is read once for two runs: one from the tokens on, and one that is given
+  // the loaded model's result before each layer, so that faults and rounding do not add
+  // up.
   at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
-  // Rows alone must be the same but for a rounding; what is normed is a layer's result.
+  // Rows of a table must agree up to a rounding; an embedding that norms its rows counts
+  // as a layer.
   const auto& embedding = session.model_config.description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
@@ -285,8 +282,9 @@ Findings compare(const Session& session, const models::SourceModel& source,
     }
     loaded = gather_place(session, answers, place, n);
     Distance distance = layer_distance(loaded, same, before, tolerance);
-    const auto mine = answers.places.find(place);
-    if (mine != answers.places.end()) {  // this replica's, and each copy in a tp group
+    const auto mine = answers.observed.places.find(place);
+    if (mine != answers.observed.places
+                    .end()) {  // this replica's result, and each copy in a tp group
       distance.join(layer_distance(mine->second, same.index_select(0, own_rows),
                                    before.index_select(0, own_rows), tolerance));
     }
@@ -301,26 +299,23 @@ Findings compare(const Session& session, const models::SourceModel& source,
   return out;
 }
 
-/// The largest of all ranks. Collective.
+/// Takes the largest distances of all ranks. Collective.
 void combine(comm::Communicator& world, Findings& findings) {
-  std::vector<Distance*> all;
-  all.reserve(findings.layers.size() + 3);
-  for (Distance& layer : findings.layers) all.push_back(&layer);
-  for (Distance* other : {&findings.head, &findings.cross_entropy, &findings.logits}) {
-    all.push_back(other);
-  }
-  std::vector<double> values;
-  for (const Distance* d : all) values.insert(values.end(), {d->ratio, d->relative});
-  world.all_reduce_wait({values.data(), static_cast<int64_t>(values.size()), DType::F64},
+  std::vector<Distance> all = findings.layers;
+  all.insert(all.end(), {findings.head, findings.cross_entropy, findings.logits});
+  static_assert(sizeof(Distance) == 2 * sizeof(double));
+  world.all_reduce_wait({all.data(), 2 * std::ssize(all), DType::F64},
                         comm::ReduceOp::Max);
-  for (size_t i = 0; i < all.size(); ++i) *all[i] = {values[2 * i], values[2 * i + 1]};
+  const size_t layers = findings.layers.size();
+  findings = {
+      {all.begin(), all.end() - 3}, all[layers], all[layers + 1], all[layers + 2]};
 }
 
 std::string layer_name(size_t place) {
   return place == 0 ? "the embedding" : fmt::format("layer {}", place - 1);
 }
 
-/// What is beyond its tolerance, the first layer first.
+/// Describes what is beyond its tolerance, the first layer first.
 std::vector<std::string> problems_of(const Findings& findings) {
   std::vector<std::string> problems;
   std::vector<std::string> layers;
@@ -358,8 +353,8 @@ std::string describe(const ModelDifference& field) {
                      field.theirs);
 }
 
-/// Fields of config.json that change the result and are not what the weights' own says:
-/// wrong even where the fixture hardly shows it.
+/// Lists fields of config.json that change the result and differ from the config beside
+/// the weights: they are wrong even where the fixture hardly shows it.
 std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) {
   std::vector<std::string> fields;
   for (const ModelDifference& d : differing_fields(run, source)) {
@@ -372,13 +367,14 @@ std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) 
       fmt::join(fields, ", "));
 }
 
-/// The config that belongs to the weights, with what the run changes on purpose.
+/// Returns the config beside the weights, with the overrides that the run makes on
+/// purpose.
 ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& source) {
   if (!fs::exists(source.config_path())) return session.model_config;
   return load_model_config(source.config_path(), session.config.model.override_);
 }
 
-/// Says which fields differ that nothing stops the run for.
+/// Warns of differing fields that do not stop the run.
 void tell_differences(const Session& session, const ModelConfig& source, Logger& log) {
   for (const ModelDifference& d : differing_fields(session.model_config, source)) {
     if (d.of_result && session.config.init.certificate) continue;
@@ -389,7 +385,8 @@ void tell_differences(const Session& session, const ModelConfig& source, Logger&
   }
 }
 
-/// Without the certificate: the config beside the weights need not be one that is known.
+/// Warns of differing fields where there is no certificate; then the config beside the
+/// weights may be of an unknown family.
 void tell_differences_only(const Session& session, Logger& log) {
   comm::on_rank_zero(*session.world, [&] {
     try {

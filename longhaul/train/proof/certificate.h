@@ -7,16 +7,16 @@
 namespace longhaul::train {
 
 /// How near a loaded model has to be to its source, for a compute dtype of unit roundoff
-/// u. A layer of the loaded model is compared with the same layer of the source given the
-/// same input x; of each token, with result s against r:
+/// u. A layer of the loaded model is compared with the same layer of the source for the
+/// same input x. For each token, with result s against r:
 ///     |s - r| <= layer |r - x| + 2 u |r|          (norms over the hidden features)
 /// The first term allows rounding inside the layer, in proportion to what the layer adds,
-/// so that it does not depend on the depth; the second allows that both additions to the
-/// residual stream are rounded to the compute dtype. An embedding that norms its rows is
-/// a layer that is given 0, another one has the second term alone. Of each logit s
-/// against r, the head being given the same input:
+/// so that the bound does not depend on the depth. The second term allows that both
+/// additions to the residual stream are rounded to the compute dtype. An embedding that
+/// norms its rows counts as a layer with input 0; any other embedding is allowed the
+/// second term alone. For each logit s against r, with the same input to the head:
 ///     |s - r| <= logit rms(r) + 2 u |r|           (rms over all logits compared)
-/// and of the logits of both models run from the tokens on, per position:
+/// For the logits of both models run from the tokens on, per position:
 ///     |s - r| <= layer sqrt(layers + 1) |r|       (roundings of layers are independent)
 struct Tolerance {
   double roundoff = 0.0;
@@ -24,31 +24,21 @@ struct Tolerance {
   double logit = 0.0;
 };
 
-/// fp32: u = 2^-24, layer 1e-4, logit 1e-4. bf16: u = 2^-8, layer 5e-2, logit 1e-1.
+/// Returns the tolerance of a compute dtype. fp32: u = 2^-24, layer 1e-4, logit 1e-4.
+/// bf16: u = 2^-8, layer 5e-2, logit 1e-1.
 Tolerance certificate_tolerance(DType compute);
 
-/// Compares the model that was loaded from [init] weights with those files, evaluated
-/// anew (SourceModel) with the settings of their own config.json and the run's
+/// Compares the model that was loaded from [init] weights with those files. The files are
+/// evaluated anew (SourceModel), with the settings of their own config.json and the run's
 /// model.override, on a fixture: up to 128 tokens from all over the vocabulary, at
 /// positions from all over data.seq_len. The loaded model runs as in training: in its
 /// layout, pipeline and kernels, on every replica. Compared are the result of each layer,
 /// the logits of up to 16 positions (more where tp is larger), and the cross-entropy that
-/// the loss head makes of targets from all over the vocabulary. One line says how near
-/// they are; a difference beyond certificate_tolerance throws InputError that names the
-/// first layer that differs and fields of config.json that do. Does nothing where
-/// [init] certificate is false, or Session::init is null. After share_weights.
-/// Collective.
+/// the loss head computes for targets from all over the vocabulary. Logs in one line how
+/// near the models are. Throws InputError where a difference exceeds
+/// certificate_tolerance; the error names the first layer that differs, and differing
+/// fields of config.json. Does nothing where [init] certificate is false, or
+/// Session::init is null. To be called after share_weights. Collective.
 void certify_weights(const Session& session, Logger& log);
-
-/// After the first update: do the masters come from [init] weights and this one update?
-/// The first update follows from the first moments alone
-/// (train/proof/first_update_rule.h), so these and the weights, read again from the
-/// source, say what the masters must be, to what the optimizer and the dtypes of its
-/// state may round. Each rank looks at up to 4 x 16384 elements of each tensor that it
-/// has a part of. The moments of the embedding's padding row have to be zero, unless the
-/// head is tied to it. Throws InputError that names the worst one. Does nothing where
-/// certify_weights does nothing. Lets go of Session::init. `lr`: the rate of the update.
-/// Collective.
-void certify_first_update(Session& session, double lr, Logger& log);
 
 }  // namespace longhaul::train

@@ -1,3 +1,5 @@
+#include "longhaul/train/proof/first_update.h"
+
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -12,16 +14,15 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/tensor/flat_pieces.h"
-#include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/proof/first_update_rule.h"
 
 namespace longhaul::train {
 namespace {
 
-constexpr int64_t kBlock = 16384;  ///< elements looked at side by side
-constexpr int64_t kBlocks = 4;     ///< of a tensor's part on a rank
+constexpr int64_t kBlock = 16384;  ///< elements of a block, which are looked at together
+constexpr int64_t kBlocks = 4;     ///< most blocks of a tensor's part on a rank
 
-/// Begins of the blocks that are looked at, from the first element to the last.
+/// Returns the first elements of the blocks, spread evenly over the tensor's part.
 std::vector<int64_t> block_begins(int64_t size) {
   if (size <= kBlock) return {0};
   const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
@@ -33,9 +34,9 @@ std::vector<int64_t> block_begins(int64_t size) {
   return begins;
 }
 
-/// The worst element that a rank has found.
+/// The element that is furthest from what it should be.
 struct Worst {
-  double ratio = 0.0;  ///< of what is allowed
+  double ratio = 0.0;  ///< share of what is allowed
   std::string text;
 };
 
@@ -44,7 +45,7 @@ class FirstUpdate {
   FirstUpdate(const Session& session, const checkpoint::WeightsSource& source, double lr)
       : session_(session), lr_(lr), source_(source) {}
 
-  /// Looks at what this rank owns.
+  /// Looks at the elements that this rank owns.
   void look() {
     const auto& buckets = session_.flat->buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -57,8 +58,8 @@ class FirstUpdate {
     }
   }
 
-  const Worst& worst() const { return worst_; }
-  int64_t elements() const { return elements_; }
+  Worst worst;
+  int64_t elements = 0;  ///< number of elements that were looked at
 
  private:
   void look_at(const Bucket& bucket, const optim::BucketState& state,
@@ -69,7 +70,7 @@ class FirstUpdate {
       return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
           .to(at::kCPU, at::kDouble);
     };
-    // As the masters began.
+    // Read in the dtype of the masters, as they began.
     const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
                             from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
@@ -81,21 +82,21 @@ class FirstUpdate {
     const at::Tensor moments =
         bucket.frozen ? at::zeros_like(loaded) : part(state.exp_avg);
     const at::Tensor ratio = rule.shares(master, loaded, moments);
-    elements_ += count;
+    elements += count;
     const int64_t place = ratio.argmax().item<int64_t>();
     const double value = ratio[place].item<double>();
-    if (value <= worst_.ratio) return;
+    if (value <= worst.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst_ = {value,
-              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                          "source's {:.9g} and this update make {:.9g} ({:.2g} "
-                          "times what rounding may do)",
-                          piece.member->parameter->name(), first + place,
-                          describe_slice(piece.member->parameter->slice()), at(master),
-                          at(loaded), at(rule.masters(loaded, moments)), value)};
+    worst = {value,
+             fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                         "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                         "times what rounding may do)",
+                         piece.member->parameter->name(), first + place,
+                         describe_slice(piece.member->parameter->slice()), at(master),
+                         at(loaded), at(rule.masters(loaded, moments)), value)};
   }
 
-  /// A padding row has no gradient, but from a head that is tied to its table.
+  /// Checks that a padding row has no gradient, unless the head is tied to its table.
   void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
                        const FlatPiece& piece) {
     const Parameter& parameter = *piece.member->parameter;
@@ -111,22 +112,20 @@ class FirstUpdate {
         piece.in_bucket - bucket.owned.begin + begin - piece.in_member.begin;
     const auto moment =
         state.exp_avg.narrow(0, at, end - begin).abs().max().to(at::kCPU).item<double>();
-    elements_ += end - begin;
+    elements += end - begin;
     if (moment == 0.0) return;
-    worst_ = {HUGE_VAL,
-              fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
-                          "gradient, of which a moment is {:.9g}",
-                          parameter.name(), *row, moment)};
+    worst = {HUGE_VAL,
+             fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
+                         "gradient, of which a moment is {:.9g}",
+                         parameter.name(), *row, moment)};
   }
 
   const Session& session_;
   double lr_;
   const checkpoint::WeightsSource& source_;
-  Worst worst_;
-  int64_t elements_ = 0;
 };
 
-/// The worst of all ranks. Collective.
+/// Returns the worst element of all ranks. Collective.
 Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
   Worst worst;
   for (const std::string& report : world.gather_strings(json_text(
@@ -147,16 +146,10 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   LH_CHECK(session.optimizer->updates() == 1, "certificate",
            "{} updates were made, not one", session.optimizer->updates());
   session.world->ledger().set("certificate", 1);
-  Worst mine;
-  int64_t elements = 0;
-  comm::on_all_ranks(*session.world, [&] {
-    FirstUpdate check(session, *source, lr);
-    check.look();
-    mine = check.worst();
-    elements = check.elements();
-  });
-  session.world->all_reduce_wait({&elements, 1, DType::I64}, comm::ReduceOp::Sum);
-  const Worst worst = worst_of_all(*session.world, mine);
+  FirstUpdate check(session, *source, lr);
+  comm::on_all_ranks(*session.world, [&] { check.look(); });
+  session.world->all_reduce_wait({&check.elements, 1, DType::I64}, comm::ReduceOp::Sum);
+  const Worst worst = worst_of_all(*session.world, check.worst);
   if (worst.ratio > 1.0) {
     throw InputError(
         "certificate",
@@ -167,7 +160,7 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   log.info(fmt::format(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "
       "rounding may do ({} masters looked at)",
-      worst.ratio, grouped(elements)));
+      worst.ratio, grouped(check.elements)));
 }
 
 }  // namespace longhaul::train

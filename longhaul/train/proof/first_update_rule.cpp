@@ -7,7 +7,7 @@
 namespace longhaul::train {
 namespace {
 
-/// Of bf16 moments: they are rounded as masters are.
+/// Returns the unit roundoff of stored moments; bf16 moments are rounded as masters are.
 double roundoff_of_moments(const DTypePolicy& policy) {
   if (policy.moments != DType::BF16) return std::ldexp(1.0, -24);
   return std::ldexp(1.0, policy.master == DType::BF16 ? -7 : -8);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kRate = 1e-2;
 
-/// What a run may set, of what the first update depends on.
+/// The settings of a run that the first update depends on.
 struct Case {
   OptimizerKind kind = OptimizerKind::AdamW;
   AdamConvention convention = AdamConvention::Torch;
@@ -48,7 +48,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-/// A parameter with decay, one without and one that is frozen, before and after the
+/// Three parameters, with decay, without decay and frozen, before and after the
 /// optimizer's own first update.
 class Updated {
  public:
@@ -71,7 +71,7 @@ class Updated {
       master.copy_(at::randn(master.sizes()) * 0.3);
       loaded_.push_back(master.to(at::kDouble).clone());
       if (bucket.frozen) continue;
-      // Of every magnitude that gradients have, and some that are nothing.
+      // Gradients of every magnitude that occurs, and some that are zero.
       const at::Tensor g = at::randn(master.sizes());
       bucket.owned_grads.copy_(g * at::exp(at::randn(master.sizes()) * 4.0 - 6.0));
       bucket.owned_grads.narrow(0, 0, 10).zero_();
@@ -128,7 +128,7 @@ TEST(FirstUpdateRule, HoldsForEveryOptimizerAndDtypeOfItsState) {
 }
 
 TEST(FirstUpdateRule, IsNoWiderThanTheRoundingsNeed) {
-  // Somewhere in each parameter rounding uses a good part of what is allowed.
+  // In each parameter rounding uses a good part of what is allowed somewhere.
   for (const Case& one : all_cases()) {
     if (one.moments == DType::F32 && one.master == DType::F32) continue;
     SCOPED_TRACE(one.text());
@@ -144,27 +144,30 @@ TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
     const Updated updated(one);
     const auto& parts = updated.parts();
     for (const auto& [name, part] : parts) {
-      // Masters of another model; one element that is none of a number.
+      // Wrong are the masters of another model, and a single element that is not a
+      // number.
       EXPECT_GT(worst(part, part.masters.flip(0)), 1.0);
       at::Tensor broken = part.masters.clone();
       broken[7] = std::nan("");
       EXPECT_GT(worst(part, broken), 1.0);
     }
-    if (one.master == DType::BF16) continue;  // whose steps are coarser than the update
+    if (one.master == DType::BF16)
+      continue;  // whose rounding steps are coarser than the update
     for (const char* name : {"w", "b"}) {
-      // No update, one in the wrong direction, one twice, one of another rate.
+      // Wrong are no update, an update in the wrong direction, a double one, and one with
+      // another rate.
       const Updated::Part& part = parts.at(name);
       const at::Tensor step = part.masters - part.loaded;
       for (const double times : {0.0, -1.0, 2.0, 0.9}) {
         EXPECT_GT(worst(part, part.loaded + times * step), 1.0) << name << times;
       }
-      // Rounded to bf16 on the way.
+      // Masters that were rounded to bf16 on the way are wrong.
       EXPECT_GT(worst(part, part.masters.to(at::kBFloat16).to(at::kDouble)), 1.0);
     }
-    // Without the decay: the largest elements lose most by it.
+    // An update without decay is wrong; the largest elements show it most.
     const Updated::Part& w = parts.at("w");
     EXPECT_GT(worst(w, w.masters + w.loaded * w.rate * 0.1), 1.0);
-    // A frozen parameter may not move at all.
+    // A frozen parameter must not move at all.
     const Updated::Part& f = parts.at("f");
     EXPECT_GT(worst(f, f.loaded * (1.0 + 1e-5)), 1.0);
   }

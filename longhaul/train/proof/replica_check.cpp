@@ -18,7 +18,7 @@
 namespace longhaul::train {
 namespace {
 
-/// Hashed by one thread at a time; fixed, so that all ranks get the same number.
+/// Bytes that one thread hashes at a time; fixed, so that all ranks get the same number.
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
 
 int64_t checksum_on_host(const at::Tensor& values) {
@@ -36,7 +36,8 @@ int64_t checksum_on_host(const at::Tensor& values) {
   return static_cast<int64_t>(hash_number(std::as_bytes(std::span(blocks))));
 }
 
-/// Elsewhere the sum of the elements' bits as integers: one changed bit changes it.
+/// Returns a checksum of the tensor's bits. On another device than a CPU it is the sum of
+/// the elements' bits as integers, which one changed bit changes.
 int64_t checksum(const at::Tensor& values) {
   if (values.is_cpu()) return checksum_on_host(values);
   const auto bits = values.element_size() == 2 ? at::kShort : at::kInt;
@@ -47,7 +48,8 @@ int64_t checksum(const at::Tensor& values) {
 
 std::vector<int> outvoted(const std::vector<int64_t>& keys,
                           const std::vector<int64_t>& sums) {
-  std::map<int64_t, std::map<int64_t, size_t>> votes;  // key, sum
+  std::map<int64_t, std::map<int64_t, size_t>>
+      votes;  // by key: how many ranks have each sum
   std::map<int64_t, size_t> voters;
   for (size_t i = 0; i < keys.size(); ++i) {
     ++votes[keys[i]][sums[i]];
@@ -62,17 +64,17 @@ std::vector<int> outvoted(const std::vector<int64_t>& keys,
   return losers;
 }
 
-/// A stretch of one buffer.
+/// A contiguous range of one buffer.
 struct ReplicaCheck::Part {
   const Bucket* bucket;
-  std::string what;  ///< "weight", "master" ...
+  std::string what;  ///< "weight", "master", "exp_avg" or "exp_avg_sq"
   at::Tensor values;
-  FlatRange range;  ///< of the bucket
-  bool owned;       ///< held alike by ranks of the same shard only
+  FlatRange range;  ///< range in the bucket
+  bool owned;       ///< whether only ranks of the same shard hold it alike
 };
 
 struct ReplicaCheck::Finding {
-  std::set<int64_t> ranks;  ///< of the world
+  std::set<int64_t> ranks;  ///< ranks of the world
   std::string tensor;       ///< empty on ranks of another shard
 };
 
@@ -81,7 +83,7 @@ ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
     : session_(session),
       every_(session.mesh().data().size() > 1 ? every : 0),
       tell_(std::move(tell)) {
-  // Where no group has two ranks nobody gathers; all groups are equally large.
+  // Where no group has two ranks nobody gathers; all groups have the same size.
   if (every_ == 0) return;
   for (const auto& row :
        gather({session.world->rank(), session.flat->sharding().shard})) {
@@ -91,17 +93,10 @@ ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
 }
 
 std::vector<std::vector<int64_t>> ReplicaCheck::gather(const std::vector<int64_t>& mine) {
-  comm::Communicator& group = session_.mesh().data();
-  const auto size = static_cast<size_t>(group.size());
-  std::vector<int64_t> all(mine.size() * size);
-  const auto count = static_cast<int64_t>(mine.size());
-  group
-      .all_gather({mine.data(), count, DType::I64},
-                  {all.data(), static_cast<int64_t>(all.size()), DType::I64})
-      ->wait();
+  const std::vector<int64_t> all = gather_numbers(session_.mesh().data(), mine);
   std::vector<std::vector<int64_t>> rows;
-  for (auto row = all.begin(); row != all.end(); row += count) {
-    rows.emplace_back(row, row + count);
+  for (auto row = all.begin(); row != all.end(); row += std::ssize(mine)) {
+    rows.emplace_back(row, row + std::ssize(mine));
   }
   return rows;
 }
@@ -136,7 +131,8 @@ std::vector<int> ReplicaCheck::outvoted_in(const std::vector<std::vector<int64_t
   return outvoted(owned ? shards_ : std::vector<int64_t>(sums.size(), 0), sums);
 }
 
-/// One number for all that has to be alike on all ranks, one for all of a shard.
+/// Compares one number for all values that are alike on all ranks, and one for all values
+/// of a shard.
 bool ReplicaCheck::differs(const std::vector<Part>& parts) {
   std::vector<int64_t> common;
   std::vector<int64_t> owned;
@@ -150,8 +146,8 @@ bool ReplicaCheck::differs(const std::vector<Part>& parts) {
   return !outvoted_in(rows, 0, false).empty() || !outvoted_in(rows, 1, true).empty();
 }
 
-/// The ranks, and the first tensor of the first part, that differ. Where they agree when
-/// looked at again there is neither.
+/// Finds the ranks that differ, and the first tensor of the first part that differs.
+/// Finds nothing where the ranks agree at this second look.
 ReplicaCheck::Finding ReplicaCheck::find(const std::vector<Part>& parts) {
   Finding finding;
   std::vector<int64_t> sums;
@@ -172,7 +168,7 @@ ReplicaCheck::Finding ReplicaCheck::find(const std::vector<Part>& parts) {
     sums.push_back(checksum(first->values.narrow(0, piece.in_bucket - first->range.begin,
                                                  piece.in_member.size())));
   }
-  // Shards begin in different tensors: a number of pieces of its own on each rank.
+  // Shards begin in different tensors, so each rank has its own number of pieces.
   int64_t most = static_cast<int64_t>(sums.size());
   session_.mesh().data().all_reduce_wait({&most, 1, DType::I64}, comm::ReduceOp::Max);
   sums.resize(static_cast<size_t>(most));

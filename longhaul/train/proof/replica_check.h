@@ -10,27 +10,28 @@
 
 namespace longhaul::train {
 
-/// Who does not have what the others have: of those with the same key, the ranks whose
-/// sum more than half of them do not share; all of them where no sum has a majority.
+/// Returns the ranks that do not have what the others have. Ranks with the same key
+/// should have the same sum: a rank is outvoted unless more than half of the ranks with
+/// its key share its sum. Where no sum has a majority, all of them are outvoted.
 std::vector<int> outvoted(const std::vector<int64_t>& keys,
                           const std::vector<int64_t>& sums);
 
-/// Compares, bit by bit by checksums, what data-parallel ranks hold alike: weights, and
-/// with them masters and moments where several ranks hold the same (zero 0, or several
-/// shard groups). Finds memory and arithmetic that went wrong on one rank, as long as the
-/// difference lasts; what went wrong on all alike, or into a gradient before it was
-/// summed, it cannot see.
+/// Compares bit by bit, through checksums, what data-parallel ranks hold alike: weights,
+/// and also masters and moments where several ranks hold the same ones (zero 0, or
+/// several shard groups). Finds faults of memory and arithmetic on one rank, as long as
+/// the difference lasts. It cannot see what went wrong on all ranks alike, or in a
+/// gradient before the gradient was summed.
 class ReplicaCheck {
  public:
-  /// Every so many steps; 0: never. `tell`: every rank hears the fields of the
-  /// event "corruption". Collective.
+  /// Checks every so many steps; 0: never. `tell` is called on every rank with the fields
+  /// of the event "corruption". Collective.
   ReplicaCheck(const Session& session, int64_t every,
                std::function<void(const Json& fields)> tell);
 
-  /// After an update, weights shared. Compares when the step is due, or when it must
-  /// (before something is saved), once for a step. TemporaryError, the same on all ranks,
-  /// names ranks and tensor: what was saved before is good, so the run can start again.
-  /// Collective.
+  /// Compares after an update, when weights are shared. Compares where the step is due or
+  /// `must` is set (before a save), and only once for a step. Throws TemporaryError, the
+  /// same on all ranks, that names ranks and tensor: what was saved before is good, so
+  /// the run can start again. Collective.
   void run(int64_t step, bool must);
 
  private:
@@ -46,8 +47,8 @@ class ReplicaCheck {
   const Session& session_;
   int64_t every_;
   std::function<void(const Json&)> tell_;
-  std::vector<int64_t> world_ranks_;  ///< of the data-parallel group
-  std::vector<int64_t> shards_;       ///< which shard each of them holds
+  std::vector<int64_t> world_ranks_;  ///< world ranks of the data-parallel group
+  std::vector<int64_t> shards_;       ///< the shard that each rank of the group holds
   int64_t checked_step_ = -1;
 };
 

@@ -8,12 +8,12 @@
 
 namespace longhaul::train {
 
-/// The files of [init] weights. A matrix is read as blocks of rows, of which one is in
-/// memory at a time; each rank of `world` reads and multiplies an equal share of the
-/// rows.
+/// The files of [init] weights, for models::SourceModel. A matrix is read in blocks of
+/// rows, one block at a time; each rank of `world` reads and multiplies an equal share of
+/// the rows.
 class SourceFiles : public models::SourceFiles {
  public:
-  /// Both must outlive this.
+  /// `source` and `world` must outlive this object.
   SourceFiles(const checkpoint::WeightsSource& source, comm::Communicator& world)
       : source_(source), world_(world) {}
 
@@ -26,7 +26,8 @@ class SourceFiles : public models::SourceFiles {
                                 int64_t out) const override;
 
  private:
-  /// `read(begin, count)`: so many rows of W [out, in].
+  /// Multiplies x by W [out, in]; `read(begin, count)` returns `count` rows of W.
+  /// Collective.
   at::Tensor multiply(const at::Tensor& x, int64_t out,
                       const std::function<at::Tensor(int64_t, int64_t)>& read) const;
 

@@ -16,26 +16,28 @@
 namespace longhaul::train {
 namespace {
 
-/// What rank 0 finds, for all ranks.
+/// What rank 0 finds out about the directory of checkpoints, for all ranks.
 enum class Finding { Unmarked, Marked, Foreign, Missing };
 
-/// Directories of checkpoints that a path may stand for, which is a checkpoint, such a
-/// directory or a run.
+/// Returns the directories of checkpoints that a path may stand for: the path may be a
+/// checkpoint, a directory of checkpoints or a run.
 std::vector<fs::path> places_of(const fs::path& path) {
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   return {clean, fs::absolute(clean).parent_path(),
           checkpoint::checkpoints_dir_of(clean)};
 }
 
-/// Whether what a person named is of this run, wherever it lies.
+/// Returns whether the checkpoints that a person named belong to this run, wherever they
+/// lie.
 bool is_own(const fs::path& path, const std::string& run) {
   return std::ranges::any_of(places_of(path), [&](const fs::path& dir) {
     return read_checkpoints_owner(dir) == run;
   });
 }
 
-/// By intent: what is there is kept under other names, and the run is another from here.
-/// The identity changes last, so that a start which is killed here does all of it again.
+/// Begins the run anew on purpose: the checkpoints that are there get other names, and
+/// the run gets a new identity. The identity changes last, so that a start which is
+/// killed in here does all of it again.
 void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
   const auto owner = read_checkpoints_owner(dir);
   if (owner && *owner != start.run() && checkpoint::has_committed(dir)) {
@@ -66,10 +68,11 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   const auto owner = read_checkpoints_owner(dir);
   const RunPast& record = start.past();
   if (owner && *owner != record.run) {
-    // What events alone tell of was written under an identity that is not known.
+    // A record that was made from events alone was written under an unknown identity.
     const bool by_events = record.checkpoints.empty();
     if (record.newest && !by_events) return Finding::Foreign;
-    // This run's own directory was lost or is new: it goes on as whose they are.
+    // This run's own directory was lost or is new: the run takes the identity of the
+    // checkpoints.
     run.log().info(fmt::format("{} has checkpoints of run {}: this run is that one",
                                dir.string(), *owner));
     start.take_over(*owner);
@@ -100,8 +103,8 @@ std::string names_set_aside(const fs::path& dir) {
                   *record.newest, record.checkpoints));
 }
 
-/// The run's record forgets them first, so that none that is set aside counts as lost.
-/// Rank 0.
+/// Gives checkpoints that are newer than `step` other names. The run's record forgets
+/// them first, so that none of them counts as lost. Rank 0.
 void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t step) {
   const auto entries = checkpoint::list_checkpoints(dir);
   std::optional<int64_t> newest;
@@ -119,8 +122,8 @@ void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t
   }
 }
 
-/// Whether checkpoint.resume names one of the run's own checkpoints, by its step or its
-/// path, to which the run goes back. Rank 0, whose file system it asks.
+/// Returns whether checkpoint.resume names one of the run's own checkpoints, by its step
+/// or its path, to which the run goes back. Asks the file system of rank 0. Rank 0.
 bool goes_back(const RunConfig& config) {
   const ResumeFrom& resume = config.checkpoint.resume;
   if (resume.kind == ResumeFrom::Kind::Step) return true;
@@ -138,7 +141,7 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
   }));
   const auto identity = told.at("run").get<std::string>();
   switch (static_cast<Finding>(told.at("finding").get<int>())) {
-    case Finding::Unmarked:  // a marker is made before the first save
+    case Finding::Unmarked:  // the marker is made before the first save
       return Home::Sound;
     case Finding::Marked:
       checkpoint::prove_checkpoints_dir(dir, identity, 0.0, *session.world);
@@ -185,17 +188,10 @@ bool begins_elsewhere(const RunConfig& config) {
   });
 }
 
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step) {
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
+                     SetAside when) {
   comm::on_rank_zero(*session.world, [&] {
-    move_newer_aside(checkpoint_dir(session.config), start, run, step);
-    return std::string();
-  });
-}
-
-void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
-                              int64_t step) {
-  comm::on_rank_zero(*session.world, [&] {
-    if (goes_back(session.config)) {
+    if (when == SetAside::Always || goes_back(session.config)) {
       move_newer_aside(checkpoint_dir(session.config), start, run, step);
     }
     return std::string();

@@ -6,39 +6,45 @@
 
 namespace longhaul::train {
 
-/// What a start finds where the run keeps its checkpoints.
+/// What a start finds in the directory where the run keeps its checkpoints.
 enum class Home {
-  Sound,  ///< what the run knows to be there, or nothing that could be lost
+  Sound,  ///< what the run's record says, or nothing that could be lost
   Gone,   ///< the run had checkpoints, and no rank sees one
 };
 
-/// Compares the directory of checkpoints with what the run knows of itself, before
-/// anything is loaded: nobody begins anew because a mount is away. With checkpoint.resume
-/// = "never" what is there is set aside, and the run begins anew under another identity.
-/// TemporaryError where ranks see different directories, InputError where the checkpoints
-/// are another run's. Collective.
+/// Compares the directory of checkpoints with the run's record of itself, before anything
+/// is loaded, so that no run begins anew because a mount is away. With checkpoint.resume
+/// = "never" the checkpoints that are there are set aside, and the run begins anew under
+/// another identity. Throws TemporaryError where ranks see different directories, and
+/// InputError where the checkpoints are another run's. Collective.
 Home look_at_home(const Session& session, RunStart& start, RunLog& run);
 
-/// InputError: the run's checkpoints are gone, and what to do. Collective.
+/// Throws InputError which says that the run's checkpoints are gone, and what to do.
+/// Collective.
 [[noreturn]] void refuse_gone(const Session& session, const RunStart& start);
 
-/// Whether checkpoint.resume is a path outside of the run's own checkpoints: the run
-/// begins there, and goes on by its own checkpoints as soon as it has some. It asks this
-/// rank's file system.
+/// Returns whether checkpoint.resume is a path outside of the run's own checkpoints. Such
+/// a run begins from that path, and goes on from its own checkpoints as soon as it has
+/// some. Asks this rank's file system.
 bool begins_elsewhere(const RunConfig& config);
 
-/// After going back to `step` the newer checkpoints belong to a past that has not
-/// happened: a later start must not find them. Collective.
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step);
+/// When the checkpoints that are newer than the one a run goes back to are set aside.
+enum class SetAside {
+  Always,  ///< the run was rolled back
+  /// where checkpoint.resume names one of the run's own checkpoints, by its step or its
+  /// path; rank 0 decides
+  IfAsked,
+};
 
-/// The same, where checkpoint.resume names one of the run's own checkpoints, by its step
-/// or its path, to which the run goes back: rank 0 decides. Collective.
-void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
-                              int64_t step);
+/// Gives the checkpoints that are newer than `step` other names: after going back to
+/// `step` they belong to a past that has not happened, and no later start must find them.
+/// Collective.
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
+                     SetAside when);
 
-/// The run's record says from now on that this start has its state, and that the newest
-/// checkpoint is the newest whole one that is there. Rank 0 alone looks and writes; where
-/// it cannot, a warning says so, and the run goes on.
+/// Notes in the run's record that this start has its state, and that the newest
+/// checkpoint is the newest whole one on disk. Only rank 0 looks and writes. Where rank 0
+/// cannot write, a warning says so, and the run goes on.
 void note_loaded(const Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

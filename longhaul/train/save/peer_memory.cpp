@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
@@ -24,23 +24,23 @@
 namespace longhaul::train {
 namespace {
 
-/// Starts from one state that may fail before the checkpoint is taken instead.
+/// Starts from one state in memory that may fail in a row before the checkpoint on disk
+/// is taken instead.
 constexpr int kFailedMemoryStarts = 2;
 
 std::string human(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
-/// Null: no supervisor has made one.
+/// Returns the directory that a supervisor has made for the run's memory; null: there is
+/// no supervisor.
 const char* memory_dir_given() { return std::getenv("LONGHAUL_MEMORY_DIR"); }
 
 bool is_supervised_restart() {
   const char* const text = std::getenv("LONGHAUL_RESTART");
-  const std::string_view number = text == nullptr ? "" : text;
-  int restart = 0;
-  std::from_chars(number.data(), number.data() + number.size(), restart);
-  return restart > 0;
+  std::string_view number = text == nullptr ? "" : text;
+  return take_number<int>(number) > 0;
 }
 
-/// The run's key, a new one where it has none. Collective.
+/// Returns the run's key; makes a new one where the run has none. Collective.
 std::string key_of(const Session& session) {
   return comm::on_rank_zero(*session.world, [&] {
     const fs::path& dir = session.config.run.dir;
@@ -74,10 +74,10 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   options.attempt = attempt_;
   options.layout = layout_of(session);
   options.threads = at::get_num_threads();
-  // What this start was made from stays until something newer is whole.
+  // The parts that this start was made from stay until a newer step is whole.
   options.replaces =
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
-  const CapturedState state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture_.capture(session.state());
   try {
     keeper_.emplace(options, state.tensors, json_text(history.to_json()).size(),
                     *session.world);
@@ -103,7 +103,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
 void PeerMemory::keep(const Session& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
   session.world->ledger().set("peer memory", history.step);
-  const CapturedState state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture_.capture(session.state());
   const std::string history_text = json_text(history.to_json());
   if (state.ready) state.ready();
   try {
@@ -175,7 +175,8 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
                   {"attempt", 0},
                   {"step", 0}};
     if (const auto& lost = start.past().newest; checkpoints.empty() && lost) {
-      facts["step"] = *lost;  // an older state is no way on where that may come back
+      facts["step"] = *lost;  // the lost checkpoint may come back, and an older state in
+                              // memory must not replace it
     }
     if (!checkpoints.empty()) {
       const auto manifest = checkpoint::Manifest::read(checkpoints[0]);

@@ -14,23 +14,25 @@
 
 namespace longhaul::train {
 
-/// [resilience] peer_memory_every: every so many steps each rank's state is kept in its
-/// machine's memory and in a neighbour's. All functions are Collective.
+/// Keeps each rank's state in its machine's memory and in that of a neighbour machine,
+/// every [resilience] peer_memory_every steps. All functions are Collective.
 class PeerMemory {
  public:
-  /// Makes the files, where it is on, and says so. Where this machine has not the memory:
-  /// ConfigError, but in a supervised restart (LONGHAUL_RESTART above 0), which must not
-  /// end a run that could go on, a warning, and it is off.
+  /// Makes the files in memory, where the setting asks for them, and logs it. Where this
+  /// machine has too little memory, throws ConfigError. In a supervised restart
+  /// (LONGHAUL_RESTART above 0), which must not end a run that could go on, a warning is
+  /// logged instead, and nothing is kept in memory.
   PeerMemory(const Session& session, const History& history, const RunStart& start,
              RunLog& run);
 
-  /// Keeps the step that has just been done, if it is due.
+  /// Keeps the state of the step that has just been done, if a copy is due.
   void keep(const Session& session, const History& history);
-  /// What was kept is of a past that has not happened: no start finds it.
+  /// Makes sure that no start finds the steps that were kept: they belong to a past that
+  /// has not happened.
   void forget(const Session& session);
-  /// The orderly end of a start: nothing stays in memory, but what a supervisor's next
-  /// start may want of a run that was `stopped` (LONGHAUL_MEMORY_DIR is set: the
-  /// supervisor removes it).
+  /// Ends the copies in order at the end of a start. Nothing stays in memory, except
+  /// where the run was `stopped` and a supervisor's next start may want its state: then
+  /// LONGHAUL_MEMORY_DIR is set, and the supervisor removes the files.
   void end(const Session& session, bool stopped);
 
  private:
@@ -44,21 +46,22 @@ class PeerMemory {
   int64_t kept_ = 0;
   double seconds_ = 0.0;
   double waited_ = 0.0;
-  bool outgrown_ = false;  ///< it was said
+  bool outgrown_ =
+      false;  ///< whether the warning of a state.json without room was logged
 };
 
-/// The directory of this run's parts on this machine; on all ranks by rank 0's idea of
-/// the run directory. Collective.
+/// Returns the directory of this run's parts on this machine; its name follows from rank
+/// 0's run directory. Collective.
 fs::path memory_dir_of(const Session& session);
 
-/// A state in memory that is as new as the newest of `checkpoints` (the best first), if
-/// this start may have it. What is missing or damaged is logged. Collective.
+/// Returns a state in memory that is as new as the newest of `checkpoints` (the best
+/// first), if this start may use it. Logs what is missing or damaged. Collective.
 std::optional<checkpoint::MemoryStep> newest_in_memory(
     const Session& session, const RunStart& start, RunLog& run,
     const std::vector<fs::path>& checkpoints);
 
-/// After a start from this state in memory, or from elsewhere (null): what a later start
-/// must not find is removed. Collective.
+/// Removes what a later start must not find, after this start has begun from the state
+/// `used` in memory, or from elsewhere (null). Collective.
 void settle_memory(const Session& session, const checkpoint::MemoryStep* used);
 
 }  // namespace longhaul::train

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
@@ -22,98 +20,18 @@
 #include "longhaul/run/files.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/save/checkpoint_choice.h"
 #include "longhaul/train/save/checkpoint_home.h"
 #include "longhaul/train/save/peer_memory.h"
+#include "longhaul/train/save/state_read.h"
 #include "longhaul/train/session/fingerprint.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Starts from one checkpoint that may fail before it is set aside.
-constexpr int kFailedStarts = 2;
-
-/// Paths as rank 0 sees them, on all ranks.
-std::vector<fs::path> agree_on_paths(const Session& session,
-                                     const std::function<std::vector<fs::path>()>& find) {
-  const std::string text = comm::on_rank_zero(*session.world, [&] {
-    // No JSON: a path may hold any byte but NUL.
-    std::string paths;
-    for (const fs::path& path : find()) paths += path.string() + '\0';
-    return paths;
-  });
-  std::vector<fs::path> paths;
-  for (size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1) {
-    paths.emplace_back(text.substr(begin, text.find('\0', begin) - begin));
-  }
-  return paths;
-}
-
-/// Newer checkpoints that were whole once and have lost a file since. Rank 0.
-void tell_passed_over(const fs::path& taken, RunLog& run) {
-  for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
-    const bool committed = fs::exists(entry.path / kManifestFile);
-    if (entry.valid || !committed || entry.step <= step_of(taken)) continue;
-    run.event(FallBackEvent{entry.path.filename().string(), taken.filename().string(),
-                            entry.problem});
-  }
-}
-
-/// The newest checkpoint that the run knows of is not there any more. Rank 0.
-void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
-  const fs::path missing =
-      taken.parent_path() / step_directory_name(record.newest.value_or(0));
-  if (!record.newest || *record.newest <= step_of(taken) || fs::exists(missing)) return;
-  const std::string why = "it was committed and is not there any more";
-  run.log().warning(
-      fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
-                  "since are trained again",
-                  missing.string(), why, taken.string()));
-  run.event(FallBackEvent{missing.filename().string(), taken.filename().string(), why});
-}
-
-/// What checkpoint.resume asks for; where it says only how this run begins, the run's own
-/// checkpoints come first. Rank 0.
-std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& start,
-                                       RunLog& run) {
-  const fs::path dir = checkpoint_dir(config);
-  ResumeFrom asked = config.checkpoint.resume;
-  const bool goes_on = begins_elsewhere(config) && checkpoint::has_committed(dir);
-  if (goes_on) {
-    run.log().warning(
-        fmt::format("checkpoint.resume {} is not used: this run has "
-                    "checkpoints of its own in {}",
-                    asked.path.string(), dir.string()));
-    asked = {};
-  }
-  std::vector<std::string> skipped;
-  auto found = checkpoint::resume_candidates(asked, dir, &skipped);
-  for (const std::string& line : skipped) run.log().warning(line);
-  if (found.empty()) return found;
-  tell_passed_over(found[0], run);
-  if (asked.kind == ResumeFrom::Kind::Latest) tell_missing(start.past(), found[0], run);
-  return found;
-}
-
-/// The checkpoints to continue from, the best first; the same on all ranks.
-std::vector<fs::path> candidates(const Session& session, const RunStart& start,
-                                 RunLog& run) {
-  return agree_on_paths(session, [&] {
-    auto found = asked_candidates(session.config, start, run);
-    if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
-      const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
-      run.log().warning(fmt::format(
-          "{} starts from {} in a row did not get through one step: it is set aside as "
-          "{}, and the run goes on from {}",
-          kFailedStarts, found[0].string(), aside.string(), found[1].string()));
-      found.erase(found.begin());
-    }
-    return found;
-  });
-}
-
-/// ConfigError where the state is of another model than the run's: every field is
-/// compared, before any tensor is read. `config` is the checkpoint's config.json, for
-/// states that do not hold the text; it may be absent.
+/// Throws ConfigError where the state is of another model than the run's. Every field is
+/// compared before any tensor is read. `config` is the checkpoint's config.json, for
+/// states that do not hold its text; the file may be absent.
 void check_model(const Session& session, const History& history, const fs::path& from,
                  const fs::path& config) {
   if (!history.model.empty()) {
@@ -125,7 +43,8 @@ void check_model(const Session& session, const History& history, const fs::path&
   }
 }
 
-/// The same of names and shapes, which no config.json need have told.
+/// Throws ConfigError where names or shapes of the checkpoint's tensors are not the
+/// model's: fields of config.json need not show this.
 void check_shapes(const Session& session, const checkpoint::CheckpointReader& reader) {
   const ModelDescription& model = session.model_config.description;
   try {
@@ -138,7 +57,8 @@ void check_shapes(const Session& session, const checkpoint::CheckpointReader& re
   }
 }
 
-/// The schedule from here on: `saved` are the checkpoint's settings, absent for imports.
+/// Returns the schedule from here on. `saved` are the checkpoint's settings, null for
+/// imports.
 optim::ScheduleBasis schedule_from(const Session& session, const History& history,
                                    const RunConfig* saved) {
   const RunConfig& now = session.config;
@@ -156,8 +76,9 @@ std::string first_of(const std::set<std::string>& names) {
                      names.size() > 1 ? ", ..." : "");
 }
 
-/// Counts of updates by parameter. `saved` are the checkpoint's settings, absent for
-/// imports: where a state does not say the counts, they say what was frozen.
+/// Returns the counts of updates by parameter. `saved` are the checkpoint's settings,
+/// null for imports. Where a state has no counts, its settings say which parameters were
+/// frozen.
 optim::UpdateCounts counts_from(const Session& session, const History& history,
                                 const RunConfig* saved) {
   optim::UpdateCounts counts =
@@ -169,8 +90,9 @@ optim::UpdateCounts counts_from(const Session& session, const History& history,
   return counts;
 }
 
-/// An older program began the run: its patterns meant a parameter by its own name only,
-/// and what they mean by other names takes effect in the middle of the run.
+/// Warns where an older program began the run: for it a pattern matched only the
+/// parameter's own name here. Matches by other names take effect in the middle of the
+/// run.
 void tell_newly_meant(const Session& session, RunLog& run) {
   const std::set<std::string> meant =
       optim::newly_meant(session.model_config.description, session.config.optimizer);
@@ -182,8 +104,8 @@ void tell_newly_meant(const Session& session, RunLog& run) {
       first_of(meant)));
 }
 
-/// Tells which parameters were thawed or frozen since the checkpoint, and takes its
-/// counts of updates. To be called before the moments are read.
+/// Tells which parameters were thawed or frozen since the checkpoint, and takes the
+/// checkpoint's counts of updates. Has to be called before the moments are read.
 void take_counts(Session& session, RunLog& run, const History& history) {
   const std::set<std::string>& frozen = session.optimizer->frozen();
   std::set<std::string> thawed;
@@ -206,8 +128,9 @@ void take_counts(Session& session, RunLog& run, const History& history) {
   session.optimizer->set_counts(*history.counts);
 }
 
-/// The run goes on with its embedding as it was begun: an older program trained every
-/// row, and a state that it left does not say so. An import begins as a new run does.
+/// Decides whether the padding row of the embedding is trained, as it was when the run
+/// began: an older program trained every row, and its states do not say so. An import
+/// begins as a new run does.
 void settle_padding(const Session& session, History& history, RunLog& run) {
   const auto row = session.model_config.description.padding_row();
   if (history.config_toml.empty()) history.padding_row = row;
@@ -220,8 +143,8 @@ void settle_padding(const Session& session, History& history, RunLog& run) {
   }
 }
 
-/// What a saved state says, if it fits this run; `from` names it, `config` is its
-/// config.json.
+/// Returns what a saved state says, and throws where it does not fit this run. `from` is
+/// the state's path in messages, `config` the path of its config.json.
 History read_history(const Session& session, RunLog& run, const Json& state,
                      const fs::path& from, const fs::path& config) {
   History history = History::from_json(state);
@@ -248,11 +171,11 @@ History read_history(const Session& session, RunLog& run, const Json& state,
   return history;
 }
 
-/// What follows the reading of masters and moments, wherever they came from.
+/// Logs what was resumed, after masters and moments were read from disk or from memory.
 void tell_resumed(Session& session, RunLog& run, const History& history,
                   const std::string& line) {
   run.log().info(line);
-  // A run that has begun is not stopped for them.
+  // A run that has begun is not stopped for patterns that match nothing.
   for (const std::string& text : session.groups.unmatched) run.log().warning(text);
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
@@ -270,6 +193,19 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
   }
 }
 
+/// Fills masters and moments from a saved state, which the ranks of `readers` read
+/// together. Returns what all ranks have read. Collective.
+checkpoint::ReadReport restore(Session& session, RunLog& run, const History& history,
+                               const checkpoint::StoredTensors& stored,
+                               const fs::path& where, comm::Communicator& readers) {
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
+    report = restore_state(session.state(), stored, where.string(), readers);
+  });
+  return checkpoint::total(report, *session.world);
+}
+
 History resume(Session& session, RunStart& start, RunLog& run, const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
   History history;
@@ -280,12 +216,7 @@ History resume(Session& session, RunStart& start, RunLog& run, const fs::path& p
     check_shapes(session, *reader);
     start.begin(history.step);
   });
-  checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
-    take_counts(session, run, history);
-    report = restore_state(session.state(), *reader, path.string(), *session.node);
-  });
-  report = checkpoint::total(report, *session.world);
+  const auto report = restore(session, run, history, *reader, path, *session.node);
   tell_resumed(session, run, history,
                fmt::format("weights, moments and data position: {} (step {}, {} tokens), "
                            "{}",
@@ -295,19 +226,20 @@ History resume(Session& session, RunStart& start, RunLog& run, const fs::path& p
   return history;
 }
 
-/// Whether another checkpoint may do better: settings that do not fit, a lost rank and
-/// our own faults stay what they are.
+/// Returns whether another checkpoint may do better. Settings that do not fit, a lost
+/// rank and faults of this program stay what they are.
 bool is_of_the_file(const Error& error) {
   const bool file_kind =
       error.kind() == ErrorKind::Input || error.kind() == ErrorKind::Temporary;
   return file_kind && error.area() != "comm";
 }
 
-/// What to do with a checkpoint whose weights were saved as NaN or infinity. A start
-/// tells a person of them; a rollback looks for older ones.
+/// What to do with a checkpoint whose weights were saved as NaN or infinity: a start
+/// refuses it and tells the person, a rollback takes an older one.
 enum class NotFinite { Refused, PassedOver };
 
-/// All ranks go back together, as far as they must.
+/// Resumes from the first of these checkpoints that can be read. All ranks go back
+/// together. Collective.
 History resume_from_best(Session& session, RunStart& start, RunLog& run,
                          const std::vector<fs::path>& paths, NotFinite not_finite) {
   for (size_t i = 0;; ++i) {
@@ -336,12 +268,7 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
     history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
     start.begin(history.step);
   });
-  checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
-    take_counts(session, run, history);
-    report = restore_state(session.state(), *tensors, dir.string(), *session.world);
-  });
-  report = checkpoint::total(report, *session.world);
+  const auto report = restore(session, run, history, *tensors, dir, *session.world);
   tell_resumed(session, run, history,
                fmt::format("resume from step {} in memory of {} (checkpoint on "
                            "disk: {}), {} tokens, {}",
@@ -353,7 +280,8 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
   return history;
 }
 
-/// From the newest state in memory, where that is as new as what is on disk.
+/// Resumes from the newest state in memory, where it is as new as the newest checkpoint
+/// on disk; returns nothing where it is not. Collective.
 std::optional<History> resume_from_memory(Session& session, RunStart& start, RunLog& run,
                                           const std::vector<fs::path>& paths) {
   const auto kept = newest_in_memory(session, start, run, paths);
@@ -376,7 +304,8 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
   }
 }
 
-/// Nothing is learnt from matrices of zeros. (transformers takes 0.02 for 0.)
+/// Throws ConfigError where matrices would begin as zeros, from which nothing is learnt.
+/// (transformers takes 0.02 for 0.)
 void check_first_values(const ModelConfig& model) {
   for (const UnitDescription& unit : model.description.units) {
     for (const ParameterDescription& p : unit.parameters) {
@@ -392,7 +321,7 @@ void check_first_values(const ModelConfig& model) {
 void initialise(Session& session, RunLog& run) {
   const RunConfig& config = session.config;
   check_trainable(session.model_config);
-  // The checkpoints carry them.
+  // Checkpoints carry the side files.
   comm::on_rank_zero(*session.world, [&] {
     check_side_files(session.model_config.source_path.parent_path());
     return std::string();
@@ -405,7 +334,7 @@ void initialise(Session& session, RunLog& run) {
     bool has_weights = true;
     try {
       has_weights = !list_hf_shards(dir).empty();
-    } catch (const InputError&) {  // a damaged set of weights is one too
+    } catch (const InputError&) {  // a damaged set of weights is a set of weights too
     }
     if (has_weights) {
       run.log().warning(
@@ -435,7 +364,8 @@ void initialise(Session& session, RunLog& run) {
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
-/// Steps of this run that no checkpoint holds: they are made again. Rank 0.
+/// Warns of steps that this run had done and that no checkpoint holds: they are done
+/// again. Collective.
 void tell_lost_steps(const Session& session, RunLog& run) {
   comm::on_rank_zero(*session.world, [&] {
     const int64_t done = last_step_of_metrics(session.config.run.dir);
@@ -449,41 +379,8 @@ void tell_lost_steps(const Session& session, RunLog& run) {
   });
 }
 
-/// To go back to at most this step, the best first; empty: the run begins anew.
-/// TemporaryError where the run had checkpoints and they are gone: a start will judge.
-/// Rank 0.
-std::vector<fs::path> rollback_candidates(const Session& session, const RunStart& start,
-                                          RunLog& run, int64_t step) {
-  const RunConfig& config = session.config;
-  std::vector<fs::path> old_enough;
-  std::optional<checkpoint::CheckpointEntry> oldest;
-  for (const auto& entry : checkpoint::list_checkpoints(checkpoint_dir(config))) {
-    if (!entry.valid) continue;
-    if (!oldest) oldest = entry;
-    if (entry.step <= step) old_enough.insert(old_enough.begin(), entry.path);
-  }
-  if (!old_enough.empty()) return old_enough;
-  // Deleted long ago: what is left loses less than a new begin.
-  if (oldest && step >= config.checkpoint.every) {
-    run.log().warning(fmt::format(
-        "no checkpoint of step {} or before is left: going back to the oldest, step {}",
-        step, oldest->step));
-    return {oldest->path};
-  }
-  const auto lost = start.past().newest_in(checkpoint_dir(config));
-  if (lost && !oldest) {
-    throw TemporaryError(
-        "checkpoint",
-        fmt::format("the run is to go back, and {} has none of its checkpoints any more, "
-                    "of which the newest was of step {}; bring the directory back, and "
-                    "the same command goes on",
-                    checkpoint_dir(config).string(), *lost));
-  }
-  if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
-  return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
-}
-
-/// As the run began: moments are zeros.
+/// Gives the session the state with which the run began: zero moments and first weights.
+/// Collective.
 void begin_anew(Session& session, RunLog& run) {
   for (optim::BucketState& state : session.optimizer->states()) {
     if (!state.exp_avg.defined()) continue;
@@ -494,7 +391,7 @@ void begin_anew(Session& session, RunLog& run) {
   comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
 }
 
-/// On all ranks, whatever parts of the model they have.
+/// Sets the row on every rank, whatever parts of the model the rank has.
 void follow_padding(const Session& session, const std::optional<int64_t>& row) {
   const std::optional<int64_t> described = session.model_config.description.padding_row();
   LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",
@@ -506,7 +403,7 @@ void follow_padding(const Session& session, const std::optional<int64_t>& row) {
   }
 }
 
-/// What the run says of itself, whatever it began with.
+/// Puts into the history what describes this run itself, whatever the run began from.
 void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
   history.model = session.model_config.source_json;
@@ -522,9 +419,7 @@ void identify(const Session& session, History& history) {
 
 History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
                   int64_t steps) {
-  const auto paths = agree_on_paths(session, [&] {
-    return rollback_candidates(session, start, run, now.step - steps);
-  });
+  const auto paths = rollback_candidates(session, start, run, now.step - steps);
   History history;
   if (paths.empty()) {
     begin_anew(session, run);
@@ -532,7 +427,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
   }
-  set_newer_aside(session, start, run, history.step);
+  set_newer_aside(session, start, run, history.step, SetAside::Always);
   session.replicas->share_weights();
   if (paths.empty()) certify_weights(session, run.log());
   history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
@@ -546,8 +441,9 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
 History load_state(Session& session, RunStart& start, RunLog& run) {
   const Home home = look_at_home(session, start, run);
   const auto asked = session.config.checkpoint.resume.kind;
-  const std::vector<fs::path> paths =
-      home == Home::Gone ? std::vector<fs::path>() : candidates(session, start, run);
+  const std::vector<fs::path> paths = home == Home::Gone
+                                          ? std::vector<fs::path>()
+                                          : resume_candidates(session, start, run);
   History history;
   if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);
@@ -573,7 +469,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::Refused);
-    set_newer_aside_if_asked(session, start, run, history.step);
+    set_newer_aside(session, start, run, history.step, SetAside::IfAsked);
     settle_memory(session, nullptr);
   }
   follow_padding(session, history.padding_row);

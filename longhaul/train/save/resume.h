@@ -6,16 +6,16 @@
 
 namespace longhaul::train {
 
-/// Fills weights and optimizer: from the checkpoint that [checkpoint] resume chooses,
-/// else from [init] weights, else from the seed; and says which in the log. A checkpoint
-/// of this run beats [init]. Returns how far the run has come. Collective.
+/// Fills weights and optimizer from the checkpoint that [checkpoint] resume chooses, else
+/// from [init] weights, else from the seed, and logs which. A checkpoint of this run
+/// takes precedence over [init]. Returns how far the run has come. Collective.
 History load_state(Session& session, RunStart& start, RunLog& run);
 
-/// Goes back from `now`, whose newest step was bad: fills weights and optimizer from the
-/// newest checkpoint from before the last `steps` steps, or anew as the run began, and
-/// returns how far that has come. Its data leaves out the batches of those steps; what
-/// comes after depends on nothing but them, wherever the checkpoint lies. Newer
-/// checkpoints are set aside. Saves must have ended. Collective.
+/// Goes back from `now`, whose newest step was bad. Fills weights and optimizer from the
+/// newest checkpoint before the last `steps` steps, or anew as the run began, and returns
+/// how far that state has come. The data leaves out the batches of those steps; the steps
+/// that follow depend on nothing else, whichever checkpoint is taken. Newer checkpoints
+/// are set aside. No save may be under way. Collective.
 History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
                   int64_t steps);
 

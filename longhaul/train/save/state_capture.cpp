@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "longhaul/device/device.h"
+#include "longhaul/train/observe/capture.h"
 
 namespace longhaul::train {
 
@@ -17,7 +18,7 @@ struct StateCapture::Buffers {
 
 namespace {
 
-/// Of one bucket: the state's tensors by kind, as many as it has.
+/// Returns the state tensors of one bucket by kind; a frozen bucket has masters only.
 std::vector<std::pair<const char*, at::Tensor>> tensors_of(
     const optim::BucketState& state) {
   std::vector<std::pair<const char*, at::Tensor>> all = {
@@ -28,23 +29,14 @@ std::vector<std::pair<const char*, at::Tensor>> tensors_of(
   return all;
 }
 
-/// `next`: the number of the buffer, made where there is none.
+/// Returns host memory for `x`: buffer number `next`, which is made where it does not
+/// exist.
 at::Tensor& host_for(const at::Tensor& x, std::vector<at::Tensor>& hosts, size_t next) {
   if (next == hosts.size()) {
     hosts.push_back(
         at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true)));
   }
   return hosts[next];
-}
-
-/// `all`: elements of the bucket from `begin` on, in host memory.
-void append_piece(const char* kind, const at::Tensor& all, const FlatPiece& piece,
-                  int64_t begin, std::vector<checkpoint::StateTensor>& out) {
-  const at::Tensor part = all.narrow(0, piece.in_bucket - begin, piece.in_member.size());
-  TensorSlice slice = piece.member->parameter->slice();
-  slice.dtype = from_scalar_type(part.scalar_type());
-  checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
-                                bytes_of(part), out);
 }
 
 }  // namespace
@@ -56,8 +48,8 @@ std::shared_ptr<StateCapture::Buffers> StateCapture::free_buffers() {
   return sets_.emplace_back(std::make_shared<Buffers>());
 }
 
-CapturedState StateCapture::capture(const ModelState& state) {
-  CapturedState captured;
+checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
+  checkpoint::Snapshot captured;
   std::shared_ptr<Buffers> set;
   size_t used = 0;
   const auto& buckets = state.flat.buckets();
@@ -76,7 +68,9 @@ CapturedState StateCapture::capture(const ModelState& state) {
     }
     for (const FlatPiece& piece : pieces) {
       for (const auto& [kind, all] : tensors) {
-        append_piece(kind, all, piece, saved.begin, captured.tensors);
+        append_piece(kind, piece,
+                     all.narrow(0, piece.in_bucket - saved.begin, piece.in_member.size()),
+                     captured.tensors);
       }
     }
   }
@@ -84,16 +78,8 @@ CapturedState StateCapture::capture(const ModelState& state) {
   const at::Device device = state.optimizer.states()[0].master.device();
   set->copied = device::mark(device);
   captured.ready = [set] { set->copied->synchronize(); };
-  captured.owner = {set, &set->hosts};
+  captured.owner = set;
   return captured;
-}
-
-std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
-                                                   std::vector<at::Tensor>& storage) {
-  CapturedState captured = StateCapture().capture(state);
-  if (captured.ready) captured.ready();
-  if (captured.owner) storage = *captured.owner;
-  return std::move(captured.tensors);
 }
 
 }  // namespace longhaul::train

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/process.h"
+#include "longhaul/device/device.h"
+#include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/observe/matmul_rate.h"
-#include "longhaul/train/session/device_memory.h"
 #include "tests/support/checked_device.h"
 
 namespace longhaul::train {
@@ -13,7 +14,7 @@ namespace {
 
 using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::waits;
 
-/// What the second of two ranks owns, numbered; matrices of which one is frozen.
+/// The numbered state that the second of two ranks owns. One of the matrices is frozen.
 struct Owned {
   explicit Owned(at::Device device) {
     const std::vector<FlatParameter> placed = {
@@ -37,7 +38,7 @@ struct Owned {
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
-void expect_same(const CapturedState& a, const CapturedState& b) {
+void expect_same(const checkpoint::Snapshot& a, const checkpoint::Snapshot& b) {
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   ASSERT_FALSE(a.tensors.empty());
   for (size_t i = 0; i < a.tensors.size(); ++i) {
@@ -50,20 +51,21 @@ void expect_same(const CapturedState& a, const CapturedState& b) {
 TEST(StateCapture, OfADeviceIsThatOfACpuAndNobodyWaitsBeforeReady) {
   make_device();
   Owned here(at::kCPU), there(kDevice);
-  const CapturedState live = StateCapture().capture(here.state());
+  const checkpoint::Snapshot live = StateCapture().capture(here.state());
   EXPECT_FALSE(live.owner);
   EXPECT_FALSE(live.ready);
   waits.take();
+  const int64_t pinned_before = pinned_bytes;
   StateCapture capture;
   const c10::Stream beside =
       c10::impl::VirtualGuardImpl(kDevice.type()).getStreamFromGlobalPool(kDevice);
-  const CapturedState captured = [&] {
-    const c10::StreamGuard guard(beside);  // what it puts there is done late
+  const checkpoint::Snapshot captured = [&] {
+    const c10::StreamGuard guard(beside);  // the copies on this stream are done late
     return capture.capture(there.state());
   }();
   EXPECT_TRUE(waits.take().empty());
   ASSERT_TRUE(captured.owner);
-  for (const at::Tensor& copy : *captured.owner) EXPECT_TRUE(copy.is_pinned());
+  EXPECT_GT(pinned_bytes, pinned_before);
   EXPECT_FALSE(std::ranges::equal(captured.tensors[0].bytes, live.tensors[0].bytes));
   captured.ready();
   expect_same(captured, live);
@@ -78,10 +80,10 @@ TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
   const int64_t one = pinned_bytes - none;
   EXPECT_GT(one, 0);
   {
-    const CapturedState first = capture.capture(there.state());
+    const checkpoint::Snapshot first = capture.capture(there.state());
     EXPECT_EQ(pinned_bytes - none, one);
-    const CapturedState second = capture.capture(there.state());
-    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first is still being written
+    const checkpoint::Snapshot second = capture.capture(there.state());
+    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first capture is still in use
     EXPECT_NE(first.tensors[0].bytes.data(), second.tensors[0].bytes.data());
   }
   capture.capture(there.state());
@@ -107,10 +109,10 @@ struct Counted final : c10::DeviceAllocator {
 
 TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
   make_device();
-  // The kernel adds up a process's pages in portions: two looks differ by some of these.
+  // The kernel counts a process's pages in portions, so two looks differ by some pages.
   EXPECT_NEAR(static_cast<double>(peak_bytes(at::kCPU)),
               static_cast<double>(peak_resident_bytes()), 4e6);
-  EXPECT_EQ(peak_device_bytes(kDevice), 0);
+  EXPECT_EQ(device::peak_bytes(kDevice), 0);
   c10::Allocator* const before = c10::GetAllocator(kDevice.type());
   Counted counted;
   c10::SetAllocator(kDevice.type(), &counted, 1);

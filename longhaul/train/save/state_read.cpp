@@ -1,17 +1,17 @@
+#include "longhaul/train/save/state_read.h"
+
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
-#include <optional>
-#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/comm/agree.h"
-#include "longhaul/train/session/training_state.h"
 
 namespace longhaul::train {
 namespace {
@@ -19,101 +19,15 @@ namespace {
 /// Host memory between a file and another device than a CPU.
 constexpr int64_t kStagingBytes = int64_t{256} << 20;
 
-/// A state tensor of what this rank owns of a bucket, or of some of its parameters.
-struct Target {
-  const char* kind;
-  at::Tensor tensor;
-  const Bucket* bucket;
-  const optim::UpdateCounts* counts = nullptr;  ///< of those that had an update by it
-};
-
-/// The parts of parameters that a target has to be filled with.
-std::vector<FlatPiece> pieces_of(const Target& target) {
-  std::vector<FlatPiece> pieces = pieces_in(*target.bucket, target.bucket->owned);
-  if (target.counts == nullptr) return pieces;
-  std::erase_if(pieces, [&](const FlatPiece& piece) {
-    return target.counts->of(piece.member->parameter->name()) == 0;
-  });
-  return pieces;
-}
-
-/// The parts of parameters in all targets, of at most so many bytes each, one after the
-/// other.
-class Parts {
- public:
-  struct Part {
-    checkpoint::ReadRequest request;  ///< its `out` is empty
-    at::Tensor to;
-  };
-  Parts(std::vector<Target> targets, int64_t max_bytes)
-      : targets_(std::move(targets)), max_bytes_(max_bytes) {}
-
-  bool done() {
-    while (target_ < targets_.size() && piece_ == pieces_.size()) {
-      if (started_) ++target_;
-      started_ = true;
-      piece_ = 0;
-      pieces_.clear();
-      if (target_ == targets_.size()) break;
-      pieces_ = pieces_of(targets_[target_]);
-    }
-    return target_ == targets_.size();
-  }
-
-  /// The next part; done() was false.
-  Part next() {
-    const Target& target = targets_[target_];
-    const FlatPiece& piece = pieces_[piece_];
-    const auto size = static_cast<int64_t>(target.tensor.element_size());
-    const int64_t begin = piece.in_member.begin + at_;
-    const int64_t end = std::min(piece.in_member.end, begin + max_bytes_ / size);
-    Part part;
-    part.to = target.tensor.narrow(0, piece.in_bucket + at_ - target.bucket->owned.begin,
-                                   end - begin);
-    part.request = {target.kind,
-                    piece.member->parameter->slice(),
-                    begin,
-                    end,
-                    from_scalar_type(target.tensor.scalar_type()),
-                    {}};
-    at_ += end - begin;
-    if (end == piece.in_member.end) {
-      at_ = 0;
-      ++piece_;
-    }
-    return part;
-  }
-
- private:
-  std::vector<Target> targets_;
-  int64_t max_bytes_;
-  bool started_ = false;
-  size_t target_ = 0;
-  std::vector<FlatPiece> pieces_;  ///< of that target
-  size_t piece_ = 0;
-  int64_t at_ = 0;  ///< elements of that piece that are done
-};
-
-/// Where state is read from: files that ranks read together, and for tensors that those
-/// hold in another form the source itself.
+/// The files that ranks read together. `source` has the tensors that these files hold in
+/// another form; it is null for a checkpoint of this program.
 struct From {
   const checkpoint::StoredTensors& stored;
   std::string where;  ///< for messages
   const checkpoint::WeightsSource* source = nullptr;
-
-  /// Reads what has to be read from the source, or leaves it to be read together.
-  void add(checkpoint::ReadRequest request,
-           std::vector<checkpoint::ReadRequest>& together) const {
-    if (source == nullptr || source->as_stored(request.slice.name)) {
-      together.push_back(std::move(request));
-      return;
-    }
-    source->read_flat_range(request.slice, request.begin, request.end, request.dtype,
-                            request.out);
-  }
 };
 
-/// Looks for weights that are NaN or infinite among what was read.
+/// Looks for weights that are NaN or infinite among the values that were read.
 class ValueCheck {
  public:
   void look_at(const checkpoint::ReadRequest& request) {
@@ -123,130 +37,143 @@ class ValueCheck {
     const std::string& name = request.slice.name;
     const int64_t index =
         whole_index(request.slice, request.begin + static_cast<int64_t>(*found));
-    if (found_ && std::tie(found_->name, found_->index) <= std::tie(name, index)) return;
     double value = 0.0;
     convert_elements(request.out.data() + *found * dtype_size(request.dtype),
                      request.dtype, reinterpret_cast<std::byte*>(&value), DType::F64, 1);
-    found_ = {name, index, describe_element(name, request.slice.global_shape, index),
-              fmt::format("{}", value), request.dtype};
+    Json here = {name, index, describe_element(name, request.slice.global_shape, index),
+                 fmt::format("{}", value)};
+    if (!found_.is_null() && found_ <= here) return;
+    found_ = std::move(here);
+    dtype_ = request.dtype;
   }
 
-  /// InputError, the same on all ranks of `node`, where any has found one: the first of
-  /// its tensor, by the names of the files where those are known. Collective.
+  /// Throws InputError, the same on all ranks of `node`, where any rank has found such a
+  /// value. The error names the first one by tensor and index, and by the tensor names of
+  /// the files where these are known. Collective.
   void settle(const From& from, comm::Communicator& node) const {
-    if (!node.any(found_.has_value())) return;
-    Json mine;
-    if (found_) mine = {found_->name, found_->index, found_->element, found_->value};
+    if (!node.any(!found_.is_null())) return;
     Json first;
-    for (const std::string& text : node.gather_strings(json_text(mine))) {
+    for (const std::string& text : node.gather_strings(json_text(found_))) {
       const Json other = Json::parse(text);
       if (!other.is_null() && (first.is_null() || other < first)) first = other;
     }
     comm::on_all_ranks(node, [&] {
-      if (first != mine) return;
-      if (from.source) checkpoint::scan_finite(*from.source, found_->name, found_->dtype);
-      checkpoint::refuse_value(from.where, found_->element, found_->value);
+      if (first != found_) return;
+      if (from.source) checkpoint::scan_finite(*from.source, first[0], dtype_);
+      checkpoint::refuse_value(from.where, first[2], first[3]);
     });
   }
 
  private:
-  struct Found {
-    std::string name;
-    int64_t index = 0;
-    std::string element;
-    std::string value;
-    DType dtype = DType::F32;
-  };
-  std::optional<Found> found_;
+  Json found_;  ///< name, index, element and value of the first one; null: none
+  DType dtype_ = DType::F32;
 };
 
-/// Straight into the tensors. What may fail on one rank the ranks agree upon before they
-/// read together. Collective over `node`.
-checkpoint::ReadReport read_in_place(const From& from, Parts parts, ValueCheck& check,
-                                     comm::Communicator& node) {
-  std::vector<checkpoint::ReadRequest> all;
-  std::vector<checkpoint::ReadRequest> requests;
-  comm::on_all_ranks(node, [&] {
-    while (!parts.done()) {
-      Parts::Part part = parts.next();
-      part.request.out = bytes_of(part.to);
-      all.push_back(part.request);
-      from.add(std::move(part.request), requests);
-    }
-  });
-  checkpoint::ReadReport report = checkpoint::read_together(from.stored, requests, node);
-  for (const checkpoint::ReadRequest& request : all) check.look_at(request);
-  return report;
-}
-
-/// Through host memory, as much at a time as fits it; the ranks agree as above.
-/// Collective over `node`.
-checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_bytes,
-                                   ValueCheck& check, comm::Communicator& node) {
-  checkpoint::ReadReport report;
-  while (node.any(!parts.done())) {
-    std::vector<checkpoint::ReadRequest> all;
-    std::vector<checkpoint::ReadRequest> requests;
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-    comm::on_all_ranks(node, [&] {
-      int64_t bytes = 0;
-      while (bytes < batch_bytes && !parts.done()) {
-        Parts::Part part = parts.next();
-        const at::Tensor host =
-            at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
-        part.request.out = bytes_of(host);
-        bytes += static_cast<int64_t>(host.nbytes());
-        all.push_back(part.request);
-        from.add(std::move(part.request), requests);
-        copies.emplace_back(part.to, host);
-      }
-    });
-    report += checkpoint::read_together(from.stored, requests, node);
-    comm::on_all_ranks(node, [&] {
-      for (const checkpoint::ReadRequest& request : all) check.look_at(request);
-      for (const auto& [to, host] : copies) to.copy_(host);
-    });
-  }
-  return report;
-}
-
-/// Host memory between the files and the state: none where that is in host memory itself.
-std::optional<int64_t> staging_for(const FlatBuffers& flat) {
-  if (flat.device().is_cpu()) return std::nullopt;
-  return kStagingBytes;
-}
-
-checkpoint::ReadReport fill(const From& from, std::vector<Target> targets,
-                            std::optional<int64_t> staging, comm::Communicator& node) {
-  ValueCheck check;
-  checkpoint::ReadReport report;
-  if (!staging) {
-    constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;
-    report = read_in_place(from, Parts(std::move(targets), kWhole), check, node);
-  } else {
+/// Reads the state tensors that were added, in batches that fit the host memory between
+/// the files and the tensors, or at once and in place where there is no such memory.
+class StateReader {
+ public:
+  StateReader(From from, const FlatBuffers& flat, std::optional<int64_t> staging)
+      : from_(std::move(from)), staged_(staging || !flat.device().is_cpu()) {
     // A batch may exceed its half of the memory by one part.
-    const int64_t half = *staging / 2;
-    report = read_staged(from, Parts(std::move(targets), half), half, check, node);
+    if (staged_) batch_bytes_ = staging.value_or(kStagingBytes) / 2;
   }
-  check.settle(from, node);
-  return report;
-}
+
+  /// Adds what this rank owns of a bucket in `tensor`, which begins with the first owned
+  /// element. `counts`: parameters without an update are left out.
+  void add(const char* kind, const at::Tensor& tensor, const Bucket& bucket,
+           const optim::UpdateCounts* counts = nullptr) {
+    const int64_t most = batch_bytes_ / static_cast<int64_t>(tensor.element_size());
+    for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+      const Parameter& parameter = *piece.member->parameter;
+      if (counts != nullptr && counts->of(parameter.name()) == 0) continue;
+      const auto [first, end] = piece.in_member;
+      for (int64_t at = first; at < end;) {
+        const int64_t count = std::min(most, end - at);
+        const int64_t place = piece.in_bucket - bucket.owned.begin + at - first;
+        parts_.push_back({{kind,
+                           parameter.slice(),
+                           at,
+                           at + count,
+                           from_scalar_type(tensor.scalar_type()),
+                           {}},
+                          tensor.narrow(0, place, count),
+                          {}});
+        at += count;
+      }
+    }
+  }
+
+  /// Adds the masters of all buckets.
+  void add_masters(const ModelState& state) {
+    const auto& buckets = state.flat.buckets();
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      add(checkpoint::kWeight, state.optimizer.states()[i].master, buckets[i]);
+    }
+  }
+
+  /// What may fail on one rank the ranks agree upon before they read together. Collective
+  /// over `node`.
+  checkpoint::ReadReport run(comm::Communicator& node) {
+    checkpoint::ReadReport report;
+    ValueCheck check;
+    for (size_t next = 0; node.any(next < parts_.size());) {
+      const size_t first = next;
+      std::vector<checkpoint::ReadRequest> together;
+      comm::on_all_ranks(node, [&] { next = begin_batch(first, together); });
+      report += checkpoint::read_together(from_.stored, together, node);
+      comm::on_all_ranks(node, [&] {
+        for (size_t i = first; i < next; ++i) {
+          check.look_at(parts_[i].request);
+          if (staged_) parts_[i].to.copy_(std::exchange(parts_[i].host, {}));
+        }
+      });
+    }
+    check.settle(from_, node);
+    return report;
+  }
+
+ private:
+  /// A part of a parameter that is read at once.
+  struct Part {
+    checkpoint::ReadRequest request;
+    at::Tensor to;
+    at::Tensor
+        host;  ///< what the bytes are read into; `to` itself where nothing is staged
+  };
+
+  /// Gives the parts of a batch their memory; reads those that the source alone can read,
+  /// and appends the others to `together`. Returns the first part of the next batch.
+  size_t begin_batch(size_t first, std::vector<checkpoint::ReadRequest>& together) {
+    int64_t bytes = 0;
+    size_t next = first;
+    for (; next < parts_.size() && bytes < batch_bytes_; ++next) {
+      auto& [request, to, host] = parts_[next];
+      host = staged_ ? at::empty(to.sizes(), to.options().device(at::kCPU)) : to;
+      request.out = bytes_of(host);
+      bytes += static_cast<int64_t>(host.nbytes());
+      if (from_.source == nullptr || from_.source->as_stored(request.slice.name)) {
+        together.push_back(request);
+      } else {
+        from_.source->read_flat_range(request.slice, request.begin, request.end,
+                                      request.dtype, request.out);
+      }
+    }
+    return next;
+  }
+
+  From from_;
+  bool staged_;
+  int64_t batch_bytes_ = std::numeric_limits<int64_t>::max();
+  std::vector<Part> parts_;
+};
 
 From from_source(const checkpoint::WeightsSource& source) {
   return {source.stored(), source.source().path.string(), &source};
 }
 
-std::vector<Target> masters_of(ModelState state) {
-  std::vector<Target> targets;
-  const auto& buckets = state.flat.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    targets.push_back(
-        {checkpoint::kWeight, state.optimizer.states()[i].master, &buckets[i]});
-  }
-  return targets;
-}
-
-/// The moments of parameters that had no update, which an earlier state may have left.
+/// Clears the moments of parameters that had no update, which an earlier state may have
+/// left.
 void begin_with_zeros(const optim::BucketState& state, const Bucket& bucket,
                       const optim::UpdateCounts& counts) {
   for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
@@ -263,8 +190,9 @@ void begin_with_zeros(const optim::BucketState& state, const Bucket& bucket,
 checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
-  const checkpoint::ReadReport report =
-      fill(from_source(source), masters_of(state), staging_for(state.flat), node);
+  StateReader reader(from_source(source), state.flat, {});
+  reader.add_masters(state);
+  const checkpoint::ReadReport report = reader.run(node);
   state.optimizer.publish_masters();
   return report;
 }
@@ -272,18 +200,19 @@ checkpoint::ReadReport load_weights(ModelState state,
 checkpoint::ReadReport load_weights(FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
-  std::vector<Target> targets;
+  StateReader reader(from_source(source), flat, {});
   for (const Bucket& bucket : flat.buckets()) {
-    targets.push_back({checkpoint::kWeight, bucket.owned_weights, &bucket});
+    reader.add(checkpoint::kWeight, bucket.owned_weights, bucket);
   }
-  return fill(from_source(source), std::move(targets), staging_for(flat), node);
+  return reader.run(node);
 }
 
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
                                      const std::string& where, comm::Communicator& node,
                                      std::optional<int64_t> staging_bytes) {
-  std::vector<Target> targets = masters_of(state);
+  StateReader reader({stored, where}, state.flat, staging_bytes);
+  reader.add_masters(state);
   const auto& buckets = state.flat.buckets();
   comm::on_all_ranks(node, [&] {
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -291,13 +220,11 @@ checkpoint::ReadReport restore_state(ModelState state,
       if (!own.exp_avg.defined()) continue;  // frozen
       const optim::UpdateCounts* counts = &state.optimizer.counts();
       begin_with_zeros(own, buckets[i], *counts);
-      targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i], counts});
-      targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i], counts});
+      reader.add(checkpoint::kExpAvg, own.exp_avg, buckets[i], counts);
+      reader.add(checkpoint::kExpAvgSq, own.exp_avg_sq, buckets[i], counts);
     }
   });
-  const checkpoint::ReadReport report =
-      fill({stored, where}, std::move(targets),
-           staging_bytes ? staging_bytes : staging_for(state.flat), node);
+  const checkpoint::ReadReport report = reader.run(node);
   state.optimizer.publish_masters();
   return report;
 }

@@ -10,15 +10,16 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/read/reader.h"
-#include "longhaul/checkpoint/write/saver.h"
-#include "longhaul/train/session/training_state.h"
+#include "longhaul/checkpoint/write/background_saver.h"
+#include "longhaul/train/save/state_capture.h"
+#include "longhaul/train/save/state_read.h"
 #include "tests/support/fake_ranks.h"
 #include "tests/support/weights_files.h"
 
 namespace longhaul::train {
 namespace {
 
-/// What a rank owns of three matrices, one of them frozen, and a vector.
+/// What a rank owns of three matrices, of which one is frozen, and of a vector.
 struct Rank {
   Rank(int shard, int shards) {
     const ParameterClass plain{1.0, 0.0, false};
@@ -44,7 +45,8 @@ struct Rank {
     }
     return all;
   }
-  /// Values that tell every element from its neighbours; padding stays what it is.
+  /// Gives every element a value that differs from its neighbours'; padding is left
+  /// alone.
   void number() {
     double first = 1.0;
     const auto& buckets = flat->buckets();
@@ -66,16 +68,14 @@ struct Rank {
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
-/// A checkpoint of step 1, without the moments of a tensor where one is named.
+/// Saves a checkpoint of step 1; leaves out the moments of a tensor where one is named.
 /// Collective.
 void save_step_one(Rank& rank, const fs::path& dir, comm::Communicator& world,
                    const std::string& without_moments = {}) {
-  std::vector<at::Tensor> storage;
   checkpoint::SaverOptions options;
   options.dir = dir;
-  checkpoint::Snapshot snapshot;
+  checkpoint::Snapshot snapshot = StateCapture().capture(rank.state());
   snapshot.step = 1;
-  snapshot.tensors = capture_state(rank.state(), storage);
   std::erase_if(snapshot.tensors, [&](const checkpoint::StateTensor& tensor) {
     return tensor.slice.name == without_moments && tensor.kind != checkpoint::kWeight;
   });
@@ -91,7 +91,7 @@ TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
     save_step_one(before, dir.path(), *world);
 
     const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
-    // In one go; in batches of less than a tensor; of about a bucket.
+    // Reads at once, in batches of less than a tensor, and in batches of about a bucket.
     for (const std::optional<int64_t> staging :
          {std::optional<int64_t>(), {4000}, {40000}}) {
       Rank after(world->rank(), kRanks);
@@ -125,7 +125,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
 
     for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
       Rank after(world->rank(), kRanks);
-      after.number();  // of an earlier attempt
+      after.number();  // moments that an earlier attempt has left
       after.optimizer->set_counts(optim::UpdateCounts(1, {{"b.w", 0}}));
       restore_state(after.state(), reader, dir.path().string(), *world, staging);
       for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
@@ -147,7 +147,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
           }
         }
       }
-      // The same without the setting that it follows from is a damage.
+      // Missing moments that no setting explains are damage.
       after.optimizer->set_counts(optim::UpdateCounts(1));
       EXPECT_THROW(
           restore_state(after.state(), reader, dir.path().string(), *world, staging),
@@ -156,7 +156,8 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
   });
 }
 
-/// Files of the parameters of Rank, of ones but for two elements of one of them.
+/// Writes a directory with the parameters of Rank: all ones, except for two elements of
+/// one parameter.
 void write_ones_but(const fs::path& dir, const std::string& name, size_t place) {
   SafetensorsPlan plan;
   const Rank whole(0, 1);
@@ -176,7 +177,8 @@ void write_ones_but(const fs::path& dir, const std::string& name, size_t place) 
 }
 
 TEST(StateRead, AnInfiniteWeightOfFilesIsNamedAlikeOnEveryRank) {
-  // Of the first rank's share, of the last one's, and of a frozen tensor.
+  // The cases: in the first rank's share, in the last rank's share, and in a frozen
+  // tensor.
   const std::tuple<const char*, size_t, const char*> cases[] = {
       {"embed", 3, "embed[0, 3] is -inf"},
       {"embed", 98 * 70 + 69, "embed[98, 69] is -inf"},

@@ -9,20 +9,21 @@
 
 namespace longhaul::train {
 
-/// Looks at all rows of data whose format does not say which ids it holds, on a thread
-/// beside training, so that a bad row ends the run soon and not when its turn comes. One
-/// rank of a run does it for all.
+/// Checks, on a thread beside training, all rows of data whose format does not say which
+/// ids it holds, so that a bad row ends the run soon and not only when its turn comes.
+/// One rank of a run checks for all.
 class DataCheck {
  public:
-  /// Without sources there is nothing to do.
+  /// Begins the check; does nothing without sources.
   explicit DataCheck(std::vector<std::shared_ptr<const data::TokenSource>> sources);
   ~DataCheck();
   DataCheck(const DataCheck&) = delete;
   DataCheck& operator=(const DataCheck&) = delete;
 
-  /// Throws the InputError of a bad row once it is found; waits so long for the end.
+  /// Throws the InputError of a bad row that was found; waits at most so many seconds for
+  /// the end of the check.
   void settle(double seconds = 0.0);
-  /// Waits until all is seen.
+  /// Waits for the end of the check; throws as settle() does.
   void finish();
 
  private:

@@ -7,9 +7,10 @@
 
 namespace longhaul::train {
 
-/// Whether what a rank holds goes into its device's memory, before anything large is
-/// made. ConfigError with the bytes by kind where the states alone do not; the text of a
-/// warning where the passes' tensors, which are known about, would not; else empty.
+/// Checks, before anything large is made, whether a rank's tensors fit its device's
+/// memory. Throws ConfigError with the bytes by kind where the model's state alone does
+/// not fit. Returns the text of a warning where the tensors of the passes, whose sizes
+/// are estimates, do not fit beside the state; else an empty text.
 std::string check_fit(const RankCosts& costs, size_t free_bytes, size_t total_bytes);
 
 }  // namespace longhaul::train

@@ -13,7 +13,7 @@
 namespace longhaul::train {
 namespace {
 
-/// By these a person chooses other code inside the libraries.
+/// Environment variables by which a person selects other code inside the libraries.
 constexpr const char* kLibraryLimits[] = {
     "DNNL_MAX_CPU_ISA",        "MKL_CBWR",           "MKL_DEBUG_CPU_TYPE",
     "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
@@ -28,18 +28,15 @@ Json library_limits() {
 
 }  // namespace
 
-Json numerics_fingerprint(const NumericsPlace& place) {
-  return {{"instruction_set", at::get_cpu_capability()},
-          {"kernels", isa_name(best_isa())},
-          {"cpu", kernels::cpu_name()},
-          {"library_limits", library_limits()},
-          {"threads", at::get_num_threads()},
-          {"libtorch", TORCH_VERSION},
-          {"device", place.device},
-          {"collectives", place.collectives},
-          {"products", place.products},
-          {"attention", place.attention},
-          {"layout", place.layout}};
+Json numerics_fingerprint(const Json& place) {
+  Json all = {{"instruction_set", at::get_cpu_capability()},
+              {"kernels", isa_name(best_isa())},
+              {"cpu", kernels::cpu_name()},
+              {"library_limits", library_limits()},
+              {"threads", at::get_num_threads()},
+              {"libtorch", TORCH_VERSION}};
+  all.update(place);
+  return all;
 }
 
 Json merge_fingerprints(const std::vector<Json>& of_ranks) {

@@ -7,29 +7,24 @@
 
 namespace longhaul::train {
 
-/// What is known of a run's place that the machine itself does not tell.
-struct NumericsPlace {
-  std::string layout;
-  std::string device;       ///< "cpu", or the GPU's name and architecture
-  std::string collectives;  ///< whose sums over ranks, and in which order
-  std::string products;     ///< whose, of the compute dtype
-  std::string attention;    ///< whose
-};
+/// Returns what decides the last bits of a result besides the program and the
+/// configuration, as this rank sees it: the CPU, the instruction sets of ATen and of this
+/// program's kernels, environment variables that limit the libraries, threads, LibTorch,
+/// and `place`: what the session knows and the machine does not tell, which is layout,
+/// device, and whose collectives, products and attention are used. Equal fingerprints
+/// give equal bits.
+Json numerics_fingerprint(const Json& place);
 
-/// What decides the last bits of a result besides the program and the configuration, as
-/// this rank sees it: CPU, instruction sets (ATen's and our kernels'), what limits the
-/// libraries', threads, LibTorch, and the place. Equal fingerprints, equal bits.
-Json numerics_fingerprint(const NumericsPlace& place);
-
-/// One of all ranks': where they differ, the list of the values that there are.
+/// Returns one fingerprint for all ranks. Where the ranks differ, a field is the list of
+/// the values that occur.
 Json merge_fingerprints(const std::vector<Json>& of_ranks);
 
 /// How a checkpoint's fingerprint compares with that of now.
 struct FingerprintComparison {
-  /// "threads was 2, is 1; ...": the bits will differ. Empty: nothing is known to.
+  /// "threads was 2, is 1; ...": the bits will differ. Empty: no difference is known.
   std::string differences;
-  /// "kernels, device": what the checkpoint does not say, since an older version (or an
-  /// import) wrote it. Empty: it says all.
+  /// "kernels, device": fields that the checkpoint does not have, because an older
+  /// version or an import wrote it. Empty: it has all fields.
   std::string unknown;
 };
 FingerprintComparison compare_fingerprints(const Json& saved, const Json& now);

@@ -10,7 +10,11 @@ namespace longhaul::train {
 namespace {
 
 Json fingerprint() {
-  return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch", "own"});
+  return numerics_fingerprint({{"layout", "dp 2"},
+                               {"device", "cpu"},
+                               {"collectives", "mpi, in rank order"},
+                               {"products", "LibTorch"},
+                               {"attention", "own"}});
 }
 
 TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {

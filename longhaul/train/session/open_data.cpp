@@ -18,14 +18,14 @@ namespace {
 
 using Source = std::unique_ptr<data::TokenSource>;
 
-/// What an entry of data.train or data.validation names, of its key.
+/// The paths that an entry of data.train or data.validation names.
 struct Named {
   std::vector<fs::path> paths;
-  std::string field;  ///< where rows hold their ids
+  std::string field;  ///< field in which rows hold their ids
   const char* key;
 };
 
-/// The paths of an entry, or the store that they were packed into.
+/// Returns the paths of an entry, or the store that they were packed into. Collective.
 Named readable(const Session& session, Named named, data::ShardReader* shards,
                Logger& log) {
   const std::vector<fs::path>& paths = named.paths;
@@ -41,7 +41,7 @@ Named readable(const Session& session, Named named, data::ShardReader* shards,
                             "give each kind an entry of its own",
                             named.key, in_place->string()));
   }
-  if (data::names_bert_shards(paths.front())) {  // before they are packed
+  if (data::names_bert_shards(paths.front())) {  // checked before the files are packed
     data::check_losses(data::example_losses(), paths.front().string(),
                        session.model_config.description.losses_with_targets(),
                        session.model_config.model_type);
@@ -49,7 +49,7 @@ Named readable(const Session& session, Named named, data::ShardReader* shards,
   const PackOptions options{named.field, data_cache_dir(session.config),
                             session.model_config.vocab_size, session.config.data.seq_len,
                             shards};
-  // A store has no fields: what was in the field is all that it holds.
+  // A store has no fields: it holds only what was in the packed field.
   return {
       {pack_sources(paths, options, *session.world, log)}, data::kIdsField, named.key};
 }
@@ -66,7 +66,7 @@ Source open_path(const Session& session, const fs::path& path, const std::string
   return source;
 }
 
-/// Packs what has to be packed.
+/// Opens an entry's paths as one source; packs first what has to be packed. Collective.
 Source open_paths(const Session& session, const DataPaths& entry,
                   const std::string& field, const char* key,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
@@ -95,7 +95,8 @@ Source open_entry(const Session& session, const TrainSource& entry,
                     log);
 }
 
-/// What logs, counts and messages call a source: no two alike.
+/// Returns the name by which logs, counts and messages call a source. No two sources have
+/// the same name.
 std::string name_of(const TrainSource& entry,
                     const std::vector<data::WeightedSource>& before) {
   const std::string plain = entry.synthetic > 0 ? "synthetic" : entry.path.text();
@@ -107,7 +108,7 @@ std::string name_of(const TrainSource& entry,
   return name;
 }
 
-/// What a validation reads of a set.
+/// Says how much of a set a validation reads.
 std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
   const int64_t most = config.validation.batches * config.batch.global_size;
   if (most == 0 || most >= sequences) {

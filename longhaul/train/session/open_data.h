@@ -7,11 +7,11 @@
 
 namespace longhaul::train {
 
-/// Opens the session's training and validation data; packs first what has to be packed
-/// (see packed_data.h). `tokenizer` is the model's, null if it has none: stores have to
-/// be made with it, and it has to make the same ids still. `shards`: rank 0's reader of
-/// HDF5, where needs_shard_reader() asks for one. InputError and ConfigError name the
-/// source. Collective.
+/// Opens the session's training and validation data, and packs first what has to be
+/// packed (packed_data.h). `tokenizer` is the model's, null if the model has none: stores
+/// must have been made with it, and it must still make the same ids. `shards` is rank 0's
+/// reader of HDF5, where needs_shard_reader() asks for one. InputError and ConfigError
+/// name the source. Collective.
 void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
                data::ShardReader* shards, Logger& log);
 

@@ -11,43 +11,47 @@
 
 namespace longhaul::train {
 
-/// One start of a run: the lock by which it alone writes the run's directory, its number,
-/// the run's record of itself, and the checkpoint that it goes on from. Rank 0 keeps the
-/// files; the other ranks' calls do nothing but where said.
+/// One start of a run. It holds the lock by which it alone writes the run's directory,
+/// the number of the start, the run's record of itself, and the step of the checkpoint
+/// that the start goes on from. Rank 0 keeps the files; on other ranks the calls do
+/// nothing, except where said.
 class RunStart {
  public:
-  /// Takes the run's directory, and makes it where absent. InputError when another
-  /// process writes the run, TemporaryError where not all ranks see the same directory.
-  /// Collective.
+  /// Takes the run's directory, and makes it where it is absent. Throws InputError when
+  /// another process writes the run, and TemporaryError where not all ranks see the same
+  /// directory. Collective.
   RunStart(const fs::path& run_dir, comm::Communicator& world);
 
-  /// 1 for the first start of the run, one more with each; on all ranks.
+  /// Returns the number of this start, counted from 1. On all ranks.
   int attempt() const { return attempt_; }
-  /// Null but on rank 0.
+  /// Returns the run's lock; null on other ranks than 0.
   const RunLock* lock() const { return lock_ ? &*lock_ : nullptr; }
 
-  /// The run's identity. Only rank 0 follows what take_over() and begin_anew() change.
+  /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
+  /// begin_anew().
   const std::string& run() const { return past_.run; }
-  /// What the run knows of itself. Rank 0 only.
+  /// Returns the run's record of itself. Rank 0 only.
   const RunPast& past() const { return past_; }
-  /// The run goes by the identity of the checkpoints that were found. Rank 0 only.
+  /// Gives the run the identity of the checkpoints that were found. Rank 0 only.
   void take_over(const std::string& run);
-  /// What came before is no part of the run any more. Rank 0 only.
+  /// Gives the run a new identity: what came before is no part of the run any more. Rank
+  /// 0 only.
   void begin_anew();
-  /// Its newest checkpoint is this one of `dir`; nothing: there is none any more. Rank 0
-  /// only; while a save is under way, by the save's own thread only.
+  /// Records the run's newest checkpoint, which lies in `dir`; nothing: there is none any
+  /// more. Rank 0 only; while a save is under way, only the save's own thread may call
+  /// this.
   void keeps(std::optional<int64_t> newest, const fs::path& dir);
-  /// The start has its state, from wherever the settings said.
+  /// Records that the start has its state, wherever the state came from.
   void loaded();
 
-  /// Starts from a checkpoint that did not get through one step, in a row.
+  /// Returns how many starts from this checkpoint in a row have not got through one step.
   int failed_starts(const fs::path& step_dir) const;
-  /// It begins from the checkpoint of this step.
+  /// Records that the start begins from the checkpoint of this step.
   void begin(int64_t step);
-  /// It has got through: a step is done, or it ends in order.
+  /// Records that the start has done a step, or that it ends in order.
   void got_through();
 
-  /// The checkpoint of this step was read whole and found good; on all ranks.
+  /// Notes that the checkpoint of this step was read whole and found good. On all ranks.
   void has_read(int64_t step) { read_ = step; }
   std::optional<int64_t> read_checkpoint() const { return read_; }
 

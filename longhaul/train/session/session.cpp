@@ -2,11 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -41,7 +43,8 @@ DTypePolicy make_policy(const PrecisionSection& p) {
           state_dtype(p.gradients), state_dtype(p.reduce)};
 }
 
-/// The CPU forms always repeat bitwise; elsewhere ATen is told to.
+/// Makes results repeat bitwise where the settings ask for it. The CPU kernels always do;
+/// on other devices ATen is told to.
 void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   const bool wanted = config.run.deterministic.value_or(device.is_cpu());
   if (device.is_cpu()) {
@@ -56,16 +59,15 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   ops::set_device_precision();
 }
 
-/// Collective.
+/// Returns the fingerprint of all ranks. Collective.
 Json fingerprint_of(const Session& session) {
-  NumericsPlace place;
-  place.layout = session.layout.describe();
-  place.device = device::name(session.device);
-  place.collectives = device::describe_sums(session.device, *session.world);
-  place.products =
-      ops::describe_products(to_scalar_type(session.policy.compute), session.device);
-  place.attention = ops::library::describe_attention(
-      to_scalar_type(session.policy.compute), session.device);
+  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  const Json place = {
+      {"layout", session.layout.describe()},
+      {"device", device::name(session.device)},
+      {"collectives", device::describe_sums(session.device, *session.world)},
+      {"products", ops::describe_products(compute, session.device)},
+      {"attention", ops::library::describe_attention(compute, session.device)}};
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(json_text(numerics_fingerprint(place)))) {
@@ -74,7 +76,8 @@ Json fingerprint_of(const Session& session) {
   return merge_fingerprints(of_ranks);
 }
 
-/// The tokenizer beside the weights or the model's config; null where there is none.
+/// Returns the tokenizer beside the weights or beside the model's config; null where
+/// there is none.
 std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
@@ -88,7 +91,7 @@ std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   return {};
 }
 
-/// The class of every parameter of the whole model, by name.
+/// Returns the class of every parameter of the whole model, by name.
 std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger& log) {
   const ModelDescription& model = session.model_config.description;
   session.groups = optim::assign_param_groups(model, session.config.optimizer);
@@ -103,8 +106,8 @@ std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger
   return classes;
 }
 
-/// Builds this rank's chunks, cut to its tp index; their parameters in forward order, as
-/// the layout places them.
+/// Builds this rank's chunks of the model, cut to its tp index. Returns their parameters
+/// in forward order, as the layout places them.
 std::vector<FlatParameter> build_chunks(
     Session& session, const std::map<std::string, ParameterClass>& classes) {
   const Layout& layout = session.layout;
@@ -133,7 +136,7 @@ std::vector<FlatParameter> build_chunks(
   return placed;
 }
 
-/// Before anything large is made.
+/// Checks before anything large is made whether the rank's tensors fit its device.
 void check_device_fit(const Session& session,
                       const std::map<std::string, ParameterClass>& classes, Logger& log) {
   if (session.device.is_cpu()) return;
@@ -153,7 +156,7 @@ void check_device_fit(const Session& session,
   if (!warning.empty()) log.warning(warning);
 }
 
-/// The model's parts on this rank and their memory.
+/// Builds the model's parts on this rank, and their memory.
 void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
                  Logger& log) {
   std::vector<SplitTensor> wholes;
@@ -177,7 +180,8 @@ void build_parts(Session& session, const std::map<std::string, ParameterClass>& 
   }
 }
 
-/// ConfigError where the profile is of another machine, or lacks the peak.
+/// Takes the peak rate of run.hardware. Throws ConfigError where the profile is of
+/// another machine, or lacks the peak.
 void take_hardware_profile(Session& session) {
   const fs::path& file = session.config.run.hardware;
   if (file.empty()) return;
@@ -192,8 +196,8 @@ void take_hardware_profile(Session& session) {
                                 session.policy.compute == DType::BF16 ? "bf16" : "fp32"));
 }
 
-/// What comes before the layout's groups and the data, of which the ranks know nothing
-/// yet; the layout that they are to have. Collective.
+/// Does what comes before the layout's groups and the data are made, and returns the
+/// layout that the ranks are to have. Collective.
 LayoutDescription settle(Session& session, const RunConfig& config,
                          std::shared_ptr<comm::Communicator> world, Logger& log) {
   session.config = config;
@@ -231,7 +235,7 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   check_against_model(config, session.model_config);
   session.parameter_names = session.model_config.description.names();
   std::ranges::sort(session.parameter_names);
-  // Nothing else asks for the machines.
+  // No other setting needs the machines.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
   const Placement placement =
       of_nodes ? placement_of(*session.world, *session.node) : Placement();
@@ -250,7 +254,7 @@ std::string set_threads(int64_t wanted, comm::Communicator& node) {
   const ThreadChoice choice =
       choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
                      share_of_cpus(ranks, static_cast<size_t>(node.rank())));
-  // OpenMP would end the process where the system gives it no thread.
+  // OpenMP would end the process where the system refuses a thread; this throws instead.
   run_on_threads(choice.threads, [](int) {});
   at::set_num_threads(choice.threads);
   if (choice.threads == 1) return choice.line;
@@ -301,6 +305,16 @@ void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& run
   }
 }
 
+void run_forward(const Session& session, StageRunner& runner,
+                 std::vector<data::TokenBatch>& batches) {
+  const at::NoGradGuard no_grad;
+  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
+  run_plan(session,
+           inference_plan(session.mesh().shape().pp, session.layout.chunks,
+                          static_cast<int64_t>(batches.size())),
+           runner);
+}
+
 Json layout_of(const Session& session) {
   const MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
@@ -333,16 +347,10 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 
 int64_t first_column(const Session& session, int64_t columns) {
   comm::Communicator& tp = session.mesh().tp();
-  std::vector<int64_t> widths(static_cast<size_t>(tp.size()));
-  tp.all_gather({&columns, 1, DType::I64},
-                {widths.data(), static_cast<int64_t>(widths.size()), DType::I64})
-      ->wait();
-  int64_t before = 0;
-  int64_t all = 0;
-  for (size_t i = 0; i < widths.size(); ++i) {
-    if (static_cast<int>(i) < tp.rank()) before += widths[i];
-    all += widths[i];
-  }
+  const std::vector<int64_t> widths = gather_numbers(tp, {columns});
+  const auto mine = widths.begin() + tp.rank();
+  const int64_t before = std::accumulate(widths.begin(), mine, int64_t{0});
+  const int64_t all = std::accumulate(mine, widths.end(), before);
   LH_CHECK(all == session.model_config.vocab_size, "model",
            "the ranks of a tp group have {} words of {}", all,
            session.model_config.vocab_size);
@@ -353,15 +361,16 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   const RunConfig& config = session.config;
   StageOptions options;
   options.device = session.device;
-  options.fused = config.run.fused;
+  options.context.fused = config.run.fused;
   const bool full = config.memory.recompute == RecomputeKind::Full;
   const int64_t layers = session.model_config.description.num_blocks();
   options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
-  options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
+  options.context.selective_recompute =
+      config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
   if (session.model_config.description.drops) {
-    options.dropout_key = static_cast<uint64_t>(config.run.seed);
+    options.context.dropout_key = static_cast<uint64_t>(config.run.seed);
   }
   const auto& buckets = session.flat->buckets();
   options.units =
@@ -372,8 +381,8 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   }
   const Layout& layout = session.layout;
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
-  options.attention = layout.attention;
-  options.region = layout.region.get();
+  options.context.attention = layout.attention;
+  options.context.region = layout.region.get();
   options.capture = capture;
   options.profile = profile;
   if (session.world->size() > 1) {

@@ -24,35 +24,38 @@ struct ValidationSet {
   std::shared_ptr<const data::TokenSource> source;
 };
 
-/// Everything that a run consists of before its first step, but for its history: the
+/// Everything that a run consists of before its first step, except its history: the data
 /// sources, the model with its storage, the optimizer. Members are in order of
 /// construction; later ones refer to earlier ones.
 struct Session {
   RunConfig config;
   ModelConfig model_config;
-  double hardware_peak = 0.0;  ///< FLOP/s in the compute dtype, of run.hardware; 0: none
+  double hardware_peak =
+      0.0;  ///< FLOP/s in the compute dtype, from run.hardware; 0: unknown
   DerivedBatch batch;
   DTypePolicy policy;
   at::Device device = at::kCPU;
   std::shared_ptr<comm::Communicator> world;
   std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
   Layout layout;
-  Json fingerprint;     ///< of all ranks, see fingerprint.h
+  Json fingerprint;     ///< of all ranks (fingerprint.h)
   std::string threads;  ///< how many threads a rank has, why, and how they wait
 
   std::vector<data::WeightedSource> train_sources;
-  int64_t train_sequences = 0;  ///< of all sources, each once
+  int64_t train_sequences = 0;  ///< sequences of all sources, each counted once
   std::vector<ValidationSet> validation;
 
-  /// The parts of the model on this rank, one but for virtual pipeline stages.
+  /// The parts of the model on this rank: several where there are virtual pipeline
+  /// stages.
   std::vector<Chunk> chunks;
-  std::vector<std::string> parameter_names;  ///< of the whole model, sorted
-  optim::ParamGroups groups;                 ///< of [optimizer], by parameter
+  std::vector<std::string>
+      parameter_names;        ///< names of the whole model's parameters, sorted
+  optim::ParamGroups groups;  ///< settings of [optimizer] by parameter
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
-  std::unique_ptr<optim::Optimizer> optimizer;  ///< null where nothing is trained
-  /// Where the first weights came from, until the certificate is complete; null: from
-  /// elsewhere than [init].
+  std::unique_ptr<optim::Optimizer> optimizer;  ///< null where the model is not trained
+  /// The source of the first weights, until the certificate is complete; null where the
+  /// weights did not come from [init].
   std::shared_ptr<const checkpoint::WeightsSource> init;
 
   ModelState state() const { return {*flat, *optimizer}; }
@@ -60,47 +63,49 @@ struct Session {
   size_t num_losses() const { return model_config.description.losses.size(); }
 };
 
-/// World and mesh, for the record.
+/// Returns world size and mesh, for the records of checkpoints.
 Json layout_of(const Session& session);
 
-/// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
+/// Builds a session. Nothing is trained, loaded or written. Bad settings, data that does
 /// not fit the model and an absent device throw ConfigError or InputError before any
-/// large allocation. `log` is rank 0's; others get one that is silent. `shards` as for
-/// open_data. Collective.
+/// large allocation. `log` is rank 0's; the other ranks pass a silent one. `shards` as
+/// for open_data. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log, data::ShardReader* shards = nullptr);
 
-/// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or
-/// `wanted` threads; says what was chosen. Collective over `node`.
+/// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or `wanted`
+/// threads where that is not 0. Returns a line that says what was chosen. Collective over
+/// `node`.
 std::string set_threads(int64_t wanted, comm::Communicator& node);
 
-/// The same without data and optimizer, all parameters frozen: for a model that is only
-/// run forward (inference.h). Collective.
+/// Builds a session without data and optimizer, with all parameters frozen, for a model
+/// that is only run forward (inference.h). Collective.
 Session build_inference_session(const RunConfig& config,
                                 std::shared_ptr<comm::Communicator> world, Logger& log);
 
-/// Runs this rank's part of a plan to its end; owned gradients are complete after a
-/// training plan. A failure leaves nothing under way in `runner`. Collective.
+/// Runs this rank's part of a plan to its end; after a training plan the gradients that
+/// this rank owns are complete. A failure leaves nothing under way in `runner`.
+/// Collective.
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace = nullptr);
 
-/// What the loader of this rank's sequences is told. `last_step` is that of the whole
-/// run, 0 where it is not known.
+/// Runs these micro batches forward, without gradients, each term of the loss with weight
+/// 1. `runner` is of this session, and `batches` hold this rank's positions. Collective.
+void run_forward(const Session& session, StageRunner& runner,
+                 std::vector<data::TokenBatch>& batches);
+
+/// Returns the options for the loader of this rank's sequences. `last_step` is the last
+/// step of the whole run, 0 where it is not known.
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
                                    int64_t first_step = 1, int64_t last_step = 0);
 
-/// Where the `columns` of this rank's logits begin in the whole vocabulary, which the
-/// ranks of a tp group have side by side. Collective over the ranks with the head.
+/// Returns the first vocabulary column of this rank's logits, of which the rank has
+/// `columns`; the ranks of a tp group have the columns side by side. Collective over the
+/// ranks with the head.
 int64_t first_column(const Session& session, int64_t columns);
 
-/// What the stages of the run do, as its settings and its layout say.
+/// Returns what the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr,
                            Profile* profile = nullptr);
-
-/// The model's side files (format/side_files.h), to be carried in checkpoints and
-/// exports: those of [init]'s directory, then what only model.config's has; a tokenizer,
-/// whole, from the first of these that has one, else from the first training store.
-/// config.json in the run's dtype. The log is told what stays behind.
-std::vector<checkpoint::CarriedFile> files_of_run(const Session& session, Logger& log);
 
 }  // namespace longhaul::train

@@ -1,7 +1,9 @@
 #include "longhaul/train/session/session_layout.h"
 
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
-#include <array>
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
@@ -12,12 +14,12 @@
 namespace longhaul::train {
 namespace {
 
-/// This rank's group of the kind, cut from the group that it is a part of; itself where
-/// that is all of it. Collective over `whole`.
+/// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
+/// where the group is all of it. Collective over `whole`.
 comm::Communicator* cut(Layout& layout, comm::Communicator& whole, GroupKind kind) {
   const GroupPlace place = layout.rank_groups().place(kind, layout.mesh->world().rank());
-  // The same on all ranks of `whole`, but for the ends of a pipeline: those who split
-  // have to be all.
+  // All ranks of `whole` take the same branch. The exceptions are groups that only the
+  // ends of a pipeline have: there every rank has to take part in the split.
   if (kind != GroupKind::Tied && kind != GroupKind::KeyReplicas) {
     if (place.size == whole.size()) return &whole;
     if (place.size == 1) return layout.keep(comm::self_world(group_name(kind)));
@@ -36,7 +38,7 @@ void cut_data_group(Layout& layout) {
       layout.for_tensors(*cut(layout, data, GroupKind::ExpertReplicas));
 }
 
-/// The first and the last stage hold a tied embedding together.
+/// Joins the first and the last stage, which hold a tied embedding together.
 void join_tied_stages(Layout& layout) {
   if (!layout.tied) return;
   comm::Communicator* tied = cut(layout, layout.mesh->pp(), GroupKind::Tied);
@@ -67,8 +69,27 @@ comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
   return keep(device::group_for(device, group));
 }
 
-void Layout::look() const {
-  for (const auto& group : owned) group->progress();
+std::vector<std::vector<double>> Layout::read_on_host(
+    const std::vector<at::Tensor>& tensors) const {
+  at::Tensor all = at::cat(tensors);
+  LH_ASSERT(all.scalar_type() == at::kDouble, "values in {}",
+            c10::toString(all.scalar_type()));
+  if (!all.is_cpu()) {
+    const at::Tensor host =
+        at::empty(all.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
+    host.copy_(all, /*non_blocking=*/true);
+    device::wait(device::mark(all.device()), [this] {
+      for (const auto& group : owned) group->progress();
+    });
+    all = host;
+  }
+  const double* from = all.const_data_ptr<double>();
+  std::vector<std::vector<double>> values;
+  for (const at::Tensor& part : tensors) {
+    values.emplace_back(from, from + part.numel());
+    from += part.numel();
+  }
+  return values;
 }
 
 void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
@@ -84,7 +105,7 @@ void take_positions(const ContextLayout& context, int rank, data::TokenBatch& ba
   for (std::vector<int32_t>* values :
        {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
         &batch.segments, &batch.index}) {
-    *values = context.take(*values, rank);  // of nothing nothing
+    *values = context.take(*values, rank);  // an empty vector stays empty
   }
   batch.seq_len = context.local_len();
 }
@@ -115,13 +136,21 @@ ActivationPlace Layout::activation_place(const RunConfig& config) const {
   return place;
 }
 
+std::vector<int64_t> gather_numbers(comm::Communicator& group,
+                                    std::vector<int64_t> mine) {
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
+  group
+      .all_gather({mine.data(), std::ssize(mine), DType::I64},
+                  {all.data(), std::ssize(all), DType::I64})
+      ->wait();
+  return all;
+}
+
 Placement placement_of(comm::Communicator& world, comm::Communicator& node) {
   // A machine is named by the first of its ranks.
-  std::array<int64_t, 1> first = {world.rank()};
-  node.broadcast({first.data(), 1, DType::I64}, 0)->wait();
-  std::vector<int64_t> all(static_cast<size_t>(world.size()));
-  world.all_gather({first.data(), 1, DType::I64}, {all.data(), world.size(), DType::I64})
-      ->wait();
+  int64_t first = world.rank();
+  node.broadcast({&first, 1, DType::I64}, 0)->wait();
+  const std::vector<int64_t> all = gather_numbers(world, {first});
   return Placement::listed({all.begin(), all.end()});
 }
 

@@ -12,44 +12,52 @@
 
 namespace longhaul::train {
 
-/// Leaves a batch of whole sequences what `rank` of a context-parallel group holds: its
-/// positions, which keep their values (document starts and ends stay indices of the whole
-/// sequence). A sequence's own targets stay with the rank that has its first position; on
-/// the others they are kIgnore.
+/// Reduces a batch of whole sequences to what `rank` of a context-parallel group holds:
+/// its positions, which keep their values (document starts and ends stay indices of the
+/// whole sequence). Targets of a whole sequence stay with the rank that has the first
+/// position; on the other ranks they become kIgnore.
 void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch);
 
-/// A layout that lives: its description, and the communicators that are made from it.
+/// A layout in use: its description, and the communicators that were made from it.
 struct Layout : LayoutDescription {
   std::unique_ptr<comm::Mesh> mesh;
   parallel::DataGroups groups;
-  /// Null: all features are on this rank.
+  /// Null where this rank has all features.
   std::unique_ptr<nn::SplitRegion> region;
   nn::AttentionCore attention;
-  /// For what passes between stages.
+  /// The group in which stages pass activations and gradients on.
   comm::Communicator* boundaries = nullptr;
-  /// All ranks, for what LAMB adds up: for tensors where that is the optimizer.
+  /// All ranks, for LAMB's sums; a group for device tensors where LAMB is the optimizer.
   comm::Communicator* everyone = nullptr;
 
-  /// Where its activations lie in those of all ranks.
+  /// Returns where this rank's activations lie among those of all ranks.
   ActivationPlace activation_place(const RunConfig& config) const;
-  /// This rank's positions of its sequences.
+  /// Reduces each batch to this rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
-  /// For a host that waits for its device: throws what has failed in a group meanwhile.
-  void look() const;
+  /// Returns the values of fp64 tensors on the layout's device, which the host needs now.
+  /// On a device they are copied together and waited for once. Meanwhile the groups are
+  /// watched: where a rank is lost, the wait ends with an error that names the operation
+  /// that was under way.
+  std::vector<std::vector<double>> read_on_host(
+      const std::vector<at::Tensor>& tensors) const;
 
   at::Device device = at::kCPU;
   std::vector<std::shared_ptr<comm::Communicator>> owned;
   comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
-  /// The group for tensors of the device, made of a group for host memory; it itself on a
-  /// CPU. Collective.
+  /// Returns a group for tensors of the device, made from a group for host memory; on a
+  /// CPU the given group itself. Collective.
   comm::Communicator* for_tensors(comm::Communicator& group);
 };
 
-/// The machine of each rank. Collective; `node`: the ranks of this one.
+/// Returns the numbers of all ranks of `group`, by rank; each gives equally many.
+/// Collective.
+std::vector<int64_t> gather_numbers(comm::Communicator& group, std::vector<int64_t> mine);
+
+/// Returns the machine of each rank. `node`: the ranks of this machine. Collective.
 Placement placement_of(comm::Communicator& world, comm::Communicator& node);
 
-/// Splits the world as the description says. Collective.
+/// Splits the world into the groups that the description names. Collective.
 Layout make_layout(LayoutDescription description, const RunConfig& config,
                    at::Device device, std::shared_ptr<comm::Communicator> world);
 

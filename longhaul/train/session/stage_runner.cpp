@@ -49,7 +49,8 @@ void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
 void StageRunner::begin_plan(const PipelinePlan& plan, int stage) {
   LH_ASSERT(plan.training == at::GradMode::is_enabled(), "a plan {} gradients",
             plan.training ? "with" : "without");
-  // Every step has the same: of 80 layers and 128 micro batches it is worth keeping.
+  // Every step has the same plan; with 80 layers and 128 micro batches the plan is worth
+  // keeping.
   if (planned_actions_ != plan.of(stage)) {
     planned_ = plan_units(plan, stage, options_.units);
     planned_actions_ = plan.of(stage);
@@ -84,7 +85,7 @@ void StageRunner::capture(const std::string& name, int64_t micro_batch,
 nn::Tensors StageRunner::recompute(const models::Model& model, int64_t layer,
                                    const nn::Tensors& x,
                                    const nn::ForwardContext& context) {
-  // What the first run has added to the loss is not added again.
+  // The second run must not add to the loss what the first run has added.
   const auto counted_once = [this, &model, layer, &context,
                              ran = false](const nn::Tensors& in) mutable {
     losses_.again = std::exchange(ran, true);
@@ -131,25 +132,23 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   Flight& flight = place->second;
   data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
   nn::ForwardContext& context = flight.context;
+  context = options_.context;
   context.batch = infer::batch_of(batch, 0, batch.num_sequences, options_.device);
   context.losses = &losses_;
-  context.fused = options_.fused;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.weight_gradients->set_immediate(!options_.units.delayed);
   context.weight_gradients->set_after_each(options_.drive);
-  context.attention = options_.attention;
-  context.region = options_.region;
-  context.selective_recompute = options_.selective_recompute;
   if (options_.caches != nullptr) {
     context.cache = &options_.caches->at(static_cast<size_t>(chunk));
   }
-  if (at::GradMode::is_enabled() && options_.dropout_key) {
-    context.dropout_key = options_.dropout_key;
-    nn::Batch& drops = context.batch;
-    drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
-  }
   flight.input = input;
-  if (at::GradMode::is_enabled()) {
+  if (!at::GradMode::is_enabled()) {
+    context.dropout_key.reset();
+  } else {
+    nn::Batch& drops = context.batch;
+    if (context.dropout_key) {
+      drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
+    }
     for (at::Tensor& tensor : flight.input) tensor = tensor.detach().requires_grad_();
   }
   return flight;
@@ -168,8 +167,8 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   if (!flight.context.batch.targets.empty()) {
     loss = chunk.model->loss(hidden, flight.context);
   }
-  // The matrix's gradients are formed in its forward; those of a tied embedding, and of
-  // what has layers as well, go on growing.
+  // The gradients of the output matrix are formed in its forward. Those of a tied
+  // embedding, and of a unit that has layers as well, go on growing.
   const bool grows = unit == chunk.units.embedding || unit == chunk.units.head_layers;
   if (training && !grows) units_.close(unit);
   units_.used(unit);

@@ -25,72 +25,73 @@ struct Chunk {
   ChunkUnits units;
 };
 
-/// Looks on while a forward pass runs. Calls come in the order of the pass; tensors may
-/// be freed after the call. Collective where the layout splits features.
+/// Watches a forward pass. Calls come in the order of the pass; tensors may be freed
+/// after the call. Collective where the layout splits features.
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  /// Hidden states after the embedding: [T, H], this rank's part of T.
+  /// Receives the hidden states after the embedding: [T, H], of this rank's tokens.
   virtual void embedding(const at::Tensor& /*y*/) {}
-  /// The same after a block.
+  /// Receives the hidden states after a block, in the same form.
   virtual void layer(int64_t /*layer*/, const at::Tensor& /*y*/) {}
-  /// What Model::head gives, while the weights of the output projection are there.
+  /// Receives the result of Model::head while the weights of the output projection are
+  /// there.
   virtual void head(const models::Model& model, const nn::Tensors& hidden,
                     const nn::ForwardContext& context) = 0;
 };
 
-/// What a stage runner needs to know once.
+/// What a stage runner is told once.
 struct StageOptions {
   at::Device device = at::kCPU;
-  bool fused = true;
-  /// Layers [0, recompute_end) keep their input only; `selective` for the others.
+  /// The part of the forward context that is the same in every pass; the runner adds what
+  /// belongs to a micro batch. The dropout_key is used in passes with gradients only.
+  nn::ForwardContext context;
+  /// Layers [0, recompute_end) keep only their input and are computed again in the
+  /// backward.
   int64_t recompute_end = 0;
-  bool selective_recompute = false;
-  bool offload = false;  ///< inputs kept for recomputation wait in host memory
+  bool offload = false;  ///< kept inputs wait in host memory
   double z_loss = 0.0;
-  /// Of passes with gradients; in others nothing is dropped. Absent: the model has none.
-  std::optional<uint64_t> dropout_key;
   RankUnits units;
-  std::vector<int64_t> passed;  ///< widths of what stages hand on
-  /// Ranks that share the tokens between regions (sequence parallelism).
+  std::vector<int64_t> passed;  ///< widths of the tensors that stages pass on
+  /// Number of ranks that share the tokens between tensor-parallel regions.
   int64_t token_parts = 1;
-  nn::AttentionCore attention;
-  const nn::SplitRegion* region = nullptr;
-  std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
-  Capture* capture = nullptr;   ///< where activations are to be looked at
-  Profile* profile = nullptr;   ///< where it is asked what takes the time
+  std::function<void()> drive;  ///< keeps communication going; may be empty
+  Capture* capture = nullptr;   ///< where activations are captured; may be null
+  Profile* profile = nullptr;   ///< where times are recorded; may be null
   ForwardObserver* observer = nullptr;
-  /// By chunk: what generation has seen so far; null: a pass is complete by itself.
+  /// The keys and values that generation has seen so far, by chunk; null: each pass is
+  /// complete by itself.
   std::vector<nn::KvCache>* caches = nullptr;
 };
 
-/// Does the actions of a schedule for the chunks of this rank: runs their forward and
-/// backward passes with the layout's policies.
+/// Executes the actions of a pipeline plan for the chunks of this rank: runs their
+/// forward and backward passes as the layout says.
 class StageRunner : public parallel::PipelineStage {
  public:
-  /// Chunks and replicas must outlive this.
+  /// `chunks` and `replicas` must outlive this object.
   StageRunner(const std::vector<Chunk>& chunks, parallel::DataParallel& replicas,
               StageOptions options);
 
-  /// `batches`: this rank's micro batches of the step, its own positions only; they must
-  /// stay until it has ended. Of one without targets there is no loss. `scales`: of each
-  /// term of the loss, one over its denominator in the global batch.
+  /// Begins a step. `batches`: this rank's micro batches, with its own positions only;
+  /// they must stay until the step has ended. A batch without targets has no loss.
+  /// `scales`: for each term of the loss, one over its denominator in the global batch.
   void begin_step(std::vector<data::TokenBatch>& batches, std::vector<double> scales);
-  /// The plan whose actions follow, as stage `stage` of it. Without gradients no grad
-  /// mode.
+  /// Begins a plan, whose actions follow, as stage `stage` of it. A plan without
+  /// gradients needs a thread without grad mode.
   void begin_plan(const PipelinePlan& plan, int stage);
-  /// Waits for reductions; after it owned gradients are complete.
+  /// Waits for reductions; afterwards the gradients that this rank owns are complete.
   void end_plan() { units_.end(); }
-  /// Each term of the loss summed over this rank's targets since begin_step, unscaled; 0
-  /// where this rank has nothing of it. Waits for the device.
+  /// Returns each term of the loss, summed over this rank's targets since begin_step and
+  /// not scaled; 0 where this rank does not compute the term. Waits for the device.
   std::vector<double> loss_sums() const { return losses_.sums(); }
-  /// The same as fp64 [terms] on this rank's device, which is not waited for.
+  /// Returns the sums as an fp64 tensor [terms] on this rank's device, without waiting
+  /// for the device.
   at::Tensor device_loss_sums() const { return losses_.sums_on(options_.device); }
   /// Forgets what a failed step has left behind.
   void clear();
 
   parallel::Shapes boundary_shapes(int64_t micro_batch) override;
-  /// Without grad mode nothing is kept.
+  /// Keeps nothing for a backward when there is no grad mode.
   nn::Tensors forward(int64_t chunk, int64_t micro_batch,
                       const nn::Tensors& input) override;
   nn::Tensors backward(int64_t chunk, int64_t micro_batch,
@@ -102,13 +103,13 @@ class StageRunner : public parallel::PipelineStage {
   struct Flight {
     nn::ForwardContext context;
     nn::Tensors input;
-    /// Of the backward; the outputs themselves may be freed.
+    /// Roots of the backward; the outputs themselves may be freed.
     torch::autograd::edge_list roots;
   };
   using Key = std::pair<int64_t, int64_t>;  // chunk, micro batch
 
   Flight& begin_flight(int64_t chunk, int64_t micro_batch, const nn::Tensors& input);
-  /// The chunk's units, one after the other: what its last one gives.
+  /// Runs the chunk's units one after the other and returns the result of the last one.
   nn::Tensors run_units(const Chunk& chunk, int64_t micro_batch, const Flight& flight);
   nn::Tensors recompute(const models::Model& model, int64_t layer, const nn::Tensors& x,
                         const nn::ForwardContext& context);
@@ -117,10 +118,11 @@ class StageRunner : public parallel::PipelineStage {
 
   const std::vector<Chunk>& chunks_;
   parallel::UnitRunner units_;
-  UnitPlan planned_;  ///< of the actions that were run last
+  UnitPlan planned_;  ///< plan of the actions that were run last
   std::vector<PipelineAction> planned_actions_;
   StageOptions options_;
-  std::shared_ptr<parallel::Offload> offload_;  ///< null: kept inputs stay
+  std::shared_ptr<parallel::Offload>
+      offload_;  ///< null where kept inputs stay on the device
   std::vector<data::TokenBatch>* batches_ = nullptr;
   nn::Losses losses_;
   std::map<Key, Flight> flights_;

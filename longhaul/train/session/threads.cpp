@@ -2,22 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <cstring>
 #include <optional>
+#include <string_view>
+
+#include "longhaul/base/numbers.h"
 
 namespace longhaul::train {
 namespace {
 
-/// The first number of "8" or "8,2" (a list is for nested regions).
+/// Returns the first number of "8" or "8,2" (a list is for nested regions).
 std::optional<int> first_number(const char* text) {
-  if (text == nullptr) return std::nullopt;
-  int number = 0;
-  const char* const end = text + std::strlen(text);
-  const auto [next, problem] = std::from_chars(text, end, number);
-  const bool whole = next == end || *next == ',';
-  return problem == std::errc() && whole && number > 0 ? std::optional(number)
-                                                       : std::nullopt;
+  std::string_view rest = text == nullptr ? "" : text;
+  const auto number = take_number<int>(rest);
+  const bool whole = rest.empty() || rest.starts_with(',');
+  return whole && number > 0 ? number : std::nullopt;
 }
 
 }  // namespace

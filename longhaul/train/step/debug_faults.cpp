@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kSpike = 1000.0;
 
-/// Which batch of the run it was, counted from 1, those that were left out included.
+/// Returns the number of the batch in the run, counted from 1; batches that were left out
+/// count too.
 int64_t batch_number(const data::Cursor& cursor, int64_t global_size) {
   const data::Phase& phase = cursor.phases.back();
   int64_t before = 0;

@@ -8,32 +8,33 @@
 
 namespace longhaul::train {
 
-/// What a fault of [debug] faults multiplies a rank's loss and gradients by.
+/// The factors by which a fault of [debug] faults multiplies a rank's loss and gradients.
 struct BatchFault {
   double loss = 1.0;
   double gradient = 1.0;
 };
 
-/// Makes the faults that [debug] asks for. Those of a batch come with it whenever it is
-/// trained on: at the given step, unless batches before it were left out since; that of
-/// memory comes with the step.
+/// Makes the faults that [debug] asks for. A fault of a batch comes with the batch
+/// whenever it is trained on: at the given step, unless earlier batches were left out. A
+/// fault of memory comes at the given step.
 class DebugFaults {
  public:
   DebugFaults(const RunConfig& config, int rank, int attempt);
 
-  /// `cursor`: after the batch was handed out.
+  /// Returns the factors for a batch; `cursor` is the place after the batch was handed
+  /// out.
   BatchFault of_batch(const data::Cursor& cursor) const;
-  /// After the step's update, weights shared: flips the lowest bit of one weight in
-  /// memory.
+  /// Flips the lowest bit of one weight in memory where the step has such a fault; to be
+  /// called after the update, when weights are shared.
   void in_memory(const Session& session, int64_t step) const;
 
  private:
-  std::vector<DebugFault> faults_;  ///< of this start
+  std::vector<DebugFault> faults_;  ///< faults of this start
   int rank_;
   int64_t global_size_;
 };
 
-/// Sleeps where [debug] delays say so of the phase.
+/// Sleeps where [debug] delays ask for it in this phase.
 void debug_delay(const RunConfig& config, int rank, std::string_view phase);
 
 }  // namespace longhaul::train

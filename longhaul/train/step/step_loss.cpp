@@ -40,7 +40,7 @@ void StepLoss::add_up(const Session& session, std::vector<double> sums) {
   LH_ASSERT(sums.size() == terms_.size(), "{} sums of {} terms", sums.size(),
             terms_.size());
   for (size_t i = 0; i < sums.size(); ++i) {
-    // The ranks of a tp group have a term with targets in common.
+    // All ranks of a tp group have the sum of a term with targets; it counts once.
     if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
   session.world->all_reduce_wait(

@@ -9,45 +9,48 @@
 
 namespace longhaul::train {
 
-/// The loss of a step: each term's sum over its own denominator in the global batch.
+/// The loss of a step: each term's sum divided by the term's own denominator in the
+/// global batch.
 class StepLoss {
  public:
-  /// `targets`: of each term that has them, in the global batch (sum_over_replicas).
+  /// `targets`: numbers of targets in the global batch, for each term that has targets
+  /// (sum_over_replicas).
   StepLoss(const Session& session, const std::vector<int64_t>& targets);
 
-  /// The first term of which the global batch has no target at all, and so no loss;
-  /// empty: each has some.
+  /// Returns the first term that has no target in the global batch, so that the loss is
+  /// undefined; empty where every term has some.
   const std::string& without_targets() const { return without_targets_; }
 
-  /// For StageRunner::begin_step; `factor` 1 unless gradients are to be wrong. 0 for a
-  /// term without targets.
+  /// Returns the scales for StageRunner::begin_step; 0 for a term without targets.
+  /// `factor` is 1, unless gradients are to be wrong on purpose.
   std::vector<double> scales(double factor = 1.0) const;
-  /// From what this rank has summed, the same on every rank. Collective over the world.
+  /// Adds up what the ranks have summed; the result is the same on every rank. Collective
+  /// over the world.
   void add_up(const Session& session, std::vector<double> sums);
 
-  /// Mean over the terms' denominators; those with targets added up: NaN where one has
-  /// none. Valid after add_up.
+  /// Returns the sum of the means of all terms with targets; NaN where one has no
+  /// targets. Valid after add_up().
   double loss() const;
-  /// By name, where there are several terms; else empty.
+  /// Returns the mean of each term by name where there are several terms; else nothing.
   std::vector<std::pair<std::string, double>> terms() const;
 
  private:
   std::vector<LossTerm> terms_;
-  std::vector<double> denominators_;  ///< NaN: no targets
+  std::vector<double> denominators_;  ///< NaN for a term without targets
   std::string without_targets_;
   std::vector<double> sums_;
 };
 
-/// The batch's targets by term over all replicas, and its content hash.
+/// The batch's targets by term, over all replicas, and the batch's content hash.
 struct BatchTotals {
   std::vector<int64_t> targets;
   int64_t content = 0;
 };
-/// Of this rank's part of the step's batch. Collective over dp.
+/// Adds up the totals of all ranks' parts of the step's batch. Collective over dp.
 BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch);
 
-/// What the ranks of a replica have summed, each its positions and stages: the same on
-/// all of them. Collective over cp and pp.
+/// Adds up what the ranks of a replica have summed over their positions and stages; the
+/// result is the same on all of them. Collective over cp and pp.
 std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums);
 
 }  // namespace longhaul::train

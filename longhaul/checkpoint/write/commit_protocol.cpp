@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -19,8 +19,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-constexpr uint64_t kReadBackBytes = 16 * kHashBlockBytes;
-
 bool dir_has_prefix(const fs::path& dir, const std::string& prefix) {
   for (const auto& entry : fs::directory_iterator(dir)) {
     if (entry.path().filename().string().starts_with(prefix)) return true;
@@ -28,7 +26,7 @@ bool dir_has_prefix(const fs::path& dir, const std::string& prefix) {
   return false;
 }
 
-// Names for this save's files that no file of the directory has.
+// Returns a prefix for this save's files that no file of the directory has.
 std::string free_prefix(const fs::path& dir, int attempt) {
   std::string prefix = fmt::format("a{}_", attempt);
   for (int n = 2; dir_has_prefix(dir, prefix); ++n)
@@ -36,17 +34,12 @@ std::string free_prefix(const fs::path& dir, int attempt) {
   return prefix;
 }
 
-std::string hash_of(std::span<const std::byte> bytes) {
-  BlockHasher hasher;
-  hasher.update(bytes);
-  return combine_hashes(hasher.finish());
-}
-
-// What the manifest says is what was meant, not what a damaged disk gives back.
+// Writes a small file. The manifest entry is of the text that was meant, not of what a
+// damaged disk gives back.
 Manifest::FileEntry write_entry(const fs::path& dir, const std::string& name,
                                 std::string_view text) {
   write_text_durable(dir / name, text);
-  return {name, text.size(), hash_of(std::as_bytes(std::span(text)))};
+  return Manifest::FileEntry::of(name, text);
 }
 
 std::vector<Manifest::FileEntry> write_hf(const fs::path& dir, const std::string& hf_dir,
@@ -71,7 +64,7 @@ std::vector<Manifest::FileEntry> write_hf(const fs::path& dir, const std::string
   return entries;
 }
 
-// The attempt that a name says its file belongs to: "a12r2_state.json" gives 12.
+// Returns the attempt in a file's name: 12 for "a12r2_state.json".
 std::optional<int> attempt_of(std::string_view name) {
   if (!name.starts_with('a')) return std::nullopt;
   name.remove_prefix(1);
@@ -79,8 +72,9 @@ std::optional<int> attempt_of(std::string_view name) {
   return name.starts_with('_') || name.starts_with('r') ? attempt : std::nullopt;
 }
 
-// What this attempt and earlier ones left in a step directory goes, except what is named.
-// A later attempt's files stay: this one may be the one that was cut off.
+// Removes what this attempt and earlier ones have left in a step directory, except the
+// named files. A later attempt's files stay: this attempt may be the one that was cut
+// off.
 void remove_leftovers(const fs::path& dir, int attempt,
                       const std::set<std::string>& named) {
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -98,8 +92,8 @@ std::set<std::string> names_of(const Manifest& manifest) {
   return names;
 }
 
-// The manifest that stands in a step directory. One that cannot be read is set aside with
-// all that belongs to it, for a person to look at.
+// Returns the manifest in a step directory. A directory whose manifest cannot be read is
+// set aside, for a person to look at.
 std::optional<Manifest> standing_manifest(const fs::path& dir) {
   if (!fs::exists(dir / kManifestFile)) return std::nullopt;
   try {
@@ -127,7 +121,7 @@ Manifest::RankEntry rank_entry(const SaveTarget& target, int rank) {
   const uint64_t size = fs::file_size(target.dir / data);
   const Sidecar sidecar = Sidecar::parse(text, size, (target.dir / name).string());
   return {{data, size, hash_hex(sidecar.block_hashes)},
-          {name, text.size(), hash_of(std::as_bytes(std::span(text)))}};
+          Manifest::FileEntry::of(name, text)};
 }
 
 std::string utc_time() {
@@ -136,9 +130,9 @@ std::string utc_time() {
                      fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
 }
 
-// The one moment that makes a checkpoint. A step that had none gets its manifest only if
-// it still has none: an attempt that was cut off between its look at the lock and this
-// line cannot take the place of its successor's.
+// Publishes the manifest: the one moment that makes a checkpoint. A step without a
+// manifest gets one only if it still has none, so that an attempt which was cut off
+// between its check of the lock and this line cannot replace its successor's manifest.
 void publish(const SaveTarget& target, const CommitContent& content,
              const std::string& text) {
   const fs::path manifest = target.dir / kManifestFile;
@@ -166,8 +160,8 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   make_directories_durable(target.dir);
   const std::optional<Manifest> standing = standing_manifest(target.dir);
   target.replaces = standing.has_value();
-  // What an earlier attempt has not committed by now it never may: its manifest, perhaps
-  // about to get its name, goes with the rest.
+  // What an earlier attempt has not committed by now must never be committed: its
+  // manifest, which may be about to get its name, is removed with the rest.
   remove_leftovers(target.dir, attempt,
                    standing ? names_of(*standing) : std::set<std::string>());
   target.prefix = free_prefix(target.dir, attempt);
@@ -224,12 +218,7 @@ void read_back(const SaveTarget& target, int rank,
   const uint64_t size = file.size();
   const Sidecar sidecar =
       Sidecar::parse(read_text(sidecar_path), size, sidecar_path.string());
-  std::vector<std::byte> buffer(std::min(size, kReadBackBytes));
-  for (uint64_t at = 0; at < size; at += buffer.size()) {
-    if (cancelled && cancelled()) return;
-    const uint64_t bytes = std::min<uint64_t>(buffer.size(), size - at);
-    read_verified(file, size, sidecar.block_hashes, at, std::span(buffer).first(bytes));
-  }
+  verify_blocks(file, size, sidecar.block_hashes, cancelled);
 }
 
 void withdraw_step(const SaveTarget& target) {
@@ -238,11 +227,11 @@ void withdraw_step(const SaveTarget& target) {
 
 void abandon_step(const SaveTarget& target) noexcept {
   try {
-    // It got its name, and only the sync of that failed: whole, if not for certain
-    // durable.
+    // The manifest got its name and only the sync failed: the checkpoint is whole, if not
+    // surely durable.
     if (manifest_is_of(target)) return;
   } catch (const std::exception&) {
-    return;  // whose it is cannot be read
+    return;  // it is not known whose manifest this is
   }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {

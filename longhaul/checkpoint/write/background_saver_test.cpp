@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "tests/support/checkpoint_model.h"
@@ -54,16 +54,16 @@ std::vector<float> read_weight(const fs::path& step, const TensorSlice& tensor) 
   return values;
 }
 
-TEST(Saver, WritesWhatTheStateWasWhenItWasCalled) {
+TEST(BackgroundSaver, WritesWhatTheStateWasWhenItWasCalled) {
   const TempDir dir;
   run_ranks(3, [&](comm::Communicator& world) {
     FlatState share = flat_share(world.rank(), world.size());
-    Saver saver(options_in(dir.path()), world);
+    BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(5, share), before);
     EXPECT_TRUE(saver.under_way());
     EXPECT_FALSE(before.has_value());
-    // Training goes on at once.
+    // Training changes the values at once.
     std::fill(share.values.begin(), share.values.end(), -1.0F);
     const auto report = saver.wait();
     ASSERT_TRUE(report.has_value());
@@ -83,27 +83,27 @@ TEST(Saver, WritesWhatTheStateWasWhenItWasCalled) {
   }
 }
 
-TEST(Saver, SaysWhatALongWaitIsFor) {
+TEST(BackgroundSaver, SaysWhatALongWaitIsFor) {
   const TempDir dir;
   SaverOptions options = options_in(dir.path());
   std::vector<std::string> told;
   options.tell = [&](const std::string& line) { told.push_back(line); };
   options.tell_after_seconds = 0.0;
   run_ranks(1, [&](comm::Communicator& world) {
-    Saver saver(options, world);
+    BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(5, flat_share(0, 1)), before);
     saver.wait();
   });
-  ASSERT_EQ(told.size(), 1U);  // the next one is due after a second
+  ASSERT_EQ(told.size(), 1U);  // the next line is due after a second
   EXPECT_HAS(told[0], "for the checkpoint of step 5: " + dir.path().string());
 }
 
-TEST(Saver, ASaveWaitsForTheOneBeforeItAndNoneIsSkipped) {
+TEST(BackgroundSaver, ASaveWaitsForTheOneBeforeItAndNoneIsSkipped) {
   const TempDir dir;
   run_ranks(2, [&](comm::Communicator& world) {
     const FlatState share = flat_share(world.rank(), world.size());
-    Saver saver(options_in(dir.path()), world);
+    BackgroundSaver saver(options_in(dir.path()), world);
     std::vector<int64_t> ended;
     for (int64_t step = 1; step <= 6; ++step) {
       std::optional<SaveReport> before;
@@ -119,14 +119,14 @@ TEST(Saver, ASaveWaitsForTheOneBeforeItAndNoneIsSkipped) {
   EXPECT_EQ(list_checkpoints(dir.path()).size(), 6U);
 }
 
-TEST(Saver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
+TEST(BackgroundSaver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
   const TempDir dir;
   run_ranks(2, [&](comm::Communicator& world) {
     const FlatState share = flat_share(world.rank(), world.size());
-    Saver saver(options_in(dir.path()), world);
+    BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(7, share), before);
-    // No poll: as in a step that takes minutes, or that never ends.
+    // No rank polls, as in a step that takes minutes or never ends.
     bool durable = false;
     for (int i = 0; i < 2000 && !durable; ++i) {
       durable = fs::exists(dir / "step_00000007" / kManifestFile);
@@ -137,7 +137,7 @@ TEST(Saver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
   EXPECT_GT(CheckpointReader::open(dir / "step_00000007").verify(), 0U);
 }
 
-TEST(Saver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASave) {
+TEST(BackgroundSaver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASave) {
   const TempDir dir;
   std::atomic<int64_t> kept = 0;
   run_ranks(2, [&](comm::Communicator& world) {
@@ -149,10 +149,10 @@ TEST(Saver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASave) {
         if (newest == 2) throw InputError("file", "the disk is full");
       };
     }
-    Saver saver(options, world);
+    BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
-    // Nobody asks what has become of the save.
+    // No caller asks what has become of the save.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (kept != 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -167,7 +167,7 @@ TEST(Saver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASave) {
   EXPECT_EQ(find_latest(dir.path())->step, 2);
 }
 
-TEST(Saver, OldOnesGoOnlyWhenNewerOnesWereReadBack) {
+TEST(BackgroundSaver, OldOnesGoOnlyWhenNewerOnesWereReadBack) {
   for (const bool read_back : {true, false}) {
     const TempDir dir;
     run_ranks(2, [&](comm::Communicator& world) {
@@ -176,7 +176,7 @@ TEST(Saver, OldOnesGoOnlyWhenNewerOnesWereReadBack) {
       options.keep = 2;
       options.milestone_every = 4;
       options.read_back = read_back;
-      Saver saver(options, world);
+      BackgroundSaver saver(options, world);
       for (int64_t step = 1; step <= 7; ++step) {
         std::optional<SaveReport> before;
         saver.start(snapshot_of(step, share), before);
@@ -192,13 +192,13 @@ TEST(Saver, OldOnesGoOnlyWhenNewerOnesWereReadBack) {
   }
 }
 
-TEST(Saver, AFailedSaveIsReportedOnEveryRankAndTheNextOneWorks) {
+TEST(BackgroundSaver, AFailedSaveIsReportedOnEveryRankAndTheNextOneWorks) {
   const TempDir dir;
   run_ranks(3, [&](comm::Communicator& world) {
     const FlatState share = flat_share(world.rank(), world.size());
     FlatState broken = flat_share(world.rank(), world.size());
     if (world.rank() == 2) broken.tensors[0].bytes = broken.tensors[0].bytes.first(4);
-    Saver saver(options_in(dir.path()), world);
+    BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, broken), before);
     saver.start(snapshot_of(2, share), before);
@@ -210,7 +210,7 @@ TEST(Saver, AFailedSaveIsReportedOnEveryRankAndTheNextOneWorks) {
   EXPECT_EQ(find_latest(dir.path())->step, 2);
 }
 
-TEST(Saver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {
+TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {
   const TempDir dir;
   run_ranks(3, [&](comm::Communicator& world) {
     FlatState share = flat_share(world.rank(), world.size());
@@ -223,7 +223,7 @@ TEST(Saver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {
            TensorSlice::whole("more." + std::to_string(i), {1 << 16}, DType::F32),
            std::as_bytes(std::span(values))});
     }
-    Saver saver(options_in(dir.path()), world);
+    BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
     const auto report = saver.wait();
@@ -232,7 +232,7 @@ TEST(Saver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {
   });
 }
 
-TEST(Saver, AnAttemptThatLostTheLockCommitsNothing) {
+TEST(BackgroundSaver, AnAttemptThatLostTheLockCommitsNothing) {
   const TempDir dir;
   RunLock old = RunLock::acquire(dir.path());
   const auto lose_it = [&] {
@@ -245,14 +245,14 @@ TEST(Saver, AnAttemptThatLostTheLockCommitsNothing) {
     SaverOptions options = options_in(dir / "checkpoints");
     options.lock = &old;
     const FlatState share = flat_share(0, 1);
-    Saver saver(options, world);
+    BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
     EXPECT_EQ(saver.wait()->error, "");
     lose_it();
     EXPECT_HAS(message_of<Error>([&] { saver.start(snapshot_of(2, share), before); }),
                "no longer owns the run");
-    // Lost after the start: the commit looks again.
+    // The lock is lost after the start; the commit checks it again.
     const SaveTarget target = prepare_step(dir / "checkpoints", 3, 1);
     write_rank(target, 0, share.tensors);
     CommitContent content;
@@ -274,7 +274,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   second.hf = side_files();
   write_rank(successor, 0, share.tensors);
   commit_step(successor, second);
-  // The first attempt wakes up; its look at the lock was before all this.
+  // The first attempt wakes up; it has checked the lock before all this.
   fs::create_directories(late.dir);
   write_rank(late, 0, share.tensors);
   CommitContent first;
@@ -284,7 +284,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   EXPECT_EQ(CheckpointReader::open(successor.dir).state().at("by"), 2);
   abandon_step(late);
   EXPECT_GT(CheckpointReader::open(successor.dir).verify(), 0U);
-  // Nor does a late attempt that only begins take away its successor's files.
+  // A late attempt that only begins does not remove its successor's files either.
   const SaveTarget third = prepare_step(dir.path(), 4, 3);
   write_rank(third, 0, share.tensors);
   prepare_step(dir.path(), 4, 1);
@@ -323,8 +323,10 @@ TEST(Staging, CopiesWithAnyNumberOfThreads) {
                             tensors[i].bytes.size()),
                 0);
     }
+    const std::byte* const end = copies[2].bytes.data() + copies[2].bytes.size();
+    EXPECT_LE(static_cast<uint64_t>(end - copies[0].bytes.data()),
+              staging_bytes(tensors));
   }
-  EXPECT_EQ(staging.bytes(), staging_bytes(tensors));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/write/saver.h"
+#include "longhaul/checkpoint/write/background_saver.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/write/save_steps.h"
+#include "longhaul/checkpoint/write/commit_protocol.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kShortestSleep = milliseconds(1);
 constexpr auto kLongestSleep = milliseconds(50);
-// How often a rank that waits for the others looks whether the run is still its own.
+// How often a rank that waits for the others checks whether the run is still its own.
 constexpr auto kLockLook = milliseconds(500);
 // How long the end of a run that failed waits for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
@@ -51,9 +51,9 @@ class Patience {
   milliseconds sleep_ = kShortestSleep;
 };
 
-/// A part of a save that may fail. A run that saves has begun, and what it reads here it
-/// has just written itself: whatever the disk does, and memory, the next save may be
-/// better off.
+/// Runs a part of a save, and returns its failure. A run that saves has begun already,
+/// and what it reads here it has just written itself: whatever the disk or the memory
+/// does, the next save may succeed. So such failures are Temporary.
 std::optional<Failure> failure_of(const std::function<void()>& work) {
   auto failure = Failure::of(work);
   if (failure && (failure->area == "memory" || failure->kind == ErrorKind::Input)) {
@@ -71,7 +71,7 @@ std::string not_saved(int64_t step, const std::string& why) {
                      why);
 }
 
-/// The first failure in rank order, and in its words how many ranks failed.
+/// Returns the first failure in rank order; its text says how many ranks failed.
 std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& ranks) {
   std::pair<ErrorKind, std::string> first;
   int failed = 0;
@@ -85,8 +85,8 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
   return first;
 }
 
-/// Makes and marks the directory again where it was removed under the run, so that the
-/// state in memory is not lost with it. Rank 0.
+/// Makes the directory again and marks it where it was removed while the run trained, so
+/// that the state in memory is not lost too. Rank 0.
 void mark_again(const SaverOptions& options) {
   if (options.run.empty()) return;
   const auto owner = read_checkpoints_owner(options.dir);
@@ -104,7 +104,7 @@ void mark_again(const SaverOptions& options) {
                   options.dir.string()));
 }
 
-/// The step directory, made by rank 0 and known to all. Collective.
+/// Makes the step directory on rank 0, and returns the target on all ranks. Collective.
 SaveTarget prepare_together(const SaverOptions& options, int64_t step,
                             comm::Communicator& world) {
   const std::string text = comm::on_rank_zero(world, [&] {
@@ -131,8 +131,9 @@ void SaveReport::raise() const {
   Failure{kind, "checkpoint", error}.raise();
 }
 
-/// Tells a person of a wait that has become long, and again when it is twice as long.
-class Saver::LongWait {
+/// Tells a person of a wait that has become long, and again whenever it has become twice
+/// as long.
+class BackgroundSaver::LongWait {
  public:
   explicit LongWait(const SaverOptions& options)
       : options_(options), next_(options.tell_after_seconds) {}
@@ -153,30 +154,30 @@ class Saver::LongWait {
 };
 
 /// One save on this rank: what its thread reads, and what it leaves.
-struct Saver::Job {
+struct BackgroundSaver::Job {
+  const SaverOptions& options;
   SaveTarget target;
-  std::vector<StateTensor> tensors;
-  std::shared_ptr<const void> owner;
-  std::function<void()> ready;
-  CommitContent content;
+  Snapshot snapshot;
   int rank = 0;
-  bool read_back = true;
+  int ranks = 1;
   Clock::time_point begun;
   SaveReport report;
 
   std::atomic<bool> cancelled = false;
-  std::atomic<uint64_t> come_to = 0;      // counts tensors, blocks and ranks
-  std::atomic<bool> only_others = false;  // rank 0: it waits for their files
+  std::atomic<uint64_t> come_to =
+      0;  // counts tensors, blocks and ranks, to show progress
+  std::atomic<bool> only_others =
+      false;  // on rank 0: whether it waits for the other ranks' files
   std::atomic<bool> ended = false;
-  std::optional<Failure> failure;  // valid when ended
-  uint64_t bytes = 0;              // rank 0
-  double durable = 0.0;            // rank 0: seconds to the durable manifest
-  bool committed = false;          // rank 0
-  std::function<void(std::optional<int64_t>)> keeps;
-  std::string not_kept;  // rank 0
+  std::optional<Failure> failure;  // valid when `ended` is true
+  uint64_t bytes = 0;              // on rank 0
+  double durable = 0.0;            // on rank 0: seconds to the durable manifest
+  bool committed = false;          // on rank 0
+  std::string not_kept;            // on rank 0
   std::thread thread;
 
-  /// Where the system gives no thread the save has failed, as by any other cause.
+  /// Starts the thread. Where the system refuses a thread, the save has failed as by any
+  /// other cause.
   void begin() {
     auto refused = failure_of([this] {
       thread = std::thread([this] {
@@ -198,52 +199,57 @@ struct Saver::Job {
       return cancelled.load();
     };
     failure = failure_of([&] {
-      if (ready) ready();
-      // Cut short for another rank's failure, which is the one to be told.
-      if (!write_rank(target, rank, tensors, look)) return;
+      if (snapshot.ready) snapshot.ready();
+      // The save was cut short because another rank has failed; that failure is the one
+      // to report.
+      if (!write_rank(target, rank, snapshot.tensors, look)) return;
       if (rank == 0 && !commit()) return;
-      if (read_back) checkpoint::read_back(target, rank, look);
+      if (options.read_back) read_back(target, rank, look);
     });
     ended = true;
   }
 
-  /// False when it was cancelled.
+  /// Commits when all ranks are written. Returns false when the save was cancelled.
   bool commit() {
     Patience patience;
     auto look = Clock::now() + kLockLook;
     only_others = true;
-    for (int r = 0; r < content.ranks; ++r) {
+    for (int r = 0; r < ranks; ++r) {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
         patience.rest();
-        // A successor has removed what a rank had written: there is nothing to wait for.
-        if (content.lock == nullptr || Clock::now() < look) continue;
-        content.lock->check();
+        // A successor has removed what a rank had written: then there is nothing to wait
+        // for.
+        if (options.lock == nullptr || Clock::now() < look) continue;
+        options.lock->check();
         look = Clock::now() + kLockLook;
       }
       ++come_to;
     }
     only_others = false;
-    bytes = commit_step(target, content);
+    bytes = commit_step(target, {options.attempt, options.build, options.layout,
+                                 std::move(snapshot.state), std::move(snapshot.files),
+                                 ranks, options.lock});
     durable = seconds_between(begun, Clock::now());
     committed = true;
-    note([this] { keeps(target.step); });
+    note([this] { options.keeps(target.step); });
     return true;
   }
 
-  /// The checkpoint is what it is, whether or not this can be noted.
+  /// Runs `keeps`; a checkpoint counts whether or not the run's record can be brought up
+  /// to it.
   void note(const std::function<void()>& work) {
-    if (!keeps) return;
+    if (!options.keeps) return;
     if (const auto refused = failure_of(work)) not_kept = refused->message;
   }
 };
 
-/// Deletes old checkpoints beside the training; rank 0.
-struct Saver::Cleaner {
+/// Deletes old checkpoints beside training. Rank 0.
+struct BackgroundSaver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;
   std::atomic<bool> at_work = false;
-  std::atomic<uint64_t> come_to = 0;  // counts files
+  std::atomic<uint64_t> come_to = 0;  // counts files, to show progress
   std::thread thread;
 
   void join() {
@@ -252,57 +258,45 @@ struct Saver::Cleaner {
   ~Cleaner() { join(); }
 };
 
-Saver::Saver(SaverOptions options, comm::Communicator& world)
+BackgroundSaver::BackgroundSaver(SaverOptions options, comm::Communicator& world)
     : options_(std::move(options)),
       world_(world),
       cleaner_(std::make_unique<Cleaner>()) {}
 
-Saver::~Saver() {
+BackgroundSaver::~BackgroundSaver() {
   if (!job_) return;
   const auto deadline = Clock::now() + kLastSave;
   Patience patience;
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
   job_->join();
-  // Nobody is left to settle it: what is no checkpoint goes.
+  // No thread is left to settle the save: files that are no checkpoint are removed.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
-void Saver::prepare(const std::vector<StateTensor>& tensors) {
+void BackgroundSaver::prepare(const std::vector<StateTensor>& tensors) {
   staging_.reserve(staging_bytes(tensors));
 }
 
-void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
+void BackgroundSaver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   const auto called = Clock::now();
   before = wait();
   const auto begun = Clock::now();
-  auto job = std::make_unique<Job>();
-  job->target = prepare_together(options_, snapshot.step, world_);
-  job->report.step = snapshot.step;
-  job->report.path = job->target.dir;
-  job->report.waited = seconds_between(called, begun);
-  job->owner = std::move(snapshot.owner);
-  job->ready = std::move(snapshot.ready);
-  if (job->ready && !job->owner) std::exchange(job->ready, nullptr)();
-  job->tensors = job->owner ? std::move(snapshot.tensors)
-                            : staging_.copy(snapshot.tensors, options_.copy_threads);
-  job->content = {options_.attempt,
-                  options_.build,
-                  options_.layout,
-                  std::move(snapshot.state),
-                  std::move(snapshot.files),
-                  world_.size(),
-                  options_.lock};
-  job->rank = world_.rank();
-  job->keeps = options_.keeps;
-  job->read_back = options_.read_back;
-  job->begun = called;
-  job_ = std::move(job);
+  const SaveTarget target = prepare_together(options_, snapshot.step, world_);
+  if (!snapshot.owner) {
+    if (snapshot.ready) std::exchange(snapshot.ready, nullptr)();
+    snapshot.tensors = staging_.copy(snapshot.tensors, options_.copy_threads);
+  }
+  job_ = std::make_unique<Job>(options_, target, std::move(snapshot), world_.rank(),
+                               world_.size(), called);
+  job_->report.step = target.step;
+  job_->report.path = target.dir;
+  job_->report.waited = seconds_between(called, begun);
   job_->begin();
   job_->report.stall = seconds_between(called, Clock::now());
 }
 
-std::optional<SaveReport> Saver::poll() {
+std::optional<SaveReport> BackgroundSaver::poll() {
   if (!job_) return std::nullopt;
   const bool ended = job_->ended;
   const bool failed = ended && job_->failure;
@@ -312,7 +306,7 @@ std::optional<SaveReport> Saver::poll() {
   return settle(sums[1] > 0);
 }
 
-std::optional<SaveReport> Saver::settle(bool failed) {
+std::optional<SaveReport> BackgroundSaver::settle(bool failed) {
   job_->cancelled = failed;
   job_->join();
   const std::unique_ptr<Job> job = std::move(job_);
@@ -334,7 +328,7 @@ std::optional<SaveReport> Saver::settle(bool failed) {
       if (!mine && job->committed) {
         job->note([&] {
           const auto newest = find_latest(options_.dir);
-          job->keeps(newest ? std::optional(newest->step) : std::nullopt);
+          options_.keeps(newest ? std::optional(newest->step) : std::nullopt);
         });
       }
     }
@@ -354,7 +348,7 @@ std::optional<SaveReport> Saver::settle(bool failed) {
   return report;
 }
 
-std::optional<SaveReport> Saver::wait() {
+std::optional<SaveReport> BackgroundSaver::wait() {
   LongWait told(options_);
   std::optional<SaveReport> report;
   try {
@@ -362,8 +356,9 @@ std::optional<SaveReport> Saver::wait() {
     // Rank 0 may be deleting for minutes.
     wait_for_cleaner(told);
   } catch (...) {
-    // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
-    if (job_ && job_->owner) {
+    // A rank is lost. The caller may free its bytes now, so no thread may still read
+    // them.
+    if (job_ && job_->snapshot.owner) {
       job_->cancelled = true;
       job_->join();
       job_.reset();
@@ -374,7 +369,7 @@ std::optional<SaveReport> Saver::wait() {
   return report;
 }
 
-SaveReport Saver::wait_for_job(LongWait& told) {
+SaveReport BackgroundSaver::wait_for_job(LongWait& told) {
   const int64_t step = job_->report.step;
   comm::Polling polling(world_.ledger(), kSaveWaitPhase,
                         {"checkpoint", "save", step, 0, {}});
@@ -387,7 +382,7 @@ SaveReport Saver::wait_for_job(LongWait& told) {
   }
 }
 
-void Saver::wait_for_cleaner(LongWait& told) {
+void BackgroundSaver::wait_for_cleaner(LongWait& told) {
   ++deletion_waits_;
   if (!cleaning_somewhere()) return;
   comm::Polling polling(world_.ledger(), kSaveWaitPhase,
@@ -400,13 +395,13 @@ void Saver::wait_for_cleaner(LongWait& told) {
   } while (cleaning_somewhere());
 }
 
-bool Saver::cleaning_somewhere() {
+bool BackgroundSaver::cleaning_somewhere() {
   int64_t at_work = cleaner_->at_work ? 1 : 0;
   world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
   return at_work > 0;
 }
 
-void Saver::start_cleaning() {
+void BackgroundSaver::start_cleaning() {
   cleaner_->join();
   cleaner_->at_work = true;
   const auto refused = failure_of([&] {
@@ -435,17 +430,17 @@ void Saver::start_cleaning() {
   cleaner_->at_work = false;
 }
 
-std::vector<std::string> Saver::take_notes() {
+std::vector<std::string> BackgroundSaver::take_notes() {
   const std::lock_guard lock(cleaner_->mutex);
   return std::move(cleaner_->notes);
 }
 
 SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
                            comm::Communicator& world) {
-  // The caller's bytes stay while this waits: nothing is copied.
+  // The caller's bytes stay while this waits, so nothing has to be copied.
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   options.read_back = false;
-  Saver saver(std::move(options), world);
+  BackgroundSaver saver(std::move(options), world);
   std::optional<SaveReport> none;
   saver.start(std::move(snapshot), none);
   const std::optional<SaveReport> report = saver.wait();

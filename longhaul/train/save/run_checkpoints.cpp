@@ -1,4 +1,4 @@
-#include "longhaul/train/save/saves.h"
+#include "longhaul/train/save/run_checkpoints.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -18,14 +18,16 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/train/log/files_of_run.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Seconds of waiting for the save before that are worth a word.
+/// Seconds of waiting for the save before that are worth a warning.
 constexpr double kLongWait = 1.0;
 
-/// "data step 5 wiki 1,024 tokens, code 512 tokens; chain 0123456789abcdef".
+/// Returns a line such as "data step 5 wiki 1,024 tokens, code 512 tokens; chain
+/// 0123456789abcdef".
 std::string describe_sources(const History& history) {
   std::string line = fmt::format("data step {}", history.step);
   const char* between = " ";
@@ -41,8 +43,8 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// The directory of the checkpoints, there, writable, marked as this run's and the same
-/// one on all ranks. Collective.
+/// Makes the directory of checkpoints and marks it as this run's. Throws unless every
+/// rank may write there and all ranks see the same directory. Collective.
 fs::path ready_directory(const Session& session, const RunStart& start) {
   fs::path dir = checkpoint_dir(session.config);
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
@@ -66,7 +68,7 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start,
   options.lock = start.lock();
   if (start.lock() != nullptr) {
     options.run = start.run();
-    // The run's record says from now on that this checkpoint must not get lost.
+    // From now on the run's record says that this checkpoint must not get lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };
@@ -93,7 +95,8 @@ checkpoint::SaverOptions saver_options(const Session& session, const fs::path& d
   return options;
 }
 
-Saves::Saves(const Session& session, RunStart& start, RunLog& log, int64_t step)
+RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& log,
+                               int64_t step)
     : log_(log),
       start_(start),
       config_(session.config),
@@ -106,20 +109,14 @@ Saves::Saves(const Session& session, RunStart& start, RunLog& log, int64_t step)
   set_last_words();
 }
 
-void Saves::save(const History& history,
-                 const std::vector<checkpoint::StateTensor>& tensors,
-                 std::shared_ptr<const void> owner, bool ends,
-                 std::function<void()> ready) {
+void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
+                          bool ends) {
   log_.log().info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
-  checkpoint::Snapshot snapshot;
   snapshot.step = history.step;
-  snapshot.tensors = tensors;
-  snapshot.owner = std::move(owner);
-  snapshot.ready = std::move(ready);
   snapshot.state = history.to_json();
   snapshot.files = carried_;
-  // Where nobody goes on, nothing needs to be copied.
+  // Nothing is copied where training waits for the save.
   if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
@@ -141,13 +138,13 @@ void Saves::save(const History& history,
   tell_deletions();
 }
 
-bool Saves::settle() {
+bool RunCheckpoints::settle() {
   if (const auto report = saver_.poll()) tell(*report);
   tell_deletions();
   return failed_ > 0 && !saver_.under_way();
 }
 
-void Saves::finish() {
+void RunCheckpoints::finish() {
   if (saver_.under_way() && !log_.log().silent()) {
     log_.log().status("waiting for the checkpoint to be durable");
   }
@@ -155,12 +152,12 @@ void Saves::finish() {
   if (failed_ > 0) last_failure_.raise();
 }
 
-void Saves::drain() {
+void RunCheckpoints::drain() {
   if (const auto report = saver_.wait()) tell(*report);
   tell_deletions();
 }
 
-void Saves::tell_failure(const checkpoint::SaveReport& report) {
+void RunCheckpoints::tell_failure(const checkpoint::SaveReport& report) {
   last_failure_ = report;
   const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
   log_.event(
@@ -173,7 +170,7 @@ void Saves::tell_failure(const checkpoint::SaveReport& report) {
                   report.error, failed_, kTries));
 }
 
-void Saves::tell(const checkpoint::SaveReport& report) {
+void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
   if (!report.error.empty()) return tell_failure(report);
   failed_ = 0;
   longest_ = std::max(longest_, report.seconds);
@@ -208,31 +205,31 @@ void Saves::tell(const checkpoint::SaveReport& report) {
                              .waited = report.waited});
 }
 
-void Saves::tell_deletions() {
+void RunCheckpoints::tell_deletions() {
   for (const std::string& note : saver_.take_notes()) log_.log().to_file_only(note);
 }
 
-void Saves::reached(int64_t step) {
+void RunCheckpoints::reached(int64_t step) {
   if (log_.log().silent()) return;
   reached_ = step;
   set_last_words();
 }
 
-void Saves::find_newest() {
+void RunCheckpoints::find_newest() {
   if (log_.log().silent()) return;
   const auto newest = checkpoint::find_latest(checkpoint_dir(config_));
   newest_ = newest ? std::optional(newest->step) : std::nullopt;
 }
 
-std::string Saves::words_at(int64_t step) const {
+std::string RunCheckpoints::words_at(int64_t step) const {
   if (step == 0) return "nothing was trained, so there is nothing to save";
   if (newest_ == step) return "saved";
   return newest_ ? fmt::format("not saved: the newest checkpoint is step {}", *newest_)
                  : "not saved: there is no checkpoint";
 }
 
-/// Of an end at once, between saves.
-void Saves::set_last_words() const {
+/// Sets the words that a run leaves when it ends at once, between saves.
+void RunCheckpoints::set_last_words() const {
   const int64_t newest = newest_.value_or(0);
   std::string words = newest_ ? fmt::format("newest checkpoint step {}", newest)
                               : "there is no checkpoint";

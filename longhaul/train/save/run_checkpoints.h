@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/write/background_saver.h"
+#include "longhaul/train/history/history.h"
+#include "longhaul/train/log/run_log.h"
+#include "longhaul/train/session/run_start.h"
+#include "longhaul/train/session/session.h"
+
+namespace longhaul::train {
+
+/// Returns the options that every checkpoint of the run has in common: directory,
+/// attempt, build and layout.
+checkpoint::SaverOptions saver_options(const Session& session, const fs::path& dir,
+                                       int attempt);
+
+/// Decides how the checkpoints of a start are saved: beside training or not, and again
+/// after the next step where a save fails, up to kTries times in a row. Logs the outcome
+/// of each save, and at the end of the start what is saved and what is not. The work of a
+/// save is checkpoint::BackgroundSaver's.
+class RunCheckpoints {
+ public:
+  static constexpr int kTries = 3;
+
+  /// Makes the directory of checkpoints, marks it as the run's, and checks that every
+  /// rank may write there and sees the same directory, so that faults are told before
+  /// hours of training. `step`: where the start begins. Collective.
+  RunCheckpoints(const Session& session, RunStart& start, RunLog& log, int64_t step);
+
+  /// Makes the host memory that saves of tensors like these need.
+  void prepare(const std::vector<checkpoint::StateTensor>& tensors) {
+    saver_.prepare(tensors);
+  }
+  /// Begins to write a checkpoint of a captured state (StateCapture), and waits for the
+  /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
+  /// (`ends`), waits until this one is written; then nothing is copied. Collective.
+  void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
+  /// Tells the outcome of a save that has ended; to be called after every step. Returns
+  /// true when the last save failed and is to be tried again; throws when it was tried
+  /// often enough. Collective.
+  bool settle();
+  /// Waits until the checkpoint under way is durable; throws when it could not be
+  /// written. Collective.
+  void finish();
+  /// Waits as finish() does, but only tells of a save that failed: the next settle()
+  /// decides about it. Collective.
+  void drain();
+
+  /// Notes the newest step that was done, which an end at once would lose.
+  void reached(int64_t step);
+  /// Looks on the disk for the checkpoint that a stop would leave; to be called after
+  /// checkpoints were set aside.
+  void find_newest();
+  /// Says in words what a stop at this step leaves; never claims more than is true.
+  std::string words_at(int64_t step) const;
+
+ private:
+  void tell(const checkpoint::SaveReport& report);
+  void tell_failure(const checkpoint::SaveReport& report);
+  void tell_deletions();
+  void set_last_words() const;
+
+  RunLog& log_;
+  RunStart& start_;
+  RunConfig config_;
+  std::vector<checkpoint::CarriedFile> carried_;
+  checkpoint::BackgroundSaver saver_;
+  int failed_ = 0;        ///< failed saves in a row
+  double longest_ = 0.0;  ///< seconds of the longest save
+  checkpoint::SaveReport last_failure_;
+  int64_t reached_;
+  std::optional<int64_t>
+      newest_;  ///< step of the checkpoint that a start would go on from
+};
+
+}  // namespace longhaul::train
