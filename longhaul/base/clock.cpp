@@ -6,9 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <sstream>
 
+#include "longhaul/base/lines.h"
 #include "longhaul/base/process.h"
 
 namespace longhaul {
@@ -19,16 +19,10 @@ constexpr double kLeastJump = 1.0;
 /// there takes less.
 constexpr double kMostBetweenMachines = 300.0;
 
-std::string name_of_boot() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string name;
-  file >> name;
-  return name.substr(0, 8);
-}
-
 ClockName find_clock() {
   const double now = machine_seconds();
-  ClockName own{name_of_boot(), system_time() - now};
+  ClockName own{first_line("/proc/sys/kernel/random/boot_id").substr(0, 8),
+                system_time() - now};
   const char* handed = std::getenv(kClockVariable);
   if (handed == nullptr) return own;
   std::istringstream words(handed);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "longhaul/base/exit_code.h"
+
 namespace longhaul {
 
 Error::Error(ErrorKind kind, std::string area, const std::string& message)
@@ -10,16 +12,8 @@ Error::Error(ErrorKind kind, std::string area, const std::string& message)
       area_(std::move(area)) {}
 
 int Error::exit_code() const {
-  switch (kind_) {
-    case ErrorKind::Config:
-    case ErrorKind::Input:
-      return 78;
-    case ErrorKind::Temporary:
-      return 75;
-    case ErrorKind::Internal:
-      return 1;
-  }
-  return 1;
+  if (kind_ == ErrorKind::Internal) return 1;
+  return kind_ == ErrorKind::Temporary ? kExitTemporary : kExitSettings;
 }
 
 namespace detail {

@@ -28,8 +28,8 @@ Failure failure_of(const Error& error) {
   return {error.kind(), error.area(), error.message()};
 }
 
-/// The part of a message in which LibTorch's allocators say that there is no memory (this
-/// folder is free of LibTorch); empty for other messages.
+/// Returns the part of a message in which LibTorch's allocators say that there is no
+/// memory (this folder is free of LibTorch); empty for other messages.
 std::string_view words_of_memory(std::string_view words) {
   for (const std::string_view said :
        {"can't allocate memory: ", "CUDA out of memory", "CUDA error: out of memory"}) {
@@ -39,7 +39,7 @@ std::string_view words_of_memory(std::string_view words) {
   return {};
 }
 
-/// The message without the stack that LibTorch appends.
+/// Returns the message without the stack that LibTorch appends.
 std::string first_words(std::string_view words) {
   words = words.substr(0, words.find("\nException raised from"));
   return std::string(words.substr(0, words.find("\nC++ CapturedTraceback")));

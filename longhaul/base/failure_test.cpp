@@ -13,7 +13,7 @@
 namespace longhaul {
 namespace {
 
-/// As another process would throw it.
+/// Throws a failure as another process would throw it.
 void send(const std::function<void()>& work) {
   if (const auto failure = Failure::from_text(Failure::to_text(Failure::of(work)))) {
     failure->raise();

@@ -20,8 +20,8 @@
 namespace longhaul {
 namespace {
 
-/// What passes by itself, or by a hand on the file system: also before a run's first
-/// step.
+/// Returns whether an error passes by itself, or by a hand on the file system, also
+/// before a run's first step.
 bool is_temporary(int error) {
   constexpr std::array kPassing = {
       ENOSPC,    EDQUOT,       ESTALE,   EIO,         EREMOTEIO,    ETIMEDOUT,
@@ -31,7 +31,7 @@ bool is_temporary(int error) {
   return std::ranges::find(kPassing, error) != kPassing.end();
 }
 
-/// What a person can do about it.
+/// Returns what a person can do about an error.
 std::string advice(int error) {
   if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN) {
     const std::string limits = limits_reached(error);
@@ -286,13 +286,7 @@ bool rename_to_new(const fs::path& from, const fs::path& to) {
   return true;
 }
 
-void sync_directory(const fs::path& dir) {
-  const int fd = open_or_fail(dir, O_RDONLY | O_DIRECTORY);
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  if (result != 0) fail(dir, "fsync", error);
-}
+void sync_directory(const fs::path& dir) { File::open_read(dir).sync(); }
 
 fs::path join_inside(const fs::path& dir, std::string_view name, std::string_view area) {
   const fs::path part(name);
@@ -308,11 +302,7 @@ fs::path join_inside(const fs::path& dir, std::string_view name, std::string_vie
 }
 
 void copy_file_durable(const fs::path& from, const fs::path& to) {
-  const MappedFile source(from);
-  File target = File::create(to);
-  target.write(source.bytes());
-  target.sync();
-  target.close();
+  write_text_durable(to, MappedFile(from).text());
 }
 
 }  // namespace longhaul

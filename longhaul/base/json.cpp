@@ -52,7 +52,7 @@ Value parse(std::string_view given, std::string_view what, int max_depth) {
   }
 }
 
-/// Whether one of parse's odd numbers is in a value.
+/// Returns whether one of parse's odd numbers is in a value.
 template <typename Value>
 bool has_odd_numbers(const Value& value) {
   if (!value.is_structured()) return value.is_binary();

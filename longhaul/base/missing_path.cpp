@@ -18,7 +18,8 @@ namespace {
 
 constexpr size_t kMostNeighbours = 1000;
 
-/// ORGANISATION/NAME, where no such organisation is a directory here.
+/// Returns whether a path is ORGANISATION/NAME, where no such organisation is a directory
+/// here.
 bool is_hub_name(const fs::path& path) {
   const std::string text = path.string();
   const size_t slash = text.find('/');
@@ -31,8 +32,8 @@ bool is_hub_name(const fs::path& path) {
          !fs::exists(path.parent_path(), error);
 }
 
-/// The path with its first missing part replaced by a neighbour of nearly this name, if
-/// that exists.
+/// Returns the path with its first missing part replaced by a neighbour of nearly this
+/// name, if that path exists.
 std::optional<fs::path> nearly_this(const fs::path& path) {
   std::error_code error;
   fs::path there;
@@ -66,7 +67,8 @@ struct Expanded {
   std::string unset;
 };
 
-/// Where "~" or "~user" at the beginning leads; nothing where there is no such user.
+/// Returns where "~" or "~user" at the beginning leads; nothing where there is no such
+/// user.
 std::optional<std::string> home_of(const std::string& user) {
   const char* const own = std::getenv("HOME");
   if (user.empty() && own != nullptr) return own;
@@ -96,7 +98,8 @@ void expand_variables(const std::string& text, Expanded& out) {
   }
 }
 
-/// What a shell makes of the path; nothing where a shell would replace nothing in it.
+/// Returns what a shell makes of the path; nothing where a shell would replace nothing in
+/// it.
 std::optional<Expanded> expand(const std::string& path) {
   Expanded out;
   std::string rest = path;
@@ -112,7 +115,8 @@ std::optional<Expanded> expand(const std::string& path) {
   return out.path == path ? std::nullopt : std::optional(out);
 }
 
-/// The part of a path up to the last of its names in which a shell replaces something.
+/// Returns the part of a path up to the last of its names in which a shell replaces
+/// something.
 fs::path replaced_part(const fs::path& path) {
   fs::path part;
   fs::path last;

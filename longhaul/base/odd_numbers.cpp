@@ -10,7 +10,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Whether a character may be part of a word or a number.
+/// Returns whether a character may be part of a word or a number.
 bool goes_on(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
          c == '+' || c == '.';
@@ -21,8 +21,8 @@ size_t skip_digits(std::string_view text, size_t at) {
   return at;
 }
 
-/// Whether a word is a number by JSON's grammar. Of other words the parser says what is
-/// wrong.
+/// Returns whether a word is a number by JSON's grammar. The parser says what is wrong
+/// with other words.
 bool is_number(std::string_view word) {
   size_t at = word.starts_with('-') ? 1 : 0;
   const size_t first = at;
@@ -43,7 +43,7 @@ bool is_number(std::string_view word) {
   return at == word.size();
 }
 
-/// Whether a whole number needs more than 64 bits.
+/// Returns whether a whole number needs more than 64 bits.
 bool is_too_long(std::string_view integer) {
   constexpr size_t kAlwaysFit = 18;
   if (integer.size() <= kAlwaysFit || !is_number(integer)) return false;
@@ -56,7 +56,7 @@ bool is_too_long(std::string_view integer) {
   return read.ec == std::errc::result_out_of_range;
 }
 
-/// Whether a number is larger than any double.
+/// Returns whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
   constexpr size_t kMostDigits = 300;    // before a point, of what always fits
   constexpr size_t kExponentDigits = 3;  // of the smallest exponent that may not fit
@@ -74,7 +74,8 @@ bool is_odd(std::string_view word) {
   return whole ? is_too_long(word) : is_too_large(word);
 }
 
-/// The odd numbers of a document, in their order. What is no JSON is left to the parser.
+/// Returns the odd numbers of a document, in their order. Text that is no JSON is left to
+/// the parser.
 std::vector<OddNumber> find_odd_numbers(std::string_view text) {
   std::vector<OddNumber> odd;
   size_t number = 0;

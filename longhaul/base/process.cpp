@@ -5,14 +5,28 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "longhaul/base/clock.h"
+#include "longhaul/base/lines.h"
+#include "longhaul/base/process_start.h"
+
 namespace longhaul {
+
+int64_t process_start(int64_t process) {
+  // Field 2 is the name in brackets, which may hold spaces and brackets. The state is
+  // field 3, the time field 22.
+  const std::string line = first_line(fmt::format("/proc/{}/stat", process));
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  fields >> field;
+  if (field == "Z" || field == "X") return 0;
+  for (int i = 4; i <= 22; ++i) fields >> field;
+  return fields ? std::strtoll(field.c_str(), nullptr, 10) : 0;
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -45,18 +59,8 @@ int64_t peak_resident_bytes() {
 }
 
 double seconds_since_process_start() {
-  // Field 22 of /proc/self/stat, after the name in parentheses: ticks since boot.
-  std::ifstream stat("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), {});
-  std::istringstream fields(text.substr(text.rfind(')') + 2));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  const double boot =
-      static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  return boot - std::strtod(field.c_str(), nullptr) /
-                    static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return machine_seconds() - static_cast<double>(process_start(::getpid())) /
+                                 static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 std::string this_program() {

@@ -1,6 +1,8 @@
 #include "longhaul/base/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -8,6 +10,8 @@
 #include <regex>
 #include <thread>
 #include <vector>
+
+#include "longhaul/base/process_start.h"
 
 namespace longhaul {
 namespace {
@@ -27,6 +31,18 @@ TEST(Process, StartTimeCountsUp) {
   EXPECT_LT(first, 3600.0);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_NEAR(seconds_since_process_start() - first, 0.05, 0.04);
+}
+
+TEST(Process, AProcessHasAStartAndOneThatIsDeadHasNone) {
+  EXPECT_GT(process_start(::getpid()), 0);
+  EXPECT_EQ(process_start(-1), 0);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  // The child has ended, and its parent has not reaped it.
+  ::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
+  EXPECT_EQ(process_start(child), 0);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST(Process, TimesAreUtcAndAgree) {

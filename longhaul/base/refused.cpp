@@ -22,7 +22,7 @@ namespace {
 /// Version 1 of control groups writes a number near 2^63 for "no limit".
 constexpr uint64_t kNoLimit = uint64_t{1} << 62;
 
-/// The first number of a small file, if it begins with one.
+/// Returns the first number of a small file, if it begins with one.
 std::optional<uint64_t> number_in_file(const fs::path& file) {
   std::ifstream in(file);
   uint64_t number = 0;
@@ -38,14 +38,14 @@ class Limits {
  public:
   explicit Limits(const fs::path& root) : root_(root) {}
 
-  /// `shell`: how a shell calls the limit.
+  /// Adds a limit of the shell; `shell` is what a shell calls it.
   void of_shell(int resource, const char* shell, bool bytes) {
     rlimit limit{};
     if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
     if (limit.rlim_cur == RLIM_INFINITY) return;
     add(shell, bytes ? memory_text(limit.rlim_cur) : std::to_string(limit.rlim_cur));
   }
-  /// The smallest in the control groups around this process.
+  /// Adds the smallest limit in the control groups around this process.
   void of_groups(const char* controller, std::initializer_list<const char*> files,
                  bool bytes) {
     uint64_t least = kNoLimit;
@@ -67,7 +67,8 @@ class Limits {
       add((root_ / file).string(), std::to_string(*limit));
     }
   }
-  /// Only where it is nearly used up: each process has few mappings as a rule.
+  /// Adds the limit of mappings only where it is nearly used up: each process has few
+  /// mappings as a rule.
   void of_mappings() {
     const auto limit = number_in_file(root_ / "proc/sys/vm/max_map_count");
     std::ifstream maps(root_ / "proc/self/maps");

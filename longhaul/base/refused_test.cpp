@@ -10,7 +10,7 @@
 namespace longhaul {
 namespace {
 
-/// A file below `root`, with the directories to it.
+/// Writes a file below `root`, with the directories to it.
 void put(const fs::path& root, const std::string& name, const std::string& text) {
   fs::create_directories((root / name).parent_path());
   write_text_atomic(root / name, text);

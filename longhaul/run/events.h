@@ -1,43 +1,38 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <utility>
 
 #include "longhaul/base/json.h"
+#include "longhaul/run/record_fields.h"
 
 namespace longhaul {
 
-// What happened to a run: the lines of events.jsonl (run/files.h). Each says its kind and
-// its time; what else it says is a type here where somebody reads it. Both who writes and
-// who reads an event has it from here.
+// What happened to a run: the lines of events.jsonl (run/files.h). Each line says its
+// kind and its time; whatever else somebody reads from it is a type here. Writers and
+// readers of an event share this file.
 
 /// What every event says.
 struct EventHead {
-  /// What a text goes through before it is kept: at most so many bytes of it, say.
-  using Text = std::function<std::string(std::string_view text, size_t longest)>;
-
   std::string kind;      ///< empty: it is no event
   double time = -1.0;    ///< seconds since 1970 by the clock of `boot`
   std::string boot;      ///< see ClockName (base/clock.h); empty in old runs
-  double booted = 0.0;   ///< likewise
+  double booted = 0.0;   ///< see ClockName; 0 in old runs
   int64_t attempt = -1;  ///< the start of the run that tells it; -1: a supervisor, say
-  /// `line` is an object, and may come from anybody.
-  static EventHead read(const Json& line, const Text& text);
-  /// Of such a line alone.
+  /// Reads the head of a line, which is an object and may come from anybody.
+  static EventHead read(const Json& line, const TextFilter& text);
+  /// Returns the attempt alone.
   static int64_t attempt_of(const Json& line);
-  /// Members of a line that only the head has.
+  /// Returns whether a member of a line belongs to the head.
   static bool has(std::string_view key);
 };
 
-/// The line of an event that happens now.
+/// Returns the line of an event that happens now.
 Json event_line(const char* kind, Json fields);
 
-// Kinds that nobody reads more of than their names.
+// Kinds of which nobody reads more than the name.
 inline constexpr const char* kSupervisorEndEvent = "supervisor_end";
 inline constexpr const char* kHangEvent = "hang";
 inline constexpr const char* kRestartEvent = "restart";
@@ -56,14 +51,14 @@ inline constexpr const char* kStorageAnswersEvent = "storage_answers";
 inline constexpr const char* kStragglerEvent = "straggler";
 inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond stop_above
 
-// Kinds that are read. each() hands over every member behind its name in the line.
+// Kinds that are read. each() hands over every member with its name in the line.
 
 /// A start of the ranks, ready for its first step.
 struct StartEvent {
   static constexpr const char* kKind = "start";
   int64_t attempt = 0;
-  int64_t step = 0;       ///< of the checkpoint that it goes on from
-  int64_t last_step = 0;  ///< where it is to end
+  int64_t step = 0;       ///< of the checkpoint that the start goes on from
+  int64_t last_step = 0;  ///< the step at which the run is to end
   int64_t world = 1;
   std::string job;
   int64_t requeues = 0;
@@ -74,10 +69,10 @@ struct StartEvent {
   }
 };
 
-/// Its end in order.
+/// An attempt ends in order.
 struct EndEvent {
   static constexpr const char* kKind = "end";
-  /// `stopped_by` of a run that nothing but a person is to start again.
+  /// Values of `stopped_by` for a run that only a person is to start again.
   static constexpr const char* kByStopFile = "the file STOP";
   static constexpr const char* kByStopAbove = "stop_above of data.validation";
   bool for_good() const {
@@ -94,7 +89,7 @@ struct EndEvent {
   }
 };
 
-/// Its end by an error.
+/// An attempt ends by an error.
 struct FailureEvent {
   static constexpr const char* kKind = "failure";
   int64_t attempt = 0;
@@ -112,8 +107,8 @@ struct CheckpointEvent {
   int64_t bytes = 0;
   double seconds = 0.0;         ///< from its begin until it was durable
   double longest = 0.0;         ///< of the start's saves so far
-  std::optional<double> stall;  ///< training stood still; absent: all the time
-  double waited = 0.0;          ///< of that for the save before it
+  std::optional<double> stall;  ///< how long training stood still; absent: `seconds`
+  double waited = 0.0;          ///< the part of `stall` that waited for the save before
   static void each(auto& e, auto&& fields) {
     fields("attempt", e.attempt, "step", e.step, "bytes", e.bytes, "seconds", e.seconds,
            "longest", e.longest, "stall", e.stall, "waited", e.waited);
@@ -138,7 +133,7 @@ struct BadStepEvent {
   int64_t step = 0;
   std::string kind;  ///< "no_targets", "nonfinite" or "spike"
   Json loss;         ///< a text where it is not finite
-  Json grad_norm;    ///< likewise
+  Json grad_norm;    ///< a text where it is not finite
   std::string why;
   std::string action;  ///< "stop", "skip" or "rollback"
   Json bad_steps;      ///< the last ones
@@ -208,11 +203,11 @@ struct ProfileEvent {
   double seconds = 0.0;
   std::string clock;  ///< whose time operations have: "host", or the device's name
   Json parts;         ///< [{"name", "seconds"}]: what the step is made of
-  /// [{"name", "calls", "seconds"}]: without what they called in turn, the longest first;
-  /// waits for other ranks among them.
+  /// [{"name", "calls", "seconds"}], the longest first: `seconds` leaves out what an
+  /// operation called in turn. Waits for other ranks are among the operations.
   Json operations;
-  /// [{"name", "shape", "calls", "seconds", "flops"}]: products of matrices by their
-  /// size, "rows x summed x columns", the longest first; operations of all their calls.
+  /// [{"name", "shape", "calls", "seconds", "flops"}], the longest first: products of
+  /// matrices by their size, "rows x summed x columns". `flops` counts all calls.
   Json products;
   static void each(auto& e, auto&& fields) {
     fields("step", e.step, "seconds", e.seconds, "clock", e.clock, "parts", e.parts,
@@ -227,73 +222,17 @@ struct RequeueEvent {
   static void each(auto& e, auto&& fields) { fields("reason", e.reason); }
 };
 
-namespace detail {
-
-/// Calls one(key, value) for each pair of its arguments.
-template <typename Self>
-struct EachField {
- private:
-  friend Self;
-  EachField() = default;
-
- public:
-  template <typename T, typename... Rest>
-  void operator()(const char* key, T& value, Rest&&... rest) const {
-    static_cast<const Self&>(*this).one(key, value);
-    if constexpr (sizeof...(rest) > 0) (*this)(std::forward<Rest>(rest)...);
-  }
-};
-
-struct EventWriter : EachField<EventWriter> {
-  explicit EventWriter(Json& line_) : line(line_) {}
-  Json& line;
-  template <typename T>
-  void one(const char* key, const T& value) const {
-    line[key] = value;
-  }
-  template <typename T>
-  void one(const char* key, const std::optional<T>& value) const {
-    if (value) line[key] = *value;
-  }
-};
-
-/// What is absent or of another type stays as it is.
-struct EventReader : EachField<EventReader> {
-  EventReader(const Json& line_, const EventHead::Text& text_)
-      : line(line_), text(text_) {}
-  const Json& line;
-  const EventHead::Text& text;
-  void one(const char* key, int64_t& value) const;
-  void one(const char* key, double& value) const;
-  void one(const char* key, std::string& value) const;
-  void one(const char* key, Json& value) const;
-  template <typename T>
-  void one(const char* key, std::optional<T>& value) const {
-    const auto found = line.find(key);
-    if (found == line.end()) return;
-    const bool fits =
-        std::is_same_v<T, std::string> ? found->is_string() : found->is_number();
-    if (fits) one(key, value.emplace());
-  }
-};
-
-}  // namespace detail
-
-/// What an event says besides its head.
+/// Returns what an event says besides its head.
 template <typename Event>
 Json event_fields(const Event& event) {
-  Json line = Json::object();
-  Event::each(event, detail::EventWriter{line});
-  return line;
+  return write_fields(event);
 }
 
-/// The same from a line, which is an object and may come from anybody; what other
-/// versions do not say has its default.
+/// Reads an event from a line, which is an object and may come from anybody. What other
+/// versions do not say keeps its default.
 template <typename Event>
-Event read_event(const Json& line, const EventHead::Text& text) {
-  Event event;
-  Event::each(event, detail::EventReader{line, text});
-  return event;
+Event read_event(const Json& line, const TextFilter& text) {
+  return read_fields<Event>(line, text);
 }
 
 }  // namespace longhaul

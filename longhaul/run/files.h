@@ -35,9 +35,11 @@ inline constexpr const char* kReadmittedNodesFile = "control/readmitted_nodes.js
 inline constexpr const char* kSupervisorLockFile = "control/supervisor.lock";
 inline constexpr const char* kRestartsFile = "control/restarts.json";
 inline constexpr const char* kRequeuesFile = "control/requeues.json";
-/// What Slurm was told to leave out for this job: "control/excluded_of_17.json".
+/// Returns the name of the file that says which nodes Slurm was told to leave out for
+/// this job: "control/excluded_of_123.json".
 std::string handed_nodes_file(const std::string& job);
-/// Stack traces of a hang at this time: "control/stacks_1700000000.txt".
+/// Returns the name of the file for the stack traces of a hang at this time:
+/// "control/stacks_1700000000.txt".
 std::string stacks_file(double time);
 
 // Of `submit`.
@@ -49,7 +51,7 @@ inline constexpr const char* kStopFile = "STOP";
 inline constexpr const char* kSaveFile = "SAVE";
 inline constexpr const char* kPauseFile = "PAUSE";
 
-/// Of a checkpoint, written last: without it a directory is none.
+/// The manifest of a checkpoint, written last: without it a directory is no checkpoint.
 inline constexpr const char* kManifestFile = "manifest.json";
 
 /// Beside the checkpoints of a run: whose they are.
@@ -57,7 +59,7 @@ inline constexpr const char* kCheckpointsOwnerFile = "of_run.json";
 
 /// "step_00000005": a checkpoint among others, or a capture.
 std::string step_directory_name(int64_t step);
-/// The step of such a name (or path); nothing for any other.
+/// Returns the step of such a name or path; nothing for any other name.
 std::optional<int64_t> step_of(const fs::path& step_dir);
 
 }  // namespace longhaul

@@ -68,7 +68,8 @@ struct Layout {
   double step_ended;
   double step_wall[kRecordedSteps];  ///< of step i at i % kRecordedSteps
   double step_busy[kRecordedSteps];
-  LongestPhase phases[kRecordedPhases];  ///< of those that have ended; by need
+  LongestPhase
+      phases[kRecordedPhases];  ///< phases that have ended, in order of their first end
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
@@ -103,7 +104,7 @@ Operation& slot_of(Layout& layout, uint64_t ticket) {
   return layout.operations[ticket % kRecordedOperations];
 }
 
-/// A phase of this name took so long.
+/// Keeps the longest time of each phase.
 void keep_longest(Layout& layout, std::string_view phase, double seconds) {
   LongestPhase named{};
   put(named.name, phase);
@@ -282,7 +283,8 @@ void RankRecord::failed(std::string_view message) {
 
 namespace {
 
-/// A copy of the file. System calls order the three reads.
+/// Reads a copy of the file; `torn` tells that the writer was in the middle of a change.
+/// System calls order the three reads.
 Layout read_once(const File& file, bool& torn) {
   const auto sequence = [&] {
     uint64_t value = 0;

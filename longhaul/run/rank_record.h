@@ -39,39 +39,43 @@ inline constexpr int kRecordedSteps = 16;
 /// Phases of different names that a record keeps the longest of.
 inline constexpr int kRecordedPhases = 8;
 
-/// DIR/rank_00003.record
+/// Returns DIR/rank_00003.record.
 fs::path rank_record_path(const fs::path& dir, int rank);
 
 /// The writing side. One thread writes; no call waits or makes a system call but for the
 /// clock. Texts longer than their field are cut.
 class RankRecord {
  public:
-  /// Makes the directory and the file; a record of an earlier start is replaced.
-  /// InputError, TemporaryError on a full disk.
+  /// Makes the directory and the file; a record of an earlier start is replaced. Throws
+  /// InputError, and TemporaryError on a full disk.
   static RankRecord create(const fs::path& dir, int rank, int world);
   RankRecord(RankRecord&&) noexcept;
   RankRecord& operator=(RankRecord&&) noexcept;
   ~RankRecord();
 
-  /// "pp 1 dp 0 cp 0 tp 1"
+  /// Says where the rank lies: "pp 1 dp 0 cp 0 tp 1".
   void set_coordinates(std::string_view coordinates);
-  /// From now on this rank is in this phase of this step; the one before it has ended.
+  /// Says that this rank is in this phase of this step from now on. The phase before
+  /// ends.
   void set(std::string_view phase, int64_t step);
-  /// Something got done that is neither an operation nor a phase.
+  /// Says that something got done that is neither an operation nor a phase.
   void moved();
-  /// Work of this phase has gone on beside others, for so long.
+  /// Says that work of this phase has gone on beside other phases, for `seconds`.
   void lasted(std::string_view phase, double seconds);
-  /// An operation was started; the result names it in ended() and waits().
+  /// Says that an operation was started; the result names the operation in ended() and
+  /// waits().
   uint64_t started(const OperationName& name);
   void ended(uint64_t operation);
-  /// This rank does nothing but wait for the operation, until waited().
+  /// Says that this rank does nothing but wait for the operation, until waited() is
+  /// called.
   void waits(uint64_t operation, const OperationName& name);
   void waited();
-  /// A step has ended: its seconds, and those in which this rank waited for nobody.
+  /// Says that a step has ended: how many seconds it took, and how many this rank worked
+  /// without waiting for others.
   void step_done(double wall_seconds, double busy_seconds);
-  /// The one line of the error that ends this rank.
+  /// Says the error that ends this rank, in one line.
   void failed(std::string_view message);
-  /// The rank ends by itself with this exit code.
+  /// Says that the rank ends by itself with this exit code.
   void finished(int exit_code);
 
  private:
@@ -123,14 +127,16 @@ struct RankState {
   bool torn = false;
 };
 
-/// InputError for a file that is no whole record of this version.
+/// Reads a record. Throws InputError for a file that is no whole record of this version.
 RankState read_rank_record(const fs::path& path);
 
-/// All records of a directory, by rank.
+/// Reads all records of a directory, by ascending rank.
 std::vector<RankState> read_rank_records(const fs::path& dir);
 
-/// One line: "rank 3 (pp 1 dp 0 cp 0 tp 1) step 12 phase backward: waits in all_reduce
-/// number 8812 (4096 bytes) on 'tp' for 64 s", or what it did last, or how it failed.
+/// Returns one line that says what the rank waits for, what it did last, or how it
+/// failed.
+/// "rank 3 (pp 1 dp 0 cp 0 tp 1) step 12 phase backward: waits in all_reduce number 8812
+/// (4096 bytes) on 'tp' for 64 s"
 std::string to_string(const RankState& state, double now);
 
 }  // namespace longhaul

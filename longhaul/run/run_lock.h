@@ -9,13 +9,16 @@ using RunLockOptions = OwnerLockOptions;
 /// What a supervisor sets for its workers: "NAME START", see
 /// OwnerLockOptions::supervisor.
 inline constexpr const char* kSupervisorVariable = "LONGHAUL_SUPERVISOR";
-/// With the supervisor that the environment names, if one does. InputError.
+/// Returns options with the supervisor that the environment names, if it names one.
+/// Throws InputError where the variable is no name and number.
 RunLockOptions run_lock_options();
 
-/// One writer at a time for a run directory: run_dir/run.lock. Rank 0 only.
+/// Lets one process at a time write to a run directory, by run_dir/run.lock. Only rank 0
+/// takes it.
 class RunLock : public OwnerLock {
  public:
-  /// Makes run_dir where absent. InputError when another process writes the run.
+  /// Takes the lock; makes run_dir where absent. Throws InputError when another process
+  /// writes the run.
   static RunLock acquire(const fs::path& run_dir,
                          const RunLockOptions& options = run_lock_options());
 

@@ -21,7 +21,7 @@ constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
 constexpr const char* kAdvice =
     "bring its file back, or remove it where the run's checkpoints are in place";
 
-/// A file that cannot be asked for is no file that is absent.
+/// Returns whether a file is there. Throws where that cannot be found out.
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -56,17 +56,14 @@ std::optional<std::string> read_identity(const fs::path& path) {
   return identity_of(JsonFields(*json, "checkpoint", path.string(), kAdvice));
 }
 
-/// The newest checkpoint that these events leave.
+/// Returns the step of the newest checkpoint that the events of a run leave.
 std::optional<int64_t> newest_by_events(const fs::path& path) {
   std::optional<int64_t> newest;
-  const auto as_it_is = [](std::string_view text, size_t longest) {
-    return std::string(text.substr(0, longest));
-  };
   std::ifstream lines(path);
   for (std::string text; std::getline(lines, text);) {
     const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!line.is_object()) continue;
-    const std::string kind = EventHead::read(line, as_it_is).kind;
+    const std::string kind = EventHead::read(line, first_bytes).kind;
     if (kind == CheckpointEvent::kKind) newest = integer_at(line, "step");
     const bool starts = kind == StartEvent::kKind;
     if (!newest || (!starts && kind != RollbackEvent::kKind)) continue;

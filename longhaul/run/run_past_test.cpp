@@ -80,7 +80,8 @@ TEST(RunPast, ADirectoryThatDoesNotAnswerIsNotOneWithoutARecord) {
   EXPECT_FALSE(read_checkpoints_owner(dir / "absent"));
 }
 
-/// The newest checkpoint that a run without a record is taken to have.
+/// Returns the newest checkpoint that a run without a record is taken to have, by these
+/// events.
 std::optional<int64_t> newest_by(const std::string& events) {
   const TestDirectory dir;
   write_file(dir / "events.jsonl", events);

@@ -1,18 +1,16 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "longhaul/base/json.h"
+#include "longhaul/run/record_fields.h"
 
 namespace longhaul {
 
-/// How a supervised run stands: status.json in its directory, written every second. Both
-/// who writes and who reads it have it from here.
+/// How a supervised run stands: status.json in its directory, written every second.
+/// Writers and readers of the file share this type.
 struct RunStatus {
   static constexpr const char* kStarting = "starting";
   static constexpr const char* kTraining = "training";
@@ -22,8 +20,8 @@ struct RunStatus {
   static constexpr const char* kDone = "done";
   static constexpr const char* kStopped = "stopped";
   static constexpr const char* kFailed = "failed";
-  // What only a reader tells, of a run whose processes are gone, or that is held by a
-  // file.
+  // States that only a reader tells, of a run whose processes are gone, or that a file
+  // holds.
   static constexpr const char* kKilled = "killed";
   static constexpr const char* kPaused = "paused";
 
@@ -32,8 +30,12 @@ struct RunStatus {
     int64_t memory_used_bytes = 0;
     int64_t memory_total_bytes = 0;
     double busy = -1.0;  ///< 0 to 1; negative: not known
-    Json to_json() const;
-    /// As to_json() writes it; Json::exception else.
+    static void each(auto& d, auto&& fields) {
+      fields("name", AtMost{60, d.name}, "memory_used_bytes", d.memory_used_bytes,
+             "memory_total_bytes", d.memory_total_bytes, "busy", d.busy);
+    }
+    Json to_json() const { return write_fields(*this); }
+    /// Reads what to_json() wrote. Throws Json::exception for anything else.
     static Device from_json(const Json& json);
   };
   struct Node {
@@ -41,18 +43,22 @@ struct RunStatus {
     static constexpr const char* kUp = "up";
     static constexpr const char* kSpare = "spare";
     static constexpr const char* kExcluded = "excluded";
-    std::string state;  ///< one of these
+    std::string state;  ///< "up", "spare" or "excluded"
     std::vector<int64_t> ranks;
     int64_t memory_used_bytes = 0;
     int64_t memory_total_bytes = 0;
     double cpu_busy = -1.0;  ///< of all cores, 0 to 1; negative: not known
     std::vector<Device> devices;
-    Json to_json() const;
+    static void each(auto& n, auto&& fields) {
+      fields("name", AtMost{100, n.name}, "state", AtMost{20, n.state}, "ranks", n.ranks,
+             "memory_used_bytes", n.memory_used_bytes, "memory_total_bytes",
+             n.memory_total_bytes, "cpu_busy", n.cpu_busy, "devices", n.devices);
+    }
   };
   struct Rank {
     int64_t rank = 0;
     std::string node;
-    int64_t process = 0;      ///< its number on its node
+    int64_t process = 0;      ///< the process number on the node
     std::string coordinates;  ///< "pp 1 dp 0 cp 0 tp 1"
     std::string phase;
     int64_t step = 0;
@@ -61,28 +67,37 @@ struct RunStatus {
     std::string waits_for;  ///< a collective; empty: it works
     double waits_seconds = 0.0;
     std::string process_state;  ///< "running", "stopped", "gone"
-    Json to_json() const;
+    static void each(auto& r, auto&& fields) {
+      fields("rank", r.rank, "node", AtMost{100, r.node}, "pid", r.process, "coordinates",
+             AtMost{60, r.coordinates}, "phase", AtMost{40, r.phase}, "step", r.step,
+             "busy_seconds", r.busy_seconds, "wall_seconds", r.wall_seconds, "waits_for",
+             AtMost{200, r.waits_for}, "waits_seconds", r.waits_seconds, "process",
+             AtMost{20, r.process_state});
+    }
   };
 
-  std::string state;     ///< of those above that a supervisor writes
-  double since = 0.0;    ///< seconds since 1970: of this state
-  double updated = 0.0;  ///< likewise: of the file
+  std::string state;     ///< one of the states that a supervisor writes
+  double since = 0.0;    ///< when this state began, in seconds since 1970
+  double updated = 0.0;  ///< when the file was written, in seconds since 1970
   std::string job;       ///< Slurm's number, or empty
-  std::string host;      ///< of the supervisor
-  int64_t process = 0;   ///< likewise
+  std::string host;      ///< the supervisor's machine
+  int64_t process = 0;   ///< the supervisor's process
   int64_t restarts = 0;
   int64_t max_restarts = 0;
   std::string cause;  ///< the last fault, one line
   std::vector<Node> nodes;
   std::vector<Rank> ranks;
 
-  Json to_json() const;
-
-  /// What a text goes through before it is kept: at most so many bytes of it, say.
-  using Text = std::function<std::string(std::string_view text, size_t longest)>;
-  /// What is absent or of another type is left at its default, so that other versions can
-  /// be read; the object may come from anybody.
-  static RunStatus from_json(const Json& json, const Text& text);
+  static void each(auto& s, auto&& fields) {
+    fields("state", AtMost{30, s.state}, "since", s.since, "updated", s.updated, "job",
+           AtMost{60, s.job}, "host", AtMost{100, s.host}, "pid", s.process, "restarts",
+           s.restarts, "max_restarts", s.max_restarts, "cause", s.cause, "nodes", s.nodes,
+           "ranks", s.ranks);
+  }
+  Json to_json() const { return write_fields(*this); }
+  /// Reads a status that anybody, or another version, may have written: what is absent or
+  /// of another type has its default. Each text goes through `text`.
+  static RunStatus from_json(const Json& json, const TextFilter& text);
 };
 
 }  // namespace longhaul

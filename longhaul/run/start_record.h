@@ -8,16 +8,16 @@ namespace longhaul {
 
 /// Remembers, in run_dir/resume.json, how many starts in a row were made from one
 /// checkpoint and did not get through a step: such a checkpoint may be what breaks them.
-/// Rank 0 only.
+/// Only rank 0 has one.
 class StartRecord {
  public:
   explicit StartRecord(const fs::path& run_dir);
 
-  /// Starts from this step that did not end well.
+  /// Returns how many starts from this step did not end well.
   int failed_starts(int64_t step) const { return step == step_ ? starts_ : 0; }
-  /// A start from this step begins.
+  /// Notes that a start from this step begins.
   void begin(int64_t step);
-  /// It has got through: a step is done, or the run was asked to end.
+  /// Notes that the start has got through: a step is done, or the run was asked to end.
   void done();
 
  private:

@@ -98,7 +98,7 @@ void take_field(const dom::key_value_pair& field, Line& line) {
   }
 }
 
-/// Seconds that a sane clock can have measured; NaN and negative ones are none.
+/// Returns seconds that a sane clock can have measured; 0 for NaN and negative numbers.
 double duration_of(double seconds) {
   return seconds > 0.0 ? std::min(seconds, kLastTime) : 0.0;
 }

@@ -13,10 +13,10 @@
 
 namespace longhaul {
 
-// The lines of metrics.jsonl (run/files.h): a step, or a validation. Both who writes and
-// who reads them has them from here.
+// The lines of metrics.jsonl (run/files.h): a step, or a validation. Writers and readers
+// share this file.
 
-/// A figure that a record does not say.
+/// Stands for a figure that a record does not say.
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 /// Seconds since 1970 of the year 5138: a time beyond is no time.
 inline constexpr double kLastTime = 1e11;
@@ -29,10 +29,10 @@ struct StepRecord {
   bool applied = true;     ///< false: a bad step, whose update was not made
   double time = 0.0;       ///< seconds since 1970, at its end
   double step_time = 0.0;  ///< seconds, waiting for data included
-  double data_time = 0.0;  ///< of them, waiting for the batch
-  double tokens = 0.0;     ///< of the run so far
+  double data_time = 0.0;  ///< the part of step_time that waited for the batch
+  double tokens = 0.0;     ///< tokens of the run so far
   double loss = 0.0;
-  /// Its terms, where there are several. For people: nobody reads them back.
+  /// The loss's terms, where there are several, for people: nobody reads them back.
   std::vector<std::pair<std::string, double>> losses = {};
   double grad_norm = 0.0;
   double lr = 0.0;
@@ -47,8 +47,9 @@ struct StepRecord {
   double epoch = 0.0;
 };
 
-/// Tokens of the run so far by source, in the order of data.train; sources of an earlier
-/// start only come last. Of a step's line, for people: nobody reads them back.
+/// Tokens of the run so far by source, in the order of data.train; sources that only
+/// earlier starts had come last. A step's line has them for people: nobody reads them
+/// back.
 using SourceTokens = std::vector<std::pair<std::string, int64_t>>;
 
 struct ValidationRecord {
@@ -64,7 +65,7 @@ struct ValidationRecord {
 Json to_json(const StepRecord& record, const SourceTokens& sources);
 Json to_json(const ValidationRecord& record);
 
-// Figures' names in a line, for who shows the same figure elsewhere.
+// Names of figures in a line, for whoever shows the same figure elsewhere.
 inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kTimeKey = "time";
 inline constexpr const char* kLossKey = "loss";
@@ -80,11 +81,11 @@ inline constexpr const char* kValidationKey = "validation";
 
 /// Bytes behind a line that may be read, for a parser that looks ahead.
 inline constexpr size_t kRecordPadding = 64;
-/// Longer lines are none.
+/// Longer lines are no records.
 inline constexpr size_t kLongestRecord = size_t{1} << 20;
 
-/// One line, which may come from anybody, with kRecordPadding bytes behind it; std::
-/// monostate where it is no record.
+/// Reads one line, which may come from anybody, with kRecordPadding readable bytes behind
+/// it; std::monostate where it is no record.
 using RunRecord = std::variant<std::monostate, StepRecord, ValidationRecord>;
 RunRecord read_record(std::string_view padded);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kFlushEvery = std::chrono::seconds(5);
 
-/// CRC-32C (Castagnoli), reflected polynomial 0x82F63B78.
+/// Returns the CRC-32C (Castagnoli) of the bytes, by the reflected polynomial 0x82F63B78.
 uint32_t crc32c(std::string_view bytes) {
   static const auto table = [] {
     std::array<uint32_t, 256> t{};
@@ -34,7 +34,7 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-/// The masked form that TFRecord stores.
+/// Returns the masked form of a checksum, which TFRecord stores.
 uint32_t masked(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
 }

@@ -3,12 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "longhaul/base/control_groups.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/lines.h"
 
 namespace longhaul {
 namespace {
@@ -17,17 +17,9 @@ constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 /// More than any machine has, and a bound for what a mask may need.
 constexpr int kMostCpus = 1 << 16;
 
-/// The first line of a small file; empty where it cannot be read.
-std::string line_of(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
-/// cpu.max of cgroup v2: "QUOTA PERIOD" or "max PERIOD", in microseconds.
+/// Reads cpu.max of cgroup v2: "QUOTA PERIOD" or "max PERIOD", in microseconds.
 double quota_v2(const fs::path& dir) {
-  std::istringstream line(line_of(dir / "cpu.max"));
+  std::istringstream line(first_line(dir / "cpu.max"));
   double quota = 0.0;
   double period = 0.0;
   return line >> quota >> period && quota > 0.0 && period > 0.0 ? quota / period
@@ -35,8 +27,8 @@ double quota_v2(const fs::path& dir) {
 }
 
 double quota_v1(const fs::path& dir) {
-  std::istringstream quota_line(line_of(dir / "cpu.cfs_quota_us"));
-  std::istringstream period_line(line_of(dir / "cpu.cfs_period_us"));
+  std::istringstream quota_line(first_line(dir / "cpu.cfs_quota_us"));
+  std::istringstream period_line(first_line(dir / "cpu.cfs_period_us"));
   double quota = 0.0;
   double period = 0.0;
   const bool read = (quota_line >> quota) && (period_line >> period);

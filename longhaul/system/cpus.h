@@ -8,16 +8,16 @@
 
 namespace longhaul {
 
-/// The CPUs that this process may run on: its job's set. Never empty.
+/// Returns the CPUs that this process may run on, its job's set. There is at least one.
 std::vector<int> allowed_cpus();
 
-/// CPU seconds per second that the control groups of this process allow it and its
-/// neighbours in them; infinite where nothing limits them. `root`: where /proc and /sys
-/// are, for tests.
+/// Returns how many CPU seconds per second the control groups of this process allow it
+/// and its neighbours in them; infinite where nothing limits them. `root` is where /proc
+/// and /sys are, for tests.
 double cpu_quota(const fs::path& root = "/");
 
-/// Threads that have a CPU each: what the CPU set and the control groups leave, at least
-/// 1.
+/// Returns how many threads can have a CPU each, by the CPU set and the control groups;
+/// at least 1.
 int usable_cpus();
 
 /// What processes of one machine tell each other, so that each knows its share.
@@ -26,13 +26,13 @@ struct CpuAllowance {
   double quota = std::numeric_limits<double>::infinity();
 
   static CpuAllowance of_this_process() { return {allowed_cpus(), cpu_quota()}; }
-  /// For gather_strings, and back.
+  /// Converts to a text for gather_strings; from_text() reads it.
   std::string to_text() const;
   static CpuAllowance from_text(const std::string& text);
 };
 
-/// The threads of process `mine` of these: a CPU that n of them may use counts 1/n, and
-/// its quota is shared by all. At least 1.
+/// Returns how many threads process `mine` of these may have: a CPU that n processes may
+/// use counts 1/n, and all share the quota. The result is at least 1.
 int share_of_cpus(const std::vector<CpuAllowance>& processes, size_t mine);
 
 }  // namespace longhaul

@@ -56,7 +56,7 @@ TEST(Cpus, AllowanceSurvivesItsText) {
   EXPECT_EQ(CpuAllowance::from_text(allowance.to_text()).quota, 2.5);
 }
 
-/// A file below `root`, with the directories to it.
+/// Writes a file below `root`, with the directories to it.
 void place(const fs::path& root, const std::string& name, const std::string& text) {
   fs::create_directories((root / name).parent_path());
   write_file(root / name, text);

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "longhaul/base/error.h"
@@ -103,17 +104,8 @@ const Found& found() {
 Isa best_isa() { return found().isa; }
 
 const char* isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::Avx2:
-      return "AVX2";
-    case Isa::Avx512:
-      return "AVX-512";
-    case Isa::Avx512Bf16:
-      return "AVX-512 BF16";
-    case Isa::Amx:
-      return "AMX";
-  }
-  return "";
+  constexpr const char* kNames[] = {"AVX2", "AVX-512", "AVX-512 BF16", "AMX"};
+  return kNames[static_cast<size_t>(isa)];
 }
 
 bool cpu_has_amx() {

@@ -6,23 +6,23 @@
 // library that could be instantiated there.
 namespace longhaul {
 
-/// Instruction sets, weakest first. A CPU that has one has all before it.
+/// Instruction sets, weakest first. A CPU that has a set has all sets before it.
 enum class Isa { Avx2, Avx512, Avx512Bf16, Amx };
 
-/// The strongest set that this CPU has and the operating system lets programs use. Error:
-/// it has not even the weakest.
+/// Returns the strongest set that this CPU has and the operating system lets programs
+/// use. Throws Error (Internal) where the CPU lacks even the weakest.
 Isa best_isa();
 const char* isa_name(Isa isa);
 
-/// Whether the CPU multiplies tiles of bf16, whatever the operating system lets programs
-/// use.
+/// Returns whether the CPU multiplies tiles of bf16, whatever the operating system lets
+/// programs use.
 bool cpu_has_amx();
-/// Why the CPU's AMX is not used, and what to do; null where it is, or where there is
-/// none.
+/// Returns why the CPU's AMX is not used and what to do about it; null where it is used,
+/// or where the CPU has none.
 const char* amx_refusal();
 
-/// Bytes of a core's second cache; 2 MiB, that of all processors with AMX so far, where
-/// the operating system does not tell.
+/// Returns the bytes of a core's second cache. Where the operating system does not tell,
+/// it is 2 MiB, as on all processors with AMX so far.
 int64_t second_cache_bytes();
 
 }  // namespace longhaul

@@ -22,7 +22,8 @@
 namespace longhaul {
 namespace {
 
-// Writable private memory of this process, as RLIMIT_DATA counts it.
+// Returns the bytes of writable private memory of this process, as RLIMIT_DATA counts
+// them.
 uint64_t data_bytes_now() {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -32,7 +33,7 @@ uint64_t data_bytes_now() {
   return 0;
 }
 
-// Never raises a limit.
+// Lowers a limit; never raises one.
 void limit(int resource, uint64_t value) {
   rlimit current{};
   if (::getrlimit(static_cast<__rlimit_resource>(resource), &current) != 0) return;

@@ -13,17 +13,18 @@ struct ChildLimits {
   uint64_t answer_bytes = uint64_t{4} << 30;
 };
 
-/// Runs `work` in a forked child and returns its answer. For reading files that may be
-/// hostile: should a reader have a hole after all, what gets through it sits in a process
-///  - that holds no other file than its answer's pipe and what `work` opens itself,
-///  - that cannot gain privileges, write a file (size limit 0) or start a process that
-///    does (no further processes, where the user is not root),
-///  - whose memory and processor time are limited, and that leaves no core file,
-/// and the answer must be checked by the caller as any outside bytes.
-/// The memory limit is RLIMIT_DATA, not RLIMIT_AS: mapping a large file is free.
-/// An Error that `work` throws comes out here as the same kind; a child that dies (out of
-/// memory, time, a signal) is an InputError that begins with `what`.
-/// The caller should have one thread; `work` must not touch the terminal or other files.
+/// Runs `work` in a forked child and returns its answer, for reading files that may be
+/// hostile. Should a reader have a hole after all, what gets through it sits in a
+/// process:
+/// - that holds no other file than its answer's pipe and what `work` opens itself;
+/// - that cannot gain privileges, write a file (size limit 0) or start a process that
+/// does (no further processes, where the user is not root);
+/// - whose memory and processor time are limited, and that leaves no core file.
+/// The caller must check the answer as any outside bytes.
+/// The memory limit is RLIMIT_DATA, not RLIMIT_AS: mapping a large file is free. An Error
+/// that `work` throws comes out as the same kind; for a child that dies (out of memory,
+/// time, a signal) it throws an InputError that begins with `what`. The caller should
+/// have one thread; `work` must not touch the terminal or other files.
 std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits = {});

@@ -1,7 +1,6 @@
 #include "longhaul/system/owner_lock.h"
 
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,11 +10,7 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
@@ -25,41 +20,18 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/lines.h"
 #include "longhaul/base/process.h"
-#include "longhaul/system/signals.h"
+#include "longhaul/base/process_start.h"
+#include "longhaul/system/repeated_work.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul {
-/// What every lock file says.
+// Members that every lock file has.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, attempt, token, job, host, boot, process,
                                    process_start, started_at, released)
 
 namespace {
-
-std::string first_line(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-// Field 22 of /proc/PID/stat: when the process started, in ticks since boot; 0 when there
-// is no such process, or it is dead and only waits for its parent to notice (in a
-// container whose first process reaps nobody, for ever). The name in field 2 may hold
-// spaces and brackets.
-int64_t process_start(int64_t pid) {
-  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
-  const size_t end = line.rfind(')');
-  if (end == std::string::npos || end + 2 >= line.size()) return 0;
-  const char state = line[end + 2];
-  if (state == 'Z' || state == 'X') return 0;
-  size_t position = end + 1;
-  for (int field = 3; field < 22; ++field) {
-    position = line.find(' ', position + 1);
-    if (position == std::string::npos) return 0;
-  }
-  return std::atoll(line.c_str() + position + 1);
-}
 
 // Two processes see each other's numbers only in one boot and one process namespace.
 std::string boot_name() {
@@ -77,9 +49,7 @@ LockHolder this_process() {
   holder.process_start = process_start(holder.process);
   std::random_device random;
   holder.token = fmt::format("{:08x}{:08x}", random(), random());
-  holder.started_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                                  fmt::gmtime(std::chrono::system_clock::to_time_t(
-                                      std::chrono::system_clock::now())));
+  holder.started_at = utc_now();
   return holder;
 }
 
@@ -127,8 +97,8 @@ std::string describe(const LockHolder& holder) {
                      holder.process, holder.started_at);
 }
 
-// Seconds since the lease was renewed. With a probe both times are taken from the file
-// system's own clock.
+// Returns the seconds since the lease was renewed. With a probe both times are taken from
+// the file system's own clock.
 double lease_age(const fs::path& lock, bool with_probe) {
   struct stat held{};
   if (::stat(lock.c_str(), &held) != 0) return 1e9;
@@ -150,10 +120,11 @@ struct Verdict {
   bool by_lease = false;  ///< nothing else is known of it
 };
 
-/// Tells a holder that renews its lease from one that was lost before the lease ran out.
+/// Tells a holder that renews its lease from a holder that was lost before the lease ran
+/// out.
 class RenewalWatch {
  public:
-  /// Has the lease been renewed since the first look at this holder?
+  /// Returns whether the lease has been renewed since the first look at this holder.
   bool renewed(const fs::path& lock, const LockHolder& holder) {
     struct stat now{};
     if (::stat(lock.c_str(), &now) != 0) return false;
@@ -196,8 +167,8 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
           fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
 }
 
-/// Another one is taking a dead holder's place. It needs moments; if it has died itself,
-/// its claim is taken away.
+/// Leaves a dead holder's place to another process that is taking it, which needs moments
+/// only. Where that process has died as well, its claim is taken away.
 void leave_to_next(const fs::path& claim, const OwnerLockOptions& options) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::optional<LockHolder> next;
@@ -209,7 +180,7 @@ void leave_to_next(const fs::path& claim, const OwnerLockOptions& options) {
   if (next && !judge(*next, claim, options).alive) ::unlink(claim.c_str());
 }
 
-/// When a holder was last at work. Any thread.
+/// Notes when a holder was last at work. Any thread may call it.
 class Heart {
  public:
   void set() { beat_ = clock_.seconds(); }
@@ -224,29 +195,11 @@ class Heart {
 
 struct OwnerLock::Lease {
   std::shared_ptr<Heart> heart = std::make_shared<Heart>();
-  double idle_seconds = 0.0;
-  fs::path path;
   int fd = -1;
-  std::mutex mutex;
-  std::condition_variable wake;
-  bool stop = false;
-  std::thread thread;
+  std::optional<RepeatedWork> renewal;
 
-  // The open file is ours for ever: after a takeover this renews a file without a name.
-  void run(double seconds) {
-    std::unique_lock lock(mutex);
-    while (!wake.wait_for(lock, std::chrono::duration<double>(seconds),
-                          [&] { return stop; })) {
-      if (heart->idle() < idle_seconds) ::futimens(fd, nullptr);
-    }
-  }
   ~Lease() {
-    {
-      const std::lock_guard lock(mutex);
-      stop = true;
-    }
-    wake.notify_all();
-    if (thread.joinable()) thread.join();
+    renewal.reset();
     if (fd >= 0) ::close(fd);
   }
 };
@@ -361,16 +314,13 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
 
 void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_ = std::make_unique<Lease>();
-  lease_->path = path_;
-  lease_->idle_seconds = options.idle_seconds;
   lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (lease_->fd < 0) {
-    failure_at(errno, "open").raise();
-  }
+  if (lease_->fd < 0) failure_at(errno, "open").raise();
   check();
-  lease_->thread = std::thread([lease = lease_.get(), seconds = options.renew_seconds] {
-    leave_signals_to_main_thread();
-    lease->run(seconds);
+  // The open file is ours for ever: after a takeover this renews a file without a name.
+  lease_->renewal.emplace(options.renew_seconds, [heart = lease_->heart, fd = lease_->fd,
+                                                  idle = options.idle_seconds] {
+    if (heart->idle() < idle) ::futimens(fd, nullptr);
   });
 }
 

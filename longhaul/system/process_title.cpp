@@ -11,8 +11,8 @@
 namespace longhaul {
 namespace {
 
-/// The memory of the arguments and, behind them, the environment. Like these there is one
-/// for a process.
+/// The memory of the arguments and of the environment behind them. A process has one of
+/// each.
 struct Area {
   char* begin = nullptr;
   size_t arguments = 0;  ///< bytes, the last NUL included
@@ -24,7 +24,7 @@ struct Area {
 };
 Area area;
 
-/// Strings that lie one behind the other from `at` on; returns their end.
+/// Returns the end of strings that lie one behind the other from `at` on.
 char* end_of(char* at, char* const* strings) {
   for (; *strings != nullptr && *strings == at; ++strings) at += std::strlen(at) + 1;
   return at;

@@ -9,9 +9,9 @@ namespace longhaul {
 /// process. First thing in main; argv itself must not be used afterwards.
 char** keep_arguments(int argc, char** argv);
 
-/// What ps shows of this process from now on. Cut to the room of arguments and
-/// environment; without keep_arguments() it does nothing. A few nanoseconds, no system
-/// call. One thread at a time.
+/// Sets what ps shows of this process. The title is cut to the room of arguments and
+/// environment; without keep_arguments() nothing happens. It takes a few nanoseconds and
+/// no system call. One thread at a time may call it.
 void set_process_title(std::string_view title);
 
 }  // namespace longhaul

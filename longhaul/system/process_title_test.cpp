@@ -19,8 +19,8 @@ std::string shown() {
   return text.substr(0, text.find_last_not_of('\0') + 1);
 }
 
-/// This process's own arguments, where the kernel laid them out before any environment
-/// variable was set; its tests run in a process of their own.
+/// Returns this process's own arguments, where the kernel laid them out before any
+/// environment variable was set. The tests that use it run in a process of their own.
 char** own_arguments(int& argc) {
   const std::string text = shown();
   argc = 1 + static_cast<int>(std::ranges::count(text, '\0'));

@@ -23,7 +23,7 @@ std::string amount(double value, const std::string& unit) {
   return unit == "bytes" ? human_bytes(value) : count(value, unit) + " " + unit;
 }
 
-/// Slow work in few pieces: "0.4 batches/s", not "0".
+/// Returns a speed, with decimals for slow work in few pieces: "0.4 batches/s", not "0".
 std::string speed(double rate, const std::string& unit) {
   if (unit != "bytes" && rate < 10.0) return fmt::format("{:.2f} {}/s", rate, unit);
   return amount(rate, unit) + "/s";
@@ -38,7 +38,7 @@ std::string bar(int64_t done, int64_t total) {
   return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] ";
 }
 
-/// Cut to the terminal's width: a wrapped line cannot be drawn over.
+/// Returns the line cut to the terminal's width: a wrapped line cannot be drawn over.
 std::string fitting(std::string line) {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
@@ -91,6 +91,15 @@ void Progress::update(int64_t done, int64_t total) {
   } else {
     fmt::print(stderr, "{}\n", line);
   }
+}
+
+void StagedProgress::update(const std::string& title, const std::string& unit,
+                            int64_t done, int64_t total) {
+  if (!progress_ || title_ != title) {
+    finish();
+    progress_.emplace(title_ = title, unit);
+  }
+  progress_->update(done, total);
 }
 
 void Progress::finish() {

@@ -2,20 +2,29 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace longhaul {
 
-/// How far long work has come, with rate and time left, on standard error: a bar on a
-/// terminal, a line every 10 s elsewhere. Not thread-safe.
+/// Shows on standard error how far long work has come, with the rate and the time left: a
+/// bar on a terminal, a line every 10 s elsewhere. Not thread-safe.
 class Progress {
  public:
-  /// `unit` in the plural: "sequences". Rates in bytes are printed as such for "bytes".
+  /// Begins to show work in this unit, in the plural: "sequences". For the unit "bytes"
+  /// amounts and rates are printed in kB, MB and so on.
   Progress(std::string what, std::string unit);
   ~Progress();
 
-  /// total 0: not known.
+  /// Shows how much is done of `total`, which is 0 where the total is not known.
   void update(int64_t done, int64_t total);
+  /// Returns a function that calls update(), for work that reports in any whole numbers.
+  /// This object must outlive it.
+  auto updates() {
+    return [this](auto done, auto total) {
+      update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+    };
+  }
   /// Clears the bar.
   void finish();
 
@@ -28,9 +37,23 @@ class Progress {
   std::chrono::steady_clock::time_point last_;
 };
 
-/// "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left"; without what
-/// needs a total where it is 0. `before` of what is done was done earlier, and not in
-/// these seconds: the rate and the time left do not count it.
+/// Shows work that has several stages, one Progress after another.
+class StagedProgress {
+ public:
+  /// `title` is the name of the stage's Progress; another title ends the stage before.
+  void update(const std::string& title, const std::string& unit, int64_t done,
+              int64_t total);
+  /// Clears the bar.
+  void finish() { progress_.reset(); }
+
+ private:
+  std::string title_;
+  std::optional<Progress> progress_;
+};
+
+/// Returns "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left". Where
+/// `total` is 0, it leaves out what needs a total. `before` of what is done was done
+/// before these `seconds`: neither the rate nor the time left counts it.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
                           int64_t total, double seconds, int64_t before = 0);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
 
-// A handler can reach nothing but statics; SignalWatch is their only user. Other threads
+// A handler can reach nothing but statics. SignalWatch is their only user; other threads
 // read them.
 std::atomic<int> first_signal = 0;
 std::atomic<int> interrupts = 0;

@@ -5,19 +5,21 @@
 
 namespace longhaul {
 
-/// Whether what is written to this descriptor (1 or 2) reaches a person's terminal that
-/// understands control codes. mpirun gives every rank a terminal of its own, whatever its
-/// own output is: there its output counts, and none where it is on another machine.
+/// Returns whether what is written to this descriptor (1 or 2) reaches a person's
+/// terminal that understands control codes. mpirun gives every rank a terminal of its
+/// own, whatever its own output is. There mpirun's output counts, and a rank on another
+/// machine has none.
 bool is_terminal(int fd);
 
-/// Whether to colour what is written there: on a terminal, unless NO_COLOR is set.
+/// Returns whether to colour what is written there: on a terminal, unless NO_COLOR is
+/// set.
 bool wants_colour(int fd);
 
-/// One line that a terminal shows and does not obey: control characters are written out
-/// (\n, \x1b), whatever a path or a name brings along. Tabs stay.
+/// Returns one line that a terminal shows and does not obey: control characters are
+/// written out (\n, \x1b), whatever a path or a name brings along. Tabs stay.
 std::string printable(std::string_view text);
 
-/// The text in yellow or red where wants_colour(fd), else as it is.
+/// Returns the text in yellow or red where wants_colour(fd), else as it is.
 std::string warning_text(std::string_view text, int fd);
 std::string error_text(std::string_view text, int fd);
 

@@ -14,8 +14,9 @@
 
 namespace longhaul {
 
-/// Threads that work on tasks in the order in which they came. Any thread may add some.
-/// At its end tasks that nobody has begun are dropped; their futures say so.
+/// Threads that work on tasks in the order in which they were added. Any thread may add
+/// tasks. At the pool's end, tasks that nobody has begun are dropped, and their futures
+/// say so.
 class WorkerPool {
  public:
   explicit WorkerPool(int threads) {
@@ -35,7 +36,7 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// What the task throws comes out of the future.
+  /// Adds a task. What the task throws comes out of the future.
   template <typename Work>
   auto add(Work work) -> std::future<decltype(work())> {
     // std::function copies what it holds; a packaged task cannot be copied.

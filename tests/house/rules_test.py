@@ -3,6 +3,7 @@
 import unittest
 
 import check_calls
+import check_comments
 import check_includes
 import check_names
 import check_sizes
@@ -157,6 +158,70 @@ class Sizes(unittest.TestCase):
     def test_a_brace_in_a_string_does_not_end_a_function(self):
         source = self.function(81).replace("  a++;\n", '  g("\\"}", \'}\'); // }\n', 1)
         self.assertEqual(1, len(check_sizes.problems_of("x.cpp", source)))
+
+
+class DocComments(unittest.TestCase):
+    def above(self, comment, declaration="int rank();"):
+        source = "".join(f"/// {line}\n" for line in comment.split("\n")) + declaration + "\n"
+        return check_comments.problems_of("x.h", source)
+
+    def test_a_comment_above_a_function_begins_with_a_verb_or_a_condition(self):
+        for comment in ("The rank of this process.", "Bytes that were read.", "InputError if wrong.",
+                        "What an event says.", "True when it is gone.", "Names of all tensors.",
+                        "Whether a run is there.", "Nothing where there is none.", "One line."):
+            self.assertEqual(1, len(self.above(comment)), comment)
+        for comment in ("Returns the rank.", "Throws InputError where the file is damaged.",
+                        "When the run has ended, it reads the rest.", "Collective. Returns the sum.",
+                        "Names the file.", "Also returns it.", "Must be called by rank 0.",
+                        "`group` must outlive it.", "Re-hashes every shard."):
+            self.assertEqual([], self.above(comment), comment)
+
+    def test_a_fragment_is_reported_wherever_it_stands(self):
+        for fragment in ("Of those that are put off.", "Likewise.", "The same by one rank.",
+                         "So many bytes.", "As above.", "Those of this node.", "That of the head.",
+                         "Nothing where it has none.", "InputError where it is damaged.",
+                         "Not from a thread.", "Errors as above."):
+            self.assertEqual(1, len(self.above(f"Returns the rank. {fragment}")), fragment)
+            self.assertEqual(1, len(self.above(f"A queue. {fragment}", "class Queue {")), fragment)
+        for sentence in ("Nothing is thrown.", "The same rank answers.", "That is rare.",
+                         "As rank 0 writes, the others are idle.", "Not thread-safe.", "Collective.",
+                         "Those ranks wait.", "All outlive it."):
+            self.assertEqual([], self.above(f"Returns the rank. {sentence}"), sentence)
+
+    def test_a_type_and_a_member_may_be_a_noun(self):
+        self.assertEqual([], self.above("Gradients that are deferred.", "struct Deferred {"))
+        self.assertEqual([], self.above("Seconds since the last step.", "double age = 0.0;"))
+        self.assertEqual([], self.above("A line for a person. It may be empty.",
+                                        "std::function<void(const std::string&)> tell;"))
+
+    def test_a_comment_behind_a_member_needs_no_sentence_but_a_subject(self):
+        for text, problems in (("seconds since the last step", 0), ("likewise", 1),
+                               ("of them, by the newest", 1), ("of the file", 0),
+                               ("the same on all ranks", 1)):
+            found = check_comments.problems_of("x.h", f"  int a = 0;  ///< {text}\n")
+            self.assertEqual(problems, len(found), text)
+
+    def test_a_sentence_of_36_words_is_reported_over_its_lines(self):
+        for words, problems in ((35, 0), (36, 1)):
+            comment = "Returns" + " the\nrank" * ((words - 1) // 2) + " x" * ((words - 1) % 2) + "."
+            self.assertEqual(problems, len(self.above(comment)), comment)
+
+    def test_a_list_and_a_formula_are_no_sentences(self):
+        self.assertEqual([], self.above("Returns one of:\n- 0: done;\n- 1: the same\n  again\n"
+                                        "\nReads none."))
+        self.assertEqual([], self.above("Returns the sum.\n  of x times y\n  Of it"))
+
+    def test_a_file_may_have_what_the_baseline_says_and_the_baseline_only_shrinks(self):
+        problems = {"a.h": ["a.h:1: x", "a.h:2: y"], "b.h": ["b.h:1: z"]}
+        self.assertEqual([], check_comments.compare(problems, {"a.h": 2, "b.h": 1}))
+        self.assertEqual(["b.h:1: z", "b.h: 1 comments to mend, at most 0"],
+                         check_comments.compare(problems, {"a.h": 2}))
+        high, = check_comments.compare(problems, {"a.h": 2, "b.h": 4})
+        self.assertIn("check_comments.py --write", high)
+        self.assertIn("c.h", check_comments.compare(problems, {"a.h": 2, "b.h": 1, "c.h": 1})[0])
+        self.assertEqual("1 a.h\n1 b.h\n",
+                         check_comments.lowered(problems, {"a.h": 1, "b.h": 4, "c.h": 2}))
+        self.assertEqual("2 a.h\n1 b.h\n", check_comments.lowered(problems, None))
 
 
 class Comments(unittest.TestCase):

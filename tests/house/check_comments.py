@@ -1,0 +1,265 @@
+"""Doc comments (`///`) are whole sentences: one above a function begins with a verb ("Returns ...")
+or a condition ("When ..., it ..."), no sentence is a fragment ("Of those that ..."), and none has
+more than 35 words.
+
+comments_baseline.txt has, per file, how many problems are left; a file without a line has none. A
+file may not have more, and a count that is too high is lowered by `check_comments.py --write`,
+which raises none: delete the baseline to begin it anew. `check_comments.py PATH...` prints every
+problem below these paths.
+"""
+
+import re
+import sys
+
+import house
+
+BASELINE = "tests/house/comments_baseline.txt"
+LONGEST = 35
+DOC = re.compile(r"^\s*///(?!/)(?P<member><?)\s?(?P<text>.*)$")
+TRAILING = re.compile(r"^(?P<code>.*\S.*?)\s*///<\s?(?P<text>.*)$")
+SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(\[0-9])")
+SHORTENED = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|al|No|resp)|\.\.)\.$")
+
+# Sentences that the field writes without a verb.
+MARKS = re.compile(r"^(Collective|Thread-safe|Not thread-safe|Immutable)\b")
+ADVERBS = r"(?:Also|Only|Never|Always|Then|First|Later|Again|Afterwards|Immediately)"
+CONDITIONS = re.compile(r"^(If|When|Where|Whenever|Unless|While|After|Before|Until|Once|Since|"
+                        r"Because|Although|For|Under|In|On|At|With|Without|During|Instead|By|To)\b")
+MODAL = re.compile(rf"^({ADVERBS} )?(Must|May|Can|Cannot|Should|Is|Are|Has|Does|Do|Call|Use|See|"
+                   r"Pass|Keep|Start|Link|Set|Give|Take|Run|Wait|Note)\b")
+THIRD_PERSON = re.compile(rf"^(?:{ADVERBS} )?(?:[Rr]e-)?([A-Za-z]+s)\b(?: (\w+))?")
+# Words that end in s and begin a phrase, not a statement.
+NO_VERBS = set("""this its his as was thus plus minus status always sometimes perhaps less unless
+    class address process pass access loss press progress success bias basis analysis atlas bus
+    across besides towards whereas those
+    bytes seconds minutes hours rows columns nodes tokens elements ids files directories paths
+    sequences words characters kinds parts pieces values tensors parameters options settings
+    errors kernels workers devices gradients weights moments sizes bits milliseconds entries lines
+    threads processes messages ranks layers positions offsets indices differences
+    digits documents facts fields floats headers machines members numbers objects others people
+    products rules sentences sources strings sums things types units ways""".split())
+MAY_BE_NOUNS = set("""names counts steps groups places marks means copies states stores forms plans
+    links limits results records events blocks shares points tables lists marks orders times
+    sets scores signs ends begins cuts costs reads writes hashes checks reports tests""".split())
+NOUN_FOLLOWS = {"of", "per", "that", "which", "with", "whose", "from"}
+FINITE = re.compile(r"\b(is|are|was|were|has|have|had|does|do|did|may|must|can|cannot|could|will|"
+                    r"would|should|shall|might|need)\b", re.I)
+PLURAL_OR_VERB = re.compile(r"\b[a-z]+s\b")
+MEMBER_FRAGMENT = re.compile(r"^(of (that|those|these|them|it|which)|likewise|the same|so many|"
+                             r"ditto|as (above|before|below|there))\b(?! as\b| (of|for) )", re.I)
+
+
+LOOSE = {"where", "when", "if", "for", "unless", "with", "without", "while", "until", "before",
+         "after", "at", "as", "like", "that", "and", "or", "in", "on", "naming", "also", ""}
+
+
+def starts_as_value(sentence):
+    """A phrase like "True when ...", which may stand above a member, but above no function."""
+    found = re.match(r"(?:Nothing|Nobody|Null|Empty|True|False|None|Negative|-?\d+)\b(?!:)\W*(\w*)",
+                     sentence)
+    return bool(found and found.group(1) in LOOSE) or sentence.startswith("Whether ")
+
+
+def starts_as_fragment(sentence):
+    first = re.match(r"[\w'-]+", sentence)
+    first = first.group(0) if first else ""
+    rest = sentence[len(first):].strip()
+    follows = re.match(r"\w+", rest)
+    follows = follows.group(0).lower() if follows else ""
+    if first in ("Of", "Likewise", "Ditto"):
+        return True
+    if first == "So":
+        return follows in ("many", "much", "few")
+    if first == "The":
+        return follows == "same" and not has_verb(rest)
+    if first == "As":
+        return not re.search("[,:] ", sentence) or not has_verb(sentence)
+    if first in ("That", "Which", "Those", "These"):
+        if follows in ("of", "that", "which", "with", "for", "in", "from", "by") or not follows:
+            return True
+        return first in ("That", "Which") and not has_verb(rest)
+    if re.fullmatch(r"\w*Error", first):
+        return follows in LOOSE and not re.match(r",[^,]*, \w+s\b", rest)
+    if first == "Not":
+        return follows not in ("only", "thread")
+    if first in ("Also", "Only", "Else", "Otherwise", "Never") and follows in (
+            "of", "for", "where", "when", "in", "with", "by", "to", "from", "on", "at", "the", "a"):
+        return not has_verb(rest)
+    return False
+
+
+def has_verb(sentence):
+    """False only for what cannot be a sentence: without an auxiliary, a verb in s, an order."""
+    if FINITE.search(sentence) or MODAL.match(sentence):
+        return True
+    if re.match(r"(All|Both|They|Those|These|Callers|Errors(?! as))\b", sentence):  # verbs of the plural
+        return True
+    return any(word not in NO_VERBS for word in PLURAL_OR_VERB.findall(sentence)) or \
+        says_what_it_does(sentence)
+
+
+def says_what_it_does(sentence):
+    """Whether a sentence begins as that above a function does."""
+    if MODAL.match(sentence):
+        return True
+    if CONDITIONS.match(sentence):
+        return ", " in sentence or bool(FINITE.search(sentence))
+    found = THIRD_PERSON.match(sentence)
+    if found:
+        verb, follows = found.group(1).lower(), (found.group(2) or "").lower()
+        if verb.endswith("ss") or verb in NO_VERBS:
+            return False
+        return not (verb in MAY_BE_NOUNS and follows in NOUN_FOLLOWS)
+    # A parameter, or the object itself, as the subject of a whole sentence.
+    return bool(re.match(r"^(`[^`]+`|It|The (caller|result|returned|object|function)\b)", sentence)
+                and not re.match(r"^`[^`]+`:", sentence)
+                and (FINITE.search(sentence) or re.match(r"^\S+ [a-z]+s\b", sentence)))
+
+
+def sentences_of(lines):
+    """(sentence, False in an item of a list) of a comment. A formula, which is indented, is left
+    out."""
+    blocks, begun, whole = [], "", True
+    for line in lines:
+        item = re.match(r"^\s*(?:[-*]|\d+[.)]) +(.*)", line)
+        if item or not line.strip() or line.startswith("  ") and whole:
+            blocks.append((begun, whole))
+            begun, whole = item.group(1) if item else "", not item
+        else:
+            begun = f"{begun} {line.strip()}".strip()
+    blocks.append((begun, whole))
+    found = []
+    for text, whole in blocks:
+        joined = ""
+        for part in SENTENCE.split(text):
+            joined = f"{joined} {part}".strip()
+            if not SHORTENED.search(joined):
+                found.append((joined, whole))
+                joined = ""
+        if joined:
+            found.append((joined, whole))
+    return [(sentence, whole) for sentence, whole in found if sentence]
+
+
+def kind_of(declaration):
+    """What a comment stands above: "function", "type" or "value"."""
+    code = re.sub(r"\[\[.*?\]\]|alignas\([^)]*\)|noexcept\([^)]*\)", "", declaration)
+    code = re.sub(r"\btemplate\s*<.*?>\s*(?=\w)", "", code, count=1).strip()
+    if re.match(r"(class|struct|enum|union|namespace|using|typedef|concept|friend class|#)", code):
+        return "type"
+    if re.match(r"(TEST|TEST_F|TEST_P|INSTANTIATE_TEST_SUITE_P|return|for|if|while)\b", code):
+        return "value"
+    while re.search(r"<[^<>]*>", code):
+        code = re.sub(r"<[^<>]*>", "", code)
+    before = code.split("=", 1)[0] if "operator" not in code else code
+    return "function" if re.search(r"[\w\]=+*/<>!-]\s*\(", before) else "value"
+
+
+def comments_of(source):
+    """(line number, kind, lines) of each doc comment; "member" is one behind its code."""
+    lines = source.split("\n")
+    found, number = [], 0
+    while number < len(lines):
+        start, trailing = number, TRAILING.match(lines[number])
+        above = DOC.match(lines[number])
+        number += 1
+        if above and not above.group("member"):
+            text = [above.group("text")]
+            while number < len(lines) and (more := DOC.match(lines[number])) \
+                    and not more.group("member"):
+                text.append(more.group("text"))
+                number += 1
+            declaration = ""
+            for line in lines[number:number + 12]:
+                declaration += " " + re.sub(r"//.*", "", line).strip()
+                if re.search(r"[;{}]\s*(//.*)?$", line):
+                    break
+            found.append((start + 1, kind_of(declaration.strip()), text))
+        elif trailing and not trailing.group("code").lstrip().startswith("//"):
+            text = [trailing.group("text")]
+            while number < len(lines) and (more := DOC.match(lines[number])) \
+                    and more.group("member"):
+                text.append(more.group("text"))
+                number += 1
+            found.append((start + 1, "member", text))
+    return found
+
+
+def problem_of(kind, sentence, first, whole):
+    """What is wrong with a sentence, or nothing; at most one thing."""
+    words = len(sentence.split())
+    if words > LONGEST:
+        return f"a sentence of {words} words, at most {LONGEST}"
+    if kind == "member":
+        return "no subject to refer to" if MEMBER_FRAGMENT.match(sentence) else None
+    if not whole or MARKS.match(sentence) or not sentence[0].isalpha() and sentence[0] != "`" \
+            and not sentence[0].isdigit():
+        return None
+    if starts_as_fragment(sentence) or starts_as_value(sentence) and (
+            kind == "function" or not first):
+        return "a fragment"
+    if kind == "function" and first and not says_what_it_does(sentence):
+        return "above a function, but does not begin with what it does"
+    if not first and words <= 4 and not has_verb(sentence):
+        return "a sentence without a verb"
+    return None
+
+
+def problems_of(name, source):
+    found = []
+    for line, kind, text in comments_of(source):
+        first = True
+        for sentence, whole in sentences_of(text):
+            problem = problem_of(kind, sentence, first, whole)
+            if problem:
+                shown = sentence if len(sentence) <= 60 else sentence[:57] + "..."
+                found.append(f"{name}:{line}: {problem}: {shown}")
+            first = first and bool(MARKS.match(sentence))
+    return found
+
+
+def read_baseline(text):
+    pairs = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return {name: int(count) for count, name in pairs}
+
+
+def compare(problems, baseline):
+    """What to print: problems of files that have too many, and counts that are too high."""
+    found = []
+    for name in sorted(problems.keys() | baseline.keys()):
+        count, allowed = len(problems.get(name, [])), baseline.get(name, 0)
+        if count > allowed:
+            found += problems[name]
+            found.append(f"{name}: {count} comments to mend, at most {allowed}")
+        elif count < allowed:
+            found.append(f"{name}: {count} comments to mend, but {BASELINE} has {allowed}: "
+                         "lower it with tests/house/check_comments.py --write")
+    return found
+
+
+def lowered(problems, baseline):
+    """The next baseline; None as the old one begins it anew."""
+    counts = {name: len(found) if baseline is None else min(len(found), baseline.get(name, 0))
+              for name, found in problems.items()}
+    return "".join(f"{count} {name}\n" for name, count in sorted(counts.items()) if count)
+
+
+def main():
+    arguments = sys.argv[1:]
+    names = [n for n in house.files(*house.CODE) if not n.startswith("tests/fixtures/")]
+    problems = {n: found for n in names if (found := problems_of(n, house.text(n)))}
+    path = house.ROOT / BASELINE
+    there = path.exists()
+    baseline = read_baseline(house.text(BASELINE)) if there else {}
+    if "--write" in arguments:
+        path.write_text(lowered(problems, baseline if there else None), encoding="utf-8")
+        baseline = read_baseline(house.text(BASELINE))
+    elif arguments:
+        below = tuple(argument.rstrip("/") for argument in arguments)
+        shown = [p for n, found in problems.items() if n.startswith(below) for p in found]
+        house.finish("comments", shown, sum(n.startswith(below) for n in names))
+    house.finish("comments", compare(problems, baseline), len(names))
+
+
+if __name__ == "__main__":
+    main()
