@@ -207,9 +207,10 @@ uint64_t CheckpointReader::verify() const {
     verify_blocks(file->open(), file->size, file->block_hashes);
     total += file->size;
   }
-  std::vector<Manifest::FileEntry> small = manifest_.hf;
+  std::vector<Manifest::FileEntry> small;
   for (const Manifest::RankEntry& rank : manifest_.ranks) small.push_back(rank.sidecar);
   small.push_back(manifest_.state);
+  small.insert(small.end(), manifest_.hf.begin(), manifest_.hf.end());
   for (const Manifest::FileEntry& file : small) total += read_hashed(dir_, file).size();
   return total;
 }
