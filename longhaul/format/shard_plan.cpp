@@ -102,11 +102,10 @@ HeadSplit split_heads(int64_t tp, int64_t query_heads, int64_t key_heads) {
   LH_CHECK(tp >= 1 && key_heads >= 1 && query_heads % key_heads == 0, "shard plan",
            "tp {}, {} query heads, {} key heads", tp, query_heads, key_heads);
   if (tp > query_heads) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.tp = {} is more than the model's {} query heads "
-                    "(num_attention_heads); use at most {}",
-                    tp, query_heads, query_heads));
+    fail_config("parallel",
+                "parallel.tp = {} is more than the model's {} query heads "
+                "(num_attention_heads); use at most {}",
+                tp, query_heads, query_heads);
   }
   const int64_t group = query_heads / key_heads;
   HeadSplit split;
@@ -166,11 +165,10 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   const bool heads =
       rule->unit == ShardUnit::QueryHeads || rule->unit == ShardUnit::KeyHeads;
   if (!heads && whole.global_shape[dim] < plan.tp) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.tp = {} leaves ranks without a part of {} {} "
-                    "(dim {}); use a smaller tp",
-                    plan.tp, whole.name, describe_shape(whole.global_shape), rule->dim));
+    fail_config("parallel",
+                "parallel.tp = {} leaves ranks without a part of {} {} (dim {}); use a "
+                "smaller tp",
+                plan.tp, whole.name, describe_shape(whole.global_shape), rule->dim);
   }
   const ShardRange part = part_of(plan, *rule, whole, index);
   shard.slice.offset[dim] = part.begin;

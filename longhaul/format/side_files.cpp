@@ -100,8 +100,7 @@ std::vector<std::string> names_in(const fs::path& dir, const std::string& prefix
     names.push_back(prefix + it->path().filename().string());
   }
   if (error) {
-    throw InputError("weights", fmt::format("{}: cannot be listed: {}", dir.string(),
-                                            error.message()));
+    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
   }
   std::ranges::sort(names);
   return names;
@@ -216,10 +215,9 @@ std::vector<std::string> side_file_problems(const fs::path& dir) {
 void check_side_files(const fs::path& dir) {
   const std::vector<std::string> problems = side_file_problems(dir);
   if (problems.empty()) return;
-  throw InputError(
-      "weights",
-      fmt::format("{}; copy what is damaged from where the model came from, or remove it",
-                  fmt::join(problems, "; ")));
+  fail_input("weights",
+             "{}; copy what is damaged from where the model came from, or remove it",
+             fmt::join(problems, "; "));
 }
 
 std::vector<std::string> files_left_behind(const fs::path& dir,
