@@ -7,7 +7,8 @@
 namespace longhaul::config {
 namespace {
 
-/// Steps before the newest that the kept checkpoints are sure to reach back.
+/// Checks that a rollback does not go back further than the kept checkpoints surely
+/// reach.
 void check_rollback(const RunConfig& c) {
   const CheckpointSection& saves = c.checkpoint;
   const bool by_the_clock = saves.every_minutes > 0.0;
@@ -24,10 +25,9 @@ void check_rollback(const RunConfig& c) {
                                 ? "beside saves by the clock (checkpoint.every_minutes)"
                                 : fmt::format("of every {} steps", saves.every);
   fail_key(c, "resilience.rollback_steps",
-           fmt::format("resilience.rollback_steps = {} reaches past the checkpoints: "
-                       "checkpoint.keep = {} {} are sure to hold only the "
-                       "last {}; lower it or raise checkpoint.keep",
-                       c.resilience.rollback_steps, saves.keep, apart, reach));
+           "resilience.rollback_steps = {} reaches past the checkpoints: checkpoint.keep "
+           "= {} {} are sure to hold only the last {}; lower it or raise checkpoint.keep",
+           c.resilience.rollback_steps, saves.keep, apart, reach);
 }
 
 }  // namespace

@@ -15,15 +15,8 @@ using namespace config;
 constexpr size_t kWrap = 78;
 
 std::string_view resume_name(ResumeClass resume) {
-  switch (resume) {
-    case ResumeClass::Free:
-      return "free";
-    case ResumeClass::Logged:
-      return "logged";
-    case ResumeClass::Match:
-      break;
-  }
-  return "match";
+  constexpr std::string_view kNames[] = {"free", "logged", "match"};
+  return kNames[static_cast<size_t>(resume)];
 }
 
 std::string default_of(const Field& field) {

@@ -359,15 +359,13 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
                                   "published runs)",
                                   name, script)));
   }
-  throw InputError(
+  fail_input(
       "flags",
-      fmt::format("{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
-                  "axolotl (YAML)",
-                  name,
-                  script.empty()
-                      ? std::string("holds no command of a training script")
-                      : one_line(script) + " is no training script that is known",
-                  fmt::join(known_scripts(), ", ")));
+      "{}: {}; known are {}, and files of torchtitan (TOML), nanotron and axolotl (YAML)",
+      name,
+      script.empty() ? std::string("holds no command of a training script")
+                     : one_line(script) + " is no training script that is known",
+      fmt::join(known_scripts(), ", "));
 }
 
 bool is_settings_file(const std::string& path) {

@@ -87,8 +87,8 @@ void Draft::put(const std::string& key, Value value, const std::string& comment)
 void Draft::put_default(const std::string& key, Value value, const std::string& comment) {
   if (has(key)) return;
   if (!hidden_.empty()) {
-    return fill(key, fmt::format("{} may say it; {}: {}", hidden_, comment,
-                                 config::print_value(value)));
+    return fill(key, "{} may say it; {}: {}", hidden_, comment,
+                config::print_value(value));
   }
   // 1 and 1.0 are the same number.
   const std::string ours = our_default(key);

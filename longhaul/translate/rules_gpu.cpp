@@ -36,8 +36,7 @@ void put_strategy(const Job& job, const std::string& strategy, const std::string
     if (form.node) job.draft().put("parallel.shard_group", text_value("node"), from);
     return;
   }
-  job.draft().fill("parallel.zero",
-                   fmt::format("{} {} is no strategy that is known", from, strategy));
+  job.draft().fill("parallel.zero", "{} {} is no strategy that is known", from, strategy);
 }
 
 void put_smp_sharding(const Job& job) {
@@ -99,10 +98,9 @@ void put_smp_model(const Job& job) {
   }
   const Known<std::string> type = job.text("model_type", "gpt_neox");
   const bool llama = type.value && type.value->starts_with("llama");
-  draft.fill(
-      "model.config",
-      fmt::format("the config.json of a {} model; model.override below changes its shape",
-                  type.value.value_or("(" + type.from + ")")));
+  draft.fill("model.config",
+             "the config.json of a {} model; model.override below changes its shape",
+             type.value.value_or("(" + type.from + ")"));
   const bool shape = job.find_any({"hidden_width", "num_layers", "num_heads"}) != nullptr;
   job.override_whole("vocab_size", "vocab_size",
                      shape ? std::optional<int64_t>(50432) : std::nullopt);
@@ -189,9 +187,8 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
       draft.fill("schedule.decay", decay.from);
     } else {
       draft.fill("schedule.decay",
-                 fmt::format("{} {} has no form here; wsd has linear, cosine and "
-                             "sqrt",
-                             decay.from, form));
+                 "{} {} has no form here; wsd has linear, cosine and sqrt", decay.from,
+                 form);
     }
   } else {
     for (const char* name : {"lr_wsd_decay_iters", "lr_wsd_decay_style"}) {
@@ -377,9 +374,9 @@ void put_megatron_data(const Job& job) {
     const Said* const path = job.find(name);
     if (path == nullptr) continue;
     draft.fill("data.train",
-               fmt::format("a token store: longhaul data build makes one of the text "
-                           "behind {}, whose .bin and .idx are not read",
-                           path->as_written()));
+               "a token store: longhaul data build makes one of the text behind {}, "
+               "whose .bin and .idx are not read",
+               path->as_written());
   }
   if (const Said* const path = job.find("valid_data_path")) {
     draft.fill("data.validation", path->as_written() + ": a token store of it");
@@ -495,8 +492,8 @@ void translate_megatron(const Job& job) {
   if (!optimizer.value) {
     draft.fill("optimizer.kind", optimizer.from);
   } else if (*optimizer.value != "adam") {
-    draft.fill("optimizer.kind", fmt::format("{} {}: there are adamw and lamb",
-                                             optimizer.from, *optimizer.value));
+    draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from,
+               *optimizer.value);
   }
   const Known<bool> bf16 = job.on("bf16", false);
   const Known<bool> fp16 = job.on("fp16", false);

@@ -61,11 +61,10 @@ void put_resume_flag(const Job& job, const char* step) {
 
 /// Weights that a run starts from, which theirs keep as shards of their own.
 void fill_weights(const Job& job, const std::string& place, const std::string& shown) {
-  job.draft().fill(
-      "init.weights",
-      fmt::format("a Hugging Face directory of the weights; the shards in {} ({}) "
-                  "become one by longhaul import SHARDS --config MODEL --out DIR",
-                  place, shown));
+  job.draft().fill("init.weights",
+                   "a Hugging Face directory of the weights; the shards in {} ({}) "
+                   "become one by longhaul import SHARDS --config MODEL --out DIR",
+                   place, shown);
 }
 
 void put_pretrained(const Job& job) {
@@ -134,15 +133,14 @@ void put_micro_batches(const Job& job) {
   if (!batch.value || !parts.value) {
     return job.draft().fill(
         "batch.micro_size",
-        fmt::format(
-            "sequences of one forward pass, train_batch_size / num_microbatches; {}",
-            batch.value ? parts.from : batch.from));
+        "sequences of one forward pass, train_batch_size / num_microbatches; {}",
+        batch.value ? parts.from : batch.from);
   }
   if (*parts.value < 1 || *batch.value < 1 || *batch.value % *parts.value != 0) {
-    throw InputError("flags",
-                     fmt::format("train_batch_size {} does not divide into "
-                                 "num_microbatches {}; their script would fail too",
-                                 *batch.value, *parts.value));
+    fail_input("flags",
+               "train_batch_size {} does not divide into num_microbatches {}; their "
+               "script would fail too",
+               *batch.value, *parts.value);
   }
   job.draft().put(
       "batch.micro_size", {*batch.value / *parts.value, ""},
@@ -282,10 +280,10 @@ void translate_bert(const Job& job) {
   } else if (optimizer.value->starts_with("AdamW")) {
     put_hf_adamw(job, true);
   } else {
-    throw InputError("flags",
-                     fmt::format("--optimizer {}: their script has AdamW, "
-                                 "AdamW_FP32OptimParams, AdamW_FP32ParamsCopy and LAMB",
-                                 one_line(*optimizer.value)));
+    fail_input("flags",
+               "--optimizer {}: their script has AdamW, AdamW_FP32OptimParams, "
+               "AdamW_FP32ParamsCopy and LAMB",
+               one_line(*optimizer.value));
   }
   job.put_betas(0.9, 0.999);
   put_linear(job, 2000);
@@ -310,11 +308,10 @@ void translate_bert(const Job& job) {
              "bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128");
   const Said* const path = job.find("resume_ckpt_path");
   if (phase2) {
-    draft.fill(
-        "init.weights",
-        fmt::format("the weights of phase 1: its run.dir, or the Hugging Face directory "
-                    "that longhaul import {} --config MODEL --out DIR makes",
-                    path == nullptr ? "CHECKPOINT.pt" : path->text()));
+    draft.fill("init.weights",
+               "the weights of phase 1: its run.dir, or the Hugging Face directory that "
+               "longhaul import {} --config MODEL --out DIR makes",
+               path == nullptr ? "CHECKPOINT.pt" : path->text());
   } else if (path != nullptr) {
     job.leave("resume_ckpt_path",
               "longhaul import CHECKPOINT.pt --format checkpoint, then "

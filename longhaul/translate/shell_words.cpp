@@ -54,10 +54,9 @@ class Splitter {
   [[noreturn]] void fail_open(const char* what, size_t from) const {
     const auto line =
         std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(from), '\n');
-    throw InputError("flags",
-                     fmt::format("{}:{}: {} is opened and never closed; give the "
-                                 "command line whole",
-                                 name_, line + 1, what));
+    fail_input("flags",
+               "{}:{}: {} is opened and never closed; give the command line whole", name_,
+               line + 1, what);
   }
 
   void step() {
@@ -207,9 +206,10 @@ class Splitter {
       replaced_ += words[i].text.size() + 1;
     }
     if (replaced_ > kMostReplaced) {
-      throw InputError("flags", name_ +
-                                    ": its variables stand for more than 4 MiB; give "
-                                    "the command line without them");
+      fail_input("flags",
+                 "{}: its variables stand for more than 4 MiB; give the command line "
+                 "without them",
+                 name_);
     }
   }
 
