@@ -15,10 +15,9 @@ void check_growth(size_t before, size_t now) {
   constexpr size_t kFactor = 256;
   constexpr size_t kFloor = size_t{1} << 20;
   if (now <= kFloor || now / kFactor <= before) return;
-  throw InputError("tokenizer",
-                   fmt::format("the parts of the tokenizer make {} bytes of {}; the file "
-                               "is damaged",
-                               now, before));
+  fail_input("tokenizer",
+             "the parts of the tokenizer make {} bytes of {}; the file is damaged", now,
+             before);
 }
 
 }  // namespace

@@ -65,10 +65,10 @@ class BpeBuilder {
   void add_piece(size_t id) {
     const auto& piece = file_.pieces[id];
     if (piece.type == PieceType::Unused) {
-      throw InputError("tokenizer",
-                       fmt::format("the piece \"{}\" is marked as unused, which is not "
-                                   "supported in BPE models",
-                                   piece.text));
+      fail_input(
+          "tokenizer",
+          "the piece \"{}\" is marked as unused, which is not supported in BPE models",
+          piece.text);
     }
     const bool normal = piece.type == PieceType::Normal;
     // A single character of another kind is not what the character in a text stands for.
@@ -121,15 +121,15 @@ std::unique_ptr<PieceModel> make_model(const SentencePieceFile& file) {
     case SentencePieceFile::ModelType::Bpe:
       return BpeBuilder(file).build();
     case SentencePieceFile::ModelType::Word:
-      throw InputError("tokenizer",
-                       "SentencePiece models of the type WORD are not supported; BPE and "
-                       "UNIGRAM are");
+      fail_input(
+          "tokenizer",
+          "SentencePiece models of the type WORD are not supported; BPE and UNIGRAM are");
     case SentencePieceFile::ModelType::Char:
       break;
   }
-  throw InputError("tokenizer",
-                   "SentencePiece models of the type CHAR are not supported; BPE and "
-                   "UNIGRAM are");
+  fail_input(
+      "tokenizer",
+      "SentencePiece models of the type CHAR are not supported; BPE and UNIGRAM are");
 }
 
 Vocabulary vocabulary_of(const SentencePieceFile& file) {
@@ -193,10 +193,10 @@ std::optional<TokenId> SentencePieceTokenizer::control(const std::string& piece)
 void SentencePieceTokenizer::surround_with(bool bos, bool eos) {
   const auto required = [](std::optional<TokenId> id, const std::string& piece) {
     if (id) return *id;
-    throw InputError("tokenizer",
-                     fmt::format("tokenizer_config.json asks for \"{}\" around a text, "
-                                 "which tokenizer.model does not have",
-                                 piece));
+    fail_input("tokenizer",
+               "tokenizer_config.json asks for \"{}\" around a text, which "
+               "tokenizer.model does not have",
+               piece);
   };
   Affixes affixes;
   if (bos) affixes.prefix = {required(own_bos(), file_.bos_piece)};

@@ -28,7 +28,7 @@ constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 28;
 std::optional<std::string> named_token(const Json& json, const char* key,
                                        const fs::path& file) {
   if (!json.is_object()) {
-    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+    fail_input("tokenizer", "{}: expected an object", file.string());
   }
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
@@ -37,9 +37,8 @@ std::optional<std::string> named_token(const Json& json, const char* key,
       (*found)["content"].is_string()) {
     return (*found)["content"].get<std::string>();
   }
-  throw InputError("tokenizer",
-                   fmt::format("{}: {} is neither a string nor an object with content",
-                               file.string(), key));
+  fail_input("tokenizer", "{}: {} is neither a string nor an object with content",
+             file.string(), key);
 }
 
 /// An id in generation_config.json or config.json: a number, or a list whose first
@@ -52,8 +51,8 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   if (value->is_null()) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() >= kMaxTokens ||
       !tokenizer.id_to_token(value->get<TokenId>())) {
-    throw InputError("tokenizer", fmt::format("{}: {} is {}, which is no token's id",
-                                              file.string(), key, json_text(*value)));
+    fail_input("tokenizer", "{}: {} is {}, which is no token's id", file.string(), key,
+               json_text(*value));
   }
   return value->get<TokenId>();
 }
@@ -79,9 +78,8 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
     if (!token) continue;
     const auto id = tokenizer.token_to_id(*token);
     if (!id) {
-      throw InputError("tokenizer",
-                       fmt::format("{}: {} is \"{}\", which tokenizer.json does not have",
-                                   file.string(), token_key, *token));
+      fail_input("tokenizer", "{}: {} is \"{}\", which tokenizer.json does not have",
+                 file.string(), token_key, *token);
     }
     return id;
   }
@@ -104,8 +102,8 @@ TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
                            "added_tokens.json", "generation_config.json"}) {
     const std::string link = dangling_link(dir / name);
     if (link.empty()) continue;
-    throw InputError("tokenizer", fmt::format("{}: {}; copy the file itself there",
-                                              (dir / name).string(), link));
+    fail_input("tokenizer", "{}: {}; copy the file itself there", (dir / name).string(),
+               link);
   }
   TokenizerSurroundings around;
   around.files.push_back(file);
@@ -174,8 +172,8 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
       return when_absent;
     }
     if (json[key].is_boolean()) return json[key].get<bool>();
-    throw InputError("tokenizer", fmt::format("{}: {} is {}, expected true or false",
-                                              file.string(), key, json_text(json[key])));
+    fail_input("tokenizer", "{}: {} is {}, expected true or false", file.string(), key,
+               json_text(json[key]));
   };
   const auto name = named_token(json, "tokenizer_class", file).value_or("");
   const bool llama = name.starts_with("LlamaTokenizer");
@@ -190,11 +188,10 @@ void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
   const Json json = read_json(file);
   for (auto token = json.begin(); json.is_object() && token != json.end(); ++token) {
     if (tokenizer.token_to_id(token.key())) continue;
-    throw InputError("tokenizer",
-                     fmt::format("{} adds \"{}\", which is not supported beside a "
-                                 "tokenizer.model; save the tokenizer as tokenizer.json "
-                                 "with transformers and give that",
-                                 file.string(), token.key()));
+    fail_input("tokenizer",
+               "{} adds \"{}\", which is not supported beside a tokenizer.model; save "
+               "the tokenizer as tokenizer.json with transformers and give that",
+               file.string(), token.key());
   }
 }
 
@@ -223,12 +220,11 @@ bool is_tiktoken(std::string_view bytes) {
 
 void refuse_tiktoken(const fs::path& file, std::string_view bytes) {
   if (!is_tiktoken(bytes)) return;
-  throw InputError(
-      "tokenizer",
-      fmt::format("{}: is a tiktoken file (lines of a token in base64 and its rank, as "
-                  "Meta publishes Llama 3's tokenizer.model), not a SentencePiece model; "
-                  "it holds neither the split pattern nor the special tokens; {}",
-                  file.string(), kMakeTokenizerJson));
+  fail_input("tokenizer",
+             "{}: is a tiktoken file (lines of a token in base64 and its rank, as Meta "
+             "publishes Llama 3's tokenizer.model), not a SentencePiece model; it holds "
+             "neither the split pattern nor the special tokens; {}",
+             file.string(), kMakeTokenizerJson);
 }
 
 /// Refuses JSON that is a tokenizer in another form than tokenizer.json's.
@@ -237,10 +233,9 @@ void refuse_other_json(const Json& root, const std::string& name) {
   const bool tekken = root.contains("vocab") && root.contains("config");
   const bool list = !root.empty() && std::ranges::all_of(root, &Json::is_number_unsigned);
   if (!tekken && !list) return;
-  throw InputError("tokenizer", fmt::format("{}: is {}, not a tokenizer.json; {}", name,
-                                            tekken ? "Mistral's own tekken form"
-                                                   : "a vocabulary alone (vocab.json)",
-                                            kMakeTokenizerJson));
+  fail_input("tokenizer", "{}: is {}, not a tokenizer.json; {}", name,
+             tekken ? "Mistral's own tekken form" : "a vocabulary alone (vocab.json)",
+             kMakeTokenizerJson);
 }
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
@@ -311,16 +306,14 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   constexpr const char* kWanted =
       "give a tokenizer.json, a tokenizer.model or a directory that holds one";
   if (!fs::exists(path)) {
-    throw InputError("tokenizer", fmt::format("{}; {}", missing_path(path), kWanted));
+    fail_input("tokenizer", "{}; {}", missing_path(path), kWanted);
   }
   fs::path file = path;
   if (fs::is_directory(path)) {
     const auto found = find_tokenizer_file(path);
     if (!found) {
-      throw InputError("tokenizer",
-                       fmt::format("{}: holds no tokenizer.json and no "
-                                   "tokenizer.model{}; {}",
-                                   path.string(), other_tokenizers(path), kWanted));
+      fail_input("tokenizer", "{}: holds no tokenizer.json and no tokenizer.model{}; {}",
+                 path.string(), other_tokenizers(path), kWanted);
     }
     file = *found;
   }
@@ -328,8 +321,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   if (file.extension() != ".json") {
     if (file.extension() == ".tiktoken")
       refuse_tiktoken(file, read_text(file, kMaxTokenizerBytes));
-    throw InputError("tokenizer", fmt::format("{}: is neither a .json nor a .model; {}",
-                                              file.string(), kWanted));
+    fail_input("tokenizer", "{}: is neither a .json nor a .model; {}", file.string(),
+               kWanted);
   }
   std::unique_ptr<FileTokenizer> tokenizer;
   {

@@ -29,7 +29,7 @@ Json read_beside(const fs::path& dir, const char* name) {
   if (!fs::exists(file)) return {};
   Json json = read_json(file);
   if (!json.is_object()) {
-    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+    fail_input("tokenizer", "{}: expected an object", file.string());
   }
   return json;
 }

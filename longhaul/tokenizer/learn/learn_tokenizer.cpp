@@ -234,27 +234,23 @@ void check_options(const TrainOptions& options) {
   }
   const size_t least = kBytes + special.size();
   if (options.vocab_size < least) {
-    throw InputError(
-        "tokenizer",
-        fmt::format("a vocabulary of {} is too small: 256 bytes and {} special "
-                    "tokens need {}",
-                    options.vocab_size, special.size(), least));
+    fail_input("tokenizer",
+               "a vocabulary of {} is too small: 256 bytes and {} special tokens need {}",
+               options.vocab_size, special.size(), least);
   }
   for (const std::string& token : {options.bos_token, options.eos_token}) {
     if (!token.empty() && !special.contains(token)) {
-      throw InputError(
+      fail_input(
           "tokenizer",
-          fmt::format("\"{}\" is to open or close documents, but is not among "
-                      "the special tokens",
-                      token));
+          "\"{}\" is to open or close documents, but is not among the special tokens",
+          token);
     }
   }
   if (options.prepend_bos && options.bos_token.empty()) {
     throw InputError("tokenizer", "no BOS token is named that could stand before a text");
   }
   if (options.split == SplitPattern::None) {
-    throw InputError("tokenizer", fmt::format("no split pattern is chosen; there are {}",
-                                              known_splits()));
+    fail_input("tokenizer", "no split pattern is chosen; there are {}", known_splits());
   }
 }
 
@@ -277,9 +273,8 @@ TrainedBpe train_bpe(const NextText& next, const TrainOptions& options) {
   check_options(options);
   const WordCounts counts = count_words(next, options);
   if (counts.words.empty()) {
-    throw InputError("tokenizer",
-                     fmt::format("there is no text in {} documents; name files with text",
-                                 counts.texts));
+    fail_input("tokenizer", "there is no text in {} documents; name files with text",
+               counts.texts);
   }
   TrainedBpe trained = Trainer(options, counts).run();
   trained.texts = counts.texts;

@@ -17,11 +17,10 @@ AddedTokenFinder::AddedTokenFinder(
     const std::string pattern = normalized ? normalize(token.content) : token.content;
     if (pattern.empty()) {
       // Hugging Face then finds it, empty, between any two bytes of every text.
-      throw InputError("tokenizer",
-                       fmt::format("the normalizer leaves nothing of the added token "
-                                   "\"{}\"; give it \"normalized\": false in "
-                                   "tokenizer.json",
-                                   token.content));
+      fail_input("tokenizer",
+                 "the normalizer leaves nothing of the added token \"{}\"; give it "
+                 "\"normalized\": false in tokenizer.json",
+                 token.content);
     }
     uint32_t node = 0;
     for (const char c : pattern) {
@@ -80,12 +79,11 @@ namespace {
 // Hugging Face's tokenizers panic on such a text: there are no ids to agree with.
 [[noreturn]] void fail_swallowed(const AddedToken& token, const AddedToken& before,
                                  size_t bytes) {
-  throw InputError(
+  fail_input(
       "tokenizer",
-      fmt::format("the added token \"{}\" (rstrip) has taken {} bytes behind the end of "
-                  "\"{}\" (lstrip), which follows it; give both rstrip, or neither, in "
-                  "tokenizer.json",
-                  before.content, bytes, token.content));
+      "the added token \"{}\" (rstrip) has taken {} bytes behind the end of \"{}\" "
+      "(lstrip), which follows it; give both rstrip, or neither, in tokenizer.json",
+      before.content, bytes, token.content);
 }
 
 }  // namespace

@@ -152,10 +152,10 @@ std::optional<Regex::Match> Regex::find(std::string_view text, size_t from) cons
   for (size_t start = from; start <= text.size();) {
     const auto end = machine.run(0, start);
     if (machine.exhausted()) {
-      throw InputError("tokenizer",
-                       fmt::format("the pattern {} takes more than {} steps on a text of "
-                                   "{} bytes; split the text into shorter documents",
-                                   pattern_, kStepLimit, text.size()));
+      fail_input("tokenizer",
+                 "the pattern {} takes more than {} steps on a text of {} bytes; split "
+                 "the text into shorter documents",
+                 pattern_, kStepLimit, text.size());
     }
     if (end) return Match{start, *end};
     if (start == text.size()) break;
