@@ -18,7 +18,7 @@ void check_rollback(const RunConfig& c) {
              "checkpoint.every or checkpoint.every_minutes");
   }
   if (saves.keep == 0) return;
-  // Saves by the clock may follow upon each other step by step.
+  // Saves by the clock may follow in consecutive steps.
   const int64_t reach = (saves.keep - 1) * (by_the_clock ? 1 : saves.every) + 1;
   if (c.resilience.rollback_steps <= reach) return;
   const std::string apart = by_the_clock

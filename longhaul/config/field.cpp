@@ -31,7 +31,7 @@ void check_built(const Field& field, const Value& value, const std::string& name
           name, given, list);
 }
 
-/// Every number inside a value must lie in the field's range.
+/// Checks that every number inside a value lies in the field's range.
 void check_ranges(const Field& field, const Value& value, const std::string& name) {
   if (!field.in_range) return;
   double number = 0.0;

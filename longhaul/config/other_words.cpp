@@ -20,7 +20,7 @@ struct SystemWords {
   std::span<const OtherWord> (*words)();
 };
 
-/// In the order of OtherSystem.
+/// The systems in the order of OtherSystem.
 constexpr SystemWords kSystems[] = {
     {OtherSystem::Common, "other trainers", common_words},
     {OtherSystem::NxdPipeline, "run_llama_nxd.py of neuronx-distributed",
@@ -35,14 +35,14 @@ constexpr SystemWords kSystems[] = {
     {OtherSystem::Nanotron, "nanotron", nanotron_words},
     {OtherSystem::Axolotl, "axolotl", axolotl_words},
     {OtherSystem::Environment, "the environment", environment_words}};
-/// All but the environment.
+/// All systems except the environment.
 constexpr auto kTrainers = std::span(kSystems).first(std::size(kSystems) - 1);
 
 const SystemWords& words_entry(OtherSystem system) {
   return kSystems[static_cast<size_t>(system)];
 }
 
-/// Entries that a person may mean by a name alone: "steps" of "training.steps" too.
+/// Returns the entries that a name may mean. "steps" may also mean "training.steps".
 std::vector<const OtherWord*> words_named(OtherSystem system, std::string_view name) {
   std::vector<const OtherWord*> found;
   for (const OtherWord& word : words_of(system)) {

@@ -15,7 +15,7 @@ using namespace config;
 
 constexpr size_t kMaxLine = 90;
 
-/// Long arrays get one item per line.
+/// Prints a key and its value. A long array has one item per line.
 std::string print_setting(const std::string& key, const Value& value) {
   const std::string head = print_key(key) + " = ";
   const std::string line = head + print_value(value);

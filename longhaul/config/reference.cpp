@@ -30,7 +30,7 @@ std::string availability(const Field& field) {
   return fmt::format("not available yet, other than {}", fmt::join(field.built, ", "));
 }
 
-/// Breaks a paragraph at spaces, each line after `indent` blanks.
+/// Breaks a paragraph into lines at spaces. Each line begins with `indent` blanks.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   std::string line;

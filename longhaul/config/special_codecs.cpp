@@ -75,7 +75,7 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
     out.kind = *word == "latest" ? ResumeFrom::Kind::Latest : ResumeFrom::Kind::Never;
     return;
   }
-  // A misspelt word must not pass as a path: a path holds a slash.
+  // A path must have a slash, so that a misspelt word does not pass as one.
   if (word->find('/') == std::string::npos) {
     fail_at(value.where,
             "{}: \"{}\" is not \"latest\", \"never\", a step number or a path; write a "

@@ -44,7 +44,8 @@ std::string as_text(const T& node) {
 
 Value convert(const toml::node& node, const Places& places, int depth);
 
-/// In the order of the file, so that the first mistake of a file is the one reported.
+/// Converts a table in the order of the file, so that the first mistake of a file is
+/// reported.
 Table convert_table(const toml::table& table, const Places& places, int depth) {
   std::vector<std::pair<toml::source_position, Entry>> found;
   for (const auto& [key, node] : table) {

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kIndexEnding = ".safetensors.index.json";
-/// The field of config.json that names the weights.
+/// The field of config.json that names the weights' file.
 constexpr const char* kNamedWeights = "transformers_weights";
 
 std::vector<fs::path> files_of(const fs::path& dir) {
@@ -35,7 +35,7 @@ std::vector<fs::path> files_of(const fs::path& dir) {
   return files;
 }
 
-// Says why there is nothing to read, from what lies there.
+// Throws InputError that says why there are no weights, by what lies there.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
@@ -61,7 +61,7 @@ std::vector<fs::path> files_of(const fs::path& dir) {
                      : "give a Hugging Face model directory");
 }
 
-/// What lies beside the weights and is not taken, one line each.
+/// Returns what lies beside the weights and is not read, one line each.
 std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> used,
                                      const std::string& chosen) {
   std::vector<std::string> lines;
@@ -82,8 +82,8 @@ std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> 
   return lines;
 }
 
-/// What config.json says of the weights' name; nothing where it says none. A config that
-/// cannot be read says none: whoever needs it tells of that.
+/// Returns the weights' name in config.json, or nothing. An unreadable config counts as
+/// no name; its users report that error.
 std::optional<std::string> named_weights(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   Json json;
@@ -107,13 +107,13 @@ std::optional<std::string> named_weights(const fs::path& dir) {
   return name;
 }
 
-/// Whether something has that name, be it a link to nothing.
+/// Returns whether something has that name, even a dangling link.
 bool has_name(const fs::path& path) {
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));
 }
 
-/// The set of weights that a directory's reader takes.
+/// The set of weights that is read in a directory.
 struct ChosenSet {
   std::string name;  ///< of the file or index; empty: there is none
   std::optional<HfIndex> index;
@@ -221,7 +221,7 @@ void HfWeights::add_shard(const std::string& name, const HfIndex* index,
         continue;
       }
       if (place->second != name) {
-        // Of several copies transformers keeps that of the last file.
+        // If a tensor has several copies, transformers keeps that of the last file.
         if (place->second < name) {
           fail_input("weights",
                      "{}: {} puts tensor '{}' into {}, but {} holds it too, and "

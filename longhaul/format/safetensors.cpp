@@ -17,7 +17,8 @@
 namespace longhaul {
 namespace {
 
-// More dims or tensors than any model has; they bound what a hostile header costs.
+// More dims and tensors than any model has. The limits bound the cost of a hostile
+// header.
 constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxTensors = 1'000'000;
 constexpr int kHeaderDepth = 4;  // object, tensor, array, number
@@ -31,7 +32,7 @@ template <class... Args>
              fmt::format(problem, std::forward<Args>(args)...));
 }
 
-/// What the first eight bytes say of files that stand where one was meant to be.
+/// Returns what else the file is, by its first eight bytes.
 std::string other_kind(std::string_view prefix) {
   if (prefix.starts_with("version ")) {
     return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
@@ -148,13 +149,13 @@ void parse_metadata(const Json& json, const std::string& what,
   }
 }
 
-// Said of the whole file: a download that broke off shows by the size that it should
-// have.
+// Describes the whole file's size. A broken download shows by the size that the file
+// should have.
 void check_whole(const SafetensorsHeader& header, uint64_t file_size,
                  const std::string& what) {
   const auto last = std::ranges::max_element(header.entries, {}, &SafetensorsEntry::end);
   if (last == header.entries.end()) return;
-  // Both are below 2^63.
+  // Both numbers are below 2^63.
   const uint64_t wanted = header.data_start + last->end;
   if (wanted <= file_size) return;
   fail(what,
@@ -164,7 +165,7 @@ void check_whole(const SafetensorsHeader& header, uint64_t file_size,
        human_bytes(static_cast<double>(wanted)), kFetchAgain);
 }
 
-// Sorted by begin, each tensor must start where the one before it ended.
+// Checks that each tensor, sorted by begin, starts where the one before ends.
 void check_cover(const SafetensorsHeader& header, uint64_t data_size,
                  const std::string& what) {
   uint64_t position = 0;
@@ -292,7 +293,7 @@ std::string SafetensorsPlan::header_bytes(
   for (const SafetensorsEntry& entry : entries) {
     LH_CHECK(names.insert(entry.name).second, "safetensors", "'{}' is added twice",
              entry.name);
-    // push_back keeps this linear; operator[] of an ordered object is a search.
+    // push_back keeps this linear, since operator[] of an ordered object searches.
     json.get_ref<OrderedJson::object_t&>().push_back(
         {entry.name,
          {{"dtype", dtype_name(entry.dtype)},
@@ -310,9 +311,9 @@ std::string SafetensorsPlan::header_bytes(
 }
 
 namespace {
-// Parts that are still in the cache when they are hashed.
+// The size of a write, small enough to be still in the cache when it is hashed.
 constexpr size_t kWriteBytes = size_t{1} << 20;
-// Begun early, so that the device works while the rest is written.
+// Writing to the device begins early, so that the device works while the rest is written.
 constexpr uint64_t kFlushBytes = uint64_t{32} << 20;
 }  // namespace
 

@@ -14,7 +14,7 @@ bool is_split(const std::optional<ShardSplit>& split) {
   return split && split->unit != ShardUnit::None;
 }
 
-/// Rows or columns of one unit, along the dim that splits.
+/// Returns the rows or columns of one unit along the dim that splits.
 int64_t unit_size(const ShardPlan& plan, const ShardSplit& rule,
                   const TensorSlice& whole) {
   if (rule.unit != ShardUnit::QueryHeads && rule.unit != ShardUnit::KeyHeads) return 1;
@@ -26,7 +26,7 @@ int64_t unit_size(const ShardPlan& plan, const ShardSplit& rule,
   return size / heads;
 }
 
-/// What rank `index` has of the dim, in elements.
+/// Returns the elements of the dim that rank `index` has.
 ShardRange part_of(const ShardPlan& plan, const ShardSplit& rule,
                    const TensorSlice& whole, int64_t index) {
   const auto rank = static_cast<size_t>(index);
@@ -64,7 +64,7 @@ std::string_view unit_name(ShardUnit unit) {
   }
 }
 
-/// The line of one tensor; empty when it divides.
+/// Returns the line of one tensor; empty if the tensor divides.
 std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   const auto& [whole, rule] = tensor;
   if (!is_split(rule)) return {};
@@ -72,7 +72,7 @@ std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   const int64_t count = whole.global_shape[static_cast<size_t>(rule->dim)] / unit;
   std::vector<int64_t> sizes;
   if (rule->unit == ShardUnit::KeyHeads && plan.tp > plan.key_heads) {
-    // The ranks that hold each head.
+    // The number of ranks that hold each head.
     for (int64_t h = 0; h < plan.key_heads; ++h) {
       sizes.push_back(even_part(plan.tp, plan.key_heads, h).size());
     }
@@ -152,7 +152,8 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   ParameterShard shard{whole, GradientSum::None, true};
   if (plan.tp == 1) return shard;
   if (!is_split(rule)) {
-    // Without sequence parallelism every rank sees all tokens and has the same gradient.
+    // Without sequence parallelism every rank sees all tokens, and all have the same
+    // gradient.
     const bool in_parts = rule.has_value() || plan.sequence;
     shard.sum = in_parts ? GradientSum::Tp : GradientSum::None;
     shard.counted = index == 0;
@@ -161,7 +162,8 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   LH_CHECK(rule->dim >= 0 && static_cast<size_t>(rule->dim) < whole.global_shape.size(),
            "shard plan", "{} has no dim {}", describe_slice(whole), rule->dim);
   const auto dim = static_cast<size_t>(rule->dim);
-  // Heads go round by split_heads: a key head may have fewer rows than it has holders.
+  // Heads are split by split_heads, since a key head may have fewer rows than ranks that
+  // hold it.
   const bool heads =
       rule->unit == ShardUnit::QueryHeads || rule->unit == ShardUnit::KeyHeads;
   if (!heads && whole.global_shape[dim] < plan.tp) {

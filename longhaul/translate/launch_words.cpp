@@ -82,7 +82,7 @@ constexpr std::string_view kSeveral =
     "data_path train_data_path valid_data_path test_data_path rampup_batch_size "
     "profile_ranks";
 
-/// Whether a word matches one of the patterns of a list with spaces between them.
+/// Returns whether a word matches a pattern of a list with spaces between the patterns.
 bool is_one_of(std::string_view patterns, std::string_view word) {
   return std::ranges::any_of(split_words(patterns), [&](const std::string& pattern) {
     return glob_match(pattern, word);

@@ -40,7 +40,7 @@ void put_axolotl_floor(const Job& job, const std::string& kind) {
             rate.from + " * learning_rate");
 }
 
-/// transformers' constant has no warm-up, whatever warmup_steps says.
+/// Puts no warm-up: transformers' constant has none, whatever warmup_steps says.
 void put_axolotl_no_warmup(const Job& job) {
   job.draft().put("schedule.warmup_steps", {int64_t{0}, ""},
                   "lr_scheduler constant: no warm-up");
@@ -59,7 +59,7 @@ void put_axolotl_warmup(const Job& job) {
   const Known<double> part = job.real("warmup_ratio");
   const Known<int64_t> steps = job.whole("max_steps");
   if (warmup.given) {
-    // axolotl raises a warm-up of one step in this way.
+    // axolotl raises a warm-up of one step to two.
     if (warmup.value && *warmup.value == 1)
       warmup = {2, warmup.from + " 1: their shortest warm-up is 2", true};
     job.put("schedule.warmup_steps", warmup);
@@ -211,7 +211,8 @@ void put_axolotl_length(const Job& job) {
   job.put("run.epochs", epochs);
 }
 
-/// Micro batches of a replica per step: given, or batch_size / micro_batch_size.
+/// Returns the micro batches of a replica per step: given, or batch_size /
+/// micro_batch_size.
 Known<int64_t> axolotl_accumulation(const Job& job, const Known<int64_t>& micro) {
   const Known<int64_t> batch = job.whole("batch_size");
   Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
@@ -246,7 +247,7 @@ void put_axolotl_batch(const Job& job) {
   }
 }
 
-/// Steps, or a share of the run's below 1.
+/// Puts an interval in steps. A value below 1 is a share of the run's steps.
 void put_axolotl_interval(const Job& job, const char* name, const std::string& key) {
   const Known<double> interval = job.real(name);
   if (!interval.value || *interval.value >= 1.0) return job.put(key, job.whole(name));
@@ -260,7 +261,7 @@ void put_axolotl_interval(const Job& job, const char* name, const std::string& k
                   fmt::format("{} {} of {} steps", name, *interval.value, steps));
 }
 
-/// A scalar of YAML as the value of a field of config.json.
+/// Returns a scalar of YAML as the value of a field of config.json.
 Value axolotl_field(const Said& said) {
   const auto one = [](const std::string& text) -> Value {
     if (text == "true" || text == "false") return {text == "true", ""};
@@ -289,7 +290,7 @@ void put_axolotl_overrides(const Job& job) {
     const std::vector<const Said*> all = job.all(name);
     if (all.empty()) continue;
     Said whole = *all.back();
-    // A list of YAML is several settings of one name.
+    // A YAML list is read as several settings of one name.
     if (all.size() > 1) {
       whole.values.clear();
       for (const Said* item : all) {
@@ -332,7 +333,7 @@ void put_axolotl_model(const Job& job) {
   }
 }
 
-/// bf16 is auto where it is absent; null counts as false, as it does there.
+/// Puts the precision. An absent bf16 means auto, and null means false, as in axolotl.
 void put_axolotl_precision(const Job& job) {
   Draft& draft = job.draft();
   const bool null = std::ranges::any_of(job.source().said, [](const Said& said) {
@@ -354,7 +355,7 @@ void put_axolotl_precision(const Job& job) {
   }
 }
 
-/// Where a strategy says when they save or validate, without a number of steps.
+/// Handles a strategy of saving or validating that has no number of steps.
 void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
   const std::string word = config::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {
@@ -402,7 +403,7 @@ void put_axolotl_saves(const Job& job) {
   }
 }
 
-/// Warns of settings that make axolotl's run another training than this one.
+/// Warns of settings with which axolotl's run is another kind of training.
 void note_adapters(const Job& job) {
   Draft& draft = job.draft();
   for (const char* name : {"adapter", "rl"}) {

@@ -10,7 +10,7 @@
 namespace longhaul::translate {
 namespace {
 
-/// All values that list entries of one name have.
+/// Returns all values of the list entries of one name.
 std::vector<std::string> values_of(const Job& job, const std::string& name) {
   std::vector<std::string> out;
   for (const Said* said : job.all(name)) {

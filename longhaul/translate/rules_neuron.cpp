@@ -19,8 +19,9 @@ Value patterns(std::initializer_list<const char*> names) {
   return {std::move(items), ""};
 }
 
-/// Their -1 ("off", "all") is 0 here. Their defaults, a checkpoint in 100,000 steps and
-/// all of them, are no numbers of a run and stay longhaul's.
+/// Puts a number, with 0 for -1 ("off", "all"). The scripts' defaults, a checkpoint every
+/// 100,000 steps and all checkpoints kept, are unusual for a run, so that longhaul's
+/// stay.
 void put_zero_for_minus_one(const Job& job, const std::string& key, const char* name) {
   Known<int64_t> ours = job.whole(name);
   if (ours.value && *ours.value < 0) {
@@ -48,7 +49,7 @@ void put_resume(const Job& job, const Said* said) {
                   said->as_written() + " would be \"never\": begin anew at each start");
 }
 
-/// Their --resume_ckpt goes on from the newest checkpoint, or from the one of a step.
+/// Puts --resume_ckpt, which continues from the newest checkpoint or from that of a step.
 void put_resume_flag(const Job& job, const char* step) {
   const Known<bool> resume = job.on("resume_ckpt");
   if (const Said* const said = job.find(step)) return put_resume(job, said);
@@ -59,7 +60,7 @@ void put_resume_flag(const Job& job, const char* step) {
   }
 }
 
-/// Weights that a run starts from, which theirs keep as shards of their own.
+/// Asks for the weights that a run starts from, which the scripts keep as shards.
 void fill_weights(const Job& job, const std::string& place, const std::string& shown) {
   job.draft().fill("init.weights",
                    "a Hugging Face directory of the weights; the shards in {} ({}) "
@@ -77,8 +78,8 @@ void put_pretrained(const Job& job) {
   fill_weights(job, (fs::path(folder) / "pretrained_weight").string(), weights.from);
 }
 
-/// Without that flag their weights, moments and gradients are bf16, rounded
-/// stochastically.
+/// Notes that without the flag the scripts' weights, moments and gradients are bf16 with
+/// stochastic rounding.
 void note_precision(const Job& job) {
   const Known<bool> fp32 = job.on("use_gpu_compatible_precision");
   if (!fp32.given || fp32.value.value_or(true)) return;
@@ -147,7 +148,7 @@ void put_micro_batches(const Job& job) {
       fmt::format("{} {} / {} {}", batch.from, *batch.value, parts.from, *parts.value));
 }
 
-/// HF's and NxD's AdamW of the scripts without pipelines.
+/// Puts the AdamW of the scripts without pipelines.
 void put_hf_adamw(const Job& job, bool old_filter) {
   Draft& draft = job.draft();
   draft.put("optimizer.convention", text_value("hf"), "the form of their AdamW");
@@ -213,7 +214,7 @@ void translate_nxd_zero(const Job& job) {
   Draft& draft = job.draft();
   const std::string& script = job.source().script;
   const bool neox = script.find("gpt_neox") != std::string::npos;
-  // Arcee's script is NxD's of that time.
+  // Arcee's script is an older one of NxD.
   const bool old = neox || script.starts_with("tp_zero1_llama2_7b");
   draft.put_default("run.seed", {int64_t{12349}, ""});
   draft.put_default("data.seq_len", {int64_t{2048}, ""});

@@ -10,14 +10,15 @@
 namespace longhaul::translate {
 namespace {
 
-/// The same setting by the names of several versions.
+/// Returns a setting that has several names in different versions.
 Known<int64_t> whole_any(const Job& job, const std::vector<std::string>& names,
                          std::optional<int64_t> otherwise = {}) {
   const Said* const said = job.find_any(names);
   return job.whole(said == nullptr ? names.front() : said->name, otherwise);
 }
 
-/// torch's alltoall sends each rank's part to the next rank, which is a ring.
+/// Puts parallel.context. torch's alltoall sends each rank's part to the next rank, which
+/// is a ring.
 void put_titan_context(const Job& job) {
   Draft& draft = job.draft();
   const Said* const said = job.find_any({"parallelism.context_parallel_rotate_method",
@@ -148,7 +149,7 @@ void put_titan_shape(const Job& job, const std::string& form) {
     draft.put("schedule.warmup_start", text_value("nonzero"),
               "their form: lr (s + 1) / W");
   }
-  // Python's round, to the even number from a half.
+  // Python's round rounds halves to even.
   const int64_t room = *total.value - warmup;
   const int64_t decay =
       ratio.value
@@ -196,7 +197,7 @@ void put_titan_checkpoints(const Job& job) {
   Draft& draft = job.draft();
   const Said* const enable =
       job.find_any({"checkpoint.enable", "checkpoint.enable_checkpoint"});
-  // The first versions had an interval alone, with an empty folder for none.
+  // The first versions had only an interval, and an empty folder for no checkpoints.
   const bool on = enable != nullptr
                       ? truth_of(*enable)
                       : job.find("training.checkpoint_folder") != nullptr &&

@@ -75,7 +75,7 @@ class Splitter {
       return;
     }
     if (c == '>' || c == '<') return redirection();
-    // "&>log" is a redirection, "a &" the end of a command.
+    // "&>log" is a redirection, but "a &" ends a command.
     if (c == '&' && peek(1) == '>') {
       end_word();
       ++at_;
@@ -104,7 +104,7 @@ class Splitter {
     in_array_ = true;
   }
 
-  /// Between the brackets of NAME=( ... ) a line end is a blank.
+  /// Reads an array NAME=( ... ), in which a line end is a blank.
   void array_step() {
     const char c = peek();
     if (c == ')') {
@@ -159,8 +159,8 @@ class Splitter {
     ++at_;
   }
 
-  /// "$NAME" and "${NAME[@]}" become what the text sets them to; "$(command)" and
-  /// "`command`" and other names stand as they are.
+  /// Replaces "$NAME" and "${NAME[@]}" by what the text sets them to. "$(command)",
+  /// "`command`" and other names stay.
   void replacement(bool quoted) {
     const size_t from = at_;
     size_t end = at_ + 1;
@@ -189,7 +189,7 @@ class Splitter {
     }
     at_ = end;
     const std::string_view piece = text_.substr(from, end - from);
-    // In an assignment nothing is parted at blanks.
+    // An assignment is not split at blanks.
     const bool whole = quoted || (!in_array_ && assigned_name_size(word_.text) > 0);
     if (const auto words = variables_.find(piece, whole)) return replace(*words);
     word_.variable = word_.variable || piece.size() > 1;

@@ -83,7 +83,7 @@ void read_yaml_file(const std::string& text, const std::string& name, Source& so
   }
 }
 
-/// The form that a text has, by its name and by what is in it.
+/// The form of a text, by its name and content.
 enum class Form { Toml, Yaml, CommandLine };
 
 bool line_begins(std::string_view text, bool (*fits)(std::string_view)) {
@@ -130,7 +130,7 @@ void read_settings_text(const std::string& text, const std::string& path, Form f
   source.what = path;
 }
 
-/// A command line, with the file that it names read before its flags.
+/// Reads a command line. Settings of a file that it names come before its flags.
 Source read_commands(const std::string& text, const std::string& name) {
   std::string config_file;
   Source source = read_command_line(text, name, config_file);
@@ -151,7 +151,7 @@ Source read_commands(const std::string& text, const std::string& name) {
   std::vector<Said> flags = std::move(source.said);
   source.said = std::move(file.said);
   for (Said& flag : flags) {
-    // torchtitan: --training.steps; nanotron and axolotl the like.
+    // A flag such as torchtitan's --training.steps replaces the setting of the file.
     std::erase_if(source.said, [&](const Said& said) { return said.name == flag.name; });
     source.said.push_back(std::move(flag));
   }
@@ -176,7 +176,7 @@ Source read_source(const std::string& given) {
   return source;
 }
 
-/// Translates what is said, one entry after the other.
+/// Translates the settings, one after the other.
 class Translator {
  public:
   explicit Translator(const Source& source)
@@ -276,7 +276,7 @@ class Translator {
     for (const OtherWord& word : config::words_of(source_.system)) {
       std::ranges::move(split_words(word.names), std::back_inserter(names));
     }
-    // A distance takes the product of both lengths.
+    // An edit distance costs the product of both lengths.
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(config::word_name(said.name), names);
@@ -284,7 +284,7 @@ class Translator {
                                 (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
 
-  /// Variables in front of the command; flags beat them.
+  /// Translates the variables before the command. Flags override these.
   void environment() {
     for (const Said& said : source_.environment) {
       const OtherWord* const word =
@@ -308,7 +308,7 @@ class Translator {
     }
   }
 
-  /// False where the value is left out.
+  /// Translates a variable by a rule. Returns false if the value is left out.
   bool variable(const Said& said, const OtherWord& word) {
     if (said.variable) {
       draft_.fill(split_words(word.keys).front(), said.as_written());
@@ -373,7 +373,7 @@ class Translator {
     if (!draft_.hidden().empty()) ask_for_hidden();
   }
 
-  /// Asks for the numbers that flags which are not seen may give.
+  /// Asks for the numbers that hidden flags may give.
   void ask_for_hidden() {
     for (const OtherWord& word : config::words_of(source_.system)) {
       if (word.carry != Carry::Copy) continue;
@@ -425,7 +425,7 @@ class Translator {
     return out;
   }
 
-  /// The check is that of `train`; a key that is to be filled in gets some value for it.
+  /// Checks the file like `train`, with provisional values for keys to fill in.
   void check(Translation& out) const {
     try {
       const LoadedConfig loaded =
@@ -461,7 +461,7 @@ Translation translate(const std::string& given, std::optional<int64_t> ranks) {
   }
   if (ranks) source.world = {ranks, "--ranks"};
   if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
-    // A nanotron file says every degree.
+    // A nanotron file gives every degree of parallelism.
     Draft none;
     const Job job(source, none);
     int64_t product = 1;

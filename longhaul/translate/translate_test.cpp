@@ -206,7 +206,7 @@ TEST(Translate, AMistypedTomlIsNamedWithItsPlace) {
   EXPECT_TRUE(holds(message, "a.toml:2:")) << message;
 }
 
-/// The words of a system's table that rules carry over and that the rules do not read.
+/// Returns the words of a system's table with Carry::Rule that the rules do not read.
 std::string unread(config::OtherSystem system, const std::string& command) {
   std::string out;
   for (const config::OtherWord& word : config::words_of(system)) {

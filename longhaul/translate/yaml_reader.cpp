@@ -23,14 +23,14 @@ struct EventDeleter {
 };
 using Event = std::unique_ptr<yaml_event_t, EventDeleter>;
 
-/// YAML 1.1 as PyYAML, which these systems read their files with.
+/// YAML 1.1 as PyYAML reads it, which these systems use.
 bool is_null(const yaml_event_t& event, const std::string& text) {
   return event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
          (text.empty() || text == "~" || text == "null" || text == "Null" ||
           text == "NULL");
 }
 
-/// Reads events; nothing is built but the list of what is said.
+/// Reads YAML events and builds only the list of settings.
 class YamlReader {
  public:
   YamlReader(std::string_view text, const std::string& name) : name_(name) {

@@ -109,7 +109,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
 Pipeline read_pipeline(const JsonNode& root) {
   Pipeline pipeline;
   TokenIds ids = read_model(root.member("model"), pipeline);
-  // An entry of a Unigram list that stands twice counts twice.
+  // A repeated entry of a Unigram list counts twice.
   const Json& vocab = root.json()["model"]["vocab"];
   pipeline.added =
       read_added(root.member("added_tokens"), ids, static_cast<uint32_t>(vocab.size()));

@@ -20,11 +20,12 @@ constexpr size_t kBytes = 256;
 
 uint64_t pair_of(uint32_t left, uint32_t right) { return (uint64_t{left} << 32) | right; }
 
-/// The order of merges is that of Hugging Face's trainer: the largest count first, among
-/// equals the smallest pair of ids. Two of its habits matter for equal results. A count
-/// in the queue is looked up again when it comes to the top. And a pair that appears at
-/// two times (its token can be made by more than one merge) has two entries in the queue,
-/// each with the words of its own time; the pair's second merge gets a later rank.
+/// Trains with the order of merges of Hugging Face's trainer: the largest count first,
+/// and among equal counts the smallest pair of ids. Two details matter for equal results.
+/// A count in the queue is looked up again when it comes to the top. And a pair that
+/// appears at two times, because more than one merge can make its token, has two entries
+/// in the queue, each with the words of its own time; the pair's second merge gets a
+/// later rank.
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const WordCounts& counts);
@@ -78,7 +79,7 @@ Trainer::Trainer(const TrainOptions& options, const WordCounts& counts)
   add_words(counts);
 }
 
-/// In the order of the characters, not of the bytes.
+/// Lists the alphabet in the order of characters, not of bytes.
 void Trainer::add_alphabet() {
   std::array<std::pair<uint32_t, uint8_t>, kBytes> letters;
   for (size_t byte = 0; byte < kBytes; ++byte) {
@@ -205,7 +206,7 @@ TrainedBpe Trainer::run() {
   return trained;
 }
 
-/// A pair that was merged twice keeps its later rank.
+/// Keeps the later rank of a pair that was merged twice.
 std::vector<TrainedBpe::Merge> Trainer::last_of_each() const {
   FlatMap<uint32_t> last(merges_.size());
   for (size_t i = 0; i < merges_.size(); ++i) {

@@ -29,7 +29,7 @@ void count_text(std::string_view text, SplitPattern split, WordCounts& counts) {
   }
 }
 
-/// Texts `first`, `first` + step, ... of a batch.
+/// Counts the texts `first`, `first` + step, ... of a batch.
 void count_share(const std::vector<std::string>& batch, size_t first, size_t step,
                  uint64_t texts_before, SplitPattern split, WordCounts& counts) {
   for (size_t i = first; i < batch.size(); i += step) {

@@ -133,7 +133,7 @@ void Parser::add_literal(CharSet& set, uint32_t first, uint32_t last, bool any_c
 NodePtr Parser::literal(uint32_t value, bool any_case) {
   CharSet set;
   const bool folds = any_case && value < 0x80;
-  // Signs without case may stand in a part that ignores it.
+  // Signs without case may stand in a part that ignores case.
   if (any_case && value >= 0x80) fail("case is ignored for ASCII letters only");
   add_literal(set, value, value, folds);
   return set_node(std::move(set));
@@ -280,7 +280,8 @@ NodePtr Parser::escape(bool any_case) {
   return literal(escaped_point(), any_case);
 }
 
-/// \s \d \w \p{..} and their opposites; false, and nothing taken, for other escapes.
+/// Reads \s \d \w \p{..} and their opposites. Returns false and reads nothing for other
+/// escapes.
 bool Parser::class_escape(CharSet& set, bool in_brackets) {
   const auto category = [](std::string_view name) {
     const auto* found =
@@ -347,7 +348,7 @@ uint32_t Parser::hex(size_t digits) {
   return value;
 }
 
-/// Behind the backslash.
+/// Reads an escape behind its backslash.
 uint32_t Parser::escaped_point() {
   const uint32_t value = point();
   switch (value) {
