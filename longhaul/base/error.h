@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace longhaul {
 
@@ -45,6 +46,22 @@ struct InputError : Error {
   InputError(std::string area, const std::string& message)
       : Error(ErrorKind::Input, std::move(area), message) {}
 };
+
+/// Throws InputError of this area. The arguments behind the area are those of
+/// fmt::format.
+template <class... Args>
+[[noreturn]] void fail_input(const char* area, fmt::format_string<Args...> text,
+                             Args&&... args) {
+  throw InputError(area, fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// Throws ConfigError of this area. The arguments behind the area are those of
+/// fmt::format.
+template <class... Args>
+[[noreturn]] void fail_config(const char* area, fmt::format_string<Args...> text,
+                              Args&&... args) {
+  throw ConfigError(area, fmt::format(text, std::forward<Args>(args)...));
+}
 
 /// The same command may succeed later.
 struct TemporaryError : Error {

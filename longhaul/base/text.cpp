@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -160,6 +161,17 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+std::vector<std::string> split_words(std::string_view list) {
+  std::istringstream text{std::string(list)};
+  std::vector<std::string> words;
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+  return std::ranges::count(split_words(list), word) > 0;
 }
 
 }  // namespace longhaul

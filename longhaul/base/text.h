@@ -26,6 +26,12 @@ std::string grouped(int64_t number);
 /// Shell-style pattern with * and ? over a whole name.
 bool glob_match(std::string_view pattern, std::string_view name);
 
+/// Returns the words of a text with spaces between them, in which tables here write lists
+/// of names.
+std::vector<std::string> split_words(std::string_view list);
+/// Returns whether the word is one of such a list.
+bool has_word(std::string_view list, std::string_view word);
+
 /// The byte offset of the first invalid UTF-8 sequence (RFC 3629), or nothing.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 

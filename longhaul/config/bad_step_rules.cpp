@@ -7,7 +7,8 @@
 namespace longhaul::config {
 namespace {
 
-/// Steps before the newest that the kept checkpoints are sure to reach back.
+/// Checks that a rollback does not go back further than the kept checkpoints surely
+/// reach.
 void check_rollback(const RunConfig& c) {
   const CheckpointSection& saves = c.checkpoint;
   const bool by_the_clock = saves.every_minutes > 0.0;
@@ -17,17 +18,16 @@ void check_rollback(const RunConfig& c) {
              "checkpoint.every or checkpoint.every_minutes");
   }
   if (saves.keep == 0) return;
-  // Saves by the clock may follow upon each other step by step.
+  // Saves by the clock may follow in consecutive steps.
   const int64_t reach = (saves.keep - 1) * (by_the_clock ? 1 : saves.every) + 1;
   if (c.resilience.rollback_steps <= reach) return;
   const std::string apart = by_the_clock
                                 ? "beside saves by the clock (checkpoint.every_minutes)"
                                 : fmt::format("of every {} steps", saves.every);
   fail_key(c, "resilience.rollback_steps",
-           fmt::format("resilience.rollback_steps = {} reaches past the checkpoints: "
-                       "checkpoint.keep = {} {} are sure to hold only the "
-                       "last {}; lower it or raise checkpoint.keep",
-                       c.resilience.rollback_steps, saves.keep, apart, reach));
+           "resilience.rollback_steps = {} reaches past the checkpoints: checkpoint.keep "
+           "= {} {} are sure to hold only the last {}; lower it or raise checkpoint.keep",
+           c.resilience.rollback_steps, saves.keep, apart, reach);
 }
 
 }  // namespace

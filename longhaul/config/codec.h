@@ -8,8 +8,9 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/field.h"
 
-// How each C++ type of a setting is read from and written to a Value. A new type is one
-// more Codec; a new enum is one more EnumNames.
+// How each C++ type of a setting is read from a Value and written to a Value. A new type
+// is one more Codec; a new enum E is one more names_of(E), an array of the names of its
+// values in their order.
 
 namespace longhaul::config {
 
@@ -17,12 +18,8 @@ namespace longhaul::config {
                             std::string_view expected);
 [[noreturn]] void fail_choice(const Value& value, const std::string& name,
                               const std::vector<std::string>& choices);
-/// Fails where a path holds what only a shell replaces.
+/// Throws ConfigError if a path holds what only a shell replaces.
 void check_expanded(const Value& value, const std::string& name, const std::string& path);
-
-/// The names of an enum, in the order of its values.
-template <class E>
-struct EnumNames;
 
 template <class T>
 struct Codec;
@@ -76,7 +73,7 @@ struct Codec<std::string> {
   static Value write(const std::string& value) { return {value, ""}; }
 };
 
-/// A path is not empty once given; an empty one counts as not given when written.
+/// A given path must not be empty; an empty path is written as not given.
 template <>
 struct Codec<fs::path> {
   static std::string type() { return "path"; }
@@ -85,9 +82,8 @@ struct Codec<fs::path> {
     if (!given) fail_type(value, name, "a path (a string)");
     if (given->empty())
       fail_at(value.where,
-              fmt::format("{} is an empty path; leave the key out (--set {}= "
-                          "takes it out)",
-                          name, name));
+              "{} is an empty path; leave the key out (--set {}= takes it out)", name,
+              name);
     if (given->find('\0') != std::string::npos) {
       fail_at(value.where, name + " holds a NUL character");
     }
@@ -101,7 +97,8 @@ template <class E>
   requires std::is_enum_v<E>
 struct Codec<E> {
   static std::vector<std::string> choices() {
-    return {EnumNames<E>::names.begin(), EnumNames<E>::names.end()};
+    constexpr auto kNames = names_of(E{});
+    return {kNames.begin(), kNames.end()};
   }
   static std::string type() {
     std::string out;
@@ -123,7 +120,7 @@ struct Codec<E> {
     fail_choice(value, name, names);
   }
   static Value write(E value) {
-    return {std::string(EnumNames<E>::names[static_cast<size_t>(value)]), ""};
+    return {std::string(names_of(E{})[static_cast<size_t>(value)]), ""};
   }
 };
 
@@ -163,7 +160,7 @@ struct Codec<std::array<double, 2>> {
   }
 };
 
-/// A struct with a visitor of its own: an inline table.
+/// A struct with a fields_of of its own is an inline table.
 template <class T>
   requires requires(T& t) { fields_of(t); }
 struct Codec<T> {
@@ -179,7 +176,8 @@ struct Codec<T> {
     const Table* given = std::get_if<Table>(&value.data);
     if (!given) fail_type(value, name, "a table such as " + type());
     set_fields(fields_of(out), *given, name);
-    check_item(out, value.where, name);
+    const std::string problem = problem_of(out);
+    if (!problem.empty()) fail_at(value.where, name + problem);
   }
   static Value write(const T& value) {
     T copy = value;
@@ -200,7 +198,7 @@ struct Optional<std::optional<T>> {
 };
 }  // namespace detail
 
-/// A field over a member that must outlive it.
+/// Returns a field that reads and writes a member, which must outlive the field.
 template <class T>
 Field make_field(std::string key, T& member, ResumeClass resume, std::string meaning) {
   using Inner = typename detail::Optional<T>::type;

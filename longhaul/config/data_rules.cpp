@@ -11,7 +11,7 @@ namespace {
 
 using Warnings = std::vector<std::string>;
 
-/// What a message calls a source.
+/// Returns the name of a source in messages.
 std::string name_of(const TrainSource& source) {
   return source.path.empty() ? "synthetic" : source.path.text();
 }
@@ -21,8 +21,8 @@ void check_sources(const RunConfig& c, Warnings& warnings) {
   for (const ValidationSource& source : c.data.validation) {
     if (!names.insert(source.name).second) {
       fail_key(c, "data.validation",
-               fmt::format("data.validation has two sets named \"{}\"; names must differ",
-                           source.name));
+               "data.validation has two sets named \"{}\"; names must differ",
+               source.name);
     }
     if (source.stop_above && c.validation.every == 0) {
       warnings.push_back(
@@ -39,21 +39,20 @@ void check_weights(const RunConfig& c, Warnings& warnings) {
   for (const WeightsFrom& change : c.data.changes) {
     if (change.step <= before) {
       fail_key(c, "data.changes",
-               fmt::format("data.changes: step {} comes after step {}; list the steps in "
-                           "ascending order, each once",
-                           change.step, before));
+               "data.changes: step {} comes after step {}; list the steps in ascending "
+               "order, each once",
+               change.step, before);
     }
     before = change.step;
     if (change.weights.size() != sources) {
       fail_key(c, "data.changes",
-               fmt::format("data.changes: step {} has {} weights, data.train {} sources; "
-                           "give one for each, 0 for those not used from there on",
-                           change.step, change.weights.size(), sources));
+               "data.changes: step {} has {} weights, data.train {} sources; give one "
+               "for each, 0 for those not used from there on",
+               change.step, change.weights.size(), sources);
     }
     if (std::ranges::none_of(change.weights, [](double w) { return w > 0.0; })) {
-      fail_key(
-          c, "data.changes",
-          fmt::format("data.changes: from step {} on every weight is 0", change.step));
+      fail_key(c, "data.changes", "data.changes: from step {} on every weight is 0",
+               change.step);
     }
     if (c.run.steps && change.step > *c.run.steps) {
       warnings.push_back(fmt::format(
@@ -70,9 +69,9 @@ void check_weights(const RunConfig& c, Warnings& warnings) {
         c.data.changes, [&](const WeightsFrom& w) { return w.weights[i] > 0.0; });
     if (!is_zero(c.data.train[i]) || used_later) continue;
     fail_key(c, "data.train",
-             fmt::format("data.train[{}] ({}) has weight 0, and no data.changes gives it "
-                         "another; leave it out",
-                         i, name_of(c.data.train[i])));
+             "data.train[{}] ({}) has weight 0, and no data.changes gives it another; "
+             "leave it out",
+             i, name_of(c.data.train[i]));
   }
 }
 

@@ -3,15 +3,9 @@
 #include "longhaul/config/fields.h"
 
 namespace longhaul {
-namespace config {
-
-template <>
-struct EnumNames<FaultKind> {
-  static constexpr std::array names{"nonfinite_loss", "nonfinite_gradient", "spike",
-                                    "bit_flip"};
-};
-
-}  // namespace config
+constexpr auto names_of(FaultKind) {
+  return std::array{"nonfinite_loss", "nonfinite_gradient", "spike", "bit_flip"};
+}
 
 using config::Fields;
 using config::make_field;
@@ -59,21 +53,17 @@ Fields fields_of(DebugSection& s) {
   };
 }
 
-void check_item(const CaptureSettings& item, const std::string& where,
-                const std::string& name) {
-  if (item.steps.empty()) config::fail_at(where, name + ": needs steps, a list");
+std::string problem_of(const CaptureSettings& item) {
+  return item.steps.empty() ? ": needs steps, a list" : "";
 }
 
-void check_item(const DebugFault& item, const std::string& where,
-                const std::string& name) {
-  if (item.step == 0) config::fail_at(where, name + ": needs step");
+std::string problem_of(const DebugFault& item) {
+  return item.step == 0 ? ": needs step" : "";
 }
 
-void check_item(const DebugDelay& item, const std::string& where,
-                const std::string& name) {
-  if (item.phase.empty() || item.seconds == 0.0) {
-    config::fail_at(where, name + ": needs both phase and seconds");
-  }
+std::string problem_of(const DebugDelay& item) {
+  const bool whole = !item.phase.empty() && item.seconds != 0.0;
+  return whole ? "" : ": needs both phase and seconds";
 }
 
 }  // namespace longhaul

@@ -41,13 +41,11 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   const ParallelSection& p = config.parallel;
   const int64_t model_ranks = p.tp * p.pp * p.cp;
   if (world % model_ranks != 0) {
-    fail_key(
-        config, "parallel.tp",
-        fmt::format("{} not divide into model replicas of pp {} * cp {} * tp "
-                    "{} = {} ranks; start a multiple of {} (mpirun -n {}), or change "
-                    "[parallel]",
-                    counted(world, "rank") + (world == 1 ? " does" : " do"), p.pp, p.cp,
-                    p.tp, model_ranks, model_ranks, model_ranks));
+    fail_key(config, "parallel.tp",
+             "{} not divide into model replicas of pp {} * cp {} * tp {} = {} ranks; "
+             "start a multiple of {} (mpirun -n {}), or change [parallel]",
+             counted(world, "rank") + (world == 1 ? " does" : " do"), p.pp, p.cp, p.tp,
+             model_ranks, model_ranks, model_ranks);
   }
   DerivedBatch derived;
   derived.world = world;
@@ -56,15 +54,12 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   const int64_t per_pass = batch.micro_size * derived.dp;
   if (batch.global_size % per_pass != 0) {
     const int64_t lower = batch.global_size / per_pass * per_pass;
-    fail_key(
-        config, "batch.global_size",
-        fmt::format("batch.global_size = {} does not divide by batch.micro_size {} * "
-                    "dp {} = {} (world {} = pp {} * dp {} * cp {} * tp {}); the nearest "
-                    "that do: {}{}",
-                    batch.global_size, batch.micro_size, derived.dp, per_pass, world,
-                    p.pp, derived.dp, p.cp, p.tp,
-                    lower > 0 ? fmt::format("{} and ", lower) : std::string(),
-                    lower + per_pass));
+    fail_key(config, "batch.global_size",
+             "batch.global_size = {} does not divide by batch.micro_size {} * dp {} = {} "
+             "(world {} = pp {} * dp {} * cp {} * tp {}); the nearest that do: {}{}",
+             batch.global_size, batch.micro_size, derived.dp, per_pass, world, p.pp,
+             derived.dp, p.cp, p.tp,
+             lower > 0 ? fmt::format("{} and ", lower) : std::string(), lower + per_pass);
   }
   derived.accumulation = batch.global_size / per_pass;
   derived.sequences_per_replica = batch.global_size / derived.dp;
@@ -80,18 +75,17 @@ int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
       std::floor(sequences / static_cast<double>(config.batch.global_size));
   if (exact > static_cast<double>(config::kMaxSteps)) {
     fail_key(config, "run.epochs",
-             fmt::format("run.epochs = {} over {} sequences are {:.4g} steps of "
-                         "batch.global_size = {} sequences; a run has at most {}",
-                         config.run.epochs.value_or(0.0), train_sequences, exact,
-                         config.batch.global_size, config::kMaxSteps));
+             "run.epochs = {} over {} sequences are {:.4g} steps of batch.global_size = "
+             "{} sequences; a run has at most {}",
+             config.run.epochs.value_or(0.0), train_sequences, exact,
+             config.batch.global_size, config::kMaxSteps);
   }
   const auto steps = static_cast<int64_t>(exact);
   if (steps < 1) {
     fail_key(config, "run.epochs",
-             fmt::format("run.epochs = {} over {} sequences is less than one step of "
-                         "batch.global_size = {} sequences",
-                         config.run.epochs.value_or(0.0), train_sequences,
-                         config.batch.global_size));
+             "run.epochs = {} over {} sequences is less than one step of "
+             "batch.global_size = {} sequences",
+             config.run.epochs.value_or(0.0), train_sequences, config.batch.global_size);
   }
   config::check_run_length(config, steps, "run.epochs");
   config::check_schedule_length(config, steps);

@@ -27,12 +27,11 @@ void check_built(const Field& field, const Value& value, const std::string& name
   if (std::ranges::find(field.built, given) != field.built.end()) return;
   std::string list;
   for (const std::string& built : field.built) list += (list.empty() ? "" : ", ") + built;
-  fail_at(value.where, fmt::format("{} = {} is not available yet in this version; "
-                                   "available: {}",
-                                   name, given, list));
+  fail_at(value.where, "{} = {} is not available yet in this version; available: {}",
+          name, given, list);
 }
 
-/// Every number inside a value must lie in the field's range.
+/// Checks that every number inside a value lies in the field's range.
 void check_ranges(const Field& field, const Value& value, const std::string& name) {
   if (!field.in_range) return;
   double number = 0.0;
@@ -49,8 +48,7 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
     return;
   }
   if (!field.in_range(number)) {
-    fail_at(value.where,
-            fmt::format("{} = {}: must be {}", name, print_value(value), field.rule));
+    fail_at(value.where, "{} = {}: must be {}", name, print_value(value), field.rule);
   }
 }
 
@@ -86,15 +84,15 @@ void fail_at(const std::string& where, const std::string& message) {
 void fail_type(const Value& value, const std::string& name, std::string_view expected) {
   std::string found = print_value(value);
   if (found.size() > 60) found = found.substr(0, 57) + "...";
-  fail_at(value.where, fmt::format("{}: expected {}, found {} ({})", name, expected,
-                                   value.kind(), found));
+  fail_at(value.where, "{}: expected {}, found {} ({})", name, expected, value.kind(),
+          found);
 }
 
 void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
   const std::string meant = unexpanded(path);
   if (meant.empty()) return;
-  fail_at(value.where, fmt::format("{} = \"{}\": {}", name, path, meant));
+  fail_at(value.where, "{} = \"{}\": {}", name, path, meant);
 }
 
 void fail_choice(const Value& value, const std::string& name,
@@ -140,6 +138,13 @@ Field& Field::within(double low, double high) {
 Field& Field::below(double low, double high) {
   rule = fmt::format("at least {} and less than {}", low, high);
   in_range = [=](double number) { return number >= low && number < high; };
+  return *this;
+}
+
+Field& Field::written_unless(std::function<bool()> hidden) {
+  get = [hidden = std::move(hidden), write = get] {
+    return hidden() ? std::nullopt : write();
+  };
   return *this;
 }
 

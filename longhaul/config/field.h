@@ -1,9 +1,12 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhaul/config/load.h"
@@ -11,24 +14,24 @@
 
 namespace longhaul::config {
 
-/// One key of a section: the only description of it. Parsing, defaults, printing,
-/// hashing, comparing, checking and the reference are all driven by lists of these.
+/// The only description of one key of a section. Parsing, defaults, printing, hashing,
+/// comparing, checking and the reference all use lists of fields.
 struct Field {
   std::string key;
   std::string type;     ///< "integer", "string", "\"a\" | \"b\"" ...
   std::string meaning;  ///< one line for a person
   ResumeClass resume = ResumeClass::Free;
   bool required = false;
-  std::string absent;  ///< what happens when an optional key is not given
-  /// Values that work today, as TOML text; empty: all of them.
+  std::string absent;  ///< what an optional key means if it is not given
+  /// The values that are built, as TOML text; empty if all are.
   std::vector<std::string> built;
   std::string rule;  ///< the range in words, for messages and the reference
   std::function<bool(double)> in_range;
 
-  /// Stores a value; ConfigError with its place when the type or range is wrong.
+  /// Stores a value. Throws ConfigError with the value's place if the type is wrong.
   /// `name` is the whole key for messages ("optimizer.lr").
   std::function<void(const Value&, const std::string& name)> set;
-  /// The value as it would be written, or nothing when it is not given.
+  /// Returns the value as it would be written, or nothing if it is not given.
   std::function<std::optional<Value>()> get;
 
   // Refinements, chained after make_field.
@@ -37,24 +40,35 @@ struct Field {
   Field& at_least(double low);
   Field& above(double low);
   Field& within(double low, double high);
-  /// [low, high)
+  /// Sets the range [low, high).
   Field& below(double low, double high);
-  /// Anything but these values is refused: not available yet.
+  /// Makes `get` return nothing where this is true.
+  Field& written_unless(std::function<bool()> hidden);
+  /// Refuses other values than these as not available yet.
   Field& only_built(std::vector<std::string> values);
 };
 
 using Fields = std::vector<Field>;
 
-/// [config] where: message
+/// Throws ConfigError "[config] where: message". With more arguments the message is
+/// formatted as by fmt::format.
 [[noreturn]] void fail_at(const std::string& where, const std::string& message);
+template <class First, class... Rest>
+[[noreturn]] void fail_at(const std::string& where,
+                          fmt::format_string<First, Rest...> message, First&& first,
+                          Rest&&... rest) {
+  fail_at(where,
+          fmt::format(message, std::forward<First>(first), std::forward<Rest>(rest)...));
+}
 
-/// Stores the entries of a table into fields; unknown keys are refused with the nearest
-/// name. `prefix` is "optimizer" or "data.train[0]". `other_names` are whole keys of
-/// other places, offered when one of them ends in the unknown key.
+/// Stores the entries of a table into fields. Throws ConfigError for a wrong value, and
+/// for an unknown key with the nearest name. `prefix` is "optimizer" or "data.train[0]".
+/// `other_names` are whole keys of other places; one that ends in the unknown key is
+/// offered.
 void set_fields(const Fields& fields, const Table& table, const std::string& prefix,
                 const std::vector<std::string>& other_names = {});
 
-/// The given fields as a table, in order.
+/// Returns the given fields as a table, in order.
 Table get_fields(const Fields& fields);
 
 }  // namespace longhaul::config

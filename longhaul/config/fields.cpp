@@ -1,4 +1,4 @@
-// The reference: every key of every section, said once.
+// The reference: every key of every section is described here, once.
 #include "longhaul/config/fields.h"
 
 #include "longhaul/config/rules.h"
@@ -6,67 +6,27 @@
 #include "longhaul/run/files.h"
 
 namespace longhaul {
-namespace config {
 
-template <>
-struct EnumNames<PipelineKind> {
-  static constexpr std::array names{"gpipe", "1f1b", "interleaved", "zb-h1"};
-};
-template <>
-struct EnumNames<ContextKind> {
-  static constexpr std::array names{"ring", "gather"};
-};
-template <>
-struct EnumNames<RecomputeKind> {
-  static constexpr std::array names{"none", "selective", "full"};
-};
-template <>
-struct EnumNames<ComputeType> {
-  static constexpr std::array names{"fp32", "bf16", "fp8"};
-};
-template <>
-struct EnumNames<MasterType> {
-  static constexpr std::array names{"fp32", "bf16_sr"};
-};
-template <>
-struct EnumNames<StateType> {
-  static constexpr std::array names{"fp32", "bf16"};
-};
-template <>
-struct EnumNames<OptimizerKind> {
-  static constexpr std::array names{"adamw", "lamb"};
-};
-template <>
-struct EnumNames<AdamConvention> {
-  static constexpr std::array names{"torch", "hf"};
-};
-template <>
-struct EnumNames<ScheduleKind> {
-  static constexpr std::array names{"cosine", "linear", "constant", "wsd", "smp"};
-};
-template <>
-struct EnumNames<ContinueKind> {
-  static constexpr std::array names{"keep", "rewarm", "decay"};
-};
-template <>
-struct EnumNames<WarmupStart> {
-  static constexpr std::array names{"zero", "nonzero"};
-};
-template <>
-struct EnumNames<DecayForm> {
-  static constexpr std::array names{"cosine",      "linear",  "sqrt",
-                                    "exponential", "plateau", "constant"};
-};
-template <>
-struct EnumNames<NodeLossPolicy> {
-  static constexpr std::array names{"spare", "wait", "shrink"};
-};
-template <>
-struct EnumNames<BadStepPolicy> {
-  static constexpr std::array names{"stop", "skip", "rollback"};
-};
-
-}  // namespace config
+constexpr auto names_of(PipelineKind) {
+  return std::array{"gpipe", "1f1b", "interleaved", "zb-h1"};
+}
+constexpr auto names_of(ContextKind) { return std::array{"ring", "gather"}; }
+constexpr auto names_of(RecomputeKind) { return std::array{"none", "selective", "full"}; }
+constexpr auto names_of(ComputeType) { return std::array{"fp32", "bf16", "fp8"}; }
+constexpr auto names_of(MasterType) { return std::array{"fp32", "bf16_sr"}; }
+constexpr auto names_of(StateType) { return std::array{"fp32", "bf16"}; }
+constexpr auto names_of(OptimizerKind) { return std::array{"adamw", "lamb"}; }
+constexpr auto names_of(AdamConvention) { return std::array{"torch", "hf"}; }
+constexpr auto names_of(ScheduleKind) {
+  return std::array{"cosine", "linear", "constant", "wsd", "smp"};
+}
+constexpr auto names_of(ContinueKind) { return std::array{"keep", "rewarm", "decay"}; }
+constexpr auto names_of(WarmupStart) { return std::array{"zero", "nonzero"}; }
+constexpr auto names_of(DecayForm) {
+  return std::array{"cosine", "linear", "sqrt", "exponential", "plateau", "constant"};
+}
+constexpr auto names_of(NodeLossPolicy) { return std::array{"spare", "wait", "shrink"}; }
+constexpr auto names_of(BadStepPolicy) { return std::array{"stop", "skip", "rollback"}; }
 
 using config::Fields;
 using config::make_field;
@@ -77,7 +37,7 @@ namespace {
 constexpr auto kMaxSteps = static_cast<double>(config::kMaxSteps);
 constexpr double kMaxSequences = 1e9;
 constexpr double kMaxRanks = 1e6;
-/// Weights are relative: larger ones add up to what a number cannot hold.
+/// Weights are relative. The sum of larger weights could overflow.
 constexpr double kMaxWeight = 1e15;
 }  // namespace
 
@@ -125,7 +85,7 @@ Fields fields_of(ModelSection& s) {
       make_field("config", s.config, Logged,
                  "a Hugging Face directory or its config.json")
           .must_be_given(),
-      // The model that it makes is compared, field by field.
+      // A resume compares the resulting model field by field.
       make_field("override", s.override_, Logged,
                  "fields of config.json to replace, as { num_hidden_layers = 4 }"),
   };
@@ -142,39 +102,18 @@ Fields fields_of(InitSection& s) {
   };
 }
 
-namespace {
-
-/// Where files of ready ids hold them; printed when it is not the usual place.
-config::Field ids_field(std::string& value, ResumeClass resume) {
-  auto field = make_field("field", value, resume, "of ready ids");
-  field.get = [&value]() -> std::optional<config::Value> {
-    if (value == TrainSource{}.field) return std::nullopt;
-    return config::Codec<std::string>::write(value);
-  };
-  return field;
-}
-
-}  // namespace
-
 Fields fields_of(TrainSource& s) {
-  auto synthetic =
-      make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
-          .within(1, kMaxSequences);
-  synthetic.get = [&s]() -> std::optional<config::Value> {
-    if (s.synthetic == 0) return std::nullopt;  // a path is given
-    return config::Codec<int64_t>::write(s.synthetic);
-  };
-  auto path = make_field("path", s.path, Logged, "token stores or data sets");
-  path.get = [&s]() -> std::optional<config::Value> {
-    if (s.path.empty()) return std::nullopt;  // synthetic is given
-    return config::Codec<DataPaths>::write(s.path);
-  };
   return {
-      std::move(path),
-      std::move(synthetic),
+      make_field("path", s.path, Logged, "token stores or data sets")
+          .written_unless([&s] { return s.path.empty(); }),
+      make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
+          .within(1, kMaxSequences)
+          .written_unless([&s] { return s.synthetic == 0; }),
       make_field("weight", s.weight, Logged, "share of tokens").within(0, kMaxWeight),
       make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
-      ids_field(s.field, Logged),
+      make_field("field", s.field, Logged, "of ready ids").written_unless([&s] {
+        return s.field == TrainSource{}.field;
+      }),
   };
 }
 
@@ -189,7 +128,9 @@ Fields fields_of(ValidationSource& s) {
   return {
       make_field("name", s.name, Free, "what logs and metrics call it"),
       make_field("path", s.path, Free, "token stores or data sets"),
-      ids_field(s.field, Free),
+      make_field("field", s.field, Free, "of ready ids").written_unless([&s] {
+        return s.field == ValidationSource{}.field;
+      }),
       make_field("stop_above", s.stop_above, Free, "nats above its first loss")
           .at_least(0),
   };
@@ -517,49 +458,37 @@ Fields fields_of(ProfileSection& s) {
   };
 }
 
-void check_item(const TrainSource& item, const std::string& where,
-                const std::string& name) {
+std::string problem_of(const TrainSource& item) {
   if (item.path.empty() == (item.synthetic == 0)) {
-    config::fail_at(where, name + ": needs either path or synthetic, not " +
-                               (item.path.empty() ? "none" : "both") + " of them");
+    return fmt::format(": needs either path or synthetic, not {} of them",
+                       item.path.empty() ? "none" : "both");
   }
-  if (item.synthetic > 0 && item.field != TrainSource{}.field) {
-    config::fail_at(where, fmt::format("{}.field = \"{}\": synthetic sequences are made "
-                                       "of no records; leave field out",
-                                       name, item.field));
-  }
+  if (item.synthetic == 0 || item.field == TrainSource{}.field) return "";
+  return fmt::format(
+      ".field = \"{}\": synthetic sequences are made of no records; leave field out",
+      item.field);
 }
 
-void check_item(const WeightsFrom& item, const std::string& where,
-                const std::string& name) {
-  if (item.step == 0 || item.weights.empty()) {
-    config::fail_at(where, name + ": needs both step and weights");
-  }
+std::string problem_of(const WeightsFrom& item) {
+  const bool whole = item.step != 0 && !item.weights.empty();
+  return whole ? "" : ": needs both step and weights";
 }
 
-void check_item(const ValidationSource& item, const std::string& where,
-                const std::string& name) {
-  if (item.name.empty() || item.path.empty()) {
-    config::fail_at(where, name + ": needs both name and path");
-  }
+std::string problem_of(const ValidationSource& item) {
+  if (item.name.empty() || item.path.empty()) return ": needs both name and path";
   constexpr std::string_view kAllowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-  if (item.name.find_first_not_of(kAllowed) != std::string::npos) {
-    config::fail_at(
-        where, fmt::format("{}.name = \"{}\": letters, digits, '_', '.' and '-' only, "
-                           "since it names log lines and metrics",
-                           name, item.name));
-  }
+  if (item.name.find_first_not_of(kAllowed) == std::string::npos) return "";
+  return fmt::format(
+      ".name = \"{}\": letters, digits, '_', '.' and '-' only, since it names log lines "
+      "and metrics",
+      item.name);
 }
 
-void check_item(const ParameterGroup& item, const std::string& where,
-                const std::string& name) {
-  if (item.match.empty()) config::fail_at(where, name + ": needs match, a name pattern");
-  if (item.frozen && (item.lr_scale != 1.0 || item.weight_decay)) {
-    config::fail_at(where, name +
-                               ": frozen = true leaves no use for lr_scale or "
-                               "weight_decay; remove them");
-  }
+std::string problem_of(const ParameterGroup& item) {
+  if (item.match.empty()) return ": needs match, a name pattern";
+  if (!item.frozen || (item.lr_scale == 1.0 && !item.weight_decay)) return "";
+  return ": frozen = true leaves no use for lr_scale or weight_decay; remove them";
 }
 
 namespace config {

@@ -8,7 +8,8 @@
 
 namespace longhaul {
 
-// One visitor per struct. The fields point into the section, which must outlive them.
+// Each returns the fields of a struct. The fields point into the struct, which must
+// outlive the fields.
 config::Fields fields_of(RunSection& section);
 config::Fields fields_of(ModelSection& section);
 config::Fields fields_of(InitSection& section);
@@ -34,21 +35,15 @@ config::Fields fields_of(CaptureSettings& item);
 config::Fields fields_of(DebugFault& item);
 config::Fields fields_of(DebugDelay& item);
 
-// The rule between the fields of one inline table. ConfigError at `where`.
-void check_item(const TrainSource& item, const std::string& where,
-                const std::string& name);
-void check_item(const WeightsFrom& item, const std::string& where,
-                const std::string& name);
-void check_item(const ValidationSource& item, const std::string& where,
-                const std::string& name);
-void check_item(const ParameterGroup& item, const std::string& where,
-                const std::string& name);
-void check_item(const CaptureSettings& item, const std::string& where,
-                const std::string& name);
-void check_item(const DebugFault& item, const std::string& where,
-                const std::string& name);
-void check_item(const DebugDelay& item, const std::string& where,
-                const std::string& name);
+// What is wrong with the fields of one inline table together, as it follows the table's
+// name in a message; an empty text if nothing is.
+std::string problem_of(const TrainSource& item);
+std::string problem_of(const WeightsFrom& item);
+std::string problem_of(const ValidationSource& item);
+std::string problem_of(const ParameterGroup& item);
+std::string problem_of(const CaptureSettings& item);
+std::string problem_of(const DebugFault& item);
+std::string problem_of(const DebugDelay& item);
 
 namespace config {
 
@@ -58,10 +53,10 @@ struct SectionFields {
   Fields fields;
 };
 
-/// Every section of a configuration, in the order of the reference.
+/// Returns every section of a configuration, in the order of the reference.
 std::vector<SectionFields> sections_of(RunConfig& config);
 
-/// "section.key" of every field.
+/// Returns "section.key" of every field.
 std::vector<std::string> all_names(const std::vector<SectionFields>& sections);
 
 }  // namespace config

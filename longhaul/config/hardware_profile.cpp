@@ -60,7 +60,7 @@ std::string section(const std::string& head, const Fields& fields) {
 
 const config::Table& table_of(const config::Value& value, const char* what) {
   const auto* table = std::get_if<config::Table>(&value.data);
-  if (table == nullptr) config::fail_at(value.where, fmt::format("{} is a table", what));
+  if (table == nullptr) config::fail_at(value.where, "{} is a table", what);
   return *table;
 }
 
@@ -102,7 +102,7 @@ HardwareProfile parse_hardware_profile(std::string_view text, std::string_view n
                            table_of(item, "rate"), "rate");
       }
     } else {
-      config::fail_at(entry.where, fmt::format("a profile has no '{}'", entry.key));
+      config::fail_at(entry.where, "a profile has no '{}'", entry.key);
     }
   }
   return profile;
@@ -113,12 +113,10 @@ void check_machine(const HardwareProfile& profile, std::string_view name,
   const auto check = [&](std::string_view what, std::string_view theirs,
                          std::string_view ours) {
     if (theirs == ours) return;
-    throw ConfigError(
-        "hardware",
-        fmt::format(
-            "{} was measured on a machine with {} {}, this one has {}; measure it "
-            "here: longhaul bench --out {}",
-            name, what, theirs, ours, name));
+    fail_config("hardware",
+                "{} was measured on a machine with {} {}, this one has {}; measure it "
+                "here: longhaul bench --out {}",
+                name, what, theirs, ours, name);
   };
   check("device", profile.device, device);
   if (device != "cpu") return;  // the processor feeds it, and no more

@@ -6,20 +6,21 @@
 
 namespace longhaul {
 
-/// What was measured of one thing that a machine does: units a second.
+/// The measured rate of one thing that a machine does, in units a second.
 struct MeasuredRate {
   std::string name;
   std::string unit;  ///< "FLOP", "B", "token"
   double median = 0.0;
-  double low = 0.0, high = 0.0;  ///< of all rounds
-  /// Median of the rounds' rates over the first thing's rate in the same round: a machine
-  /// that is slower today is slower in both.
+  double low = 0.0, high = 0.0;  ///< the slowest and the fastest round
+  /// Median over rounds of this rate divided by the first rate of the same round. A
+  /// machine that is slower today is slower in both rates.
   double to_first = 0.0;
 };
 
-/// What a machine can do, as `longhaul bench` writes it and [run] hardware names it.
+/// The rates of a machine. `longhaul bench` writes the profile, and run.hardware names
+/// its file.
 struct HardwareProfile {
-  // What it was measured on.
+  // The machine that was measured.
   std::string device;  ///< device::name: "cpu", "NVIDIA H100 80GB HBM3 sm_90"
   std::string cpu;
   int64_t threads = 0;
@@ -29,20 +30,20 @@ struct HardwareProfile {
   double peak_fp32 = 0.0;
   std::vector<MeasuredRate> rates;
 
-  /// Null where it has none of that name.
+  /// Returns the rate of a name, or null if there is none.
   const MeasuredRate* find(std::string_view name) const;
 };
 
 std::string to_toml(const HardwareProfile& profile);
-/// ConfigError with the place in `name` for what is no profile, or has a rate that is no
-/// positive number.
+/// Parses a profile. Throws ConfigError with the place in the file `name` for what is no
+/// profile and for a rate that is no positive number.
 HardwareProfile parse_hardware_profile(std::string_view text, std::string_view name);
 
-/// ConfigError where the profile is of another machine than this one; `name` is its file.
+/// Throws ConfigError if the profile is that of another machine; `name` is its file.
 void check_machine(const HardwareProfile& profile, std::string_view name,
                    std::string_view device, std::string_view cpu, int64_t threads);
 
-/// "1.21 TFLOP/s"
+/// Returns a rate for people: "1.21 TFLOP/s".
 std::string rate_text(double rate, std::string_view unit);
 
 }  // namespace longhaul

@@ -35,7 +35,7 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
     std::string message = fmt::format("key {} stands outside any section", entry.key);
     for (const std::string& name : all_names(sections)) {
       if (name.ends_with("." + entry.key)) {
-        fail_at(entry.where, fmt::format("{}; did you mean {}?", message, name));
+        fail_at(entry.where, "{}; did you mean {}?", message, name);
       }
     }
     const std::string hint = other_word_hint(entry.key);
@@ -43,32 +43,34 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
             message + (hint.empty() ? "; write it below its [section]" : hint));
   }
   std::string message = fmt::format("unknown section [{}]", entry.key);
-  const bool theirs = std::ranges::any_of(
-      words_of(OtherSystem::Torchtitan),
-      [&](const OtherWord& word) { return word.name.starts_with(entry.key + "."); });
+  const bool theirs =
+      std::ranges::any_of(words_of(OtherSystem::Torchtitan), [&](const OtherWord& word) {
+        return std::ranges::any_of(split_words(word.names), [&](const auto& name) {
+          return name.starts_with(entry.key + ".");
+        });
+      });
   if (theirs) {
     message +=
         ", which torchtitan's files have: `longhaul import --flags FILE` makes a run "
         "file";
   } else if (const auto nearest = nearest_name(entry.key, names)) {
-    fail_at(entry.where, fmt::format("{}; did you mean [{}]?", message, *nearest));
+    fail_at(entry.where, "{}; did you mean [{}]?", message, *nearest);
   }
-  fail_at(entry.where,
-          fmt::format("{}; valid sections: {}", message, fmt::join(names, ", ")));
+  fail_at(entry.where, "{}; valid sections: {}", message, fmt::join(names, ", "));
 }
 
-/// Takes a key out of the tree, as if the file did not have it. One that no file can have
-/// is refused like one with a value.
+/// Removes a key from the tree, as if the file did not have it. Throws ConfigError for a
+/// key that does not exist.
 void unset(Table& root, const std::vector<std::string>& path, const std::string& where,
            const std::vector<std::string>& names) {
   const std::string key = path[0] + "." + path[1];
   if (std::ranges::count(names, key) == 0) {
     const std::string hint = other_word_hint(path[1]);
     const auto nearest = nearest_name(key, names);
-    fail_at(where, fmt::format("unknown key {}{}", key,
-                               !hint.empty() ? hint
-                               : nearest     ? fmt::format("; did you mean {}?", *nearest)
-                                             : ""));
+    fail_at(where, "unknown key {}{}", key,
+            !hint.empty() ? hint
+            : nearest     ? fmt::format("; did you mean {}?", *nearest)
+                          : "");
   }
   Table* table = &root;
   for (size_t i = 0; table != nullptr && i < path.size(); ++i) {
@@ -82,8 +84,8 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
   }
 }
 
-/// Splits "section.key=value" and stores it in the tree as if it stood in the file;
-/// without a value it takes the key out.
+/// Splits "section.key=value" and stores the value in the tree as if it stood in the
+/// file. Without a value the key is removed.
 void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
   const std::string where = "--set " + argument;
@@ -107,8 +109,8 @@ void apply_set(Table& root, const std::string& argument,
     }
     if (!meant.empty()) meant += "?";
     if (meant.empty() && path.size() == 1) meant = other_word_hint(path[0]);
-    fail_at(where, fmt::format("\"{}\" is not a key; expected section.key=value{}",
-                               argument.substr(0, equals), meant));
+    fail_at(where, "\"{}\" is not a key; expected section.key=value{}",
+            argument.substr(0, equals), meant);
   }
   if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
     return unset(root, path, where, names);
@@ -121,7 +123,7 @@ void apply_set(Table& root, const std::string& argument,
       entry = &table->back();
     }
     table = std::get_if<Table>(&entry->value.data);
-    if (!table) fail_at(where, fmt::format("{} is not a table", path[i]));
+    if (!table) fail_at(where, "{} is not a table", path[i]);
   }
   Value value = parse_toml_value(argument.substr(equals + 1), where);
   if (Entry* entry = find(*table, path.back())) {
@@ -148,7 +150,7 @@ void require_keys(const std::vector<SectionFields>& sections, const Table& root,
     }
   }
   if (missing.empty()) return;
-  fail_at(where, fmt::format("required and not given: {}", fmt::join(missing, ", ")));
+  fail_at(where, "required and not given: {}", fmt::join(missing, ", "));
 }
 
 }  // namespace
@@ -165,7 +167,7 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
     const SectionFields* section = find_section(sections, entry.key);
     const Table* table = std::get_if<Table>(&entry.value.data);
     if (!section || !table) {
-      if (section) fail_at(entry.where, fmt::format("{} must be a [section]", entry.key));
+      if (section) fail_at(entry.where, "{} must be a [section]", entry.key);
       fail_section(entry, sections);
     }
     set_fields(section->fields, *table, section->name, names);
@@ -182,18 +184,15 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 
 LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> sets) {
   if (!fs::exists(file)) {
-    throw InputError("config", fmt::format("{}; expected a run's TOML file "
-                                           "(`longhaul recipe list` shows some)",
-                                           missing_path(file)));
+    fail_input("config",
+               "{}; expected a run's TOML file (`longhaul recipe list` shows some)",
+               missing_path(file));
   }
   if (fs::is_directory(file)) {
     const bool is_run = fs::exists(file / kConfigFile);
-    throw InputError(
-        "config",
-        fmt::format(
-            "{}: a directory; expected a run's TOML file{}", file.string(),
-            is_run ? ", for example that of this run, " + (file / kConfigFile).string()
-                   : " (`longhaul recipe list` shows some)"));
+    fail_input("config", "{}: a directory; expected a run's TOML file{}", file.string(),
+               is_run ? ", for example that of this run, " + (file / kConfigFile).string()
+                      : " (`longhaul recipe list` shows some)");
   }
   return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);
 }

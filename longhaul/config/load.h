@@ -15,35 +15,35 @@ struct LoadedConfig {
   std::vector<std::string> warnings;
 };
 
-/// Reads one TOML file, applies each "section.key=value" of `sets` (the value is TOML;
-/// a bare word is taken as a string; with nothing behind the "=" the key is taken out, as
-/// if the file did not have it), fills in defaults and checks everything that needs
-/// neither the model nor the world. Throws ConfigError whose message starts with
-/// file:line:column.
+/// Reads one TOML file, applies each "section.key=value" of `sets`, fills in defaults and
+/// checks everything that needs neither the model nor the world. The value of a set is
+/// TOML or a bare word, which is a string; without a value the key is removed, as if the
+/// file did not have it. Throws ConfigError whose message starts with file:line:column.
 LoadedConfig load_run_config(const fs::path& file,
                              std::span<const std::string> sets = {});
 
-/// The same from text; `name` stands for the file in messages. Also reads back what
+/// Does the same for text; `name` stands for the file in messages. Also reads what
 /// to_toml wrote (a checkpoint's saved configuration).
 LoadedConfig parse_run_config(std::string_view text, std::string_view name,
                               std::span<const std::string> sets = {});
 
-/// The resolved settings as TOML that parses back to the same settings.
+/// Returns the resolved settings as TOML, which parses back to the same settings.
 std::string to_toml(const RunConfig& config);
 
-/// The section alone, for a checkpoint that goes on with another run's schedule, and
-/// back. ConfigError names `name`.
+/// Write and read the schedule's section alone, for a checkpoint that continues another
+/// run's schedule. Reading throws ConfigError that names `name`.
 std::string schedule_to_toml(const ScheduleSection& schedule);
 ScheduleSection schedule_from_toml(std::string_view text, std::string_view name);
 
-/// The same settings as a JSON object of sections; keys that are not given are absent.
+/// Returns the settings as a JSON object of sections, without keys that are not given.
 std::string to_json_text(const RunConfig& config);
 
-/// xxh3-128 of to_toml without its comments: equal settings, equal hash.
+/// Returns the xxh3-128 of to_toml without its comments: equal settings have equal
+/// hashes.
 std::string config_hash(const RunConfig& config);
 
-/// What a resume may do with a key: change it, change it with a line in the log, or
-/// nothing (the checkpoint's value must be kept).
+/// What a resume may do with a key: change it (Free), change it with a line in the log
+/// (Logged), or only keep the checkpoint's value (Match).
 enum class ResumeClass { Free, Logged, Match };
 
 struct ConfigChange {
@@ -53,12 +53,13 @@ struct ConfigChange {
   ResumeClass resume = ResumeClass::Free;
 };
 
-/// The keys whose values differ, in the order of the reference.
+/// Returns the keys whose values differ, in the order of the reference.
 std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
                                        const RunConfig& new_config);
 
-/// Checks that `now` may continue a run that was saved with `saved`: ConfigError names
-/// every `match` key that differs with both values. Returns the `logged` changes.
+/// Checks that `now` may continue a run that was saved with `saved`, and returns the
+/// Logged changes. Throws ConfigError that names every differing Match key with both
+/// values.
 std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now);
 
 /// The batch arithmetic of one layout.
@@ -70,14 +71,15 @@ struct DerivedBatch {
   int64_t tokens_per_step = 0;
 };
 
-/// ConfigError with all the numbers when the world or the batch does not divide.
+/// Computes the batch of a layout. Throws ConfigError with all the numbers if the world
+/// or the batch does not divide.
 DerivedBatch derive_batch(const RunConfig& config, int64_t world);
 
-/// run.steps, or run.epochs over so many training sequences: whole steps only
-/// (floor(epochs * sequences / global_size)); ConfigError when that is none.
+/// Returns run.steps, or the whole steps of run.epochs over the training sequences,
+/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step.
 int64_t total_steps(const RunConfig& config, int64_t train_sequences);
 
-/// The last step this run executes: min(stop_after, total).
+/// Returns the last step that this run executes: min(stop_after, total).
 int64_t last_step(const RunConfig& config, int64_t total);
 
 }  // namespace longhaul

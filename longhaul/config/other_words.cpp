@@ -14,92 +14,70 @@ namespace {
 
 constexpr size_t kMostKeys = 3;
 
-constexpr OtherSystem kSystems[] = {
-    OtherSystem::Common,     OtherSystem::NxdPipeline, OtherSystem::NxdZero,
-    OtherSystem::Bert,       OtherSystem::Smp,         OtherSystem::Megatron,
-    OtherSystem::Torchtitan, OtherSystem::Nanotron,    OtherSystem::Axolotl};
+struct SystemWords {
+  OtherSystem system;
+  std::string_view name;
+  std::span<const OtherWord> (*words)();
+};
 
-/// Entries that a person may mean by a name alone: "steps" of "training.steps" too.
+/// The systems in the order of OtherSystem.
+constexpr SystemWords kSystems[] = {
+    {OtherSystem::Common, "other trainers", common_words},
+    {OtherSystem::NxdPipeline, "run_llama_nxd.py of neuronx-distributed",
+     nxd_pipeline_words},
+    {OtherSystem::NxdZero,
+     "the pretraining scripts without pipelines of neuronx-distributed", nxd_zero_words},
+    {OtherSystem::Bert, "dp_bert_large_hf_pretrain_hdf5.py of aws-neuron-samples",
+     bert_words},
+    {OtherSystem::Smp, "the SageMaker Model Parallel v2 examples", smp_words},
+    {OtherSystem::Megatron, "Megatron-LM", megatron_words},
+    {OtherSystem::Torchtitan, "torchtitan", torchtitan_words},
+    {OtherSystem::Nanotron, "nanotron", nanotron_words},
+    {OtherSystem::Axolotl, "axolotl", axolotl_words},
+    {OtherSystem::Environment, "the environment", environment_words}};
+/// All systems except the environment.
+constexpr auto kTrainers = std::span(kSystems).first(std::size(kSystems) - 1);
+
+const SystemWords& words_entry(OtherSystem system) {
+  return kSystems[static_cast<size_t>(system)];
+}
+
+/// Returns the entries that a name may mean. "steps" may also mean "training.steps".
 std::vector<const OtherWord*> words_named(OtherSystem system, std::string_view name) {
   std::vector<const OtherWord*> found;
   for (const OtherWord& word : words_of(system)) {
-    const std::string_view last = word.name.substr(word.name.rfind('.') + 1);
-    if (word.name == name || last == name) found.push_back(&word);
+    const bool meant = std::ranges::any_of(split_words(word.names), [&](const auto& one) {
+      return one == name || one.substr(one.rfind('.') + 1) == name;
+    });
+    if (meant) found.push_back(&word);
   }
   return found;
 }
 
 void add_keys(std::string_view keys, std::vector<std::string>& found) {
-  for (std::string& key : split_keys(keys)) {
+  for (std::string& key : split_words(keys)) {
     if (std::ranges::find(found, key) == found.end()) found.push_back(std::move(key));
   }
 }
 
 }  // namespace
 
-std::string_view system_name(OtherSystem system) {
-  switch (system) {
-    case OtherSystem::Common:
-      return "other trainers";
-    case OtherSystem::NxdPipeline:
-      return "run_llama_nxd.py of neuronx-distributed";
-    case OtherSystem::NxdZero:
-      return "the pretraining scripts without pipelines of neuronx-distributed";
-    case OtherSystem::Bert:
-      return "dp_bert_large_hf_pretrain_hdf5.py of aws-neuron-samples";
-    case OtherSystem::Smp:
-      return "the SageMaker Model Parallel v2 examples";
-    case OtherSystem::Megatron:
-      return "Megatron-LM";
-    case OtherSystem::Torchtitan:
-      return "torchtitan";
-    case OtherSystem::Nanotron:
-      return "nanotron";
-    case OtherSystem::Axolotl:
-      return "axolotl";
-    case OtherSystem::Environment:
-      break;
-  }
-  return "the environment";
-}
+std::string_view system_name(OtherSystem system) { return words_entry(system).name; }
 
 std::span<const OtherWord> words_of(OtherSystem system) {
-  switch (system) {
-    case OtherSystem::Common:
-      return common_words();
-    case OtherSystem::NxdPipeline:
-      return nxd_pipeline_words();
-    case OtherSystem::NxdZero:
-      return nxd_zero_words();
-    case OtherSystem::Bert:
-      return bert_words();
-    case OtherSystem::Smp:
-      return smp_words();
-    case OtherSystem::Megatron:
-      return megatron_words();
-    case OtherSystem::Torchtitan:
-      return torchtitan_words();
-    case OtherSystem::Nanotron:
-      return nanotron_words();
-    case OtherSystem::Axolotl:
-      return axolotl_words();
-    case OtherSystem::Environment:
-      break;
-  }
-  return environment_words();
+  return words_entry(system).words();
 }
 
 const OtherWord* find_word(OtherSystem system, std::string_view name) {
-  const std::span<const OtherWord> words = words_of(system);
-  const auto exact = std::ranges::find(words, name, &OtherWord::name);
-  if (exact != words.end()) return &*exact;
-  // "float8.*" stands for a section, "neuron_*" for a family of variables.
-  for (const OtherWord& word : words) {
-    if (word.name.find('*') != std::string_view::npos && glob_match(word.name, name)) {
-      return &word;
+  const OtherWord* matching = nullptr;
+  for (const OtherWord& word : words_of(system)) {
+    for (const std::string& one : split_words(word.names)) {
+      if (one == name) return &word;
+      const bool pattern = one.find('*') != std::string::npos;
+      if (!matching && pattern && glob_match(one, name)) matching = &word;
     }
   }
-  return nullptr;
+  return matching;
 }
 
 std::string word_name(std::string_view flag) {
@@ -110,29 +88,20 @@ std::string word_name(std::string_view flag) {
   return name;
 }
 
-std::vector<std::string> split_keys(std::string_view keys) {
-  std::vector<std::string> out;
-  while (!keys.empty()) {
-    const size_t end = std::min(keys.find(' '), keys.size());
-    out.emplace_back(keys.substr(0, end));
-    keys.remove_prefix(std::min(end + 1, keys.size()));
-  }
-  return out;
-}
-
 std::vector<std::string> keys_of_word(std::string_view name) {
   std::vector<std::string> found;
-  for (const OtherSystem system : kSystems) {
-    for (const OtherWord* word : words_named(system, name)) add_keys(word->keys, found);
-    if (system == OtherSystem::Common && !found.empty()) break;
+  for (const SystemWords& trainer : kTrainers) {
+    for (const OtherWord* word : words_named(trainer.system, name))
+      add_keys(word->keys, found);
+    if (trainer.system == OtherSystem::Common && !found.empty()) break;
   }
   if (found.size() > kMostKeys) found.resize(kMostKeys);
   return found;
 }
 
 std::optional<std::string_view> why_no_key(std::string_view name) {
-  for (const OtherSystem system : kSystems) {
-    for (const OtherWord* word : words_named(system, name)) {
+  for (const SystemWords& trainer : kTrainers) {
+    for (const OtherWord* word : words_named(trainer.system, name)) {
       if (word->carry == Carry::None) return word->note;
     }
   }

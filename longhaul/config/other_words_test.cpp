@@ -8,6 +8,7 @@
 #include <set>
 
 #include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
 #include "tests/support/settings.h"
 
@@ -24,12 +25,14 @@ TEST(OtherWords, NameKeysThatExistAndReasonsWhereThereIsNone) {
   RunConfig defaults;
   const std::vector<std::string> ours = all_names(sections_of(defaults));
   for (const OtherSystem system : kEverySystem) {
-    std::set<std::string_view> seen;
+    std::set<std::string> seen;
     for (const OtherWord& word : words_of(system)) {
-      SCOPED_TRACE(std::string(system_name(system)) + ": " + std::string(word.name));
-      EXPECT_TRUE(seen.insert(word.name).second);
-      EXPECT_EQ(word.name, word_name(word.name));
-      for (const std::string& key : split_keys(word.keys)) {
+      SCOPED_TRACE(std::string(system_name(system)) + ": " + std::string(word.names));
+      for (const std::string& name : split_words(word.names)) {
+        EXPECT_TRUE(seen.insert(name).second);
+        EXPECT_EQ(name, word_name(name));
+      }
+      for (const std::string& key : split_words(word.keys)) {
         EXPECT_NE(std::ranges::find(ours, key), ours.end()) << key;
       }
       EXPECT_TRUE(word.carry != Carry::None || (!word.note.empty() && word.keys.empty()));
@@ -112,7 +115,7 @@ void compare(const std::string& heading, const std::vector<OtherSystem>& systems
         EXPECT_TRUE(word->keys.empty()) << word->keys;
         continue;
       }
-      const std::vector<std::string> keys = split_keys(word->keys);
+      const std::vector<std::string> keys = split_words(word->keys);
       EXPECT_FALSE(keys.empty());
       for (const std::string& key : keys) EXPECT_TRUE(row.keys.contains(key)) << key;
     }

@@ -15,7 +15,7 @@ using namespace config;
 
 constexpr size_t kMaxLine = 90;
 
-/// Long arrays get one item per line.
+/// Prints a key and its value. A long array has one item per line.
 std::string print_setting(const std::string& key, const Value& value) {
   const std::string head = print_key(key) + " = ";
   const std::string line = head + print_value(value);
@@ -26,7 +26,8 @@ std::string print_setting(const std::string& key, const Value& value) {
   return out + "]\n";
 }
 
-/// Settings of features that do not exist yet have one value only; they are not written.
+/// Returns whether a setting is written. A setting with one built value belongs to a
+/// feature that does not exist yet.
 bool is_written(const Field& field) { return field.built.size() != 1; }
 
 std::string print(const RunConfig& config, bool comments) {

@@ -15,15 +15,8 @@ using namespace config;
 constexpr size_t kWrap = 78;
 
 std::string_view resume_name(ResumeClass resume) {
-  switch (resume) {
-    case ResumeClass::Free:
-      return "free";
-    case ResumeClass::Logged:
-      return "logged";
-    case ResumeClass::Match:
-      break;
-  }
-  return "match";
+  constexpr std::string_view kNames[] = {"free", "logged", "match"};
+  return kNames[static_cast<size_t>(resume)];
 }
 
 std::string default_of(const Field& field) {
@@ -37,7 +30,7 @@ std::string availability(const Field& field) {
   return fmt::format("not available yet, other than {}", fmt::join(field.built, ", "));
 }
 
-/// Breaks a paragraph at spaces, each line after `indent` blanks.
+/// Breaks a paragraph into lines at spaces. Each line begins with `indent` blanks.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   std::string line;

@@ -24,14 +24,13 @@ void check_run(const RunConfig& c, Warnings& warnings) {
   }
   if (c.run.steps && c.run.stop_after && *c.run.stop_after > *c.run.steps) {
     fail_key(c, "run.stop_after",
-             fmt::format("run.stop_after = {} is past run.steps = {}; it can only end a "
-                         "run earlier",
-                         *c.run.stop_after, *c.run.steps));
+             "run.stop_after = {} is past run.steps = {}; it can only end a run earlier",
+             *c.run.stop_after, *c.run.steps);
   }
   const std::string& device = c.run.device;
   if (device != "auto" && device != "cpu" && device != "cuda" && device != "plugin") {
-    fail_key(c, "run.device",
-             fmt::format("run.device = \"{}\" is not auto, cpu, cuda or plugin", device));
+    fail_key(c, "run.device", "run.device = \"{}\" is not auto, cpu, cuda or plugin",
+             device);
   }
   if (device == "plugin" && c.run.device_plugin.empty()) {
     fail_key(c, "run.device",
@@ -40,9 +39,9 @@ void check_run(const RunConfig& c, Warnings& warnings) {
   }
   if (!c.run.device_plugin.empty() && device != "auto" && device != "plugin") {
     fail_key(c, "run.device_plugin",
-             fmt::format("run.device_plugin = \"{}\" has no use with run.device = "
-                         "\"{}\"; leave it out, or set run.device = \"plugin\"",
-                         c.run.device_plugin.string(), device));
+             "run.device_plugin = \"{}\" has no use with run.device = \"{}\"; leave it "
+             "out, or set run.device = \"plugin\"",
+             c.run.device_plugin.string(), device);
   }
   if (c.run.steps) check_run_length(c, *c.run.steps, "run.steps");
   if (c.run.stop_after && c.run.steps && *c.run.stop_after == *c.run.steps) return;
@@ -64,40 +63,38 @@ void check_paths(const RunConfig& c) {
   };
   if (same(c.run.dir, c.model.config)) {
     fail_key(c, "run.dir",
-             fmt::format("run.dir and model.config are both {}; a run writes into its "
-                         "directory, so it needs one of its own",
-                         c.run.dir.string()));
+             "run.dir and model.config are both {}; a run writes into its directory, so "
+             "it needs one of its own",
+             c.run.dir.string());
   }
   if (same(c.run.dir, c.init.weights)) {
     fail_key(c, "init.weights",
-             fmt::format("init.weights and run.dir are both {}; a run continues its own "
-                         "checkpoints by checkpoint.resume, so leave init.weights out",
-                         c.run.dir.string()));
+             "init.weights and run.dir are both {}; a run continues its own checkpoints "
+             "by checkpoint.resume, so leave init.weights out",
+             c.run.dir.string());
   }
 }
 
 void check_batch(const RunConfig& c) {
-  // Places in a micro batch are numbers of 32 bits; bytes that a step sends and keeps are
-  // counted in 64. The products are of bounded settings.
+  // Positions in a micro batch have 32 bits, and the bytes of a step are counted in 64
+  // bits. The products below are of bounded settings and cannot overflow.
   constexpr int64_t kMostTokensOfPass = INT32_MAX;
   constexpr int64_t kMostTokensOfStep = 10'000'000'000;
   const auto check_tokens = [&](const char* key, int64_t sequences, int64_t most,
                                 const char* of) {
     if (sequences * c.data.seq_len <= most) return;
     fail_key(c, key,
-             fmt::format(
-                 "{} = {} sequences of data.seq_len = {} are {} tokens; {} has at "
-                 "most {}",
-                 key, sequences, c.data.seq_len, sequences * c.data.seq_len, of, most));
+             "{} = {} sequences of data.seq_len = {} are {} tokens; {} has at most {}",
+             key, sequences, c.data.seq_len, sequences * c.data.seq_len, of, most);
   };
   check_tokens("batch.micro_size", c.batch.micro_size, kMostTokensOfPass,
                "a forward pass");
   check_tokens("batch.global_size", c.batch.global_size, kMostTokensOfStep, "a step");
   if (c.batch.global_size % c.batch.micro_size != 0) {
     fail_key(c, "batch.micro_size",
-             fmt::format("batch.global_size = {} does not divide into microbatches of "
-                         "batch.micro_size = {}",
-                         c.batch.global_size, c.batch.micro_size));
+             "batch.global_size = {} does not divide into microbatches of "
+             "batch.micro_size = {}",
+             c.batch.global_size, c.batch.micro_size);
   }
 }
 
@@ -106,10 +103,9 @@ void check_pipeline(const RunConfig& c, Warnings& warnings) {
   const bool interleaved = p.pipeline == PipelineKind::Interleaved;
   if (interleaved != (p.virtual_stages > 1)) {
     fail_key(c, interleaved ? "parallel.pipeline" : "parallel.virtual_stages",
-             fmt::format("parallel.virtual_stages = {} and pipeline = \"interleaved\" go "
-                         "together: several stages per rank alternate; set both, or "
-                         "neither",
-                         p.virtual_stages));
+             "parallel.virtual_stages = {} and pipeline = \"interleaved\" go together: "
+             "several stages per rank alternate; set both, or neither",
+             p.virtual_stages);
   }
   if (interleaved && p.pp == 1) {
     fail_key(c, "parallel.pipeline",
@@ -135,18 +131,16 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
   check_pipeline(c, warnings);
   if (p.cp > 1 && c.data.seq_len % (2 * p.cp) != 0) {
     fail_key(c, "parallel.cp",
-             fmt::format("data.seq_len = {} does not divide by 2 * cp = {}: every rank "
-                         "has one early and one late part of a sequence; the nearest "
-                         "that does: {}",
-                         c.data.seq_len, 2 * p.cp,
-                         (c.data.seq_len / (2 * p.cp) + 1) * 2 * p.cp));
+             "data.seq_len = {} does not divide by 2 * cp = {}: every rank has one early "
+             "and one late part of a sequence; the nearest that does: {}",
+             c.data.seq_len, 2 * p.cp, (c.data.seq_len / (2 * p.cp) + 1) * 2 * p.cp);
   }
   if (p.tp > 1 && p.sequence && c.data.seq_len / p.cp % p.tp != 0) {
     fail_key(c, "parallel.sequence",
-             fmt::format("parallel.sequence = true splits the {} positions of a rank "
-                         "(data.seq_len {} / cp {}) over tp {}, which does not divide "
-                         "them; change data.seq_len, or set parallel.sequence = false",
-                         c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp));
+             "parallel.sequence = true splits the {} positions of a rank (data.seq_len "
+             "{} / cp {}) over tp {}, which does not divide them; change data.seq_len, "
+             "or set parallel.sequence = false",
+             c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp);
   }
   if (p.zero == 0 && p.shard_group != ParallelSection{}.shard_group) {
     warn_unused(c, "parallel.shard_group", "parallel.zero is 0", warnings);
@@ -257,7 +251,7 @@ void resolve_optimizer(RunConfig& config) {
 }
 
 void check_run_length(const RunConfig& config, int64_t steps, const std::string& key) {
-  // Places in the order of the data are multiplied with shares once more.
+  // Positions in the order of the data are multiplied with shares once more.
   constexpr int64_t kMostSequences = int64_t{1} << 60;
   const BatchSection& batch = config.batch;
   const auto sequences = checked_product(steps, batch.global_size);
@@ -265,12 +259,11 @@ void check_run_length(const RunConfig& config, int64_t steps, const std::string&
       checked_product(*sequences, config.data.seq_len)) {
     return;
   }
-  fail_key(config, key,
-           fmt::format("{}: {} steps of batch.global_size = {} sequences of data.seq_len "
-                       "= {} tokens are more than a run can count ({} sequences, {} "
-                       "tokens); lower one of the three",
-                       key, steps, batch.global_size, config.data.seq_len, kMostSequences,
-                       INT64_MAX));
+  fail_key(
+      config, key,
+      "{}: {} steps of batch.global_size = {} sequences of data.seq_len = {} tokens are "
+      "more than a run can count ({} sequences, {} tokens); lower one of the three",
+      key, steps, batch.global_size, config.data.seq_len, kMostSequences, INT64_MAX);
 }
 
 std::string origin(const RunConfig& config, const std::string& key) {
@@ -282,11 +275,6 @@ std::string origin(const RunConfig& config, const std::string& key) {
 
 bool given(const RunConfig& config, const std::string& key) {
   return config.origins.contains(key);
-}
-
-void fail_key(const RunConfig& config, const std::string& key,
-              const std::string& message) {
-  fail_at(origin(config, key), message);
 }
 
 void warn_unused(const RunConfig& config, const std::string& key,

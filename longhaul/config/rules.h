@@ -3,47 +3,50 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/config/field.h"
 #include "longhaul/config/run_config.h"
 
 namespace longhaul::config {
 
-/// Gives the settings that depend on others their values: schedule forms, and what LAMB
-/// takes where nothing is given.
+/// Sets the settings that depend on others: forms of the schedule, and LAMB's defaults.
 void resolve(RunConfig& config);
 void resolve_optimizer(RunConfig& config);
 
-/// More steps than these are a typing error.
+/// A larger number of steps is a typing error.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
 
-/// Every rule between settings that needs neither the model nor the world. ConfigError
-/// at the place of the setting concerned; returns warnings.
+/// Checks every rule between settings that needs neither the model nor the world, and
+/// returns warnings. Throws ConfigError at the place of the setting.
 std::vector<std::string> check_rules(const RunConfig& config);
 
-/// The part of check_rules about [data].
+/// Checks the rules of [data].
 void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 
-/// The part of check_rules about the learning rate.
+/// Checks the rules of the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
 
-/// The part of check_rules about bad steps and faults made on purpose.
+/// Checks the rules of bad steps and of faults made on purpose.
 void check_bad_steps(const RunConfig& config, std::vector<std::string>& warnings);
 
-/// The rules of the schedule that need the run's length in steps. ConfigError.
+/// Checks the rules of the schedule that need the run's length in steps.
 void check_schedule_length(const RunConfig& config, int64_t steps);
 
-/// The run's sequences and tokens are numbers of 64 bits. ConfigError names `key`, which
-/// the steps come from.
+/// Checks that the run's sequences and tokens fit 64 bits. The error names `key`, from
+/// which the steps come.
 void check_run_length(const RunConfig& config, int64_t steps, const std::string& key);
 
-/// Where a key was set ("run.toml:3:9"), or nothing.
+/// Returns where a key was set ("run.toml:3:9"), else the file, else an empty text.
 std::string origin(const RunConfig& config, const std::string& key);
 bool given(const RunConfig& config, const std::string& key);
 
-/// ConfigError at the place of a key.
+/// Throws ConfigError at the place of a key. The message is formatted as by fmt::format.
+template <class... Args>
 [[noreturn]] void fail_key(const RunConfig& config, const std::string& key,
-                           const std::string& message);
+                           fmt::format_string<Args...> message, Args&&... args) {
+  fail_at(origin(config, key), fmt::format(message, std::forward<Args>(args)...));
+}
 
-/// Adds a warning when a key was given though nothing reads it.
+/// Adds a warning if a key was given that has no effect.
 void warn_unused(const RunConfig& config, const std::string& key,
                  const std::string& reason, std::vector<std::string>& warnings);
 

@@ -13,10 +13,10 @@
 
 namespace longhaul {
 
-// One struct per section of the configuration file; the member names are the keys. What
-// each key means, its default and what a resume may do with it is said once, in
-// fields.cpp, which `longhaul config` prints. Names that C++ uses carry a trailing
-// underscore. An optional that is empty, or a path that is empty, means "not given".
+// One struct per section of the configuration file; the member names are the keys.
+// fields.cpp says for each key what it means and what a resume may do with it, and
+// `longhaul config` prints that. Names that C++ uses have a trailing underscore. An empty
+// optional or path means "not given".
 
 struct RunSection {
   fs::path dir;
@@ -42,27 +42,28 @@ struct InitSection {
   bool certificate = true;
 };
 
-/// Files or directories that count as one, in this order; names with * ? [ ] stand for
-/// what they match, sorted.
+/// Files or directories that are read as one, in this order. Names with * ? [ ] stand for
+/// all matching paths, sorted.
 struct DataPaths {
   std::vector<fs::path> entries;
   bool empty() const { return entries.empty(); }
-  /// For people: the entries with commas between.
+  /// Returns the entries with commas between them, for messages.
   std::string text() const;
   bool operator==(const DataPaths&) const = default;
 };
 
-/// Either path or synthetic (> 0: so many sequences of random tokens) is set.
+/// A source of data.train. Either `path` is set or `synthetic`, a number of sequences of
+/// random tokens.
 struct TrainSource {
   DataPaths path;
   int64_t synthetic = 0;
   double weight = 1.0;  ///< share of tokens, relative to the other sources' weights
-  std::optional<double> max_epochs;  ///< passes that the run may read it at most
-  std::string field = "input_ids";   ///< of files of ready ids: where the ids are
+  std::optional<double> max_epochs;  ///< the most passes over the source
+  std::string field = "input_ids";   ///< the field that holds the ids in files of ids
   bool operator==(const TrainSource&) const = default;
 };
 
-/// From the step on, these are the weights of data.train, in its order.
+/// The weights of data.train's sources, in their order, from a step on.
 struct WeightsFrom {
   int64_t step = 0;
   std::vector<double> weights;
@@ -72,7 +73,7 @@ struct WeightsFrom {
 struct ValidationSource {
   std::string name;
   DataPaths path;
-  std::string field = "input_ids";  ///< as of TrainSource
+  std::string field = "input_ids";  ///< see TrainSource
   /// Nats above the loss of the run's first validation of the set; empty: no bound.
   std::optional<double> stop_above = {};
   bool operator==(const ValidationSource&) const = default;
@@ -96,8 +97,8 @@ struct BatchSection {
 
 enum class PipelineKind { GPipe, OneFOneB, Interleaved, ZeroBubbleH1 };
 
-/// How keys and values reach the queries of other ranks: passed round while their
-/// predecessors are worked on, or all at once.
+/// How keys and values reach the queries of other ranks: in a ring, while the ones before
+/// are worked on, or gathered all at once.
 enum class ContextKind { Ring, Gather };
 
 struct ShardGroup {
@@ -111,7 +112,7 @@ struct ParallelSection {
   int64_t tp = 1;
   int64_t pp = 1;
   int64_t cp = 1;
-  bool sequence = true;  ///< acts with tp > 1 only
+  bool sequence = true;  ///< has an effect with tp > 1 only
   ContextKind context = ContextKind::Ring;
   PipelineKind pipeline = PipelineKind::OneFOneB;
   int64_t virtual_stages = 1;
@@ -143,14 +144,15 @@ struct PrecisionSection {
 
 enum class OptimizerKind { AdamW, Lamb };
 
-/// Torch: p -= lr * wd * p, then p -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps).
-/// Hf: p -= lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps), then p -= lr * wd *
-/// p.
+/// The formula of AdamW. Torch: p -= lr * wd * p, then p -= lr / (1 - b1^t) * m / (sqrt(v
+/// / (1 - b2^t)) + eps). Hf: p -= lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps),
+/// then p -= lr * wd * p.
 enum class AdamConvention { Torch, Hf };
 
-/// Parameters whose name matches `match`; the first group that matches wins.
+/// Settings of the parameters whose name matches `match`. The first matching group
+/// counts.
 struct ParameterGroup {
-  std::string match;  ///< pattern with * and ?; without either, any name that contains it
+  std::string match;  ///< pattern with * and ?; without these, a part of the name
   double lr_scale = 1.0;
   std::optional<double> weight_decay;  ///< empty: the optimizer's, no_decay included
   bool frozen = false;
@@ -172,62 +174,67 @@ struct OptimizerSection {
 
 enum class ScheduleKind { Cosine, Linear, Constant, Wsd, Smp };
 
-/// Warm-up at scheduler step s of W: Zero: lr * s / W. NonZero: lr * (s + 1) / (W + 1).
+/// The rate at step s of a warm-up of W steps. Zero: lr * s / W. NonZero:
+/// lr * (s + 1) / (W + 1).
 enum class WarmupStart { Zero, NonZero };
 
-/// Sqrt (1 - sqrt of the progress) belongs to wsd; Exponential, Plateau and Constant to
-/// smp.
+/// The form of a decay. Sqrt (1 - sqrt of the progress) belongs to wsd; Exponential,
+/// Plateau and Constant belong to smp.
 enum class DecayForm { Cosine, Linear, Sqrt, Exponential, Plateau, Constant };
 
-/// What a start does with the schedule of the checkpoint that it resumes from: goes on
-/// with it, warms up again, or decays from where it is.
+/// What a start does with the schedule of the checkpoint that it resumes from: continue
+/// the schedule, warm up again, or decay from the current rate.
 enum class ContinueKind { Keep, Rewarm, Decay };
 
 /// Scheduler steps count from 0: optimizer step n (from 1) uses scheduler step n - 1.
 /// T = horizon, else the run's steps; W = warmup_steps, else warmup_fraction * T (kept
 /// fractional by smp, rounded to the nearest step by the others), else 0; C =
-/// constant_steps.
-///   cosine    warm-up; min + (lr - min) (1 + cos(pi (s - W) / (T - W - C))) / 2; then
-///   min linear    warm-up; min + (lr - min) (T - s) / (T - W); then min constant
-///   warm-up; lr wsd       warm-up; lr; the last D steps before T go to min as
-///   `decay` says smp       the form of the SageMaker model-parallel examples: W =
-///   warmup_fraction T,
-///             s <= W: lr min(s, T - W) / W; then n = min(s, T - W) - W and by `decay`:
-///             linear lr (T - n) / T, cosine lr (cos(pi n / T) + 1) / 2,
-///             exponential lr e^(-0.693 n / T), plateau lr until P = W + plateau_fraction
-///             T, then lr (T - s) / (T - P), constant lr; after the warm-up at least
-///             min_lr.
+/// constant_steps. The rates of each kind are:
+///
+/// - cosine: warm-up; min + (lr - min) (1 + cos(pi (s - W) / (T - W - C))) / 2; then min.
+/// - linear: warm-up; min + (lr - min) (T - s) / (T - W); then min.
+/// - constant: warm-up; lr.
+/// - wsd: warm-up; lr; the last D steps before T go to min as `decay` says.
+/// - smp, the form of the SageMaker model-parallel examples: W = warmup_fraction T. For s
+/// <= W
+///   the rate is lr min(s, T - W) / W. Then n = min(s, T - W) - W, and `decay` gives
+///   linear lr (T - n) / T, cosine lr (cos(pi n / T) + 1) / 2, exponential lr e^(-0.693 n
+///   / T), plateau lr until P = W + plateau_fraction T and then lr (T - s) / (T - P), or
+///   constant lr; after the warm-up the rate is at least min_lr.
 struct ScheduleSection {
   ScheduleKind kind = ScheduleKind::Cosine;
   std::optional<int64_t> warmup_steps;
   std::optional<double> warmup_fraction;
-  /// Resolved when loaded where there is a warm-up: cosine with constant_steps = 0, wsd
-  /// and constant: NonZero; cosine with constant_steps > 0, linear and smp: Zero.
+  /// Loading sets it if there is a warm-up: NonZero for wsd, constant, and cosine with
+  /// constant_steps = 0; Zero for linear, smp, and cosine with constant_steps > 0.
   std::optional<WarmupStart> warmup_start;
   double min_lr = 0.0;
-  std::optional<int64_t> horizon;  ///< steps; empty: the run's steps
-  int64_t constant_steps = 0;      ///< cosine only: the last C steps stay at min_lr
-  std::optional<DecayForm> decay;  ///< resolved when loaded: smp Cosine, wsd Linear
-  std::optional<int64_t>
-      decay_steps;                ///< wsd only; resolved when loaded where T is known
-  double plateau_fraction = 0.0;  ///< smp with decay = plateau only
-  /// With it s0 steps are done, r0 is the rate that the next would have had, k counts the
-  /// steps from there (from 1), and T counts from the run's first step as ever:
-  ///   keep    the checkpoint's schedule, whatever this section says
-  ///   rewarm  k <= W: r0 + (F lr - r0) k / (W + 1); then `kind` without a warm-up, of
-  ///           the T - s0 - W steps that are left, with F lr for lr
-  ///   decay   from r0 at k = 1 to min at T as `decay` says; then min
+  std::optional<int64_t> horizon;      ///< steps; empty: the run's steps
+  int64_t constant_steps = 0;          ///< cosine only: the last C steps stay at min_lr
+  std::optional<DecayForm> decay;      ///< resolved when loaded: smp Cosine, wsd Linear
+  std::optional<int64_t> decay_steps;  ///< wsd only; see wsd_decay_length()
+  double plateau_fraction = 0.0;       ///< smp with decay = plateau only
+  /// How a resume continues after s0 steps. r0 is the rate that the next step would have
+  /// had, k counts the steps of the continuation from 1, and T counts from the run's
+  /// first step:
+  ///
+  /// - keep: the checkpoint's schedule, whatever this section says.
+  /// - rewarm: for k <= W the rate is r0 + (F lr - r0) k / (W + 1). Then comes `kind`
+  /// without
+  ///   a warm-up over the remaining T - s0 - W steps, with F lr in place of lr.
+  /// - decay: from r0 at k = 1 to min at T as `decay` says; then min.
   std::optional<ContinueKind> continue_;
   double continue_fraction = 1.0;  ///< F
 };
 
-/// W for a horizon of T steps: a whole number but for smp with warmup_fraction.
+/// Returns W for a horizon of T steps. W is a whole number except for smp with
+/// warmup_fraction.
 double warmup_length(const ScheduleSection& schedule, int64_t horizon);
 
-/// D of kind wsd: decay_steps, else a tenth of the horizon (at least 1).
+/// Returns D of kind wsd: decay_steps, else a tenth of the horizon, at least 1.
 int64_t wsd_decay_length(const ScheduleSection& schedule, int64_t horizon);
 
-/// Where a run continues from.
+/// The checkpoint that a run continues from.
 struct ResumeFrom {
   enum class Kind { Latest, Never, Step, Path };
   Kind kind = Kind::Latest;
@@ -237,10 +244,11 @@ struct ResumeFrom {
 };
 
 struct CheckpointSection {
-  int64_t every = 500;          ///< 0: only at the end
-  double every_minutes = 0.0;   ///< beside those of `every`; 0: none
-  int64_t keep = 2;             ///< 0: all
-  int64_t milestone_every = 0;  ///< steps that it divides are kept for ever; 0: none
+  int64_t every = 500;         ///< 0: only at the end
+  double every_minutes = 0.0;  ///< minutes between further saves; 0: none
+  int64_t keep = 2;            ///< 0: all
+  int64_t milestone_every =
+      0;  ///< every so many steps a checkpoint is kept forever; 0: none
   bool async_ = true;
   bool read_back = true;
   ResumeFrom resume;
@@ -267,26 +275,25 @@ struct ResilienceSection {
   int64_t max_restarts = 100;
   double hang_timeout_s = 0.0;  ///< 0: learned
   std::string health_command;
-  /// HyperPod's own.
+  /// The default is HyperPod's file.
   fs::path unhealthy_file = "/var/run/sagemaker_healthcheck_status";
   int64_t peer_memory_every = 0;
   double comm_timeout_s = 600.0;
   double signal_timeout_s = 60.0;
   BadStepPolicy on_bad_step = BadStepPolicy::Stop;
-  double spike_sigmas = 0.0;   ///< 0: only what is not finite is bad
-  int64_t spike_window = 128;  ///< good steps that mean and deviation are taken from
-  int64_t rollback_steps =
-      100;                     ///< Rollback: go back by at least so many, leave them out
-  int64_t max_bad_steps = 10;  ///< among the last spike_window steps
+  double spike_sigmas = 0.0;     ///< 0: only values that are not finite are bad
+  int64_t spike_window = 128;    ///< good steps for the mean and the deviation
+  int64_t rollback_steps = 100;  ///< Rollback: steps to go back at least and to leave out
+  int64_t max_bad_steps = 10;    ///< among the last spike_window steps
   int64_t checksum_every = 100;  ///< steps between comparisons of replicas; 0: off
 };
 
 struct ProfileSection {
   std::vector<int64_t> steps;
-  int64_t every = 0;  ///< 0: none but these
+  int64_t every = 0;  ///< 0: only `steps`
 };
 
-/// Tensors of some steps, written for comparison with another layout.
+/// The tensors of some steps that a run writes for a comparison with another layout.
 struct CaptureSettings {
   std::vector<int64_t> steps;
   std::vector<int64_t> ranks;        ///< empty: all
@@ -294,7 +301,7 @@ struct CaptureSettings {
   bool operator==(const CaptureSettings&) const = default;
 };
 
-/// BitFlip: of a weight in memory; the others belong to the batch.
+/// A kind of fault. BitFlip changes a weight in memory; the others belong to the batch.
 enum class FaultKind { NonFiniteLoss, NonFiniteGradient, Spike, BitFlip };
 
 /// A fault that is made on purpose, to see what the run does about it.
@@ -302,7 +309,7 @@ struct DebugFault {
   int64_t step = 0;
   FaultKind kind = FaultKind::NonFiniteLoss;
   int64_t rank = 0;
-  int64_t attempt = 0;  ///< only in this start of the run; 0: in all
+  int64_t attempt = 0;  ///< the only start of the run with the fault; 0: all starts
   std::string tensor;   ///< BitFlip; empty: the first on the rank
   bool operator==(const DebugFault&) const = default;
 };
@@ -340,19 +347,20 @@ struct RunConfig {
   ProfileSection profile;
   DebugSection debug;
 
-  /// Where a key was set ("batch.global_size" -> "run.toml:12:15"): for messages only,
-  /// no part of the settings, of their hash or of a comparison.
+  /// Where a key was set ("batch.global_size" -> "run.toml:12:15"), for messages only.
+  /// Not a part of the settings, of their hash or of a comparison.
   std::map<std::string, std::string> origins;
 };
 
-/// Does a pattern of optimizer.groups or optimizer.no_decay mean this parameter? With *
-/// or ? it must match the whole name; without, the name must contain it.
+/// Returns whether a pattern of optimizer.groups or optimizer.no_decay means this
+/// parameter. A pattern with * or ? must match the whole name; another one must be a part
+/// of the name.
 bool matches_parameter(std::string_view pattern, std::string_view name);
 
-/// checkpoint.dir, or run.dir/checkpoints.
+/// Returns checkpoint.dir, or run.dir/checkpoints.
 fs::path checkpoint_dir(const RunConfig& config);
 
-/// data.cache, or run.dir/data: where packed data is kept.
+/// Returns data.cache, or run.dir/data: where packed data is kept.
 fs::path data_cache_dir(const RunConfig& config);
 
 }  // namespace longhaul

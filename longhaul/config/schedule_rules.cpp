@@ -60,8 +60,8 @@ void check_forms(const RunConfig& c) {
   }
   if (s.kind != ScheduleKind::Constant && s.min_lr >= c.optimizer.lr) {
     fail_key(c, "schedule.min_lr",
-             fmt::format("schedule.min_lr = {} must be less than optimizer.lr = {}",
-                         s.min_lr, c.optimizer.lr));
+             "schedule.min_lr = {} must be less than optimizer.lr = {}", s.min_lr,
+             c.optimizer.lr);
   }
 }
 
@@ -124,18 +124,15 @@ void check_schedule_length(const RunConfig& c, int64_t steps) {
       s.warmup_fraction ? "schedule.warmup_fraction" : "schedule.warmup_steps";
   const double warmup = warmup_length(s, horizon);
   const auto fail_sum = [&](const std::string& key, const std::string& parts) {
-    fail_key(
-        c, key,
-        fmt::format("the warm-up of {} steps and {} do not fit into the schedule's {} "
-                    "steps",
-                    warmup, parts, horizon));
+    fail_key(c, key,
+             "the warm-up of {} steps and {} do not fit into the schedule's {} steps",
+             warmup, parts, horizon);
   };
   if (warmup > 0 && warmup >= static_cast<double>(std::min(horizon, steps))) {
-    fail_key(
-        c, warmup_key,
-        fmt::format("a warm-up of {} steps must be shorter than the run ({} steps) and "
-                    "its schedule ({} steps)",
-                    warmup, steps, horizon));
+    fail_key(c, warmup_key,
+             "a warm-up of {} steps must be shorter than the run ({} steps) and its "
+             "schedule ({} steps)",
+             warmup, steps, horizon);
   }
   const auto room = static_cast<double>(horizon) - warmup;
   if (s.kind == ScheduleKind::Cosine && static_cast<double>(s.constant_steps) >= room) {

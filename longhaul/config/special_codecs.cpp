@@ -23,7 +23,7 @@ Value from_json(const OrderedJson& json) {
   return {std::move(table), ""};
 }
 
-/// JSON has no such number, and null in its place means that a field is not given.
+/// Refuses numbers that are not finite: JSON has none, and null means "not given" there.
 void refuse_what_is_not_finite(const Value& value, const std::string& name) {
   if (const double* number = std::get_if<double>(&value.data)) {
     if (!std::isfinite(*number)) fail_at(value.where, name + " must be a finite number");
@@ -42,7 +42,7 @@ void Codec<ShardGroup>::read(const Value& value, const std::string& name,
                              ShardGroup& out) {
   if (const int64_t* ranks = std::get_if<int64_t>(&value.data)) {
     if (*ranks < 1) {
-      fail_at(value.where, fmt::format("{} = {}: must be at least 1", name, *ranks));
+      fail_at(value.where, "{} = {}: must be at least 1", name, *ranks);
     }
     out = {ShardGroup::Kind::Ranks, *ranks};
     return;
@@ -62,7 +62,7 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
                              ResumeFrom& out) {
   if (const int64_t* step = std::get_if<int64_t>(&value.data)) {
     if (*step < 0) {
-      fail_at(value.where, fmt::format("{} = {}: a step is at least 0", name, *step));
+      fail_at(value.where, "{} = {}: a step is at least 0", name, *step);
     }
     out = {ResumeFrom::Kind::Step, *step, {}};
     return;
@@ -75,30 +75,21 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
     out.kind = *word == "latest" ? ResumeFrom::Kind::Latest : ResumeFrom::Kind::Never;
     return;
   }
-  // A misspelt word must not pass as a path: a path holds a slash.
+  // A path must have a slash, so that a misspelt word does not pass as one.
   if (word->find('/') == std::string::npos) {
-    fail_at(
-        value.where,
-        fmt::format("{}: \"{}\" is not \"latest\", \"never\", a step number or a path; "
-                    "write a path with a slash, as \"./{}\"",
-                    name, *word, *word));
+    fail_at(value.where,
+            "{}: \"{}\" is not \"latest\", \"never\", a step number or a path; write a "
+            "path with a slash, as \"./{}\"",
+            name, *word, *word);
   }
   check_expanded(value, name, *word);
   out = {ResumeFrom::Kind::Path, 0, *word};
 }
 
 Value Codec<ResumeFrom>::write(const ResumeFrom& value) {
-  switch (value.kind) {
-    case ResumeFrom::Kind::Latest:
-      return {std::string("latest"), ""};
-    case ResumeFrom::Kind::Never:
-      return {std::string("never"), ""};
-    case ResumeFrom::Kind::Step:
-      return {value.step, ""};
-    case ResumeFrom::Kind::Path:
-      break;
-  }
-  return {value.path.string(), ""};
+  if (value.kind == ResumeFrom::Kind::Step) return {value.step, ""};
+  if (value.kind == ResumeFrom::Kind::Path) return {value.path.string(), ""};
+  return {std::string(value.kind == ResumeFrom::Kind::Latest ? "latest" : "never"), ""};
 }
 
 void Codec<DataPaths>::read(const Value& value, const std::string& name, DataPaths& out) {

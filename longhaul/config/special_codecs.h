@@ -2,7 +2,7 @@
 
 #include "longhaul/config/codec.h"
 
-// Settings that are neither plain values nor enums.
+// Codecs of settings that are neither plain values nor enums.
 
 namespace longhaul::config {
 

@@ -1,4 +1,4 @@
-// The only unit that sees toml++: its header takes seconds to compile.
+// The only source file that includes toml++, whose header takes seconds to compile.
 #include <fmt/format.h>
 
 #include <toml++/toml.h>
@@ -12,7 +12,7 @@
 namespace longhaul::config {
 namespace {
 
-/// Says where a node was read: a place in a file, or one fixed text for --set.
+/// Gives the place of a node: a place in a file, or one fixed text for --set.
 class Places {
  public:
   explicit Places(std::string name) : name_(std::move(name)) {}
@@ -44,7 +44,8 @@ std::string as_text(const T& node) {
 
 Value convert(const toml::node& node, const Places& places, int depth);
 
-/// In the order of the file, so that the first mistake of a file is the one reported.
+/// Converts a table in the order of the file, so that the first mistake of a file is
+/// reported.
 Table convert_table(const toml::table& table, const Places& places, int depth) {
   std::vector<std::pair<toml::source_position, Entry>> found;
   for (const auto& [key, node] : table) {
@@ -64,8 +65,7 @@ Value convert(const toml::node& node, const Places& places, int depth) {
   Value out;
   out.where = places.of(node.source());
   if (depth > kMaxDepth) {
-    throw ConfigError(
-        "config", fmt::format("{}: nested deeper than {} levels", out.where, kMaxDepth));
+    fail_config("config", "{}: nested deeper than {} levels", out.where, kMaxDepth);
   }
   if (const auto* boolean = node.as_boolean()) {
     out.data = boolean->get();
@@ -101,23 +101,22 @@ bool is_plain_word(std::string_view text) {
 Table parse_toml(std::string_view text, std::string_view name) {
   const Places places{std::string(name)};
   if (const auto bad = find_invalid_utf8(text)) {
-    throw ConfigError("config", fmt::format("{}: not UTF-8 text (byte {})", name, *bad));
+    fail_config("config", "{}: not UTF-8 text (byte {})", name, *bad);
   }
   try {
     return convert_table(toml::parse(text, name), places, 0);
   } catch (const toml::parse_error& error) {
-    throw ConfigError(
-        "config", fmt::format("{}: not valid TOML: {}", places.at(error.source().begin),
-                              error.description()));
+    fail_config("config", "{}: not valid TOML: {}", places.at(error.source().begin),
+                error.description());
   }
 }
 
 Value parse_toml_value(std::string_view text, const std::string& where) {
   if (const auto bad = find_invalid_utf8(text)) {
-    throw ConfigError("config",
-                      fmt::format("{}: not UTF-8 text (byte {} of the value); settings "
-                                  "and the paths in them are UTF-8",
-                                  where, *bad));
+    fail_config("config",
+                "{}: not UTF-8 text (byte {} of the value); settings and the paths in "
+                "them are UTF-8",
+                where, *bad);
   }
   std::string reason;
   try {
@@ -130,7 +129,7 @@ Value parse_toml_value(std::string_view text, const std::string& where) {
     reason = error.description();
   }
   if (is_plain_word(text)) return Value{std::string(text), where};
-  throw ConfigError("config", fmt::format("{}: not a TOML value: {}", where, reason));
+  fail_config("config", "{}: not a TOML value: {}", where, reason);
 }
 
 }  // namespace longhaul::config

@@ -14,7 +14,7 @@ struct Overload : Ts... {
 template <class... Ts>
 Overload(Ts...) -> Overload<Ts...>;
 
-/// A basic string; TOML and JSON share these escapes (TOML refuses \/ only).
+/// Returns a basic string. TOML and JSON share these escapes; only \/ is refused by TOML.
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -2,8 +2,8 @@
 
 namespace longhaul {
 
-/// What a feed-forward does to each inner feature. GELU in both of its forms (Hendrycks
-/// and Gimpel, "Gaussian Error Linear Units", section 2).
+/// The function that a feed-forward applies to each inner feature. GELU has an exact form
+/// and a tanh form (Hendrycks and Gimpel, "Gaussian Error Linear Units", section 2).
 enum class Activation { Silu, GeluTanh, GeluExact };
 
 }  // namespace longhaul

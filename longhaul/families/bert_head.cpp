@@ -5,8 +5,8 @@
 namespace longhaul::families {
 namespace {
 
-/// The split of parameters that each rank has whole and uses where features are split: a
-/// rank's part of the gradient is that of its part of the vocabulary.
+/// The split of parameters that each rank holds whole and uses where features are split.
+/// A rank's part of the gradient comes from its part of the vocabulary.
 constexpr ShardSplit kInside = {ShardUnit::None, 0};
 
 }  // namespace

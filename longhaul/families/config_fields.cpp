@@ -15,7 +15,7 @@ std::string shown(const OrderedJson& json) {
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
-/// A whole number that fits; unsigned values past 2^63 do not.
+/// Returns a whole number that fits int64_t, or nothing.
 std::optional<int64_t> whole(const OrderedJson& json) {
   if (!json.is_number_integer()) return std::nullopt;
   if (json.is_number_unsigned() &&
@@ -31,14 +31,11 @@ ConfigFields::ConfigFields(const OrderedJson& object, const std::string& file,
                            std::string prefix)
     : object_(object), file_(file), prefix_(std::move(prefix)) {}
 
-void ConfigFields::fail(std::string_view key, const std::string& problem) const {
-  throw InputError("model", fmt::format("{}: {}{} {}", file_, prefix_, key, problem));
-}
-
 void ConfigFields::refuse(std::string_view key, const OrderedJson& value) const {
-  fail(key, fmt::format("= {} is not available yet; remove it, or set it to null if the "
-                        "model does not need it",
-                        json_text(value).substr(0, 80)));
+  fail(key,
+       "= {} is not available yet; remove it, or set it to null if the model does not "
+       "need it",
+       json_text(value).substr(0, 80));
 }
 
 const OrderedJson* ConfigFields::find(std::string_view key) const {
@@ -51,9 +48,9 @@ std::optional<int64_t> ConfigFields::integer(std::string_view key, int64_t low,
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   const auto value = whole(*json);
-  if (!value) fail(key, fmt::format("expected an integer, found {}", shown(*json)));
+  if (!value) fail(key, "expected an integer, found {}", shown(*json));
   if (*value < low || *value > high) {
-    fail(key, fmt::format("= {} must be from {} to {}", *value, low, high));
+    fail(key, "= {} must be from {} to {}", *value, low, high);
   }
   return value;
 }
@@ -61,8 +58,7 @@ std::optional<int64_t> ConfigFields::integer(std::string_view key, int64_t low,
 std::optional<double> ConfigFields::number(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
-  if (!json->is_number())
-    fail(key, fmt::format("expected a number, found {}", shown(*json)));
+  if (!json->is_number()) fail(key, "expected a number, found {}", shown(*json));
   const auto value = json->get<double>();
   if (!std::isfinite(value)) fail(key, "is not a finite number");
   return value;
@@ -72,7 +68,7 @@ std::optional<bool> ConfigFields::boolean(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   if (!json->is_boolean()) {
-    fail(key, fmt::format("expected true or false, found {}", shown(*json)));
+    fail(key, "expected true or false, found {}", shown(*json));
   }
   return json->get<bool>();
 }
@@ -80,8 +76,7 @@ std::optional<bool> ConfigFields::boolean(std::string_view key) const {
 std::optional<std::string> ConfigFields::text(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
-  if (!json->is_string())
-    fail(key, fmt::format("expected a string, found {}", shown(*json)));
+  if (!json->is_string()) fail(key, "expected a string, found {}", shown(*json));
   return json->get<std::string>();
 }
 
@@ -101,7 +96,7 @@ double ConfigFields::required_number(std::string_view key) const {
 double ConfigFields::eps(std::string_view key, std::optional<double> absent) const {
   const double value = absent ? number(key).value_or(*absent) : required_number(key);
   if (value <= 0.0 || value >= 1.0) {
-    fail(key, fmt::format("= {} must be between 0 and 1", value));
+    fail(key, "= {} must be between 0 and 1", value);
   }
   return value;
 }
@@ -112,7 +107,7 @@ double ConfigFields::dropout(std::string_view key, double absent) const {
   }
   const double value = number(key).value_or(absent);
   if (value < 0.0 || value >= 1.0) {
-    fail(key, fmt::format("= {} must be at least 0 and below 1", value));
+    fail(key, "= {} must be at least 0 and below 1", value);
   }
   return value;
 }
@@ -130,8 +125,7 @@ std::vector<int64_t> ConfigFields::token_ids(std::string_view key) const {
   const auto add = [&](const OrderedJson& item) {
     const auto value = whole(item);
     if (!value || *value < -1) {
-      fail(key,
-           fmt::format("expected a token id or a list of them, found {}", shown(*json)));
+      fail(key, "expected a token id or a list of them, found {}", shown(*json));
     }
     if (*value >= 0) out.push_back(*value);  // -1 is how some files say "none"
   };

@@ -12,20 +12,19 @@
 namespace longhaul::families {
 namespace {
 
-/// Fields that must hold the one value that the built mathematics has.
+/// Checks the fields that must hold the one value that the program computes with.
 void check_neutral(const ConfigFields& fields, bool kinds_of_layers) {
   const auto partial = fields.number("partial_rotary_factor");
   if (partial.value_or(1.0) != 1.0) {
-    fields.fail("partial_rotary_factor",
-                fmt::format("= {} is not available yet; only 1.0 is", *partial));
+    fields.fail("partial_rotary_factor", "= {} is not available yet; only 1.0 is",
+                *partial);
   }
   const OrderedJson* types = fields.find("layer_types");
   if (types == nullptr || kinds_of_layers) return;
   for (const OrderedJson& type : *types) {
     if (type == "full_attention") continue;
-    fields.fail("layer_types", fmt::format("{} is not available yet; only "
-                                           "\"full_attention\" is",
-                                           json_text(type)));
+    fields.fail("layer_types", "{} is not available yet; only \"full_attention\" is",
+                json_text(type));
   }
 }
 
@@ -33,17 +32,16 @@ void check_activation(const ConfigFields& fields, const std::string& field,
                       const std::vector<std::string>& built) {
   const std::string act = fields.text(field).value_or(built.front());
   if (std::ranges::count(built, act) > 0) return;
-  fields.fail(field, fmt::format("\"{}\" is not available; supported: \"{}\"", act,
-                                 built.front()));
+  fields.fail(field, "\"{}\" is not available; supported: \"{}\"", act, built.front());
 }
 
-/// A size, or what stands for it where the field is absent, or null.
+/// Returns a size, `absent` if the field is absent, or nothing if the field is null.
 std::optional<int64_t> size_or(const ConfigFields& fields, const char* key,
                                std::optional<int64_t> absent) {
   return fields.object().contains(key) ? fields.integer(key, 1, kMaxWidth) : absent;
 }
 
-/// "= 3", or which number an absent field stands for.
+/// Returns "= 3" for a message, or the number that an absent field stands for.
 std::string size_of(const ConfigFields& fields, const char* key, int64_t size) {
   if (fields.find(key) != nullptr) return fmt::format("= {}", size);
   return fmt::format("is absent and stands for {}, as in transformers, which", size);
@@ -57,34 +55,30 @@ void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
           .value_or(out.num_attention_heads);
   const auto head_dim = size_or(fields, "head_dim", absent.head_dim);
   if (!head_dim && absent.head_dim) {
-    fields.fail("head_dim",
-                fmt::format("is null, which transformers refuses; give it a number, or "
-                            "remove it for {}",
-                            *absent.head_dim));
+    fields.fail(
+        "head_dim",
+        "is null, which transformers refuses; give it a number, or remove it for {}",
+        *absent.head_dim);
   }
   if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
     fields.fail(
         "hidden_size",
-        fmt::format("= {} does not divide by num_attention_heads = {}, and head_dim "
-                    "is not given",
-                    out.hidden_size, out.num_attention_heads));
+        "= {} does not divide by num_attention_heads = {}, and head_dim is not given",
+        out.hidden_size, out.num_attention_heads);
   }
   out.head_dim = head_dim.value_or(out.hidden_size / out.num_attention_heads);
   if (out.head_dim % 2 != 0) {
-    fields.fail("head_dim",
-                fmt::format("= {} must be even: RoPE turns pairs", out.head_dim));
+    fields.fail("head_dim", "= {} must be even: RoPE turns pairs", out.head_dim);
   }
   if (out.num_attention_heads * out.head_dim > kMaxWidth) {
-    fields.fail("head_dim", fmt::format("{} times num_attention_heads = {} is above {}",
-                                        size_of(fields, "head_dim", out.head_dim),
-                                        out.num_attention_heads, kMaxWidth));
+    fields.fail("head_dim", "{} times num_attention_heads = {} is above {}",
+                size_of(fields, "head_dim", out.head_dim), out.num_attention_heads,
+                kMaxWidth);
   }
   if (out.num_attention_heads % out.num_key_value_heads != 0) {
-    fields.fail(
-        "num_key_value_heads",
-        fmt::format("{} does not divide num_attention_heads = {}",
-                    size_of(fields, "num_key_value_heads", out.num_key_value_heads),
-                    out.num_attention_heads));
+    fields.fail("num_key_value_heads", "{} does not divide num_attention_heads = {}",
+                size_of(fields, "num_key_value_heads", out.num_key_value_heads),
+                out.num_attention_heads);
   }
 }
 
@@ -133,8 +127,9 @@ FeedForward feed_forward(const DecoderSettings& s, const std::string& name) {
           .activation = s.activation};
 }
 
-/// Llama has norms before its branches, OLMo 2 behind them, Gemma 3 both; files call the
-/// norm before the feed-forward by another name where attention has one behind it.
+/// Returns a block of the layer. Llama has norms before its branches, OLMo 2 behind them
+/// and Gemma 3 both. The norm before the feed-forward has another name in files where
+/// attention has a norm behind it.
 Block block(const DecoderSettings& s, int64_t layer) {
   const std::string name = fmt::format("model.layers.{}.", layer);
   const auto branch = [&](Core core, const char* before, const char* after) {
@@ -152,41 +147,26 @@ Block block(const DecoderSettings& s, int64_t layer) {
 }
 
 /// Fields of config.json that are read of every decoder.
-std::vector<std::string> decoder_fields() {
-  return {"attention_dropout",
-          "head_dim",
-          "hidden_size",
-          "initializer_range",
-          "intermediate_size",
-          "layer_types",
-          "max_position_embeddings",
-          "num_attention_heads",
-          "num_hidden_layers",
-          "num_key_value_heads",
-          "original_max_position_embeddings",
-          "pad_token_id",
-          "partial_rotary_factor",
-          "rms_norm_eps",
-          "rope_parameters",
-          "rope_scaling",
-          "rope_theta",
-          "tie_word_embeddings"};
-}
+constexpr const char* kDecoderFields =
+    "attention_dropout head_dim hidden_size initializer_range intermediate_size "
+    "layer_types max_position_embeddings num_attention_heads num_hidden_layers "
+    "num_key_value_heads original_max_position_embeddings pad_token_id "
+    "partial_rotary_factor rms_norm_eps rope_parameters rope_scaling rope_theta "
+    "tie_word_embeddings";
 
 }  // namespace
 
-std::vector<std::string> DecoderFamily::fields() const {
-  std::vector<std::string> names = decoder_fields();
-  names.push_back(activation_field());
-  for (std::string& name : more_fields()) names.push_back(std::move(name));
-  return names;
-}
+DecoderFamily::DecoderFamily(std::string model_type, std::string about,
+                             std::string_view architectures, DecoderFields fields)
+    : Family(std::move(model_type), std::move(about), architectures,
+             fmt::format("{} {} {}", kDecoderFields, fields.activation, fields.more)),
+      fields_(std::move(fields)) {}
 
 void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const {
-  check_activation(fields, activation_field(), activations());
-  check_neutral(fields, has_kinds_of_layers());
+  check_activation(fields, fields_.activation, fields_.activations);
+  check_neutral(fields, fields_.kinds_of_layers);
   DecoderSettings settings;
-  const AbsentFields absent = absent_fields();
+  const AbsentFields& absent = fields_.absent;
   read_sizes(fields, absent, settings);
   settings.rms_norm_eps = fields.eps("rms_norm_eps");
   settings.initializer_range = fields.initializer_range();
@@ -215,8 +195,7 @@ void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
   const auto layers = static_cast<size_t>(settings.num_hidden_layers);
   const OrderedJson* types = fields.find("layer_types");
   if (types != nullptr && (!types->is_array() || types->size() != layers)) {
-    fields.fail("layer_types",
-                fmt::format("expected a list of num_hidden_layers = {} names", layers));
+    fields.fail("layer_types", "expected a list of num_hidden_layers = {} names", layers);
   }
   settings.full_layers.clear();
   for (size_t i = 0; i < layers; ++i) {
@@ -226,10 +205,10 @@ void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
     }
     const OrderedJson& type = (*types)[i];
     if (type != "full_attention" && type != "sliding_attention") {
-      fields.fail("layer_types",
-                  fmt::format("{} is not available; supported: \"full_attention\", "
-                              "\"sliding_attention\"",
-                              json_text(type)));
+      fields.fail(
+          "layer_types",
+          "{} is not available; supported: \"full_attention\", \"sliding_attention\"",
+          json_text(type));
     }
     settings.full_layers.push_back(type == "full_attention");
   }

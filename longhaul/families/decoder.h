@@ -12,8 +12,8 @@
 
 namespace longhaul {
 
-/// What config.json says of a decoder of rotary attention and gated feed-forwards: the
-/// form that Llama has given to several families.
+/// The settings of a decoder with rotary attention and gated feed-forwards, the form that
+/// several families share with Llama, as config.json gives them.
 struct DecoderSettings {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -27,73 +27,73 @@ struct DecoderSettings {
   std::optional<int64_t> padding_row = {};  ///< of the embedding
   RopeConfig rope;
 
-  // What is not Llama's.
+  // Settings that Llama does not have.
 
   std::optional<int64_t> sliding_window = {};  ///< positions that a token sees at most
-  /// By layer: its attention sees all positions, without the window. Empty: no layer's.
+  /// For each layer, whether its attention sees all positions in spite of the window.
+  /// Empty if no layer does.
   std::vector<bool> full_layers = {};
-  std::vector<bool> unrotated_layers = {};  ///< by layer; empty: none
-  /// The rotation of layers with a window, where it is another.
+  /// For each layer, whether its attention has no rotation. Empty if every layer has one.
+  std::vector<bool> unrotated_layers = {};
+  /// The rotation of layers with a window, if it differs from `rope`.
   std::optional<RopeConfig> sliding_rope = {};
-  bool head_biases = false;  ///< of queries, keys and values
-  bool out_bias = false;     ///< of attention's last projection
-  bool mlp_biases = false;   ///< of all projections of the feed-forward
-  bool head_norms = false;   ///< of each head of queries and keys
-  bool wide_norms = false;   ///< of queries and keys, each over all heads
+  bool head_biases = false;  ///< biases of queries, keys and values
+  bool out_bias = false;     ///< a bias of attention's last projection
+  bool mlp_biases = false;   ///< biases of all projections of the feed-forward
+  bool head_norms = false;   ///< a norm over each head of queries and keys
+  bool wide_norms = false;   ///< norms of queries and keys, each over all heads
   RmsForm norm_form = RmsForm::WeightAfterCast;
-  bool norms_before = true;  ///< of what attention and feed-forward are given
-  bool norms_after = false;  ///< of their results
+  bool norms_before = true;  ///< norms of the inputs of attention and feed-forward
+  bool norms_after = false;  ///< norms of the results of attention and feed-forward
   Activation activation = Activation::Silu;
   std::optional<double> attention_scale = {};
-  double attention_dropout = 0.0;  ///< of the probabilities
+  double attention_dropout = 0.0;  ///< dropout of the attention probabilities
   double embedding_scale = 1.0;
-  bool rounds_embedding_scale = false;  ///< to the compute dtype, before the product
+  /// The embedding scale is rounded to the compute dtype before the product.
+  bool rounds_embedding_scale = false;
   double residual_scale = 1.0;
   double logits_divisor = 1.0;
 };
 
-/// A Llama of these settings, as if read from a file.
+/// Returns a Llama of these settings, as if read from a file.
 ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
                        int64_t max_position_embeddings);
 
 namespace families {
 
-/// What a family's class in transformers takes for a field that is absent.
+/// The values that a family's class in transformers takes for absent fields.
 struct AbsentFields {
-  /// Where not the same as for null, which stands for the query heads.
+  /// Nothing if an absent field means the same as null: as many as the query heads.
   std::optional<int64_t> num_key_value_heads = {};
-  /// Where not the same as for null, which stands for the hidden width over the query
-  /// heads. With a number here the class knows no null.
+  /// Nothing if an absent field means the same as null: the hidden width over the query
+  /// heads. If a number stands here the class refuses a null.
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};
 };
 
-/// A family of decoders, of which one says how its models differ from Llama's.
+/// How a family of decoders differs from Llama in the fields of its config.json.
+struct DecoderFields {
+  /// Names of fields beside those of every decoder, with spaces between them.
+  std::string more = {};
+  AbsentFields absent = {};
+  /// The field of the feed-forward's activation, and the values that are built; the usual
+  /// value first, which an absent field stands for.
+  std::string activation = "hidden_act";
+  std::vector<std::string> activations = {"silu", "swish"};
+  /// layer_types may name kinds of layers, and rope_parameters has an object for each
+  /// kind.
+  bool kinds_of_layers = false;
+};
+
+/// A family of decoders. A subclass says how its models differ from Llama's.
 class DecoderFamily : public Family {
  public:
-  /// What Family says of the models.
-  DecoderFamily(std::string model_type, std::string about,
-                std::vector<std::string> architectures)
-      : model_type_(std::move(model_type)),
-        about_(std::move(about)),
-        architectures_(std::move(architectures)) {}
-  std::string model_type() const final { return model_type_; }
-  std::string about() const final { return about_; }
-  std::vector<std::string> architectures() const final { return architectures_; }
-  std::vector<std::string> fields() const final;
+  DecoderFamily(std::string model_type, std::string about, std::string_view architectures,
+                DecoderFields fields);
   void read(const ConfigFields& fields, ModelConfig& config) const final;
 
  protected:
-  /// Fields beside those of every decoder.
-  virtual std::vector<std::string> more_fields() const = 0;
-  virtual AbsentFields absent_fields() const { return {}; }
-  /// The field of the feed-forward's activation, and the names that are built; the usual
-  /// one first, which an absent field stands for.
-  virtual std::string activation_field() const { return "hidden_act"; }
-  virtual std::vector<std::string> activations() const { return {"silu", "swish"}; }
-  /// Whether layer_types may say so, and rope_parameters has an object for each kind.
-  virtual bool has_kinds_of_layers() const { return false; }
   virtual void read_rotation(const ConfigFields& fields,
                              DecoderSettings& settings) const {
     settings.rope = read_rope(fields);
@@ -102,19 +102,19 @@ class DecoderFamily : public Family {
   virtual void read_more(const ConfigFields& fields, DecoderSettings& settings) const = 0;
 
  private:
-  std::string model_type_, about_;
-  std::vector<std::string> architectures_;
+  DecoderFields fields_;
 };
 
-/// attention_bias: biases of all of attention's projections.
+/// Reads attention_bias, which gives all of attention's projections biases.
 void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings);
-/// layer_types and sliding_window: which layers have a window. `absent` makes the list
-/// where the field is absent: whether layer i sees all positions.
+/// Reads layer_types and sliding_window, which say which layers have a window. Where
+/// layer_types is absent, `absent` returns whether layer i sees all positions.
 void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
                           const std::function<bool(int64_t)>& absent,
                           DecoderSettings& settings);
 
-/// Names and shapes as Hugging Face's Llama has them.
+/// Returns the network of these settings, with the names and shapes of Hugging Face's
+/// Llama.
 Network decoder_network(const DecoderSettings& settings, int64_t vocab_size,
                         int64_t max_positions);
 

@@ -3,8 +3,8 @@
 #include "longhaul/families/bert_head.h"
 #include "longhaul/families/unit_maker.h"
 
-// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by
-// columns.
+// Parameters are split as in "Megatron-LM" (Shoeybi et al.): the first projection of a
+// branch by rows, the second by columns.
 
 namespace longhaul::families {
 namespace {
@@ -41,7 +41,7 @@ Feature add_head_norm(UnitMaker& unit, const Norm& norm, const Feature& x, Unit 
   return y;
 }
 
-/// Queries, keys or values.
+/// Adds the projection of queries, keys or values.
 Feature add_heads(UnitMaker& unit, const Projection& projection, const Feature& x,
                   Unit heads, const Attention& attention) {
   const Feature y = add_projection(unit, projection, x, {heads, 0});

@@ -4,7 +4,7 @@
 
 namespace longhaul::families {
 
-/// What the network consists of and what it costs.
+/// Returns what the network consists of and what it costs.
 ModelDescription describe(const Network& network);
 
 }  // namespace longhaul::families

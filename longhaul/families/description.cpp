@@ -9,8 +9,9 @@
 namespace longhaul {
 namespace {
 
-/// Of a multiplication: it and its addition, forward, and in the backward for the input's
-/// gradient and for the weight's (or the other factor's).
+/// Operations that training does for each multiplication of the forward pass: a
+/// multiplication and an addition in the forward pass, for the input's gradient, and for
+/// the gradient of the weight or other factor.
 constexpr double kTrainingOperations = 6.0;
 
 const ParameterDescription& tied_embedding(const ModelDescription& model) {
@@ -66,8 +67,8 @@ void check_stored(const ModelDescription& model) {
   }
 }
 
-/// Positions that a token sees, on average over a sequence: half of them, but for those
-/// beyond its window; or all.
+/// Returns the positions that a token sees on average over a sequence: half of them
+/// without those beyond its window, or all if attention is not causal.
 double seen_on_average(const UnitWork& work, int64_t seq_len) {
   if (!work.causal) return static_cast<double>(seq_len);
   const auto window = static_cast<double>(std::min(work.window, seq_len));
@@ -78,12 +79,12 @@ bool is_split(const ParameterDescription& parameter) {
   return parameter.split && parameter.split->unit != ShardUnit::None;
 }
 
-/// What a family that makes its units by hand could forget.
+/// Checks what a family that makes its units by hand could forget.
 void check_forward(const UnitDescription& unit, size_t number) {
   const UnitForward& forward = unit.forward;
   const bool keeps = std::ranges::any_of(
       forward.tensors, [](const KeptTensor& t) { return !t.when.empty(); });
-  // An embedding's input are the tokens of the batch.
+  // The input of an embedding is the batch's tokens.
   LH_ASSERT(unit.kind == UnitKind::Embedding || keeps,
             "unit {} says nothing of what it keeps for its backward", number);
   LH_ASSERT(unit.kind == UnitKind::Embedding || forward.inputs > 0,

@@ -4,32 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/families/family.h"
 
 namespace longhaul {
 namespace {
 
-/// Fields that change how a model is trained or used, and not what its weights compute.
-constexpr std::array kNotOfResult = {"architectures",
-                                     "attention_dropout",
-                                     "attention_probs_dropout_prob",
-                                     "attn_pdrop",
-                                     "bos_token_id",
-                                     "embd_pdrop",
-                                     "eos_token_id",
-                                     "hidden_dropout_prob",
-                                     "initializer_range",
-                                     "n_positions",
-                                     "max_position_embeddings",
-                                     "pad_token_id",
-                                     "resid_pdrop"};
+/// Fields that change how a model is trained or used, but not what its weights compute.
+constexpr const char* kNotOfResult =
+    "architectures attention_dropout attention_probs_dropout_prob attn_pdrop "
+    "bos_token_id embd_pdrop eos_token_id hidden_dropout_prob initializer_range "
+    "n_positions max_position_embeddings pad_token_id resid_pdrop";
 
-/// Values by their places (JSON pointers), those within objects as well.
+/// Values by their JSON pointers; values within objects are listed one by one.
 using Values = std::map<std::string, OrderedJson>;
 
 void add_values(const OrderedJson& json, const std::string& place, Values& out) {
@@ -42,7 +33,7 @@ void add_values(const OrderedJson& json, const std::string& place, Values& out) 
   }
 }
 
-/// The values of the fields that are read of such a model.
+/// Returns the values of the fields that are read of the model.
 Values values_read(const ModelConfig& model) {
   const OrderedJson json = parse_ordered_json(model.source_json, "config.json");
   Values values;
@@ -67,7 +58,8 @@ bool is_same_model(const ModelConfig& a, const ModelConfig& b) {
          a.eos_token_ids == b.eos_token_ids;
 }
 
-/// Whether the model becomes another one, or none, when one of its fields is replaced.
+/// Returns whether the model changes, or can no longer be read, when one field is
+/// replaced.
 bool matters(const ModelConfig& model, const std::string& place, const Values& theirs) {
   OrderedJson json = parse_ordered_json(model.source_json, "config.json");
   const OrderedJson::json_pointer pointer(place);
@@ -88,7 +80,7 @@ ModelDifference difference(const std::string& place, const Values& ours,
                            const Values& theirs) {
   std::string field = place.substr(1);
   std::ranges::replace(field, '/', '.');
-  const bool of_result = std::ranges::count(kNotOfResult, field) == 0;
+  const bool of_result = !has_word(kNotOfResult, field);
   return {field, text_of(ours, place), text_of(theirs, place), of_result};
 }
 
@@ -102,10 +94,10 @@ ModelConfig parse_saved(std::string_view text, const fs::path& file,
       return parse_model_config(text, file, overrides);
     }
   } catch (const InputError& error) {
-    // No damage: what a checkpoint holds is proved by its hash.
-    throw ConfigError("model", fmt::format("the model of the checkpoint cannot be "
-                                           "compared with the run's: {}",
-                                           error.what()));
+    // The checkpoint is not damaged: its hash was checked.
+    fail_config("model",
+                "the model of the checkpoint cannot be compared with the run's: {}",
+                error.what());
   }
 }
 
@@ -138,12 +130,10 @@ void check_same_model(const ModelConfig& ours, std::string_view text,
     lines.push_back(fmt::format("{} is {}, was {}", d.field, d.ours, d.theirs));
   }
   if (lines.empty()) return;
-  throw ConfigError(
-      "model",
-      fmt::format("{} is another model than that of {} ({}): {}; restore the file, or "
-                  "start a new run with another run.dir and init.weights",
-                  ours.source_path.string(), from, theirs.string(),
-                  fmt::join(lines, "; ")));
+  fail_config("model",
+              "{} is another model than that of {} ({}): {}; restore the file, or start "
+              "a new run with another run.dir and init.weights",
+              ours.source_path.string(), from, theirs.string(), fmt::join(lines, "; "));
 }
 
 }  // namespace longhaul

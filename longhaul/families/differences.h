@@ -8,24 +8,25 @@
 
 namespace longhaul {
 
-/// A field of a model's description that two of them have different values of.
+/// A field of config.json that has different values in two models.
 struct ModelDifference {
   std::string field;  ///< as config.json calls it
   std::string ours;
   std::string theirs;
-  bool of_result = false;  ///< it changes what the weights compute
+  bool of_result = false;  ///< the field changes what the weights compute
 };
 
-/// Every field that differs. What config.json does not say of the model (where it was
-/// read from, names that are not known, the spelling of a dtype) is not compared.
+/// Returns every field that differs. The place of the file, fields that are not read, and
+/// the spelling of a dtype are not compared.
 std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
                                               const ModelConfig& theirs);
 
-/// Of another Hugging Face directory's or checkpoint's config.json, whose `text` it is:
-/// ConfigError that names both files, each field and both values. `from` is what goes
-/// on; `theirs` the file that the text is from. Where the text cannot be read as it is,
-/// since an earlier program took it for another model, it is read with `overrides`: what
-/// the run says of such fields is what its past must have meant.
+/// Compares the model with `text`, the config.json of another Hugging Face directory or
+/// of a checkpoint. Throws ConfigError with both files, each differing field and both
+/// values. `from` is what continues, and `theirs` is the file of the text. If the text
+/// alone is refused, because an earlier version of the program read it as another model,
+/// the text is read with `overrides`: the run's values for such fields are what the text
+/// must have meant.
 void check_same_model(const ModelConfig& ours, std::string_view text,
                       const fs::path& theirs, const std::string& from,
                       std::span<const ModelOverride> overrides = {});

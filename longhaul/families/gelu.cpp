@@ -13,9 +13,8 @@ bool read_tanh_gelu(const ConfigFields& fields) {
   const std::string act = fields.text("hidden_act").value_or("gelu");
   if (std::ranges::count(kTanh, act) > 0) return true;
   if (act != "gelu") {
-    fields.fail("hidden_act", fmt::format("\"{}\" is not available; supported: \"gelu\", "
-                                          "\"{}\"",
-                                          act, fmt::join(kTanh, "\", \"")));
+    fields.fail("hidden_act", "\"{}\" is not available; supported: \"gelu\", \"{}\"", act,
+                fmt::join(kTanh, "\", \""));
   }
   return false;
 }

@@ -4,8 +4,9 @@
 
 namespace longhaul::families {
 
-/// "hidden_act" is GELU by its tanh form (gelu_new, gelu_fast, gelu_pytorch_tanh), not
-/// the exact one (gelu, which it is where it is absent). InputError for anything else.
+/// Returns whether "hidden_act" names GELU's tanh form (gelu_new, gelu_fast,
+/// gelu_pytorch_tanh) and not the exact form (gelu, or an absent field). Throws
+/// InputError for anything else.
 bool read_tanh_gelu(const ConfigFields& fields);
 
 }  // namespace longhaul::families

@@ -7,23 +7,10 @@
 namespace longhaul {
 
 const char* kept_name(KeptKind kind) {
-  switch (kind) {
-    case KeptKind::Input:
-      return "inputs";
-    case KeptKind::Norms:
-      return "norms";
-    case KeptKind::Attention:
-      return "attention";
-    case KeptKind::FeedForward:
-      return "feed_forward";
-    case KeptKind::Head:
-      return "head";
-    case KeptKind::PutOff:
-      return "weight_gradients";
-    case KeptKind::Batch:
-      return "batch";
-  }
-  return "?";
+  constexpr const char* kNames[kKeptKinds] = {"inputs",       "norms", "attention",
+                                              "feed_forward", "head",  "weight_gradients",
+                                              "batch"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 KeptBytes& KeptBytes::operator+=(const KeptBytes& other) {

@@ -9,25 +9,26 @@
 
 namespace longhaul {
 
-// What a unit's forward leaves for its backward: a list of tensors, which UnitMaker
-// (families/unit_maker.h) makes from the same calls that declare the unit's parameters.
-// It follows the forms of ops/; a test compares it with what a run allocates.
+// The tensors that a unit's forward pass keeps for its backward pass. UnitMaker
+// (families/unit_maker.h) makes the list from the same calls that declare the unit's
+// parameters. The list follows the operations of ops/, and a test compares the list with
+// what a run allocates.
 
-/// What a kept tensor is a part of.
+/// The part of a unit that a kept tensor belongs to.
 enum class KeptKind {
-  Input,        ///< of the unit: the activation that came from the one before
+  Input,        ///< the activation that the unit before handed on
   Norms,        ///< statistics, normed values and results
   Attention,    ///< queries, keys, values, rotations, result, log-sum-exp
   FeedForward,  ///< inner features and their products
   Head,         ///< the gradient of the head's input, which its forward forms
-  PutOff,       ///< what weight gradients that are put off need
+  PutOff,       ///< what deferred weight gradients need
   Batch,        ///< targets
 };
 inline constexpr size_t kKeptKinds = 7;
-/// "attention" ...
+/// Returns the kind's name in reports, such as "attention".
 const char* kept_name(KeptKind kind);
 
-/// Bytes by kind.
+/// Bytes of kept tensors by kind.
 class KeptBytes {
  public:
   int64_t& operator[](KeptKind kind) { return bytes_[static_cast<size_t>(kind)]; }
@@ -40,115 +41,117 @@ class KeptBytes {
   std::array<int64_t, kKeptKinds> bytes_{};
 };
 
-/// In which form a forward runs: what [run], [memory] and [precision] decide.
+/// The form in which a forward pass runs, as [run], [memory] and [precision] decide.
 struct ForwardForm {
   enum class Recompute {
     None,
-    Selective,  ///< attention's core and the feed-forward's product run again
-    Full,       ///< a block keeps its input only
+    Selective,  ///< attention's core and the feed-forward's product are recomputed
+    Full,       ///< a block keeps only its input
   };
   bool fused = true;
-  int64_t compute_bytes = 2;  ///< of an element of activations: 2 or 4
+  int64_t compute_bytes = 2;  ///< bytes of an element of activations: 2 or 4
   Recompute recompute = Recompute::None;
 };
 
-/// What a tensor has a row for.
+/// What the rows of a tensor stand for.
 enum class KeptRows {
   Tokens,
-  Masked,     ///< tokens that were masked out, which alone are predicted
-  Sequences,  ///< their first tokens
+  Masked,     ///< the tokens that were masked out, which BERT predicts
+  Sequences,  ///< the first tokens of sequences
 };
 
-/// The share of tokens that are masked out, as counted before data is there: 20 of 128
-/// and 80 of 512, the most that examples for BERT have in the recipes of their source.
+/// The share of masked tokens that is assumed before data is read: 20 of 128 and 80 of
+/// 512, the most that BERT's examples have in the recipes of their source.
 inline constexpr double kMaskedShare = 20.0 / 128.0;
 
-/// Tokens of a micro batch that a rank works on: in the regions where features are
-/// split, and outside of them (fewer with sequence parallelism); and its sequences.
+/// Tokens of a micro batch that a rank works on, inside and outside of the regions where
+/// features are split (outside they are fewer with sequence parallelism), and sequences
+/// of the micro batch.
 struct TokenCounts {
   int64_t inside = 0;
   int64_t outside = 0;
   int64_t sequences = 0;
 
-  /// Of a tensor inside of the regions.
+  /// Returns the rows of a tensor inside of the regions.
   int64_t rows(KeptRows kind) const;
 };
 
-/// Forms in which an operation keeps a tensor. Of the composite form there are two, since
-/// fp32 activations are their own fp32 copies.
+/// The forms of a forward pass in which an operation keeps a tensor. The composite form
+/// has two cases, because fp32 activations need no fp32 copies.
 struct KeptIn {
   bool fused = false;
   bool composite_16 = false;
   bool composite_32 = false;
-  /// With selective recomputation; without it.
-  bool selective = true;
-  bool plain = true;
+  bool selective = true;  ///< kept with selective recomputation
+  bool plain = true;      ///< kept without selective recomputation
 
   bool holds(const ForwardForm& form) const;
 };
 
-/// A tensor of `width` elements for each token, or whatever its rows are for.
+/// A tensor of `width` elements for each of its rows.
 struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
-  std::optional<ShardUnit> split = {};  ///< of the width, over tp
-  bool outside = false;                 ///< of the tokens outside of split regions
-  bool fp32 = false;                    ///< else of the compute dtype
-  std::vector<KeptIn> when = {};        ///< any of them; empty: never
-  /// Of what is put off: one tensor with another one's, unless tokens are split outside
-  /// of regions.
+  std::optional<ShardUnit> split = {};  ///< how the width is split over tp ranks
+  bool outside = false;           ///< has rows for the tokens outside of split regions
+  bool fp32 = false;              ///< fp32, not the compute dtype
+  std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
+  /// For a deferred weight gradient: the tensor is the same as another one in the list,
+  /// unless tokens are split outside of regions.
   bool shared = false;
-  bool is_input = false;  ///< of what is put off: the unit's own input
+  bool is_input =
+      false;  ///< for a deferred weight gradient: the tensor is the unit's input
   KeptRows rows = KeptRows::Tokens;
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens, const ShardPlan& plan,
                 int64_t tp_index) const;
 };
 
-/// Elements of a width that rank `tp_index` has.
+/// Returns the elements of a width that rank `tp_index` has.
 int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
                       const ShardPlan& plan, int64_t tp_index);
 
-/// What a unit's forward does beside its products: what it keeps, and where it meets the
-/// other ranks of a layout.
+/// What a unit's forward pass does beside its products: which tensors it keeps, and where
+/// it communicates with other ranks.
 struct UnitForward {
-  std::vector<KeptTensor> tensors;  ///< first what the unit before hands on
-  size_t inputs = 0;                ///< so many of them
-  /// What weight gradients that were put off keep, of every linear layer: its input and
+  std::vector<KeptTensor> tensors;  ///< the inputs first, which the unit before hands on
+  size_t inputs = 0;                ///< the number of inputs
+  /// Tensors that deferred weight gradients keep: for every linear layer its input and
   /// the gradient of its result.
   std::vector<KeptTensor> put_off;
-  int enters = 0;  ///< into regions with split features
-  int leaves = 0;  ///< out of them
-  /// Activations that linear layers take as they enter: where tokens are split outside of
-  /// regions these are not kept, but gathered once more.
+  int enters = 0;  ///< times that the pass enters a region with split features
+  int leaves = 0;  ///< times that the pass leaves such a region
+  /// Activations that linear layers take on entering a region. Where tokens are split
+  /// outside of regions, these activations are not kept but gathered again.
   int taken = 0;
-  int64_t keys = 0;    ///< width of the keys of its attentions, and of the values
+  int64_t keys = 0;    ///< width of all keys of the unit, and also of its values
   int64_t logits = 0;  ///< width of the head's result
   KeptRows logits_of = KeptRows::Tokens;
 
-  /// Kept from a forward to its backward. `whole_block`: the unit is one that full
-  /// recomputation runs again.
+  /// Returns the bytes that are kept from a forward to its backward pass. `whole_block`:
+  /// full recomputation runs the unit again.
   KeptBytes kept(const ForwardForm& form, const TokenCounts& tokens,
                  const ShardPlan& plan, int64_t tp_index, bool whole_block) const;
-  /// Kept from a backward to weight gradients that were put off.
+  /// Returns the bytes that are kept from a backward pass to its deferred weight
+  /// gradients.
   KeptBytes kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
                          const ShardPlan& plan, int64_t tp_index) const;
 };
 
-/// Elements of the logits that exist at once on a CPU.
+/// The number of logits that exist at once on a CPU.
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
-/// Bytes of them on another device, which wants thousands of rows in a product, and the
-/// head's gradient, in fp32, passed through as seldom as may be.
+/// Bytes of logits that exist at once on another device. There a product should have
+/// thousands of rows, and the head's fp32 gradient should be read and written seldom.
 inline constexpr int64_t kDeviceLogitsBytes = int64_t{1} << 30;
-/// However large the vocabulary is: the head's weights and their gradient pass through
-/// memory once a chunk, which took as long as the products of 260 rows (with AMX).
+/// The fewest rows of a chunk, however large the vocabulary is. The head's weights and
+/// their gradient pass through memory once a chunk, which took as long as the products of
+/// 260 rows (with AMX).
 inline constexpr int64_t kFewestLogitsRows = 512;
-/// Where there are several times as many they are a multiple of this: whole tiles of a
-/// GPU's products.
+/// Larger chunks have a multiple of this many rows: whole tiles of a GPU's products.
 inline constexpr int64_t kLogitsRowsMultiple = 256;
-/// Rows of the logits that exist at once: of so many elements, but not fewer than
-/// `fewest`. `vocabulary`: columns of a rank; where it is split, of the whole size
-/// divided by the ranks, rounded down, and one more: ranks agree.
+/// Returns how many rows of logits exist at once: as many as `elements` allows, but not
+/// fewer than `fewest`. `vocabulary` is a rank's columns. If the vocabulary is split, it
+/// is the whole size divided by the ranks, rounded down, plus one, so that ranks agree.
 int64_t logits_rows(int64_t tokens, int64_t vocabulary,
                     int64_t elements = kLogitsElements,
                     int64_t fewest = kFewestLogitsRows);

@@ -4,23 +4,24 @@
 
 namespace longhaul {
 
-/// A term of a model's loss: a sum, divided by the number of what it is summed over in
+/// A term of a model's loss: a sum over targets or positions, divided by their number in
 /// the global batch. The loss is the sum of all terms.
 struct LossTerm {
   enum class Over {
-    Targets,    ///< those that the data has for it
-    Positions,  ///< all: an auxiliary loss, which no target gives
+    Targets,    ///< the targets that the data has for the term
+    Positions,  ///< all positions: an auxiliary loss, which has no targets
   };
   std::string name;
   Over over = Over::Targets;
-  bool of_sequences = false;  ///< each has one target, not each position
+  bool of_sequences = false;  ///< each sequence has one target, instead of each position
 };
 
-/// Each position's next token.
+/// The term for each position's next token.
 inline constexpr const char* kNextToken = "next_token";
-/// The tokens that were masked out, at their positions.
+/// The term for the tokens that were masked out, at their positions.
 inline constexpr const char* kMaskedToken = "masked_token";
-/// Once a sequence: 0 when its second text follows the first one, 1 when it is another's.
+/// The term with one target per sequence: 0 if its second text follows the first, 1 if
+/// the second text comes from elsewhere.
 inline constexpr const char* kNextSentence = "next_sentence";
 
 }  // namespace longhaul

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -23,48 +23,25 @@ using families::Family;
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 24;
 
 /// Fields that are read of every model.
-constexpr std::array kCommon{"architectures", "bos_token_id", "eos_token_id",
-                             "is_causal",     "model_type",   "quantization_config",
-                             "vocab_size"};
+constexpr const char* kCommon =
+    "architectures bos_token_id eos_token_id is_causal model_type quantization_config "
+    "vocab_size";
 
-/// Fields that say nothing about the mathematics.
-constexpr std::array kHarmless{
-    "_name_or_path", "transformers_version", "use_cache",    "torch_dtype",
-    "dtype",         "pad_token_id",         "unk_token_id", "return_dict"};
+/// Fields that do not change the mathematics.
+constexpr const char* kHarmless =
+    "_name_or_path transformers_version use_cache torch_dtype dtype pad_token_id "
+    "unk_token_id return_dict";
 
-/// Fields of other families that would change the mathematics if a file has them on.
-constexpr std::array kOtherMathematics{"num_experts",
-                                       "per_layer_config",
-                                       "num_local_experts",
-                                       "n_routed_experts",
-                                       "attn_logit_softcapping",
-                                       "final_logit_softcapping",
-                                       "logits_scaling",
-                                       "embedding_multiplier",
-                                       "attention_multiplier",
-                                       "residual_multiplier",
-                                       "use_qk_norm",
-                                       "qk_norm",
-                                       "use_sliding_window",
-                                       "hidden_dropout",
-                                       "hidden_dropout_prob",
-                                       "resid_pdrop",
-                                       "embd_pdrop",
-                                       "attn_pdrop",
-                                       "no_rope_layers",
-                                       "num_nextn_predict_layers",
-                                       "rope_interleaved",
-                                       "use_parallel_residual",
-                                       "clip_qkv",
-                                       "parallel_attn",
-                                       "scale_embeddings"};
+/// Fields of other families that would change the mathematics if a file switched them on.
+constexpr const char* kOtherMathematics =
+    "num_experts per_layer_config num_local_experts n_routed_experts "
+    "attn_logit_softcapping final_logit_softcapping logits_scaling embedding_multiplier "
+    "attention_multiplier residual_multiplier use_qk_norm qk_norm use_sliding_window "
+    "hidden_dropout hidden_dropout_prob resid_pdrop embd_pdrop attn_pdrop no_rope_layers "
+    "num_nextn_predict_layers rope_interleaved use_parallel_residual clip_qkv "
+    "parallel_attn scale_embeddings";
 
-template <size_t N>
-bool is_in(const std::array<const char*, N>& names, const std::string& name) {
-  return std::ranges::count(names, name) > 0;
-}
-
-/// "llama" (Llama 1, 2 ...), of each that there is.
+/// Returns all families for a message: "llama" (Llama 1, 2 ...), ...
 std::string supported() {
   std::string text;
   for (const Family* family : families::all_families()) {
@@ -76,7 +53,7 @@ std::string supported() {
 
 const Family& family_of(const ConfigFields& fields) {
   const auto type = fields.text("model_type");
-  if (!type) fields.fail("model_type", "is missing; supported: " + supported());
+  if (!type) fields.fail("model_type", "is missing; supported: {}", supported());
   const Family* family = families::find_family(*type);
   if (family == nullptr && fields.find("vision_config") != nullptr) {
     fields.fail("vision_config",
@@ -84,8 +61,8 @@ const Family& family_of(const ConfigFields& fields) {
                 "text model alone");
   }
   if (family == nullptr) {
-    fields.fail("model_type", fmt::format("\"{}\" is not available yet; supported: {}",
-                                          *type, supported()));
+    fields.fail("model_type", "\"{}\" is not available yet; supported: {}", *type,
+                supported());
   }
   return *family;
 }
@@ -98,8 +75,8 @@ void check_architectures(const ConfigFields& fields, const Family& family) {
   for (const OrderedJson& item : *named) {
     if (item.is_string() && std::ranges::count(known, item.get<std::string>()) > 0)
       continue;
-    fields.fail("architectures", fmt::format("{} is not available; supported: \"{}\"",
-                                             json_text(item), known.front()));
+    fields.fail("architectures", "{} is not available; supported: \"{}\"",
+                json_text(item), known.front());
   }
 }
 
@@ -111,42 +88,42 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
     if (key == "quantization_config" && !families::is_off(value)) {
       fields.refuse(key, value);
     }
-    if (std::ranges::count(read, key) > 0 || is_in(kHarmless, key)) continue;
-    if (is_in(kOtherMathematics, key)) {
+    if (std::ranges::count(read, key) > 0 || has_word(kHarmless, key)) continue;
+    if (has_word(kOtherMathematics, key)) {
       if (families::is_off(value)) continue;
-      fields.fail(key, fmt::format("= {} changes the mathematics and is not available",
-                                   json_text(value).substr(0, 80)));
+      fields.fail(key, "= {} changes the mathematics and is not available",
+                  json_text(value).substr(0, 80));
     }
     ignored.push_back(key);
   }
   return ignored;
 }
 
-/// transformers lets each token of a decoder see all others unless the field is absent or
-/// true: null stands for false. Its BERT does so anyway, and never looks at the field.
+/// Checks is_causal. In transformers each token of a decoder sees all others unless the
+/// field is absent or true; null means false. Its BERT always does so and never reads the
+/// field.
 void check_causal(const ConfigFields& fields, const ModelDescription& model) {
   const auto& object = fields.object();
   const auto found = object.find("is_causal");
   if (!model.is_causal() || found == object.end() || *found == true) return;
-  fields.fail("is_causal", fmt::format("= {} is not available: a decoder's tokens see "
-                                       "what is before them; remove it, or set "
-                                       "model.override.is_causal = true",
-                                       json_text(*found).substr(0, 80)));
+  fields.fail("is_causal",
+              "= {} is not available: a decoder's tokens see what is before them; remove "
+              "it, or set model.override.is_causal = true",
+              json_text(*found).substr(0, 80));
 }
 
 void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {
   const auto check = [&](const char* key, const std::vector<int64_t>& ids) {
     for (const int64_t id : ids) {
       if (id < config.vocab_size) continue;
-      fields.fail(key,
-                  fmt::format("= {} is past vocab_size = {}", id, config.vocab_size));
+      fields.fail(key, "= {} is past vocab_size = {}", id, config.vocab_size);
     }
   };
   check("bos_token_id", config.bos_token_ids);
   check("eos_token_id", config.eos_token_ids);
 }
 
-/// Replaces fields. rope_theta goes to where the source keeps it.
+/// Replaces fields. rope_theta goes to the place where the source has it.
 void apply_overrides(OrderedJson& json, std::span<const ModelOverride> overrides) {
   for (const ModelOverride& item : overrides) {
     const OrderedJson value =
@@ -163,11 +140,9 @@ void check_overrides(const Family& family, const std::string& file,
   for (const ModelOverride& item : overrides) {
     if (std::ranges::count(read, item.field) > 0) continue;
     const auto nearest = nearest_name(item.field, read);
-    throw ConfigError(
-        "model", fmt::format("model.override: {} is not a field that this program reads "
-                             "from {}{}",
-                             item.field, file,
-                             nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+    fail_config(
+        "model", "model.override: {} is not a field that this program reads from {}{}",
+        item.field, file, nearest ? fmt::format("; did you mean {}?", *nearest) : "");
   }
 }
 
@@ -175,7 +150,7 @@ void check_overrides(const Family& family, const std::string& file,
 
 std::vector<std::string> families::fields_read(const Family& family) {
   std::vector<std::string> names = family.fields();
-  names.insert(names.end(), kCommon.begin(), kCommon.end());
+  std::ranges::move(split_words(kCommon), std::back_inserter(names));
   return names;
 }
 
@@ -184,7 +159,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   const std::string file = source.string();
   OrderedJson json = parse_ordered_json(text, file);
   if (!json.is_object()) {
-    throw InputError("model", fmt::format("{}: expected a JSON object", file));
+    fail_input("model", "{}: expected a JSON object", file);
   }
   apply_overrides(json, overrides);
   const ConfigFields fields(json, file);
@@ -211,29 +186,26 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
 ModelConfig load_model_config(const fs::path& dir_or_json,
                               std::span<const ModelOverride> overrides) {
   if (!fs::exists(dir_or_json)) {
-    throw InputError("model", fmt::format("{}; expected a Hugging Face directory or its "
-                                          "config.json",
-                                          missing_path(dir_or_json)));
+    fail_input("model", "{}; expected a Hugging Face directory or its config.json",
+               missing_path(dir_or_json));
   }
   const fs::path file =
       fs::is_directory(dir_or_json) ? dir_or_json / "config.json" : dir_or_json;
   if (const std::string link = dangling_link(file); !link.empty()) {
-    throw InputError("model", fmt::format("{}: {}", file.string(), link));
+    fail_input("model", "{}: {}", file.string(), link);
   }
   if (!fs::exists(file)) {
-    throw InputError("model",
-                     fmt::format("{} has no config.json; expected a Hugging Face "
-                                 "directory{}",
-                                 dir_or_json.string(),
-                                 fs::exists(dir_or_json / "store.json")
-                                     ? "; this one is a token store, which is data"
-                                     : ""));
+    fail_input("model", "{} has no config.json; expected a Hugging Face directory{}",
+               dir_or_json.string(),
+               fs::exists(dir_or_json / "store.json")
+                   ? "; this one is a token store, which is data"
+                   : "");
   }
   if (file.extension() != ".json") {
-    throw InputError("model",
-                     fmt::format("{}: is no config.json; expected a Hugging Face "
-                                 "directory or its config.json",
-                                 file.string()));
+    fail_input(
+        "model",
+        "{}: is no config.json; expected a Hugging Face directory or its config.json",
+        file.string());
   }
   return parse_model_config(read_text(file, kMaxModelBytes), file, overrides);
 }
@@ -252,20 +224,20 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 
 namespace {
 
-/// Bytes that ranks hold, keep and send in a step are counted in 64 bits. The bounds are
-/// far above what any machine has, and far below what the counts hold.
+/// Checks that the bytes that ranks hold, keep and send in a step can be counted in 64
+/// bits. The bounds are far above any machine's memory and far below what the counts can
+/// hold.
 void check_bytes(const RunConfig& config, const ModelConfig& model) {
   constexpr double kMostBytes = 4e18;
   constexpr double kBytesOfParameter = 28;  // weight, gradients, master, moments
   const auto parameters = static_cast<double>(model.description.num_parameters());
   if (parameters * kBytesOfParameter > kMostBytes) {
-    config::fail_key(
-        config, "model.config",
-        fmt::format("{}: a model of {:.3g} parameters, whose bytes cannot be "
-                    "counted; correct its sizes",
-                    model.source_path.string(), parameters));
+    config::fail_key(config, "model.config",
+                     "{}: a model of {:.3g} parameters, whose bytes cannot be counted; "
+                     "correct its sizes",
+                     model.source_path.string(), parameters);
   }
-  // Outputs of all matrices for a token: about the parameters by the features they take.
+  // The outputs of all matrices for a token are about the parameters over the features.
   const double outputs = parameters / static_cast<double>(std::max<int64_t>(
                                           model.description.features(), 1));
   const auto sequences = static_cast<double>(config.batch.global_size);
@@ -274,25 +246,22 @@ void check_bytes(const RunConfig& config, const ModelConfig& model) {
   const double passes = sequences / static_cast<double>(config.batch.micro_size);
   const double gathered = 8.0 * passes * parameters;
   if (std::max(moved, gathered) <= kMostBytes) return;
-  config::fail_key(
-      config, "batch.global_size",
-      fmt::format("batch.global_size = {} sequences of data.seq_len = {} "
-                  "tokens in {:.0f} passes of a model of {:.3g} parameters "
-                  "move more bytes in a step than can be counted; lower "
-                  "batch.global_size",
-                  config.batch.global_size, config.data.seq_len, passes, parameters));
+  config::fail_key(config, "batch.global_size",
+                   "batch.global_size = {} sequences of data.seq_len = {} tokens in "
+                   "{:.0f} passes of a model of {:.3g} parameters move more bytes in a "
+                   "step than can be counted; lower batch.global_size",
+                   config.batch.global_size, config.data.seq_len, passes, parameters);
 }
 
 }  // namespace
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {
   if (config.data.seq_len > model.max_position_embeddings) {
-    config::fail_key(
-        config, "data.seq_len",
-        fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
-                    "shorten it, or set model.override.max_position_embeddings",
-                    config.data.seq_len, model.max_position_embeddings,
-                    model.source_path.string()));
+    config::fail_key(config, "data.seq_len",
+                     "data.seq_len = {} is above max_position_embeddings = {} of {}; "
+                     "shorten it, or set model.override.max_position_embeddings",
+                     config.data.seq_len, model.max_position_embeddings,
+                     model.source_path.string());
   }
   if (!model.description.units.empty()) check_bytes(config, model);
 }

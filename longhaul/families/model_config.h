@@ -23,41 +23,44 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   std::vector<int64_t> bos_token_ids;
   std::vector<int64_t> eos_token_ids;
-  families::Network network;     ///< the forward
-  ModelDescription description;  ///< what it consists of and what it costs
+  families::Network network;     ///< the forward pass
+  ModelDescription description;  ///< what the network consists of and what it costs
 
-  /// Fields of the source that this program does not know: to be printed, not hidden.
+  /// Fields of the source that this program does not know, for a message to the user.
   std::vector<std::string> ignored_fields;
 
-  /// Why no new run may train it, although what was trained of it can be read; empty:
-  /// nothing.
+  /// Why no new run may train the model, although older checkpoints of it can be read;
+  /// empty if runs may.
   std::string training_problem;
 
   /// The source's own text (with overrides applied), for export in the same form.
   std::string source_json;
-  /// Where it was read from: the config.json, and the directory around it.
+  /// The config.json that the model was read from.
   fs::path source_path;
 };
 
-/// Reads config.json (or the one inside an HF directory), replaces the fields of
-/// `overrides` (each must be a field this program reads), and checks every field.
-/// InputError names the file, the field, its value and what is supported.
+/// Reads a config.json, or the one in a Hugging Face directory, replaces the fields of
+/// `overrides`, each of which must be a field that this program reads, and checks every
+/// field. Throws InputError with the file, the field, its value and what is supported.
 ModelConfig load_model_config(const fs::path& dir_or_json,
                               std::span<const ModelOverride> overrides = {});
 
-/// The same from JSON text; `source` stands for the file in messages.
+/// Does the same for JSON text; `source` stands for the file in messages.
 ModelConfig parse_model_config(std::string_view json, const fs::path& source,
                                std::span<const ModelOverride> overrides = {});
 
-/// config.json for an export: the source's own form, keys and order, with the dtype
-/// (`dtype_name`: "float32", "bfloat16" or "float16") in the source's own spelling
-/// (torch_dtype or dtype; where it had neither, that of the source's generation).
+/// Returns the config.json for an export, with the source's keys in their order. The
+/// dtype
+/// (`dtype_name`: "float32", "bfloat16" or "float16") goes to the source's own field,
+/// torch_dtype or dtype; if the source had neither, to the one of its generation.
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
-/// ConfigError where the run asks for more positions than the model has.
+/// Throws ConfigError if the run asks for more positions than the model has, or for sizes
+/// whose bytes cannot be counted.
 void check_against_model(const RunConfig& config, const ModelConfig& model);
 
-/// ConfigError with the model's training_problem, for whoever is about to train it.
+/// Throws ConfigError with the model's training_problem, if there is one. Whoever trains
+/// a model calls this first.
 void check_trainable(const ModelConfig& model);
 
 }  // namespace longhaul

@@ -14,10 +14,10 @@
 
 namespace longhaul::families {
 
-// The forward of a model as data. Three visitors read it: describe() makes the model's
-// description (families/describe.h), models::Model computes with it, and
-// models::SourceModel evaluates it straight from the source's files. Names of layers are
-// whole names; a layer called NAME has the parameters NAME.weight and NAME.bias.
+// The forward pass of a model as data, with three readers: describe() makes the model's
+// description (families/describe.h), models::Model computes it, and models::SourceModel
+// evaluates it straight from the source's files. Names of layers are whole names; a layer
+// called NAME has the parameters NAME.weight and NAME.bias.
 
 /// A norm over the width of its input.
 struct Norm {
@@ -28,24 +28,24 @@ struct Norm {
   Kind kind = Kind::Rms;
   std::string name;
   double eps = 0.0;
-  RmsForm form = RmsForm::WeightAfterCast;  ///< of an RMS norm
+  RmsForm form = RmsForm::WeightAfterCast;  ///< used by an RMS norm only
   bool operator==(const Norm&) const = default;
 };
 
-/// y = x W^T, or with a bias; W [out, width of x].
+/// A linear layer y = x W^T + bias, with W [out, width of x]; the bias is optional.
 struct Projection {
   std::string name;
   int64_t out = 0;
   bool bias = false;
-  /// How files hold the weight and the bias, but for the ends of the names and that a
-  /// bias is not transposed. Absent: under their own names, as they are here.
+  /// How files hold the weight and the bias, without the ends of the names; a bias is not
+  /// transposed. Absent if files hold both under these names and in this form.
   std::optional<StoredForm> stored = {};
-  /// Standard deviation of the first values, where not Network::stddev.
+  /// Standard deviation of the first values, if it differs from Network::stddev.
   std::optional<double> stddev = {};
   bool operator==(const Projection&) const = default;
 };
 
-/// Positions are turned into the first `features` features of each head.
+/// A rotary position embedding of the first `features` features of each head.
 struct Rotation {
   RopeConfig rope;
   int64_t features = 0;
@@ -57,23 +57,23 @@ struct Attention {
   Projection query, key, value, out;
   int64_t head_dim = 0;
   std::optional<Rotation> rotation = {};
-  /// RMS norms of queries and of keys before the rotation, both or none, of one form:
-  /// over each head, or over all heads (ops/wide_norm.h).
+  /// RMS norms of queries and of keys before the rotation; both or none are there. Both
+  /// norm each head, or both norm all heads together (ops/wide_norm.h).
   std::optional<Norm> query_norm = {}, key_norm = {};
   bool norms_over_all_heads = false;
-  /// The scores are multiplied with it; absent: one over the square root of head_dim.
+  /// The factor of the scores; absent: one over the square root of head_dim.
   std::optional<double> scale = {};
-  /// Positions that a token sees at most, its own the last.
+  /// Positions that a token sees at most, its own included.
   std::optional<int64_t> window = {};
-  bool causal = true;    ///< false: a token sees what follows it as well
-  double dropout = 0.0;  ///< of the probabilities
-  /// The biases of queries, keys and values and the norms of heads stand behind all other
-  /// parameters of the block.
+  bool causal = true;    ///< false if a token also sees the tokens behind it
+  double dropout = 0.0;  ///< dropout of the probabilities
+  /// In the order of the block's parameters, the biases of queries, keys and values and
+  /// the norms of heads come last.
   bool extras_last = false;
   bool operator==(const Attention&) const = default;
 };
 
-/// down(act(gate x) * up x), or down(act(up x)) without a gate.
+/// A feed-forward: down(act(gate x) * up x), or down(act(up x)) without a gate.
 struct FeedForward {
   std::optional<Projection> gate = {};
   Projection up, down;
@@ -83,7 +83,7 @@ struct FeedForward {
 
 using Core = std::variant<Attention, FeedForward>;
 
-/// scale * drop(after(core(before(x)))).
+/// A branch of a block: scale * drop(after(core(before(x)))).
 struct Branch {
   std::optional<Norm> before = {};
   Core core;
@@ -93,14 +93,14 @@ struct Branch {
   bool operator==(const Branch&) const = default;
 };
 
-/// x = of_stream(x + the sum of the branches, each of x).
+/// A step of a block: x = of_stream(x + the sum of all branches of x).
 struct Step {
   std::vector<Branch> branches;
   std::optional<Norm> of_stream = {};
   bool operator==(const Step&) const = default;
 };
 
-/// Steps, one after the other.
+/// A block: its steps run one after the other.
 using Block = std::vector<Step>;
 
 /// A table whose rows are looked up.
@@ -110,12 +110,13 @@ struct Table {
   bool operator==(const Table&) const = default;
 };
 
-/// drop(norm(scale * tokens + positions + types)), of what there is.
+/// The embedding drop(norm(scale * tokens + positions + types)); only tokens are
+/// required.
 struct Embedding {
   Table tokens;
-  std::optional<int64_t> padding_row = {};  ///< of ParameterDescription
+  std::optional<int64_t> padding_row = {};  ///< see ParameterDescription::padding_row
   std::optional<Table> positions = {};
-  std::optional<Table> types = {};  ///< by Batch::segments
+  std::optional<Table> types = {};  ///< looked up by Batch::segments
   std::optional<Norm> norm = {};
   double dropout = 0.0;
   double scale = 1.0;
@@ -123,17 +124,18 @@ struct Embedding {
   bool operator==(const Embedding&) const = default;
 };
 
-/// Each position's next token: logits = projection(norm(x)) / logits_divisor.
+/// The head that predicts each position's next token:
+/// logits = projection(norm(x)) / logits_divisor.
 struct LanguageHead {
   Norm norm;
-  std::string name;   ///< of the projection
+  std::string name;   ///< name of the projection
   bool tied = false;  ///< the projection is the embedding's table of tokens
   double logits_divisor = 1.0;
   bool operator==(const LanguageHead&) const = default;
 };
 
-/// BERT's: the masked tokens and, with `next_sentence`, whether a sequence's second text
-/// follows its first (families/bert_head.h).
+/// BERT's head, which predicts the masked tokens and, with `next_sentence`, whether a
+/// sequence's second text follows its first (families/bert_head.h).
 struct BertHead {
   Activation activation = Activation::GeluExact;
   double eps = 1e-12;
@@ -142,25 +144,27 @@ struct BertHead {
 };
 
 struct Network {
-  int64_t width = 0;  ///< of hidden states
+  int64_t width = 0;  ///< width of hidden states
   int64_t query_heads = 0;
   int64_t key_heads = 0;
-  double stddev = 0.02;  ///< of the first values of matrices and tables
+  double stddev =
+      0.02;  ///< standard deviation of the first values of matrices and tables
   Embedding embedding;
   std::vector<Block> blocks;
   std::variant<LanguageHead, BertHead> head;
   int64_t max_positions = 0;
-  /// The field of config.json that says so.
+  /// The field of config.json that max_positions comes from.
   std::string max_positions_key = "max_position_embeddings";
 
-  // As in ModelDescription.
+  // See ModelDescription.
   std::string optional_prefix = {};
   std::vector<std::pair<std::string, std::string>> old_endings = {};
   std::vector<std::string> buffers = {};
   bool operator==(const Network&) const = default;
 };
 
-/// The attention with which the first block begins; throws where it begins otherwise.
+/// Returns the attention with which the first block begins. Throws if the block begins
+/// with something else.
 const Attention& first_attention(const Network& network);
 
 }  // namespace longhaul::families

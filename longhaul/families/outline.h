@@ -7,7 +7,7 @@
 
 namespace longhaul::families {
 
-/// Widths, layers and heads, by the names that most config.json have.
+/// Reads widths, layers and heads under the names that most config.json have.
 template <typename Settings>
 void read_outline(const ConfigFields& fields, Settings& s) {
   s.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
@@ -16,14 +16,13 @@ void read_outline(const ConfigFields& fields, Settings& s) {
   s.num_attention_heads = fields.required_integer("num_attention_heads", 1, kMaxWidth);
 }
 
-/// The same where the heads share the hidden width evenly.
+/// Does the same, and checks that the heads share the hidden width evenly.
 template <typename Settings>
 void read_outline_of_even_heads(const ConfigFields& fields, Settings& s) {
   read_outline(fields, s);
   if (s.hidden_size % s.num_attention_heads != 0) {
-    fields.fail("hidden_size",
-                fmt::format("= {} does not divide by num_attention_heads = {}",
-                            s.hidden_size, s.num_attention_heads));
+    fields.fail("hidden_size", "= {} does not divide by num_attention_heads = {}",
+                s.hidden_size, s.num_attention_heads);
   }
 }
 

@@ -7,12 +7,12 @@
 
 namespace longhaul {
 
-/// The tensor of Hugging Face's files that a parameter is or lies in.
+/// Returns the name of the tensor of Hugging Face's files that holds a parameter.
 const std::string& file_name(const ParameterDescription& parameter);
 
-/// Every name by which a person may mean a parameter: its own; that of the tensor of the
-/// files that it is or lies in; and what older files call that tensor (without the
-/// model's optional prefix, with old endings). Each name once, the parameter's own first.
+/// Returns every name by which a person may mean a parameter, each once and its own
+/// first: its name, the name of the stored tensor that holds it, and the names of that
+/// tensor in older files (without the model's optional prefix, with old endings).
 std::vector<std::string> names_of(const ModelDescription& model,
                                   const ParameterDescription& parameter);
 

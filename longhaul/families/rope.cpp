@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 
+#include "longhaul/base/text.h"
 #include "longhaul/families/family.h"
 
 namespace longhaul::families {
@@ -14,9 +14,10 @@ namespace {
 
 constexpr int64_t kMaxOriginal = int64_t{1} << 31;
 
-/// transformers could only mean theta 10000 before its version 4.33 brought the field
-/// rope_theta (with Code Llama, September 2023), and has always written the field since.
-/// Llama 1 and Llama 2 were published by such versions (4.27 to 4.31) without it.
+/// Returns whether the file is from before the field rope_theta. transformers 4.33
+/// (September 2023, with Code Llama) brought the field and has always written it since;
+/// before, theta was always 10000. Llama 1 and Llama 2 were published by versions 4.27
+/// to 4.31.
 bool written_before_rope_theta(const ConfigFields& fields) {
   const auto version = fields.text("transformers_version");
   if (!version) return false;
@@ -29,56 +30,54 @@ bool written_before_rope_theta(const ConfigFields& fields) {
   return major == 4 && minor < 33;
 }
 
-/// The kind's name, from rope_type or its older spelling type.
+/// Returns the kind's name from rope_type, or from type, its older spelling.
 std::string kind_name(const ConfigFields& rope, const std::string& fallback) {
   const auto type = rope.text("rope_type");
   const auto old_type = rope.text("type");
   if (type && old_type && *type != *old_type) {
-    rope.fail("rope_type",
-              fmt::format("\"{}\" disagrees with type \"{}\"", *type, *old_type));
+    rope.fail("rope_type", "\"{}\" disagrees with type \"{}\"", *type, *old_type);
   }
   if (type) return *type;
   if (old_type) return *old_type;
   return fallback;
 }
 
-/// A parameter that the kind does not know would be silently without effect.
+/// Refuses parameters that the kind does not use, since they would silently have no
+/// effect.
 void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
-  constexpr std::array kCommon{"rope_type", "type", "rope_theta",
-                               "partial_rotary_factor"};
-  constexpr std::array kLlama3{"factor", "low_freq_factor", "high_freq_factor",
-                               "original_max_position_embeddings"};
-  constexpr std::array kYarn{"factor",           "beta_fast",
-                             "beta_slow",        "truncate",
-                             "attention_factor", "mscale",
-                             "mscale_all_dim",   "original_max_position_embeddings"};
+  using Kind = RopeConfig::Kind;
+  constexpr const char* kCommon = "rope_type type rope_theta partial_rotary_factor";
+  const char* const own =
+      kind == Kind::Llama3   ? "factor low_freq_factor high_freq_factor "
+                               "original_max_position_embeddings"
+      : kind == Kind::Yarn   ? "factor beta_fast beta_slow truncate attention_factor "
+                               "mscale mscale_all_dim original_max_position_embeddings"
+      : kind == Kind::Linear ? "factor"
+                             : "";
   for (const auto& [key, value] : rope.object().items()) {
-    if (value.is_null() || std::ranges::count(kCommon, key) > 0) continue;
-    if (kind == RopeConfig::Kind::Llama3 && std::ranges::count(kLlama3, key) > 0)
-      continue;
-    if (kind == RopeConfig::Kind::Linear && key == "factor") continue;
-    if (kind == RopeConfig::Kind::Yarn && std::ranges::count(kYarn, key) > 0) continue;
+    if (value.is_null() || has_word(kCommon, key) || has_word(own, key)) continue;
     rope.fail(key,
               "is not a parameter of this kind of RoPE; remove it or name the kind "
               "that uses it");
   }
   const auto partial = rope.number("partial_rotary_factor");
   if (partial && *partial != 1.0) {
-    rope.fail("partial_rotary_factor",
-              fmt::format("= {} is not available yet; only 1.0 is", *partial));
+    rope.fail("partial_rotary_factor", "= {} is not available yet; only 1.0 is",
+              *partial);
   }
 }
 
-/// Where both are there, transformers takes the outer one.
+/// Reads original_max_position_embeddings. If both places have it, transformers takes the
+/// outer one.
 int64_t read_original_positions(const ConfigFields& rope,
                                 const std::optional<int64_t>& outer) {
   constexpr const char* kKey = "original_max_position_embeddings";
   const auto inner = rope.integer(kKey, 1, kMaxOriginal);
   if (outer && inner && *outer != *inner) {
     rope.fail(kKey,
-              fmt::format("= {} disagrees with {} = {} outside of the object, which "
-                          "transformers takes; keep one of them",
-                          *inner, kKey, *outer));
+              "= {} disagrees with {} = {} outside of the object, which transformers "
+              "takes; keep one of them",
+              *inner, kKey, *outer);
   }
   if (outer) return *outer;
   return rope.required_integer(kKey, 1, kMaxOriginal);
@@ -86,11 +85,12 @@ int64_t read_original_positions(const ConfigFields& rope,
 
 double positive_number(const ConfigFields& rope, const char* key, double absent) {
   const double value = rope.number(key).value_or(absent);
-  if (value <= 0.0) rope.fail(key, fmt::format("= {} must be greater than 0", value));
+  if (value <= 0.0) rope.fail(key, "= {} must be greater than 0", value);
   return value;
 }
 
-/// From `attention_factor`, or from mscale and mscale_all_dim, or from the factor alone.
+/// Returns attention_factor, or computes it from mscale and mscale_all_dim, or from the
+/// factor alone.
 double read_attention_factor(const ConfigFields& rope, double factor) {
   constexpr const char *kGiven = "attention_factor", *kAbove = "mscale",
                        *kBelow = "mscale_all_dim";
@@ -107,8 +107,8 @@ double read_attention_factor(const ConfigFields& rope, double factor) {
   if (given) return positive_number(rope, kGiven, 1.0);
   if (above != below) {
     rope.fail(above ? kAbove : kBelow,
-              fmt::format("has no effect in transformers without {}; set both or none",
-                          above ? kBelow : kAbove));
+              "has no effect in transformers without {}; set both or none",
+              above ? kBelow : kAbove);
   }
   if (!above) return grown(1.0);
   const double scale = positive_number(rope, kAbove, 1.0);
@@ -123,8 +123,8 @@ void read_yarn(const ConfigFields& rope, const std::optional<int64_t>& outer_ori
   out.beta_fast = positive_number(rope, "beta_fast", out.beta_fast);
   out.beta_slow = positive_number(rope, "beta_slow", out.beta_slow);
   if (out.beta_fast < out.beta_slow) {
-    rope.fail("beta_fast", fmt::format("= {} must not be less than beta_slow = {}",
-                                       out.beta_fast, out.beta_slow));
+    rope.fail("beta_fast", "= {} must not be less than beta_slow = {}", out.beta_fast,
+              out.beta_slow);
   }
   if (rope.object().contains("truncate") && rope.find("truncate") == nullptr) {
     rope.fail("truncate",
@@ -149,32 +149,31 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
     out.original_max_position_embeddings = read_original_positions(rope, outer_original);
     if (out.low_freq_factor <= 0.0 || out.high_freq_factor <= out.low_freq_factor) {
       rope.fail("high_freq_factor",
-                fmt::format("= {} must be greater than low_freq_factor = {}, and that "
-                            "greater than 0",
-                            out.high_freq_factor, out.low_freq_factor));
+                "= {} must be greater than low_freq_factor = {}, and that greater than 0",
+                out.high_freq_factor, out.low_freq_factor);
     }
   } else if (kind == "yarn") {
     read_yarn(rope, outer_original, out);
   } else {
-    rope.fail("rope_type", fmt::format("\"{}\" is not available; supported: \"default\", "
-                                       "\"linear\", \"llama3\", \"yarn\"",
-                                       kind));
+    rope.fail("rope_type",
+              "\"{}\" is not available; supported: \"default\", \"linear\", \"llama3\", "
+              "\"yarn\"",
+              kind);
   }
   if (out.factor < 1.0) {
-    rope.fail("factor", fmt::format("= {} must be at least 1", out.factor));
+    rope.fail("factor", "= {} must be at least 1", out.factor);
   }
   refuse_unknown(rope, out.kind);
 }
 
-/// The one base frequency, from wherever it stands.
+/// Returns the base frequency, wherever it stands.
 double read_theta(const ConfigFields& fields, std::optional<double> inner,
                   double absent_theta) {
   const auto outer = fields.number("rope_theta");
   if (outer && inner && *outer != *inner) {
     fields.fail("rope_theta",
-                fmt::format("= {} disagrees with rope_parameters.rope_theta = "
-                            "{}; keep one of them",
-                            *outer, *inner));
+                "= {} disagrees with rope_parameters.rope_theta = {}; keep one of them",
+                *outer, *inner);
   }
   double theta = absent_theta;
   if (inner) {
@@ -182,36 +181,33 @@ double read_theta(const ConfigFields& fields, std::optional<double> inner,
   } else if (outer) {
     theta = *outer;
   } else if (!written_before_rope_theta(fields)) {
-    fields.fail(
-        "rope_theta",
-        fmt::format(
-            "is missing, and no default is safe (Llama 2: 10000, Llama 3: 500000); "
-            "only files of transformers before 4.33 may leave it out, this one says "
-            "transformers_version {}. Add it, or set model.override.rope_theta",
-            fields.text("transformers_version").value_or("(absent)")));
+    fields.fail("rope_theta",
+                "is missing, and no default is safe (Llama 2: 10000, Llama 3: 500000); "
+                "only files of transformers before 4.33 may leave it out, this one says "
+                "transformers_version {}. Add it, or set model.override.rope_theta",
+                fields.text("transformers_version").value_or("(absent)"));
   }
   if (theta <= 1.0) {
-    fields.fail("rope_theta", fmt::format("= {} must be greater than 1", theta));
+    fields.fail("rope_theta", "= {} must be greater than 1", theta);
   }
   return theta;
 }
 
-/// What transformers takes the base frequency for where an object does not hold one.
+/// Returns the base frequency that transformers takes if an object may not hold one.
 double theta_beside(const ConfigFields& fields, std::optional<double> inner,
                     double absent_theta) {
   return inner.value_or(fields.number("rope_theta").value_or(absent_theta));
 }
 
-/// transformers goes by rope_scaling where both are there, and never looks at the other.
+/// Refuses two objects that disagree: transformers takes rope_scaling if both are there.
 void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
                        const RopeConfig& parameters) {
   const auto look = [&](const char* name, auto first, auto second) {
     if (first == second) return;
-    fields.fail(
-        "rope_scaling",
-        fmt::format("disagrees with rope_parameters: {} is {} by the first, which "
-                    "transformers takes, and {} by the second; keep one of them",
-                    name, first, second));
+    fields.fail("rope_scaling",
+                "disagrees with rope_parameters: {} is {} by the first, which "
+                "transformers takes, and {} by the second; keep one of them",
+                name, first, second);
   };
   look("rope_type", rope_type_name(scaling.kind), rope_type_name(parameters.kind));
   look("factor", scaling.factor, parameters.factor);
@@ -240,8 +236,7 @@ RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   const OrderedJson* scaling = fields.find("rope_scaling");
   const auto check_object = [&](const char* key, const OrderedJson* json) {
     if (json && !json->is_object()) {
-      fields.fail(key,
-                  fmt::format("expected an object or null, found {}", json_text(*json)));
+      fields.fail(key, "expected an object or null, found {}", json_text(*json));
     }
   };
   check_object("rope_scaling", scaling);
@@ -281,23 +276,21 @@ RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
     for (const auto& [key, value] : parameters->items()) {
       if (key == "full_attention" || key == "sliding_attention") continue;
       fields.fail("rope_parameters",
-                  fmt::format("has \"{}\", where this family has an object for each kind "
-                              "of layer: \"full_attention\", \"sliding_attention\"",
-                              key));
+                  "has \"{}\", where this family has an object for each kind of layer: "
+                  "\"full_attention\", \"sliding_attention\"",
+                  key);
     }
     if (const auto found = parameters->find(kind); found != parameters->end()) {
       usual["rope_parameters"] = *found;
       if (found->is_object() && found->value("truncate", OrderedJson(true)) == false) {
         fields.fail("rope_parameters",
-                    fmt::format("{}.truncate = false has no effect in transformers; "
-                                "remove it",
-                                kind));
+                    "{}.truncate = false has no effect in transformers; remove it", kind);
       }
     }
   }
   for (const char* key : {"rope_scaling", "original_max_position_embeddings"}) {
     const OrderedJson* json = fields.find(key);
-    // transformers takes the second for an object of rope_scaling alone.
+    // transformers uses the second field together with an object rope_scaling only.
     if (json != nullptr && scales && fields.find("rope_scaling")) usual[key] = *json;
   }
   const OrderedJson* inside = ConfigFields(usual, fields.file()).find("rope_parameters");

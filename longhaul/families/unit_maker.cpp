@@ -10,7 +10,7 @@ namespace {
 constexpr KeptIn kAlways = {.fused = true, .composite_16 = true, .composite_32 = true};
 constexpr KeptIn kFused = {.fused = true};
 constexpr KeptIn kComposite = {.composite_16 = true, .composite_32 = true};
-/// What is fp32 already serves as its own copy.
+/// Kept if fused, or if fp32 activations serve as their own copies.
 constexpr KeptIn kOwnCopy = {.fused = true, .composite_32 = true};
 constexpr KeptIn kCopied = {.composite_16 = true};
 
@@ -41,7 +41,7 @@ void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
   tensor.when.push_back(again_[x.number] ? unless_again(in) : in);
 }
 
-/// A tensor of its own with as many tokens as `of`, fp32.
+/// Adds an fp32 tensor of its own, with as many rows as `of`.
 void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in) {
   KeptTensor rows = {kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}};
   rows.rows = at(of).rows;
@@ -96,7 +96,7 @@ UnitDescription UnitMaker::take() {
   return std::move(unit_);
 }
 
-/// `rows`: normed ones for each token.
+/// Adds an RMS norm of `rows` equal parts of each token.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
                            std::optional<ShardSplit> split, RmsForm form) {
   const bool adds_one = form == RmsForm::OnePlusWeight;
@@ -122,7 +122,7 @@ Feature UnitMaker::norm(const std::string& name, const Feature& x, RmsForm form)
 
 Feature UnitMaker::head_norm(const std::string& name, const Feature& x, int64_t head_dim,
                              RmsForm form) {
-  // Every rank has some of the heads, and so a part of the gradient.
+  // Every rank has some of the heads and so holds a part of the gradient.
   return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}}, form);
 }
 
@@ -131,7 +131,7 @@ Feature UnitMaker::wide_norm(const std::string& name, const Feature& x,
   add(name, {x.width}, {Init::Kind::Ones, 0.0}, split);
   unit_.parameters.back().decays = false;
   keep(x, KeptKind::Norms, kAlways);
-  // One over the rms of all heads, which every rank has.
+  // Every rank keeps one over the rms of all heads.
   make({.kind = KeptKind::Norms, .width = 1, .fp32 = true, .when = {kAlways}});
   return make({.kind = KeptKind::Norms, .width = x.width, .split = at(x).split});
 }
@@ -170,7 +170,7 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   return y;
 }
 
-/// Of [out, width of x] with each row of x.
+/// Adds the multiplications of a matrix [out, width of x] with each row of x.
 void UnitMaker::add_products(double out, const Feature& x) {
   const double products = out * static_cast<double>(x.width);
   const KeptRows rows = at(x).rows;
@@ -194,7 +194,7 @@ void UnitMaker::bias(const std::string& name, int64_t width,
 }
 
 Feature UnitMaker::rope(const Feature& x, int64_t turned) {
-  // Cosines and sines of each token's position, the same for all heads.
+  // The cosines and sines of each token's position serve all heads.
   make({KeptKind::Attention, turned, {}, false, /*fp32=*/true, {kComposite}});
   return make({.width = x.width, .split = at(x).split});
 }
@@ -263,7 +263,7 @@ Feature UnitMaker::rows_of(const Feature& x, KeptRows rows) {
 }
 
 Feature UnitMaker::masked_rows(const Feature& x) {
-  // Their numbers, int64.
+  // The int64 numbers of the rows.
   make({.kind = KeptKind::Batch,
         .width = 2,
         .fp32 = true,

@@ -13,7 +13,7 @@ struct Row {
   size_t size;
 };
 
-// In the order of the enumeration.
+// The table is in the order of the enumeration.
 constexpr std::array<Row, 13> kRows{{{DType::F32, "F32", 4},
                                      {DType::BF16, "BF16", 2},
                                      {DType::F16, "F16", 2},

@@ -24,14 +24,14 @@ enum class DType : uint8_t {
   Bool
 };
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 size_t dtype_size(DType dtype);
-/// "F32", "BF16" ... as safetensors spells them.
+/// Returns the name in safetensors: "F32", "BF16" ...
 std::string_view dtype_name(DType dtype);
-/// The dtype of a safetensors name; nothing for a name we do not know.
+/// Returns the dtype of a safetensors name, or nothing for an unknown name.
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// Round to nearest even, NaN kept quiet.
+/// Converts to bf16, rounded to nearest even. A NaN stays a quiet NaN.
 inline uint16_t float_to_bf16(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) {

@@ -9,10 +9,10 @@
 namespace longhaul {
 namespace {
 
-/// Elements that are looked at before the next branch.
+/// Elements that are checked before the next branch.
 constexpr size_t kAtOnce = 1024;
 
-/// An element is not finite when all bits of its exponent are set.
+/// Finds an element that is not finite: all bits of its exponent are set.
 template <typename Bits>
 std::optional<size_t> find_full_exponent(std::span<const std::byte> bytes,
                                          Bits exponent) {

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kIndexEnding = ".safetensors.index.json";
-/// The field of config.json that names the weights.
+/// The field of config.json that names the weights' file.
 constexpr const char* kNamedWeights = "transformers_weights";
 
 std::vector<fs::path> files_of(const fs::path& dir) {
@@ -29,24 +29,23 @@ std::vector<fs::path> files_of(const fs::path& dir) {
     files.push_back(it->path());
   }
   if (error) {
-    throw InputError("weights", fmt::format("{}: cannot be listed: {}", dir.string(),
-                                            error.message()));
+    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
-// Says why there is nothing to read, from what lies there.
+// Throws InputError that says why there are no weights, by what lies there.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
     throw InputError("weights", dir.string() + ": is not a directory");
   }
   if (fs::exists(dir / "store.json")) {
-    throw InputError("weights",
-                     fmt::format("{}: is a token store, which is data; give the "
-                                 "directory of a model, a checkpoint or a run",
-                                 dir.string()));
+    fail_input("weights",
+               "{}: is a token store, which is data; give the directory of a model, a "
+               "checkpoint or a run",
+               dir.string());
   }
   std::string found;
   bool pickles = false;
@@ -55,16 +54,14 @@ std::vector<fs::path> files_of(const fs::path& dir) {
     pickles = pickles || glob_match("*.bin", name) || glob_match("*.pt*", name);
     if (found.size() < 200) found += (found.empty() ? "" : ", ") + name;
   }
-  throw InputError(
-      "weights",
-      fmt::format("{}: neither {} nor {} is there (found: {}); {}", dir.string(), kSingle,
-                  kIndex, found.empty() ? "an empty directory" : found,
-                  pickles ? "pickled weights (.bin, .pt, .pth) are not read here: "
-                            "`longhaul import` makes safetensors of them"
-                          : "give a Hugging Face model directory"));
+  fail_input("weights", "{}: neither {} nor {} is there (found: {}); {}", dir.string(),
+             kSingle, kIndex, found.empty() ? "an empty directory" : found,
+             pickles ? "pickled weights (.bin, .pt, .pth) are not read here: `longhaul "
+                       "import` makes safetensors of them"
+                     : "give a Hugging Face model directory");
 }
 
-/// What lies beside the weights and is not taken, one line each.
+/// Returns what lies beside the weights and is not read, one line each.
 std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> used,
                                      const std::string& chosen) {
   std::vector<std::string> lines;
@@ -85,8 +82,8 @@ std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> 
   return lines;
 }
 
-/// What config.json says of the weights' name; nothing where it says none. A config that
-/// cannot be read says none: whoever needs it tells of that.
+/// Returns the weights' name in config.json, or nothing. An unreadable config counts as
+/// no name; its users report that error.
 std::optional<std::string> named_weights(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   Json json;
@@ -101,23 +98,22 @@ std::optional<std::string> named_weights(const fs::path& dir) {
   if (value.is_null()) return std::nullopt;
   const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (!name.ends_with(".safetensors") && !name.ends_with(kIndexEnding)) {
-    throw InputError(
-        "weights",
-        fmt::format("{}: {} is {}, which is neither a *.safetensors file "
-                    "nor a *{}; name one, or take the field out",
-                    path.string(), kNamedWeights, json_text(value), kIndexEnding));
+    fail_input("weights",
+               "{}: {} is {}, which is neither a *.safetensors file nor a *{}; name one, "
+               "or take the field out",
+               path.string(), kNamedWeights, json_text(value), kIndexEnding);
   }
   join_inside(dir, name, "weights");
   return name;
 }
 
-/// Whether something has that name, be it a link to nothing.
+/// Returns whether something has that name, even a dangling link.
 bool has_name(const fs::path& path) {
   std::error_code error;
   return fs::exists(fs::symlink_status(path, error));
 }
 
-/// The set of weights that a directory's reader takes.
+/// The set of weights that is read in a directory.
 struct ChosenSet {
   std::string name;  ///< of the file or index; empty: there is none
   std::optional<HfIndex> index;
@@ -134,9 +130,8 @@ ChosenSet choose_set(const fs::path& dir) {
   }
   if (!set.name.ends_with(kIndexEnding)) return set;
   if (const std::string link = dangling_link(dir / set.name); !link.empty()) {
-    throw InputError("weights",
-                     fmt::format("{}: {}; copy the file from where the model came from",
-                                 (dir / set.name).string(), link));
+    fail_input("weights", "{}: {}; copy the file from where the model came from",
+               (dir / set.name).string(), link);
   }
   set.index = HfIndex::read(dir / set.name);
   return set;
@@ -186,8 +181,7 @@ HfIndex HfIndex::parse(std::string_view text, const fs::path& path) {
   HfIndex index;
   for (const auto& [name, file] : map->items()) {
     if (!file.is_string()) {
-      throw InputError("weights",
-                       fmt::format("{}: weight_map['{}'] is no file name", what, name));
+      fail_input("weights", "{}: weight_map['{}'] is no file name", what, name);
     }
     join_inside(path.parent_path(), file.get<std::string>(), "weights");
     index.weight_map[name] = file.get<std::string>();
@@ -227,14 +221,13 @@ void HfWeights::add_shard(const std::string& name, const HfIndex* index,
         continue;
       }
       if (place->second != name) {
-        // Of several copies transformers keeps that of the last file.
+        // If a tensor has several copies, transformers keeps that of the last file.
         if (place->second < name) {
-          throw InputError(
-              "weights",
-              fmt::format("{}: {} puts tensor '{}' into {}, but {} holds it too, and "
-                          "transformers takes the copy of the last file; take one of "
-                          "the two out, or copy the directory again",
-                          dir_.string(), chosen, entry.name, place->second, name));
+          fail_input("weights",
+                     "{}: {} puts tensor '{}' into {}, but {} holds it too, and "
+                     "transformers takes the copy of the last file; take one of the two "
+                     "out, or copy the directory again",
+                     dir_.string(), chosen, entry.name, place->second, name);
         }
         ignored_.push_back(fmt::format("{} in {}: {} puts it into {}", entry.name, name,
                                        chosen, place->second));
@@ -261,12 +254,10 @@ HfWeights HfWeights::open(const fs::path& dir) {
     if (++absent <= 8) missing += (missing.empty() ? "" : ", ") + shard.described;
   }
   if (absent > 0) {
-    throw InputError("weights",
-                     fmt::format("{}: {} of {} missing: {}{}; copy them from "
-                                 "where the model came from",
-                                 dir.string(), absent,
-                                 counted(std::ssize(shards), "shard is", "shards are"),
-                                 missing, absent > 8 ? " ..." : ""));
+    fail_input(
+        "weights", "{}: {} of {} missing: {}{}; copy them from where the model came from",
+        dir.string(), absent, counted(std::ssize(shards), "shard is", "shards are"),
+        missing, absent > 8 ? " ..." : "");
   }
   const HfIndex* const index = set.index ? &*set.index : nullptr;
   std::set<std::string> used;
@@ -283,10 +274,10 @@ HfWeights HfWeights::open(const fs::path& dir) {
 void HfWeights::check_index(const HfIndex& index, const std::string& chosen) const {
   for (const auto& [tensor, file] : index.weight_map) {
     if (!has(tensor) && !is_stray_hf_tensor(tensor)) {
-      throw InputError("weights",
-                       fmt::format("{}: {} puts tensor '{}' into {}, where it is not; "
-                                   "copy the directory from where the model came from",
-                                   dir_.string(), chosen, tensor, file));
+      fail_input("weights",
+                 "{}: {} puts tensor '{}' into {}, where it is not; copy the directory "
+                 "from where the model came from",
+                 dir_.string(), chosen, tensor, file);
     }
   }
 }
@@ -310,23 +301,18 @@ std::optional<HfWeights::Location> HfWeights::locate(const std::string& name) co
 void HfWeights::read(const TensorSlice& box, DType dst, std::span<std::byte> out) const {
   const auto found = where_.find(box.name);
   if (found == where_.end()) {
-    throw InputError("weights",
-                     fmt::format("{}: no tensor '{}'", dir_.string(), box.name));
+    fail_input("weights", "{}: no tensor '{}'", dir_.string(), box.name);
   }
   const SafetensorsEntry& entry = *found->second.entry;
   const SafetensorsFile& file = *files_[found->second.file];
   if (entry.shape != box.global_shape) {
-    throw InputError("weights", fmt::format("{}: tensor '{}' has shape {}, expected {}",
-                                            file.path().string(), box.name,
-                                            describe_shape(entry.shape),
-                                            describe_shape(box.global_shape)));
+    fail_input("weights", "{}: tensor '{}' has shape {}, expected {}",
+               file.path().string(), box.name, describe_shape(entry.shape),
+               describe_shape(box.global_shape));
   }
   if (entry.dtype != dst && !(is_float(entry.dtype) && is_float(dst))) {
-    throw InputError("weights",
-                     fmt::format("{}: tensor '{}' is {}, which does not convert "
-                                 "to {}",
-                                 file.path().string(), box.name, dtype_name(entry.dtype),
-                                 dtype_name(dst)));
+    fail_input("weights", "{}: tensor '{}' is {}, which does not convert to {}",
+               file.path().string(), box.name, dtype_name(entry.dtype), dtype_name(dst));
   }
   TensorSlice wanted = box;
   wanted.dtype = dst;

@@ -15,64 +15,65 @@
 
 namespace longhaul {
 
-/// model.safetensors.index.json.
+/// The content of model.safetensors.index.json.
 struct HfIndex {
   std::map<std::string, std::string> weight_map;  ///< tensor -> file name
-  uint64_t total_size = 0;                        ///< 0 when the index does not say
-  /// InputError for a name that leaves the directory, a wrong type, an empty map.
+  uint64_t total_size = 0;                        ///< 0 if the index does not say
+  /// Reads an index. Throws InputError for a name that leaves the directory, a wrong
+  /// type, or an empty map.
   static HfIndex read(const fs::path& path);
-  /// The same for the text of such a file.
+  /// Parses the text of such a file.
   static HfIndex parse(std::string_view text, const fs::path& path);
 };
 
-/// A shard as the directory has it.
+/// A shard in a directory.
 struct HfShard {
   std::string name;
   bool present = false;
   uint64_t size = 0;
-  uint64_t tensors = 0;  ///< that the index names in it
-  /// Its name, and why it is missing where that is not plain: "a.safetensors (a link to
-  /// ../blobs/1f, where nothing is)".
+  uint64_t tensors = 0;  ///< tensors that the index names in the shard
+  /// The name, with a reason if the shard is missing for an unusual one: "a.safetensors
+  /// (a link to ../blobs/1f, where nothing is)".
   std::string described;
 };
 
-/// The weights of a Hugging Face directory, which may hold several sets. As transformers
-/// chooses: what transformers_weights in config.json names, else model.safetensors, else
-/// the shards that model.safetensors.index.json names. Tensors of a shard that its index
-/// does not name are passed over. Immutable; any thread may read.
+/// The weights of a Hugging Face directory. If there are several sets, the choice is that
+/// of transformers: what transformers_weights in config.json names, else
+/// model.safetensors, else the shards that model.safetensors.index.json names. Tensors of
+/// a shard that the index does not name are skipped. Immutable; any thread may read.
 class HfWeights {
  public:
-  /// Opens and checks every shard's header against the index. InputError when there are
-  /// no weights (saying what lies there instead), a shard is missing (named, with the
-  /// count of present ones), or index and shards disagree: also where the index and the
-  /// order of the shards' names, by which transformers lets the last one win, pick
-  /// different copies of a tensor.
+  /// Opens the shards and checks every header against the index. Throws InputError if
+  /// there are no weights (with what lies there instead), if a shard is missing (with its
+  /// name and the count of present shards), or if index and shards disagree. They also
+  /// disagree if a tensor has several copies and the index names another one than the
+  /// last by the shards' names, which transformers takes.
   static HfWeights open(const fs::path& dir);
   HfWeights(HfWeights&&) = default;
 
   const fs::path& dir() const { return dir_; }
-  /// Whole tensors by name, with their stored dtypes.
+  /// Returns the whole tensors by name, with their stored dtypes.
   std::vector<TensorSlice> tensors() const;
   bool has(const std::string& name) const { return where_.contains(name); }
   /// Fills `out` with the elements of `box`, row-major in its extent, converted to `dst`
-  /// (F32, BF16, F16, F64). InputError when the tensor is absent, its shape differs or
-  /// its dtype is no float type.
+  /// (F32, BF16, F16, F64). Throws InputError if the tensor is absent, its shape differs
+  /// or its dtype is no float type.
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const;
 
-  /// Where a tensor lies.
+  /// The place of a tensor.
   struct Location {
     TensorSlice whole;
     size_t file = 0;      ///< index into files()
-    uint64_t offset = 0;  ///< of its first byte in the file's data
+    uint64_t offset = 0;  ///< offset of the first byte in the file's data
   };
-  /// Nothing where there is no such tensor.
+  /// Returns the place of a tensor, or nothing if there is none of that name.
   std::optional<Location> locate(const std::string& name) const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 
   const std::vector<HfShard>& shards() const { return shards_; }
-  /// What was passed over by rule, one line each.
+  /// Returns what was skipped by a rule, one line each.
   const std::vector<std::string>& ignored() const { return ignored_; }
-  /// "format" and others of the first shard's __metadata__.
+  /// Returns the first shard's __metadata__ ("format" and others).
   const std::map<std::string, std::string>& metadata() const;
 
  private:
@@ -83,7 +84,7 @@ class HfWeights {
   };
   void add_shard(const std::string& name, const HfIndex* index,
                  const std::string& chosen);
-  /// InputError where the index names a tensor that was not found where it says.
+  /// Throws InputError if the index names a tensor that was not found in its shard.
   void check_index(const HfIndex& index, const std::string& chosen) const;
 
   fs::path dir_;
@@ -93,12 +94,13 @@ class HfWeights {
   std::vector<std::string> ignored_;
 };
 
-/// The shards of a directory without opening them: for a report on an incomplete copy.
-/// Empty when the directory has no safetensors weights. InputError where config.json or
-/// the index name no file of the directory.
+/// Returns the shards of a directory without opening them, for a report on an incomplete
+/// copy. Empty if the directory has no safetensors weights. Throws InputError if
+/// config.json or the index name no file of the directory.
 std::vector<HfShard> list_hf_shards(const fs::path& dir);
 
-/// True for buffers that old exports stored beside the weights (rotary_emb.inv_freq).
+/// Returns whether a tensor is a buffer that old exports stored beside the weights
+/// (rotary_emb.inv_freq).
 bool is_stray_hf_tensor(const std::string& name);
 
 }  // namespace longhaul

@@ -17,18 +17,22 @@
 namespace longhaul {
 namespace {
 
-// More dims or tensors than any model has; they bound what a hostile header costs.
+// More dims and tensors than any model has. The limits bound the cost of a hostile
+// header.
 constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxTensors = 1'000'000;
 constexpr int kHeaderDepth = 4;  // object, tensor, array, number
 
 constexpr const char* kFetchAgain = "copy or download it again";
 
-[[noreturn]] void fail(const std::string& what, const std::string& problem) {
-  throw InputError("safetensors", what + ": " + problem);
+template <class... Args>
+[[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> problem,
+                       Args&&... args) {
+  fail_input("safetensors", "{}: {}", what,
+             fmt::format(problem, std::forward<Args>(args)...));
 }
 
-/// What the first eight bytes say of files that stand where one was meant to be.
+/// Returns what else the file is, by its first eight bytes.
 std::string other_kind(std::string_view prefix) {
   if (prefix.starts_with("version ")) {
     return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
@@ -45,25 +49,25 @@ uint64_t read_header_length(std::span<const std::byte> prefix, uint64_t file_siz
                             const std::string& what) {
   if (file_size < 8 || prefix.size() < 8) {
     fail(what,
-         fmt::format("{} bytes, but the length of the header alone takes 8; the file "
-                     "is truncated or not a safetensors file; {}",
-                     file_size, kFetchAgain));
+         "{} bytes, but the length of the header alone takes 8; the file is truncated or "
+         "not a safetensors file; {}",
+         file_size, kFetchAgain);
   }
   uint64_t length = 0;
   static_assert(std::endian::native == std::endian::little);
   std::memcpy(&length, prefix.data(), 8);
   if (length > kMaxSafetensorsHeader) {
-    fail(what,
-         fmt::format("byte 0: the header length is {}, more than the limit of {}; {}",
-                     length, kMaxSafetensorsHeader,
-                     other_kind({reinterpret_cast<const char*>(prefix.data()), 8})));
+    fail(what, "byte 0: the header length is {}, more than the limit of {}; {}", length,
+         kMaxSafetensorsHeader,
+         other_kind({reinterpret_cast<const char*>(prefix.data()), 8}));
   }
   if (length > file_size - 8) {
-    fail(what, fmt::format("byte 0: the header length is {}, but the file ends {} bytes "
-                           "after it; the file is truncated: {}",
-                           length, file_size - 8, kFetchAgain));
+    fail(what,
+         "byte 0: the header length is {}, but the file ends {} bytes after it; the file "
+         "is truncated: {}",
+         length, file_size - 8, kFetchAgain);
   }
-  if (length < 2) fail(what, fmt::format("byte 0: the header length is {}", length));
+  if (length < 2) fail(what, "byte 0: the header length is {}", length);
   return length;
 }
 
@@ -71,9 +75,8 @@ uint64_t unsigned_field(const Json& value, const std::string& what,
                         const std::string& name, const char* field) {
   if (!value.is_number_unsigned() ||
       value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
-    fail(what,
-         fmt::format("tensor '{}': {} holds {}, not a whole number from 0 to 2^63-1",
-                     name, field, json_text(value).substr(0, 40)));
+    fail(what, "tensor '{}': {} holds {}, not a whole number from 0 to 2^63-1", name,
+         field, json_text(value).substr(0, 40));
   }
   return value.get<uint64_t>();
 }
@@ -82,32 +85,30 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json,
                              const std::string& what) {
   SafetensorsEntry entry;
   entry.name = name;
-  if (!json.is_object()) fail(what, fmt::format("tensor '{}': not an object", name));
+  if (!json.is_object()) fail(what, "tensor '{}': not an object", name);
   for (const auto& [key, unused] : json.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      fail(what, fmt::format("tensor '{}': unknown field '{}'", name, key));
+      fail(what, "tensor '{}': unknown field '{}'", name, key);
     }
   }
   const auto field = [&](const char* key) -> const Json& {
     const auto found = json.find(key);
-    if (found == json.end()) fail(what, fmt::format("tensor '{}': no '{}'", name, key));
+    if (found == json.end()) fail(what, "tensor '{}': no '{}'", name, key);
     return *found;
   };
   const Json& dtype = field("dtype");
-  if (!dtype.is_string())
-    fail(what, fmt::format("tensor '{}': dtype is no string", name));
+  if (!dtype.is_string()) fail(what, "tensor '{}': dtype is no string", name);
   const auto known = dtype_from_name(dtype.get<std::string>());
   if (!known) {
     fail(what,
-         fmt::format("tensor '{}': unknown dtype '{}'; known are F64, F32, F16, BF16, "
-                     "I64 ... U8, BOOL",
-                     name, dtype.get<std::string>()));
+         "tensor '{}': unknown dtype '{}'; known are F64, F32, F16, BF16, I64 ... U8, "
+         "BOOL",
+         name, dtype.get<std::string>());
   }
   entry.dtype = *known;
   const Json& shape = field("shape");
   if (!shape.is_array() || shape.size() > kMaxRank) {
-    fail(what, fmt::format("tensor '{}': shape is not a list of at most {} numbers", name,
-                           kMaxRank));
+    fail(what, "tensor '{}': shape is not a list of at most {} numbers", name, kMaxRank);
   }
   for (const Json& extent : shape) {
     entry.shape.push_back(
@@ -115,24 +116,24 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json,
   }
   const Json& offsets = field("data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) {
-    fail(what, fmt::format("tensor '{}': data_offsets is not [begin, end]", name));
+    fail(what, "tensor '{}': data_offsets is not [begin, end]", name);
   }
   entry.begin = unsigned_field(offsets[0], what, name, "data_offsets");
   entry.end = unsigned_field(offsets[1], what, name, "data_offsets");
   if (entry.begin > entry.end) {
-    fail(what, fmt::format("tensor '{}': data_offsets [{}, {}] run backwards", name,
-                           entry.begin, entry.end));
+    fail(what, "tensor '{}': data_offsets [{}, {}] run backwards", name, entry.begin,
+         entry.end);
   }
   uint64_t bytes = 0;
   if (!tensor_bytes(entry.shape, entry.dtype, &bytes)) {
-    fail(what, fmt::format("tensor '{}': shape {} has more than 2^63 bytes", name,
-                           describe_shape(entry.shape)));
+    fail(what, "tensor '{}': shape {} has more than 2^63 bytes", name,
+         describe_shape(entry.shape));
   }
   if (bytes != entry.end - entry.begin) {
-    fail(what, fmt::format("tensor '{}': shape {} of {} takes {} bytes, data_offsets "
-                           "[{}, {}] give it {}",
-                           name, describe_shape(entry.shape), dtype_name(entry.dtype),
-                           bytes, entry.begin, entry.end, entry.end - entry.begin));
+    fail(what,
+         "tensor '{}': shape {} of {} takes {} bytes, data_offsets [{}, {}] give it {}",
+         name, describe_shape(entry.shape), dtype_name(entry.dtype), bytes, entry.begin,
+         entry.end, entry.end - entry.begin);
   }
   return entry;
 }
@@ -142,51 +143,48 @@ void parse_metadata(const Json& json, const std::string& what,
   if (!json.is_object()) fail(what, "__metadata__ is not an object");
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string()) {
-      fail(what, fmt::format("__metadata__ '{}' is no string", key));
+      fail(what, "__metadata__ '{}' is no string", key);
     }
     header.metadata[key] = value.get<std::string>();
   }
 }
 
-// Said of the whole file: a download that broke off shows by the size that it should
-// have.
+// Describes the whole file's size. A broken download shows by the size that the file
+// should have.
 void check_whole(const SafetensorsHeader& header, uint64_t file_size,
                  const std::string& what) {
   const auto last = std::ranges::max_element(header.entries, {}, &SafetensorsEntry::end);
   if (last == header.entries.end()) return;
-  // Both are below 2^63.
+  // Both numbers are below 2^63.
   const uint64_t wanted = header.data_start + last->end;
   if (wanted <= file_size) return;
   fail(what,
-       fmt::format("tensor '{}': its data ends at byte {}, the file at byte {}; the "
-                   "file is truncated: {} of {} are there; {}",
-                   last->name, wanted, file_size,
-                   human_bytes(static_cast<double>(file_size)),
-                   human_bytes(static_cast<double>(wanted)), kFetchAgain));
+       "tensor '{}': its data ends at byte {}, the file at byte {}; the file is "
+       "truncated: {} of {} are there; {}",
+       last->name, wanted, file_size, human_bytes(static_cast<double>(file_size)),
+       human_bytes(static_cast<double>(wanted)), kFetchAgain);
 }
 
-// Sorted by begin, each tensor must start where the one before it ended.
+// Checks that each tensor, sorted by begin, starts where the one before ends.
 void check_cover(const SafetensorsHeader& header, uint64_t data_size,
                  const std::string& what) {
   uint64_t position = 0;
   const SafetensorsEntry* before = nullptr;
   for (const SafetensorsEntry& entry : header.entries) {
     if (entry.begin < position) {
-      fail(what, fmt::format("tensors '{}' and '{}' overlap: byte {} belongs to both",
-                             before->name, entry.name, header.data_start + entry.begin));
+      fail(what, "tensors '{}' and '{}' overlap: byte {} belongs to both", before->name,
+           entry.name, header.data_start + entry.begin);
     }
     if (entry.begin > position) {
-      fail(what, fmt::format("bytes {} to {} before tensor '{}' belong to no tensor",
-                             header.data_start + position,
-                             header.data_start + entry.begin, entry.name));
+      fail(what, "bytes {} to {} before tensor '{}' belong to no tensor",
+           header.data_start + position, header.data_start + entry.begin, entry.name);
     }
     position = entry.end;
     before = &entry;
   }
   if (position != data_size) {
-    fail(what, fmt::format("{} bytes after the last tensor, from byte {}, belong to no "
-                           "tensor",
-                           data_size - position, header.data_start + position));
+    fail(what, "{} bytes after the last tensor, from byte {}, belong to no tensor",
+         data_size - position, header.data_start + position);
   }
 }
 
@@ -214,11 +212,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
   LH_CHECK(prefix.size() - 8 >= length, "safetensors", "{}: prefix of {} bytes", what,
            prefix.size());
   const std::string_view text(reinterpret_cast<const char*>(prefix.data()) + 8, length);
-  if (text.front() != '{') fail(what, "byte 8: the header does not start with '{'");
+  if (text.front() != '{') fail(what, "byte 8: the header does not start with '{{'");
   const Json json = parse_json(text, what + " (header from byte 8)", kHeaderDepth);
   if (json.size() > kMaxTensors) {
-    fail(what,
-         fmt::format("{} tensors, more than the limit of {}", json.size(), kMaxTensors));
+    fail(what, "{} tensors, more than the limit of {}", json.size(), kMaxTensors);
   }
   SafetensorsHeader header;
   header.data_start = 8 + length;
@@ -296,7 +293,7 @@ std::string SafetensorsPlan::header_bytes(
   for (const SafetensorsEntry& entry : entries) {
     LH_CHECK(names.insert(entry.name).second, "safetensors", "'{}' is added twice",
              entry.name);
-    // push_back keeps this linear; operator[] of an ordered object is a search.
+    // push_back keeps this linear, since operator[] of an ordered object searches.
     json.get_ref<OrderedJson::object_t&>().push_back(
         {entry.name,
          {{"dtype", dtype_name(entry.dtype)},
@@ -314,9 +311,9 @@ std::string SafetensorsPlan::header_bytes(
 }
 
 namespace {
-// Parts that are still in the cache when they are hashed.
+// The size of a write, small enough to be still in the cache when it is hashed.
 constexpr size_t kWriteBytes = size_t{1} << 20;
-// Begun early, so that the device works while the rest is written.
+// Writing to the device begins early, so that the device works while the rest is written.
 constexpr uint64_t kFlushBytes = uint64_t{32} << 20;
 }  // namespace
 

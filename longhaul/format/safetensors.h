@@ -35,16 +35,16 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
   uint64_t data_start = 0;  ///< file offset of the first data byte
 
-  /// Null when there is no such tensor. O(n).
+  /// Returns the entry of a name, or null, in O(n).
   const SafetensorsEntry* find(std::string_view name) const;
 };
 
 /// Parses and checks a header. `prefix` holds at least the file's first
 /// 8 + header length bytes (or the whole file when that is shorter); `file_size` is the
-/// whole file's. InputError names `what` (the path), the byte offset or the tensor, what
-/// was expected and what was found: a length past the end, bad or deep JSON, duplicate
-/// names, unknown dtypes, byte lengths that do not fit shape and dtype, overlap, holes,
-/// data after or missing at the end.
+/// whole file's. Throws InputError that names `what` (the path), the byte offset or the
+/// tensor, what was expected and what was found. Refused are a length past the end, bad
+/// or deep JSON, duplicate names, unknown dtypes, byte lengths that do not fit shape and
+/// dtype, overlap, holes, and data after the end or missing there.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
                                            uint64_t file_size, const std::string& what);
 
@@ -58,11 +58,11 @@ class SafetensorsFile {
   /// Reads part of an entry's data: `offset` counts from the entry's first byte.
   void read(const SafetensorsEntry& entry, uint64_t offset,
             std::span<std::byte> bytes) const;
-  /// Bytes of all entries together.
+  /// Returns the bytes of all entries together.
   uint64_t data_size() const { return size_ - header_.data_start; }
-  /// Reads from the data: `offset` counts from its first byte.
+  /// Reads from the data. `offset` counts from the first byte of the data.
   void read_data(uint64_t offset, std::span<std::byte> bytes) const;
-  /// A hint that a range of the data will be read soon.
+  /// Tells the system that a range of the data will be read soon.
   void will_read(uint64_t offset, uint64_t bytes) const;
 
  private:
@@ -71,12 +71,12 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// What is to be written: name, dtype and shape, known before any data.
+/// The tensors of a file to be written: name, dtype and shape, known before any data.
 struct SafetensorsPlan {
   /// Adds a tensor. Its data must be appended in the order of the calls to add; put
   /// wider dtypes first, so that every element is aligned.
   void add(std::string name, DType dtype, std::vector<int64_t> shape);
-  /// Length, header JSON and padding to a multiple of 8 bytes, ready to be written.
+  /// Returns the length, the header JSON and padding to a multiple of 8 bytes.
   std::string header_bytes(const std::map<std::string, std::string>& metadata = {
                                {"format", "pt"}}) const;
   std::vector<SafetensorsEntry> entries;
@@ -87,12 +87,13 @@ struct SafetensorsPlan {
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const fs::path& path, const SafetensorsPlan& plan);
-  /// The next bytes of the data. Past the planned size: Error (Internal).
+  /// Appends the next bytes of the data. Throws Error (Internal) beyond the planned size.
   void append(std::span<const std::byte> bytes);
-  /// Checks that all bytes came, fsyncs, closes; returns the hashes of the file's blocks.
+  /// Checks that all bytes came, syncs and closes the file, and returns the hashes of its
+  /// blocks.
   std::vector<std::string> finish();
   uint64_t file_size() const { return header_size_ + planned_; }
-  /// File offset of an entry's first byte.
+  /// Returns the file offset of the data.
   uint64_t data_start() const { return header_size_; }
 
  private:
@@ -101,11 +102,11 @@ class SafetensorsWriter {
   uint64_t header_size_ = 0;
   uint64_t planned_ = 0;
   uint64_t written_ = 0;
-  uint64_t flushed_ = 0;  ///< file offset that writing to the device was begun up to
+  uint64_t flushed_ = 0;  ///< file offset up to which writing to the device has begun
 };
 
-/// Bytes of a tensor; false when the product does not fit 63 bits or an extent is
-/// negative.
+/// Computes the bytes of a tensor. Returns false if the product does not fit 63 bits or
+/// an extent is negative.
 bool tensor_bytes(const std::vector<int64_t>& shape, DType dtype, uint64_t* bytes);
 
 }  // namespace longhaul

@@ -14,7 +14,7 @@ bool is_split(const std::optional<ShardSplit>& split) {
   return split && split->unit != ShardUnit::None;
 }
 
-/// Rows or columns of one unit, along the dim that splits.
+/// Returns the rows or columns of one unit along the dim that splits.
 int64_t unit_size(const ShardPlan& plan, const ShardSplit& rule,
                   const TensorSlice& whole) {
   if (rule.unit != ShardUnit::QueryHeads && rule.unit != ShardUnit::KeyHeads) return 1;
@@ -26,7 +26,7 @@ int64_t unit_size(const ShardPlan& plan, const ShardSplit& rule,
   return size / heads;
 }
 
-/// What rank `index` has of the dim, in elements.
+/// Returns the elements of the dim that rank `index` has.
 ShardRange part_of(const ShardPlan& plan, const ShardSplit& rule,
                    const TensorSlice& whole, int64_t index) {
   const auto rank = static_cast<size_t>(index);
@@ -64,7 +64,7 @@ std::string_view unit_name(ShardUnit unit) {
   }
 }
 
-/// The line of one tensor; empty when it divides.
+/// Returns the line of one tensor; empty if the tensor divides.
 std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   const auto& [whole, rule] = tensor;
   if (!is_split(rule)) return {};
@@ -72,7 +72,7 @@ std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   const int64_t count = whole.global_shape[static_cast<size_t>(rule->dim)] / unit;
   std::vector<int64_t> sizes;
   if (rule->unit == ShardUnit::KeyHeads && plan.tp > plan.key_heads) {
-    // The ranks that hold each head.
+    // The number of ranks that hold each head.
     for (int64_t h = 0; h < plan.key_heads; ++h) {
       sizes.push_back(even_part(plan.tp, plan.key_heads, h).size());
     }
@@ -102,11 +102,10 @@ HeadSplit split_heads(int64_t tp, int64_t query_heads, int64_t key_heads) {
   LH_CHECK(tp >= 1 && key_heads >= 1 && query_heads % key_heads == 0, "shard plan",
            "tp {}, {} query heads, {} key heads", tp, query_heads, key_heads);
   if (tp > query_heads) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.tp = {} is more than the model's {} query heads "
-                    "(num_attention_heads); use at most {}",
-                    tp, query_heads, query_heads));
+    fail_config("parallel",
+                "parallel.tp = {} is more than the model's {} query heads "
+                "(num_attention_heads); use at most {}",
+                tp, query_heads, query_heads);
   }
   const int64_t group = query_heads / key_heads;
   HeadSplit split;
@@ -153,7 +152,8 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   ParameterShard shard{whole, GradientSum::None, true};
   if (plan.tp == 1) return shard;
   if (!is_split(rule)) {
-    // Without sequence parallelism every rank sees all tokens and has the same gradient.
+    // Without sequence parallelism every rank sees all tokens, and all have the same
+    // gradient.
     const bool in_parts = rule.has_value() || plan.sequence;
     shard.sum = in_parts ? GradientSum::Tp : GradientSum::None;
     shard.counted = index == 0;
@@ -162,15 +162,15 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   LH_CHECK(rule->dim >= 0 && static_cast<size_t>(rule->dim) < whole.global_shape.size(),
            "shard plan", "{} has no dim {}", describe_slice(whole), rule->dim);
   const auto dim = static_cast<size_t>(rule->dim);
-  // Heads go round by split_heads: a key head may have fewer rows than it has holders.
+  // Heads are split by split_heads, since a key head may have fewer rows than ranks that
+  // hold it.
   const bool heads =
       rule->unit == ShardUnit::QueryHeads || rule->unit == ShardUnit::KeyHeads;
   if (!heads && whole.global_shape[dim] < plan.tp) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.tp = {} leaves ranks without a part of {} {} "
-                    "(dim {}); use a smaller tp",
-                    plan.tp, whole.name, describe_shape(whole.global_shape), rule->dim));
+    fail_config("parallel",
+                "parallel.tp = {} leaves ranks without a part of {} {} (dim {}); use a "
+                "smaller tp",
+                plan.tp, whole.name, describe_shape(whole.global_shape), rule->dim);
   }
   const ShardRange part = part_of(plan, *rule, whole, index);
   shard.slice.offset[dim] = part.begin;

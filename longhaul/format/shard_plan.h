@@ -10,27 +10,27 @@
 namespace longhaul {
 
 // How the tensors of a model split over the ranks of tensor parallelism ("tp"). A family
-// states it of each parameter (families/); everything else follows from here.
-// Nothing is ever padded: a vocabulary, a number of heads or an inner size that does not
-// divide is split unevenly, so that weights, checkpoints and losses are those of the
-// unsplit model, and the largest part decides the time as a padded one would.
+// states the split of each parameter (families/); everything else follows from here.
+// Nothing is padded: a vocabulary, a number of heads or an inner size that does not
+// divide is split unevenly. So weights, checkpoints and losses are those of the unsplit
+// model, and the largest part takes the time that a padded part would take.
 
-/// What is handed out whole to a rank.
+/// The unit that a rank gets as a whole.
 enum class ShardUnit {
   Elements,    ///< single rows or columns; parts differ by at most one
-  Vocabulary,  ///< as Elements
+  Vocabulary,  ///< rows of the vocabulary, split like Elements
   QueryHeads,
   KeyHeads,
-  /// The tensor is not split but is used where features are (a norm of single heads), so
-  /// every rank has a part of its gradient.
+  /// The tensor is not split but is used where features are split (a norm of single
+  /// heads), so that every rank has a part of its gradient.
   None,
 };
 
-/// How one parameter splits. One without is held whole by every rank and used where
-/// features are whole.
+/// How one parameter splits. A parameter without a split is held whole by every rank and
+/// used where features are whole.
 struct ShardSplit {
   ShardUnit unit = ShardUnit::Elements;
-  int dim = 0;  ///< that splits
+  int dim = 0;  ///< the dim that splits
 };
 
 /// A whole tensor and how it splits.
@@ -39,7 +39,7 @@ struct SplitTensor {
   std::optional<ShardSplit> split;
 };
 
-/// [begin, end).
+/// The range [begin, end).
 struct ShardRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -47,20 +47,21 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-/// `count` in `parts` contiguous ranges; sizes differ by at most one, larger ones first.
+/// Returns range `index` of `count` elements in `parts` contiguous ranges. Sizes differ
+/// by at most one, larger ranges first.
 ShardRange even_part(int64_t count, int64_t parts, int64_t index);
 
-/// The heads of each tp rank. A rank's query heads never straddle key heads in part: with
-/// as many key heads as ranks or more, a rank has whole groups (a key head and its query
-/// heads), their numbers differing by at most one. With fewer, a key head is held by
-/// several ranks, their numbers differing by at most one, which share its query heads.
+/// The heads of each tp rank. With at least as many key heads as ranks, a rank has whole
+/// groups of a key head and its query heads, and the numbers of groups differ by at most
+/// one. With fewer key heads, several ranks hold the same key head and share its query
+/// heads, and the numbers of such ranks differ by at most one.
 struct HeadSplit {
   std::vector<ShardRange> query;
   std::vector<ShardRange> key;
 };
 
-/// ConfigError when there are more ranks than query heads. query_heads is a multiple of
-/// key_heads.
+/// Splits heads over ranks. query_heads is a multiple of key_heads. Throws ConfigError if
+/// there are more ranks than query heads.
 HeadSplit split_heads(int64_t tp, int64_t query_heads, int64_t key_heads);
 
 /// A number of ranks, and a model's heads on them.
@@ -73,40 +74,41 @@ struct ShardPlan {
   HeadSplit heads;
 };
 
-/// ConfigError as split_heads.
+/// Makes a plan. Throws like split_heads.
 ShardPlan make_shard_plan(int64_t query_heads, int64_t key_heads, int64_t tp,
                           bool sequence);
 
-/// The ranks that hold the same key head, where there are fewer key heads than ranks.
+/// The group of ranks that hold the same key head, if there are fewer key heads than
+/// ranks.
 struct KeyReplica {
   int color = 0;  ///< equal on the ranks of a group, different between groups
-  int index = 0;  ///< of this rank in its group
+  int index = 0;  ///< index of this rank in its group
   int count = 1;
 };
 KeyReplica key_replica(const ShardPlan& plan, int64_t index);
 
-/// Over which further ranks of the tp group a gradient has to be summed.
+/// The ranks of the tp group over which a gradient must be summed.
 enum class GradientSum {
-  None,         ///< it is complete, or the same on every rank
+  None,         ///< the gradient is complete, or the same on every rank
   Tp,           ///< each rank has seen a part of the tokens or features
   KeyReplicas,  ///< a key head held by several ranks, each with some of its query heads
 };
 
-/// What one rank holds of one parameter.
+/// The part of a parameter that one rank holds.
 struct ParameterShard {
   TensorSlice slice;
   GradientSum sum = GradientSum::None;
-  /// This rank's copy is the one that norms count and checkpoints save.
+  /// Norms count and checkpoints save the copy of this rank.
   bool counted = true;
 };
 
-/// The part of a tensor that rank `index` of the tp group holds. ConfigError where a rank
-/// would get nothing.
+/// Returns the part of a tensor that rank `index` of the tp group holds. Throws
+/// ConfigError if a rank would get nothing.
 ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
                               int64_t index);
 
-/// For the log, each once: what does not divide ("vocabulary 1009 over tp 4: 253 252 252
-/// 252") and key heads that several ranks hold.
+/// Returns lines for the log about sizes that do not divide ("vocabulary 1009 over tp 4:
+/// 253 252 252 252") and about key heads that several ranks hold, each once.
 std::vector<std::string> uneven_splits(const ShardPlan& plan,
                                        const std::vector<SplitTensor>& tensors);
 

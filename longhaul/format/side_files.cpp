@@ -15,7 +15,7 @@
 namespace longhaul {
 namespace {
 
-/// Where transformers looks for further chat templates.
+/// The folder in which transformers looks for further chat templates.
 constexpr const char* kTemplateFolder = "additional_chat_templates";
 
 enum class SideKind : uint8_t {
@@ -80,7 +80,7 @@ std::optional<SideKind> kind_of(std::string_view name) {
   std::ranges::transform(lower, lower.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
-  // A pattern's * stands for '/' too, which only the template folder's names have.
+  // A pattern's * also matches '/', which only names in the template folder have.
   if (lower.ends_with(".py")) return std::nullopt;
   const bool in_folder = lower.find('/') != std::string::npos;
   for (const SidePattern& one : kSidePatterns) {
@@ -94,20 +94,19 @@ std::optional<SideKind> kind_of(std::string_view name) {
 std::vector<std::string> names_in(const fs::path& dir, const std::string& prefix = {}) {
   std::error_code error;
   std::vector<std::string> names;
-  // A file that was named without a directory lies in ".".
+  // A file without a directory in its path lies in ".".
   for (fs::directory_iterator it(dir.empty() ? fs::path(".") : dir, error), end;
        !error && it != end; it.increment(error)) {
     names.push_back(prefix + it->path().filename().string());
   }
   if (error) {
-    throw InputError("weights", fmt::format("{}: cannot be listed: {}", dir.string(),
-                                            error.message()));
+    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
   }
   std::ranges::sort(names);
   return names;
 }
 
-/// Side files by name, also those that are damaged.
+/// Returns side files by name, also damaged ones.
 std::vector<std::string> named_side_files(const fs::path& dir) {
   std::vector<std::string> all = names_in(dir);
   std::error_code error;
@@ -121,7 +120,7 @@ std::vector<std::string> named_side_files(const fs::path& dir) {
   return all;
 }
 
-/// Follows the grammar only and keeps nothing: a tokenizer has a million values.
+/// Checks the grammar of JSON and keeps nothing, since a tokenizer has a million values.
 class JsonGrammar : public nlohmann::json_sax<Json> {
  public:
   std::string problem;
@@ -152,13 +151,13 @@ class JsonGrammar : public nlohmann::json_sax<Json> {
   int64_t depth_ = 0;
 };
 
-/// Nothing where the file is as it should be.
+/// Returns what is wrong with the file, or an empty text.
 std::string problem_of(const fs::path& path, const std::string& name) {
   if (const std::string link = dangling_link(path); !link.empty()) return link;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (error) return error.message();
-  // Folders may have a licence's name.
+  // A folder may have the name of a licence.
   if (fs::is_directory(status)) {
     return name.ends_with(".json") || name.ends_with(".model") ? "a folder, not a file"
                                                                : "";
@@ -171,7 +170,7 @@ std::string problem_of(const fs::path& path, const std::string& name) {
     }
     const MappedFile file(path);
     JsonGrammar grammar;
-    // A number that JSON has no form for does no harm where nobody reads it.
+    // A number that JSON cannot express does no harm if nobody reads it.
     Json::sax_parse(PlainJson(file.text()).text(), &grammar);
     if (!grammar.problem.empty()) return grammar.problem;
     if (name == "tokenizer.json" && !grammar.has_model) {
@@ -216,10 +215,9 @@ std::vector<std::string> side_file_problems(const fs::path& dir) {
 void check_side_files(const fs::path& dir) {
   const std::vector<std::string> problems = side_file_problems(dir);
   if (problems.empty()) return;
-  throw InputError(
-      "weights",
-      fmt::format("{}; copy what is damaged from where the model came from, or remove it",
-                  fmt::join(problems, "; ")));
+  fail_input("weights",
+             "{}; copy what is damaged from where the model came from, or remove it",
+             fmt::join(problems, "; "));
 }
 
 std::vector<std::string> files_left_behind(const fs::path& dir,

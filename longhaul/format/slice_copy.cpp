@@ -41,8 +41,8 @@ void convert_to(const std::byte* src, DType src_dtype, size_t count, Write write
   }
 }
 
-// fp64 to a 16-bit type through fp32 would round twice: round to odd first, which keeps
-// what the second rounding must know.
+// Rounds fp64 to fp32 towards odd. A conversion to a 16-bit type through a nearest fp32
+// would round twice; rounding to odd keeps what the second rounding must know.
 float to_float_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || nearest != nearest) return nearest;
@@ -55,14 +55,14 @@ float to_float_odd(double value) {
 inline float narrow(float value) { return value; }
 inline float narrow(double value) { return to_float_odd(value); }
 
-// Row-major strides, in elements.
+// Returns row-major strides in elements.
 std::vector<int64_t> strides_of(const std::vector<int64_t>& extent) {
   std::vector<int64_t> strides(extent.size(), 1);
   for (size_t d = extent.size(); d-- > 1;) strides[d - 1] = strides[d] * extent[d];
   return strides;
 }
 
-// The flat index, inside `outer`'s buffer, of the first element of `inner`.
+// Returns the flat index of the first element of `inner` in the buffer of `outer`.
 int64_t flat_start(const TensorSlice& outer, const TensorSlice& inner) {
   const std::vector<int64_t> strides = strides_of(outer.extent);
   int64_t start = 0;
@@ -72,7 +72,8 @@ int64_t flat_start(const TensorSlice& outer, const TensorSlice& inner) {
   return start;
 }
 
-// Elements from the first to the last element of `inner` in `outer`'s buffer.
+// Returns the number of elements from the first to the last element of `inner` in the
+// buffer of `outer`.
 int64_t flat_span(const TensorSlice& outer, const TensorSlice& inner) {
   const std::vector<int64_t> strides = strides_of(outer.extent);
   int64_t last = 0;
@@ -80,13 +81,13 @@ int64_t flat_span(const TensorSlice& outer, const TensorSlice& inner) {
   return last + 1;
 }
 
-// Copies `part` (which both boxes hold). `src` points at part's first element.
+// Copies `part`, which both boxes hold. `src` points at the first element of `part`.
 void copy_part(const TensorSlice& part, const TensorSlice& src_box, const std::byte* src,
                const TensorSlice& dst_box, std::byte* dst) {
   const size_t rank = part.extent.size();
   const std::vector<int64_t> src_strides = strides_of(src_box.extent);
   const std::vector<int64_t> dst_strides = strides_of(dst_box.extent);
-  // Inner dims that are whole in both buffers make one run.
+  // Inner dims that are whole in both buffers are copied as one run.
   size_t inner = rank;
   int64_t run = 1;
   while (inner > 0) {
@@ -149,7 +150,7 @@ struct BoxReader {
     const auto start = static_cast<uint64_t>(flat_start(stored, part)) * size;
     std::byte* to =
         out + static_cast<size_t>(flat_start(dst, part)) * dtype_size(dst.dtype);
-    // Elements that lie side by side in both, in one dtype, need no second copy.
+    // Elements that are contiguous in both boxes and have one dtype are read in place.
     if (flat_span(stored, part) == part.num_elements() && stored.dtype == dst.dtype &&
         flat_span(dst, part) == part.num_elements()) {
       read(start, {to, bytes});

@@ -16,8 +16,8 @@ int64_t product(const std::vector<int64_t>& values) {
   return result;
 }
 
-// The box that starts at flat index `begin` and is as large as it can be without passing
-// `end`: one row of the deepest dim that is not aligned, or many rows of an outer one.
+// Returns the largest box that starts at flat index `begin` and does not pass `end`: one
+// row of the deepest dim that is not aligned, or many rows of an outer dim.
 struct Step {
   size_t dim;
   int64_t rows;

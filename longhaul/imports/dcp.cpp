@@ -5,6 +5,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <span>
 
 #include "longhaul/base/error.h"
 #include "longhaul/imports/dcp_metadata.h"
@@ -13,7 +14,8 @@
 namespace longhaul::imports {
 namespace {
 
-// The directories of one checkpoint: itself, or one per tensor-parallel rank
+// Returns the directories of one checkpoint: the path itself, or one per tensor-parallel
+// rank
 // ("tp4-0" ... "tp4-3").
 std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   if (fs::exists(path / ".metadata")) return {path};
@@ -33,23 +35,21 @@ std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   std::vector<fs::path> result;
   for (int rank = 0; rank < count; ++rank) {
     if (!dirs.contains(rank)) {
-      throw InputError("import",
-                       fmt::format("{}: {} of {} tensor-parallel folders; tp{}-{} "
-                                   "is missing",
-                                   path.string(), dirs.size(), count, count, rank));
+      fail_input("import", "{}: {} of {} tensor-parallel folders; tp{}-{} is missing",
+                 path.string(), dirs.size(), count, count, rank);
     }
     result.push_back(dirs[rank]);
   }
   return result;
 }
 
-// "optimizer.state.NAME.exp_avg", "app.optim.param_groups.0.lr": a part of the name
-// begins with optim.
+// Returns whether an entry is the optimizer's: a part of its name begins with optim, as
+// in "optimizer.state.NAME.exp_avg" and "app.optim.param_groups.0.lr".
 bool is_optimizer(const std::string& name) {
   return name.starts_with("optim") || name.find(".optim") != std::string::npos;
 }
 
-// What stands before the model's names: "", "model.", "app.model." ...
+// Returns the prefix of the model's names: "", "model.", "app.model." ...
 std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
                          const ForeignConfig& config) {
   const std::string first =
@@ -64,17 +64,17 @@ std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
   }
   if (prefixes.size() == 1) return *prefixes.begin();
   if (!config.model && prefixes.contains("model.")) return "model.";
-  throw InputError(
-      "import",
-      fmt::format("{}: {} tensors, of which {} end in '{}'; the names are not those of "
-                  "Hugging Face's {} (the first is '{:.100}')",
-                  dir.string(), checkpoint.tensors.size(), prefixes.size(), first,
-                  config.model_type,
-                  checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first));
+  fail_input("import",
+             "{}: {} tensors, of which {} end in '{}'; the names are not those of "
+             "Hugging Face's {} (the first is '{:.100}')",
+             dir.string(), checkpoint.tensors.size(), prefixes.size(), first,
+             config.model_type,
+             checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first);
 }
 
-// What an optimizer holds of parameters: "optimizer.state.NAME.exp_avg" and so on. A tied
-// head is no parameter of its own; the optimizer may know the two by either name.
+// The optimizer's state of parameters: "optimizer.state.NAME.exp_avg" and so on. A tied
+// head is no parameter of its own, and the optimizer may use the name of the head or the
+// embedding.
 class OptimizerEntries {
  public:
   OptimizerEntries(const DcpCheckpoint& checkpoint, std::string prefix,
@@ -88,8 +88,9 @@ class OptimizerEntries {
     }
   }
 
-  /// Of every parameter; without those that the optimizer holds nothing of: torch makes
-  /// state with the first gradient, so that they were frozen.
+  /// Returns one kind of moment of every parameter that the optimizer has state of.
+  /// Parameters without state were frozen, since torch makes state with the first
+  /// gradient.
   NamedTensors moments(const NamedTensors& weights, const std::string& kind) const {
     NamedTensors result;
     for (const auto& [name, weight] : weights) {
@@ -97,14 +98,14 @@ class OptimizerEntries {
       if (const Mosaic* const* found = find(tensors_, name, kind)) {
         result.emplace_back(name, **found);
       } else if (holds(name)) {
-        refuse(fmt::format("no {} of {}", kind, name));
+        refuse("no {} of {}", kind, name);
       }
     }
-    if (result.empty()) refuse(fmt::format("no {} of any parameter", kind));
+    if (result.empty()) refuse("no {} of any parameter", kind);
     return result;
   }
 
-  /// How many updates each parameter has had, 0 where there is no state.
+  /// Returns the number of updates of each parameter, 0 if there is no state.
   std::map<std::string, int64_t> updates(const NamedTensors& weights) const {
     std::map<std::string, int64_t> counts;
     for (const auto& [name, weight] : weights) {
@@ -114,9 +115,9 @@ class OptimizerEntries {
         continue;
       }
       const double* step = find(steps_, name, "step");
-      if (step == nullptr) refuse(fmt::format("the state of {} has no step", name));
+      if (step == nullptr) refuse("the state of {} has no step", name);
       if (!(*step >= 0 && *step <= 1e15 && *step == std::floor(*step))) {
-        refuse(fmt::format("step {} of {} is no count of updates", *step, name));
+        refuse("step {} of {} is no count of updates", *step, name);
       }
       counts[name] = static_cast<int64_t>(*step);
     }
@@ -124,10 +125,12 @@ class OptimizerEntries {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& problem) const {
-    throw InputError("import", fmt::format("{}: the optimizer's entries: {}; import the "
-                                           "weights alone (without --format checkpoint)",
-                                           dir_.string(), problem));
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input("import",
+               "{}: the optimizer's entries: {}; import the weights alone (without "
+               "--format checkpoint)",
+               dir_.string(), fmt::format(problem, std::forward<Args>(args)...));
   }
 
   template <typename Take>
@@ -176,13 +179,11 @@ class OptimizerEntries {
 
 void note_rest(ForeignModel& model, const DcpCheckpoint& checkpoint) {
   if (checkpoint.objects.empty()) return;
-  std::string names;
-  for (size_t i = 0; i < std::min<size_t>(8, checkpoint.objects.size()); ++i) {
-    names += (i == 0 ? "" : ", ") + checkpoint.objects[i];
-  }
+  const std::span first(checkpoint.objects.data(),
+                        std::min<size_t>(8, checkpoint.objects.size()));
   model.notes.push_back(fmt::format(
       "{} entries that are no tensors do not come along: {}{}", checkpoint.objects.size(),
-      names, checkpoint.objects.size() > 8 ? " ..." : ""));
+      fmt::join(first, ", "), checkpoint.objects.size() > 8 ? " ..." : ""));
 }
 
 }  // namespace

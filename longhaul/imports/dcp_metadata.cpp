@@ -50,73 +50,70 @@ class Reader {
     uint64_t length = 0;
   };
 
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw InputError("import", what_ + ": " + problem);
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input("import", "{}: {}", what_,
+               fmt::format(problem, std::forward<Args>(args)...));
   }
 
   Ref field(Ref object, std::string_view name) const {
     const auto found = tree_.find(object, name);
     if (!found) {
-      fail(
-          fmt::format("{} has no {}; not a checkpoint of torch.distributed.checkpoint "
-                      "that is known",
-                      tree_.describe(object), name));
+      fail("{} has no {}; not a checkpoint of torch.distributed.checkpoint that is known",
+           tree_.describe(object), name);
     }
     return *found;
   }
   Ints ints(Ref ref, std::string_view name) const {
     const auto values = tree_.as_ints(ref);
     if (!values || values->size() > 16) {
-      fail(fmt::format("{} is {}, not a list of numbers", name, tree_.describe(ref)));
+      fail("{} is {}, not a list of numbers", name, tree_.describe(ref));
     }
     for (const int64_t value : *values) {
-      if (value < 0) fail(fmt::format("{} with {}", name, value));
+      if (value < 0) fail("{} with {}", name, value);
     }
     return *values;
   }
   uint64_t count(Ref object, std::string_view name) const {
     const auto value = tree_.as_int(field(object, name));
-    if (!value || *value < 0) fail(fmt::format("{} is no number", name));
+    if (!value || *value < 0) fail("{} is no number", name);
     return static_cast<uint64_t>(*value);
   }
   std::string text(Ref object, std::string_view name) const {
     const auto value = tree_.as_text(field(object, name));
-    if (!value) fail(fmt::format("{} is no text", name));
+    if (!value) fail("{} is no text", name);
     return std::string(*value);
   }
 
-  // storage_data: (name, offset of the chunk) -> file and bytes.
+  // Reads storage_data, which maps a name and the offset of a chunk to file and bytes.
   void list_places(Ref dict) {
-    if (!tree_.is(dict, Kind::Dict)) fail("storage_data is " + tree_.describe(dict));
-    const auto& items = tree_.items(dict);
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!tree_.is(items[i], Kind::Object)) fail("a key " + tree_.describe(items[i]));
+    if (!tree_.is(dict, Kind::Dict)) fail("storage_data is {}", tree_.describe(dict));
+    for (const auto& [key, value] : tree_.entries(dict)) {
+      if (!tree_.is(key, Kind::Object)) fail("a key {}", tree_.describe(key));
       Ints offset;
-      const auto at = tree_.find(items[i], "offset");
+      const auto at = tree_.find(key, "offset");
       if (at && !tree_.is(*at, Kind::None)) offset = ints(*at, "offset");
-      const auto transforms = tree_.find(items[i + 1], "transform_descriptors");
+      const auto transforms = tree_.find(value, "transform_descriptors");
       if (transforms && !tree_.is(*transforms, Kind::None)) {
         fail("its tensors are compressed, which is not supported");
       }
-      places_[{text(items[i], "fqn"), offset}] = {text(items[i + 1], "relative_path"),
-                                                  count(items[i + 1], "offset"),
-                                                  count(items[i + 1], "length")};
+      places_[{text(key, "fqn"), offset}] = {
+          text(value, "relative_path"), count(value, "offset"), count(value, "length")};
     }
   }
 
   void list_tensors(Ref dict) {
     if (!tree_.is(dict, Kind::Dict)) {
-      fail("state_dict_metadata is " + tree_.describe(dict));
+      fail("state_dict_metadata is {}", tree_.describe(dict));
     }
-    const auto& items = tree_.items(dict);
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      const auto name = tree_.as_text(items[i]);
-      if (!name || !tree_.is(items[i + 1], Kind::Object)) {
-        fail("an entry " + tree_.describe(items[i]));
+    for (const auto& [key, value] : tree_.entries(dict)) {
+      const auto name = tree_.as_text(key);
+      if (!name || !tree_.is(value, Kind::Object)) {
+        fail("an entry {}", tree_.describe(key));
       }
-      const std::string& type = tree_.object_class(items[i + 1]);
+      const std::string& type = tree_.object_class(value);
       if (type == std::string(kClasses) + "TensorStorageMetadata") {
-        list_chunks(std::string(*name), items[i + 1]);
+        list_chunks(std::string(*name), value);
       } else {
         result_.objects.emplace_back(*name);
         list_object(std::string(*name));
@@ -124,12 +121,11 @@ class Reader {
     }
   }
 
-  /// What is no tensor was pickled; nothing but counts of updates is looked at.
+  /// Notes a pickled object, which is read only if it is a count of updates.
   void list_object(const std::string& name) {
     if (!name.ends_with(kStep)) return;
     const auto place = places_.find({name, {}});
-    if (place == places_.end())
-      fail(fmt::format("nothing says where {:.100} lies", name));
+    if (place == places_.end()) fail("nothing says where {:.100} lies", name);
     const fs::path path = join_inside(dir_, place->second.file, "import");
     objects_.emplace_back(
         name, TorchPart{files_.add(path), place->second.offset, place->second.length});
@@ -138,7 +134,7 @@ class Reader {
   void list_chunks(const std::string& name, Ref tensor) {
     shapes_[name] = ints(field(tensor, "size"), "size");
     const Ref chunks = field(tensor, "chunks");
-    if (!tree_.is(chunks, Kind::List)) fail("chunks is " + tree_.describe(chunks));
+    if (!tree_.is(chunks, Kind::List)) fail("chunks is {}", tree_.describe(chunks));
     for (const Ref ref : tree_.items(chunks)) {
       Chunk chunk;
       chunk.tensor = name;
@@ -154,15 +150,15 @@ class Reader {
         empty = empty || chunk.extent[d] == 0;
       }
       if (!good) {
-        fail(fmt::format("{:.100}: the chunk {} at {} does not lie in {}", name,
-                         describe_shape(chunk.extent), describe_shape(chunk.offset),
-                         describe_shape(shape)));
+        fail("{:.100}: the chunk {} at {} does not lie in {}", name,
+             describe_shape(chunk.extent), describe_shape(chunk.offset),
+             describe_shape(shape));
       }
       if (empty) continue;
       const auto place = places_.find({name, chunk.offset});
       if (place == places_.end()) {
-        fail(fmt::format("{:.100}: nothing says where the chunk at {} lies", name,
-                         describe_shape(chunk.offset)));
+        fail("{:.100}: nothing says where the chunk at {} lies", name,
+             describe_shape(chunk.offset));
       }
       const fs::path path = join_inside(dir_, place->second.file, "import");
       chunk.part = {files_.add(path), place->second.offset, place->second.length};
@@ -179,23 +175,22 @@ class Reader {
       const ForeignState state(std::move(trees[i]), chunk.part.file);
       const auto stored = state.tensor(state.root());
       if (!stored || stored->shape != chunk.extent) {
-        fail(fmt::format("{:.100}: the chunk {} in {} holds {} {}", chunk.tensor,
-                         describe_shape(chunk.extent),
-                         files_.path(chunk.part.file).string(),
-                         state.tree().describe(state.root()),
-                         stored ? describe_shape(stored->shape) : ""));
+        fail("{:.100}: the chunk {} in {} holds {} {}", chunk.tensor,
+             describe_shape(chunk.extent), files_.path(chunk.part.file).string(),
+             state.tree().describe(state.root()),
+             stored ? describe_shape(stored->shape) : "");
       }
       const auto [whole, added] = result_.tensors.try_emplace(
           chunk.tensor, Mosaic(shapes_.at(chunk.tensor), stored->dtype));
       if (whole->second.dtype() != stored->dtype) {
-        fail(chunk.tensor + ": its chunks have several dtypes");
+        fail("{}: its chunks have several dtypes", chunk.tensor);
       }
       whole->second.put(Mosaic(*stored), Ints(chunk.extent.size(), 0), chunk.extent,
                         chunk.offset);
       if (chunk.tensor.ends_with(kStep)) take_step(chunk.tensor, state);
     }
     for (const auto& [name, shape] : shapes_) {
-      if (!result_.tensors.contains(name)) fail(name + ": a tensor without chunks");
+      if (!result_.tensors.contains(name)) fail("{}: a tensor without chunks", name);
     }
   }
 
@@ -209,7 +204,7 @@ class Reader {
     }
   }
 
-  /// Whoever wants a count says what is missing.
+  /// Takes a count of updates, if it is a number. Users of counts report missing ones.
   void take_step(const std::string& name, const ForeignState& state) {
     const auto step = state.number(files_, state.root());
     if (step) result_.steps[name] = *step;

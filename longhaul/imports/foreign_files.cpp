@@ -32,12 +32,11 @@ size_t ForeignFiles::add(const fs::path& path) {
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
   if (error) {
-    throw InputError("import", fmt::format("{}: {}", path.string(), error.message()));
+    fail_input("import", "{}: {}", path.string(), error.message());
   }
   if (!root_.empty() && !lies_inside(real, root_)) {
-    throw InputError("import",
-                     fmt::format("{}: leads out of {} to {}; copy the file itself there",
-                                 path.string(), root_.string(), real.string()));
+    fail_input("import", "{}: leads out of {} to {}; copy the file itself there",
+               path.string(), root_.string(), real.string());
   }
   if (!fs::is_regular_file(real, error)) {
     throw InputError("import", path.string() + ": no ordinary file");
@@ -63,9 +62,8 @@ std::vector<PickleTree> ForeignFiles::read_trees(
           const auto all = mapped.bytes();
           const std::string name = path(part.file).string();
           if (part.begin > all.size() || part.size > all.size() - part.begin) {
-            throw InputError("import",
-                             fmt::format("{}: bytes {} to {} of {}", name, part.begin,
-                                         part.begin + part.size, all.size()));
+            fail_input("import", "{}: bytes {} to {} of {}", name, part.begin,
+                       part.begin + part.size, all.size());
           }
           read_torch_file(all.subspan(static_cast<size_t>(part.begin),
                                       static_cast<size_t>(part.size)),
@@ -79,7 +77,7 @@ std::vector<PickleTree> ForeignFiles::read_trees(
   size_t position = 0;
   for (const TorchPart& part : parts) {
     PickleTree tree = PickleTree::deserialise(answer, position);
-    // The child is not believed either.
+    // The answer of the child process is checked as well.
     for (const PickleStorage& storage : tree.storages) {
       const bool good = storage.count <= (uint64_t{1} << 62) / 8 &&
                         storage.begin >= part.begin &&
@@ -87,8 +85,8 @@ std::vector<PickleTree> ForeignFiles::read_trees(
                         storage.bytes() <= part.size - (storage.begin - part.begin) &&
                         part.begin + part.size <= size(part.file);
       if (!good) {
-        throw InputError("import", fmt::format("{}: storage '{:.40}' lies outside",
-                                               path(part.file).string(), storage.key));
+        fail_input("import", "{}: storage '{:.40}' lies outside",
+                   path(part.file).string(), storage.key);
       }
     }
     for (const PickleTensor& tensor : tree.tensors) {

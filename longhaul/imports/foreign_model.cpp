@@ -15,18 +15,11 @@
 #include "longhaul/families/parameter_names.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/imports/bert_names.h"
+#include "longhaul/imports/foreign_source.h"
 #include "longhaul/imports/shape_merge.h"
 
 namespace longhaul::imports {
 namespace {
-
-std::vector<TensorSlice> slices_of(const std::map<std::string, Mosaic>& tensors) {
-  std::vector<TensorSlice> result;
-  for (const auto& [name, tensor] : tensors) {
-    result.push_back(TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
-  }
-  return result;
-}
 
 void note_copies(ForeignModel& model) {
   const MergeReport& merged = model.merged;
@@ -53,8 +46,8 @@ void note_copies(ForeignModel& model) {
                   grouped(merged.differing_elements)));
 }
 
-/// What lies around the config and does not go along. Where the source lies there too,
-/// what may be its own is not told.
+/// Notes files beside the config that are not imported. If the source lies there too,
+/// files that may belong to it are not mentioned.
 void note_left_behind(ForeignModel& model) {
   const fs::path& dir = model.config.side_dir;
   if (dir.empty()) return;
@@ -73,8 +66,8 @@ void note_left_behind(ForeignModel& model) {
   }
 }
 
-// The dict itself when it holds tensors, else the first below a known key that does. A
-// known key goes before tensors beside it.
+// Returns the first dict with tensors below a known key, else the dict itself if it holds
+// tensors.
 std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
                                                PickleTree::Ref dict, int depth,
                                                std::string* found_at) {
@@ -90,11 +83,10 @@ std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
     }
     return found;
   }
-  const auto& items = tree.items(dict);
-  for (size_t i = 1; i < items.size(); i += 2) {
-    if (state.tensor(items[i])) return dict;
-  }
-  return std::nullopt;
+  const bool holds = std::ranges::any_of(tree.entries(dict), [&](const auto& entry) {
+    return state.tensor(entry.second).has_value();
+  });
+  return holds ? std::optional(dict) : std::nullopt;
 }
 
 std::map<std::string, Mosaic> merged(const ForeignModel& model,
@@ -107,7 +99,7 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
   return merge_llama(*model.files, std::move(ranks), config.network, options, report);
 }
 
-/// `absent`: tensors that need not be there.
+/// Checks that the tensors are the model's. Those of `absent` need not be there.
 void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
                  const std::string& what, const std::set<std::string>& absent = {}) {
   for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
@@ -115,10 +107,10 @@ void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>&
   std::erase_if(expected, [&](const TensorSlice& tensor) {
     return absent.contains(tensor.name) && !tensors.contains(tensor.name);
   });
-  checkpoint::check_tensors(what, slices_of(tensors), expected, {});
+  checkpoint::check_tensors(what, ForeignSource(model, tensors).tensors(), expected, {});
 }
 
-/// The tensor of the model that a source calls so.
+/// Returns the tensor of the model that a source calls `found`.
 std::optional<std::string> weight_named(const ForeignModel& model,
                                         const std::string& found) {
   const std::string plain = hf_bert_name(strip_wrappers(found));
@@ -132,13 +124,12 @@ std::optional<std::string> weight_named(const ForeignModel& model,
 void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>& ranks) {
   const ForeignConfig& config = model.config;
   if (ranks.size() != 1 || ranks[0].size() != 1) {
-    throw InputError(
-        "import",
-        fmt::format("{}: shards of a model of type '{}', which are put together "
-                    "by its description: {}",
-                    model.path.string(), config.model_type,
-                    config.not_read.empty() ? "this program has none of that family"
-                                            : config.not_read));
+    fail_input("import",
+               "{}: shards of a model of type '{}', which are put together by its "
+               "description: {}",
+               model.path.string(), config.model_type,
+               config.not_read.empty() ? "this program has none of that family"
+                                       : config.not_read);
   }
   for (auto& [name, tensor] : ranks[0][0]) {
     std::string plain = strip_wrappers(name);
@@ -148,8 +139,8 @@ void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>&
       continue;
     }
     if (!model.weights.try_emplace(plain, std::move(tensor)).second) {
-      throw InputError("import", fmt::format("{}: two tensors are named {:.80}",
-                                             model.path.string(), plain));
+      fail_input("import", "{}: two tensors are named {:.80}", model.path.string(),
+                 plain);
     }
   }
   model.notes.push_back(fmt::format(
@@ -168,9 +159,9 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
     config.path = is_directory ? given / "config.json" : given;
     if (is_directory) config.side_dir = given;
     if (!fs::exists(config.path, error)) {
-      throw InputError("import", missing_path(config.path) +
-                                     "; --config takes a Hugging Face directory or its "
-                                     "config.json");
+      fail_input("import",
+                 "{}; --config takes a Hugging Face directory or its config.json",
+                 missing_path(config.path));
     }
   } else {
     for (const fs::path& place : places) {
@@ -180,10 +171,10 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
       break;
     }
     if (config.path.empty()) {
-      throw InputError("import",
-                       fmt::format("{}: no config.json beside it; give the model's with "
-                                   "--config (a Hugging Face directory, or the file)",
-                                   places.front().string()));
+      fail_input("import",
+                 "{}: no config.json beside it; give the model's with --config (a "
+                 "Hugging Face directory, or the file)",
+                 places.front().string());
     }
   }
   const Json json = read_json(config.path, uint64_t{1} << 24);
@@ -194,8 +185,7 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
   try {
     config.model = load_model_config(config.path);
   } catch (const InputError& refused) {
-    // Of another family's model that cannot be trained, weights can still be carried
-    // over.
+    // Weights of a model of another family can be imported even if it cannot be trained.
     if (config.model_type == "llama") throw;
     config.not_read = refused.what();
   }
@@ -206,10 +196,10 @@ PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& wh
                                 std::string* found_at) {
   const auto found = dict_of_tensors(state, state.root(), 0, found_at);
   if (found) return *found;
-  throw InputError("import", fmt::format("{}: holds {}, but no state dict (names and "
-                                         "tensors), neither at the top nor under model, "
-                                         "state_dict or module",
-                                         what, state.tree().describe(state.root())));
+  fail_input("import",
+             "{}: holds {}, but no state dict (names and tensors), neither at the top "
+             "nor under model, state_dict or module",
+             what, state.tree().describe(state.root()));
 }
 
 void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
@@ -234,11 +224,10 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
                                           const std::string& kind,
                                           const std::map<std::string, int64_t>& updates) {
   if (!model.config.model) {
-    throw InputError("import",
-                     fmt::format("{}: the {} of a model of type '{}' cannot be "
-                                 "named; import the weights alone (without "
-                                 "--format checkpoint)",
-                                 model.path.string(), kind, model.config.model_type));
+    fail_input("import",
+               "{}: the {} of a model of type '{}' cannot be named; import the weights "
+               "alone (without --format checkpoint)",
+               model.path.string(), kind, model.config.model_type);
   }
   MergeOptions options;
   options.compare_copies = false;
@@ -263,11 +252,11 @@ void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& upd
     if (count == most) continue;
     const auto name = weight_named(model, found);
     if (!name) {
-      throw InputError(
-          "import", fmt::format("{}: {} has {} optimizer steps, others have {}, and it "
-                                "is no tensor of the model by itself; import the "
-                                "weights alone (without --format checkpoint)",
-                                model.path.string(), found, count, most));
+      fail_input(
+          "import",
+          "{}: {} has {} optimizer steps, others have {}, and it is no tensor of the "
+          "model by itself; import the weights alone (without --format checkpoint)",
+          model.path.string(), found, count, most);
     }
     model.fewer_updates[*name] = count;
   }
@@ -301,12 +290,12 @@ ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
     note_left_behind(*model);
     return std::move(*model);
   }
-  throw InputError(
-      "import", path.string() +
-                    ": not a checkpoint that is known. Known are: a state dict (.pt, "
-                    ".pth, .bin, or pytorch_model.bin.index.json), a neuronx-distributed "
-                    "checkpoint (step_N or rank files), a torch.distributed.checkpoint "
-                    "directory (.metadata)");
+  fail_input(
+      "import",
+      "{}: not a checkpoint that is known. Known are: a state dict (.pt, .pth, .bin, or "
+      "pytorch_model.bin.index.json), a neuronx-distributed checkpoint (step_N or rank "
+      "files), a torch.distributed.checkpoint directory (.metadata)",
+      path.string());
 }
 
 }  // namespace longhaul::imports

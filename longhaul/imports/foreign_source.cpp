@@ -26,9 +26,8 @@ void ForeignSource::read(const TensorSlice& box, DType dst,
                          std::span<std::byte> out) const {
   const auto found = tensors_.find(box.name);
   if (found == tensors_.end() || found->second.shape() != box.global_shape) {
-    throw InputError("import",
-                     fmt::format("{}: no tensor '{}' of shape {}", model_.path.string(),
-                                 box.name, describe_shape(box.global_shape)));
+    fail_input("import", "{}: no tensor '{}' of shape {}", model_.path.string(), box.name,
+               describe_shape(box.global_shape));
   }
   found->second.read(*model_.files, box.offset, box.extent, dst, out);
 }

@@ -5,8 +5,8 @@
 
 namespace longhaul::imports {
 
-/// The weights of a foreign checkpoint, or another of its sets of tensors, as the files
-/// of a Hugging Face directory. Both references must outlive it.
+/// The weights of a foreign checkpoint, or another of its sets of tensors, in the role of
+/// the files of a Hugging Face directory. Both references must outlive this object.
 class ForeignSource final : public checkpoint::WeightsSource {
  public:
   explicit ForeignSource(const ForeignModel& model)
@@ -16,7 +16,7 @@ class ForeignSource final : public checkpoint::WeightsSource {
   const checkpoint::ModelSource& source() const override { return source_; }
   std::vector<TensorSlice> tensors() const override;
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override;
-  /// Error (Internal): ranks do not read foreign checkpoints together.
+  /// Throws Error (Internal): ranks do not read foreign checkpoints together.
   const checkpoint::StoredTensors& stored() const override;
   fs::path config_path() const override { return model_.config.path; }
   std::vector<checkpoint::CarriedFile> files_to_carry() const override;

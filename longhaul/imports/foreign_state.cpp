@@ -37,9 +37,9 @@ class Visitor {
     if (seen_[ref]) return;
     seen_[ref] = true;
     if (depth > kMaxDepth) {
-      throw InputError("import", fmt::format("{}: values nested more than {} deep; not a "
-                                             "checkpoint that can be read",
-                                             what_, kMaxDepth));
+      fail_input("import",
+                 "{}: values nested more than {} deep; not a checkpoint that can be read",
+                 what_, kMaxDepth);
     }
     visit_(ref);
     switch (tree_.kind(ref)) {
@@ -100,7 +100,7 @@ void ForeignState::open_references(ForeignFiles& files, const fs::path& dir) {
   std::vector<TorchPart> parts;
   for (const int64_t number : numbers) {
     if (number < 0) {
-      throw InputError("import", fmt::format("{}: tensor number {}", what, number));
+      fail_input("import", "{}: tensor number {}", what, number);
     }
     parts.push_back(files.whole(files.add(dir / fmt::format("tensor_{}.pt", number))));
   }
@@ -109,9 +109,8 @@ void ForeignState::open_references(ForeignFiles& files, const fs::path& dir) {
   for (const int64_t number : numbers) {
     const PickleTree& tree = trees[i];
     if (!tree.is(tree.root, Kind::Tensor)) {
-      throw InputError("import", fmt::format("{}: holds {}, not a tensor",
-                                             files.path(parts[i].file).string(),
-                                             tree.describe(tree.root)));
+      fail_input("import", "{}: holds {}, not a tensor",
+                 files.path(parts[i].file).string(), tree.describe(tree.root));
     }
     referenced_[number] = stored_tensor(tree, tree.root, parts[i].file);
     ++i;
@@ -136,35 +135,33 @@ std::optional<Ref> ForeignState::dict(Ref parent, std::string_view key) const {
 NamedTensors ForeignState::tensors(Ref dict, const std::string& what,
                                    std::vector<std::string>* others) const {
   if (!tree_.is(dict, Kind::Dict)) {
-    throw InputError("import", fmt::format("{}: holds {}, not a dict of tensors", what,
-                                           tree_.describe(dict)));
+    fail_input("import", "{}: holds {}, not a dict of tensors", what,
+               tree_.describe(dict));
   }
   NamedTensors result;
   std::set<std::string> names;
-  const std::vector<Ref>& items = tree_.items(dict);
-  for (size_t i = 0; i + 1 < items.size(); i += 2) {
-    const auto key = tree_.as_text(items[i]);
+  for (const auto& [name_ref, value] : tree_.entries(dict)) {
+    const auto key = tree_.as_text(name_ref);
     if (!key) {
-      throw InputError("import", fmt::format("{}: {} is a key where the name of a tensor "
-                                             "is expected",
-                                             what, tree_.describe(items[i])));
+      fail_input("import", "{}: {} is a key where the name of a tensor is expected", what,
+                 tree_.describe(name_ref));
     }
     const std::string name(*key);
-    const auto stored = tensor(items[i + 1]);
+    const auto stored = tensor(value);
     if (!stored) {
-      visit_values(tree_, items[i + 1], what, [&](Ref ref) {
+      visit_values(tree_, value, what, [&](Ref ref) {
         if (tensor(ref)) {
-          throw InputError("import",
-                           fmt::format("{}: '{:.80}' is no tensor but holds some; not a "
-                                       "state dict that is known",
-                                       what, name));
+          fail_input(
+              "import",
+              "{}: '{:.80}' is no tensor but holds some; not a state dict that is known",
+              what, name);
         }
       });
       if (others != nullptr) others->push_back(name);
       continue;
     }
     if (!names.insert(name).second) {
-      throw InputError("import", fmt::format("{}: '{:.80}' comes twice", what, name));
+      fail_input("import", "{}: '{:.80}' comes twice", what, name);
     }
     result.emplace_back(name, Mosaic(*stored));
   }

@@ -9,8 +9,8 @@
 namespace longhaul::imports {
 namespace {
 
-// Copies that drifted apart (rounded each for itself) are still far closer to each other
-// than different heads are.
+// Copies that drifted apart, since each was rounded for itself, are still much closer to
+// each other than different heads.
 constexpr double kClearlyCloser = 0.25;
 
 }  // namespace
@@ -52,7 +52,7 @@ double KvHeads::distance(const Mosaic& keys, KvOrder order) const {
 
 void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   if (report_.kv_multiplier == 1 || report_.kv_order) return;
-  if (network_.key_heads == 1) {  // one head: both orders are the same
+  if (network_.key_heads == 1) {  // with one head both orders are the same
     report_.kv_order = KvOrder::Repeated;
     report_.kv_order_found = true;
     return;
@@ -65,34 +65,29 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   std::optional<KvOrder> said = options_.kv_order;
   if (!said && options_.hardware == Hardware::Trn1) said = KvOrder::Tiled;
   if (found && said && *found != *said) {
-    throw InputError(
-        "import",
-        fmt::format("{} is not what is stored: the {} copies of "
-                    "each key head lie {} ({})",
-                    options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
-                                      : "--hardware trn1",
-                    report_.kv_multiplier, kv_order_name(*found), name));
+    fail_input("import",
+               "{} is not what is stored: the {} copies of each key head lie {} ({})",
+               options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
+                                 : "--hardware trn1",
+               report_.kv_multiplier, kv_order_name(*found), name);
   }
   if (!found && !said) {
-    throw InputError(
-        "import",
-        fmt::format("{}: each key head is held {} times, but the copies do not tell in "
-                    "which order (distances {:.4g} and {:.4g}); say --hardware trn1, or "
-                    "--hardware trn2 with --kv-order tiled (by NxD's converter) or "
-                    "--kv-order repeated",
-                    name, report_.kv_multiplier, tiled, repeated));
+    fail_input("import",
+               "{}: each key head is held {} times, but the copies do not tell in which "
+               "order (distances {:.4g} and {:.4g}); say --hardware trn1, or --hardware "
+               "trn2 with --kv-order tiled (by NxD's converter) or --kv-order repeated",
+               name, report_.kv_multiplier, tiled, repeated);
   }
   report_.kv_order = found ? *found : *said;
   report_.kv_order_found = found.has_value();
   if (report_.kv_order != KvOrder::Tiled) return;  // query heads are in order then
   if (!options_.hardware) {
-    throw InputError(
-        "import",
-        fmt::format("{}: each key head is held {} times, in tiled order (A B A B); NxD "
-                    "moves the query heads to match for trn1 and leaves them in order "
-                    "for trn2, and the files do not tell which; say --hardware trn1 or "
-                    "--hardware trn2 (the converter's --hw_backend)",
-                    name, report_.kv_multiplier));
+    fail_input("import",
+               "{}: each key head is held {} times, in tiled order (A B A B); NxD moves "
+               "the query heads to match for trn1 and leaves them in order for trn2, and "
+               "the files do not tell which; say --hardware trn1 or --hardware trn2 (the "
+               "converter's --hw_backend)",
+               name, report_.kv_multiplier);
   }
   report_.queries_moved = options_.hardware == Hardware::Trn1;
 }
@@ -103,26 +98,23 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
   const int64_t rows = heads * head_dim_;
   const int64_t found = all.shape().size() == 2 ? all.shape()[0] : 0;
   if (found == 0 || found % rows != 0) {
-    throw InputError("import",
-                     fmt::format("{}: {} rows over all ranks, which is no multiple of {} "
-                                 "key heads of {}; is this the model's config.json?",
-                                 name, found, heads, head_dim_));
+    fail_input("import",
+               "{}: {} rows over all ranks, which is no multiple of {} key heads of {}; "
+               "is this the model's config.json?",
+               name, found, heads, head_dim_);
   }
   if (!known_) {
     report_.kv_multiplier = found / rows;
     if (network_.query_heads % (heads * report_.kv_multiplier) != 0) {
-      throw InputError(
-          "import",
-          fmt::format("{}: {} copies of {} key heads do not divide {} query "
-                      "heads",
-                      name, report_.kv_multiplier, heads, network_.query_heads));
+      fail_input("import", "{}: {} copies of {} key heads do not divide {} query heads",
+                 name, report_.kv_multiplier, heads, network_.query_heads);
     }
     choose_order(all, name);
     known_ = true;
   }
   if (found / rows != report_.kv_multiplier) {
-    throw InputError("import", fmt::format("{}: key heads held {} times, others {} times",
-                                           name, found / rows, report_.kv_multiplier));
+    fail_input("import", "{}: key heads held {} times, others {} times", name,
+               found / rows, report_.kv_multiplier);
   }
   if (report_.kv_multiplier == 1) return all;
   const KvOrder order = *report_.kv_order;
@@ -132,11 +124,8 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
     result.put(first, {0, 0}, first.shape(), {h * head_dim_, 0});
     for (int64_t copy = 1; options_.compare_copies && copy < report_.kv_multiplier;
          ++copy) {
-      const int64_t differences =
-          count_differences(files_, first, head(all, key_slot(h, copy, order)));
-      ++report_.copies;
-      if (differences > 0) ++report_.differing_copies;
-      report_.differing_elements += differences;
+      report_.count_copy(
+          count_differences(files_, first, head(all, key_slot(h, copy, order))));
     }
   }
   return result;
@@ -148,15 +137,15 @@ Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
   const int64_t width = head_dim_;
   const int64_t wanted = network_.query_heads * width;
   if (all.shape().size() != 2 || all.shape()[dim] != wanted) {
-    throw InputError("import",
-                     fmt::format("{}: shape {} over all ranks, expected {} in dim {} ({} "
-                                 "query heads of {}); padded heads are not supported",
-                                 name, describe_shape(all.shape()), wanted, dim,
-                                 network_.query_heads, width));
+    fail_input("import",
+               "{}: shape {} over all ranks, expected {} in dim {} ({} query heads of "
+               "{}); padded heads are not supported",
+               name, describe_shape(all.shape()), wanted, dim, network_.query_heads,
+               width);
   }
   if (report_.kv_multiplier == 1 || !report_.queries_moved) return all;
-  // Copy c of key head k stands in slot c * heads + k, with the c-th of that head's
-  // groups of query heads, which in natural order are groups k * copies + c.
+  // Copy c of key head k lies in slot c * heads + k, with the c-th of the head's groups
+  // of query heads. In natural order this group is number k * copies + c.
   const int64_t heads = network_.key_heads;
   const int64_t copies = report_.kv_multiplier;
   const int64_t group = network_.query_heads / (heads * copies) * width;

@@ -8,24 +8,23 @@
 
 namespace longhaul::imports {
 
-/// Puts the heads of attention back in order: each key and value head once, query heads
-/// (rows of q_proj, columns of o_proj) where they belong. The first keys that are seen
-/// tell how often heads are held and in which order; everything after must agree.
+/// Puts the heads of attention back in order, with each key and value head once and query
+/// heads (rows of q_proj, columns of o_proj) in their places. The first keys tell how
+/// often heads are held and in which order; all later tensors must agree.
 class KvHeads {
  public:
   KvHeads(const ForeignFiles& files, const families::Network& network,
           const MergeOptions& options, MergeReport& report);
 
-  /// Keys or values from the parts of all ranks; copies are compared and dropped.
+  /// Merges keys or values from the parts of all ranks. Copies are compared and dropped.
   Mosaic key(const std::vector<Mosaic>& parts, const std::string& name);
-  /// Query heads along `dim`: 0 of q_proj, 1 of o_proj.
+  /// Merges query heads along `dim`: 0 for q_proj, 1 for o_proj.
   Mosaic query(const std::vector<Mosaic>& parts, size_t dim, const std::string& name);
 
  private:
   void choose_order(const Mosaic& keys, const std::string& name);
   Mosaic head(const Mosaic& tensor, int64_t index) const;
-  /// How far the copies are from each other if `order` is right: sum of absolute
-  /// differences.
+  /// Returns the sum of absolute differences between the copies if `order` is right.
   double distance(const Mosaic& keys, KvOrder order) const;
   int64_t key_slot(int64_t head, int64_t copy, KvOrder order) const;
 
@@ -34,7 +33,7 @@ class KvHeads {
   const int64_t head_dim_;
   const MergeOptions& options_;
   MergeReport& report_;
-  bool known_ = false;  // the multiplier
+  bool known_ = false;  // the multiplier was found
 };
 
 }  // namespace longhaul::imports

@@ -12,8 +12,9 @@
 namespace longhaul::imports {
 namespace {
 
-[[noreturn]] void fail(const std::string& problem) {
-  throw InputError("import", problem);
+template <class... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) {
+  throw InputError("import", fmt::format(problem, std::forward<Args>(args)...));
 }
 
 constexpr std::string_view kLayers = "model.layers.";
@@ -25,7 +26,7 @@ std::string renumbered(const std::string& name, int64_t offset) {
   return fmt::format("{}{}{}", kLayers, *layer + offset, name.substr(end));
 }
 
-// Stages name their layers by the whole model's numbers, or each from 0.
+// Renumbers the layers of stages that number their layers from 0.
 void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
   std::set<int64_t> seen;
   std::vector<int64_t> counts;
@@ -78,8 +79,8 @@ class Merger {
     for (size_t r = 0; r < ranks.size(); ++r) {
       for (const auto& [name, tensor] : ranks[r]) by_name[r][name] = &tensor;
       if (r > 0 && by_name[r].size() != by_name[0].size()) {
-        fail(fmt::format("tensor-parallel rank {} has {} tensors, rank 0 has {}", r,
-                         by_name[r].size(), by_name[0].size()));
+        fail("tensor-parallel rank {} has {} tensors, rank 0 has {}", r,
+             by_name[r].size(), by_name[0].size());
       }
     }
     for (const auto& [name, first] : ranks.front()) {
@@ -87,7 +88,7 @@ class Merger {
       for (size_t r = 0; r < ranks.size(); ++r) {
         const auto found = by_name[r].find(name);
         if (found == by_name[r].end()) {
-          fail(fmt::format("tensor-parallel rank {} has no '{}'", r, name));
+          fail("tensor-parallel rank {} has no '{}'", r, name);
         }
         parts.push_back(*found->second);
       }
@@ -128,19 +129,19 @@ class Merger {
       compare(parts);
       emit(name, parts.front());
     } else {
-      fail(fmt::format("the tensor '{:.100}' {} belongs to no Llama that is known", name,
-                       describe_shape(parts.front().shape())));
+      fail("the tensor '{:.100}' {} belongs to no Llama that is known", name,
+           describe_shape(parts.front().shape()));
     }
   }
 
-  // Each rank stacks its part of two matrices.
+  // Returns one of two matrices of which each rank stacks its parts.
   static Mosaic halves(const std::vector<Mosaic>& parts, int64_t which,
                        const std::string& name) {
     std::vector<Mosaic> rows;
     for (const Mosaic& part : parts) {
       if (part.shape().size() != 2 || part.shape()[0] % 2 != 0) {
-        fail(fmt::format("{}: shape {} is not two matrices, one on top of the other",
-                         name, describe_shape(part.shape())));
+        fail("{}: shape {} is not two matrices, one on top of the other", name,
+             describe_shape(part.shape()));
       }
       const int64_t half = part.shape()[0] / 2;
       rows.push_back(part.narrow(0, which * half, (which + 1) * half));
@@ -148,7 +149,8 @@ class Merger {
     return Mosaic::concatenate(rows, 0, name);
   }
 
-  // The rows of q and m times those of k and v, for some m that divides the query heads.
+  // Checks that the rows are those of q and m times those of k and v, for some m that
+  // divides the query heads.
   void check_qkv_rows(const std::vector<Mosaic>& parts, const std::string& name) const {
     const auto ranks = static_cast<int64_t>(parts.size());
     const int64_t heads = network_.query_heads;
@@ -164,17 +166,17 @@ class Merger {
         heads % ranks == 0) {
       return;
     }
-    fail(fmt::format(
+    fail(
         "{}: shape {} on rank 0 of {} is not a share of {} query rows and m times {} key "
         "and value rows (kv_size_multiplier m, by config.json); NxD's converter for trn1 "
         "loses query heads where tp is not the key heads times m: shard the model again "
         "with tp {} * m, or import the Hugging Face files",
-        name, describe_shape(first.shape()), ranks, heads * head_dim_, unit, keys));
+        name, describe_shape(first.shape()), ranks, heads * head_dim_, unit, keys);
   }
 
-  // Each rank stacks its part of q, k and v: whole heads, k and v with their copies.
-  // (NxD's converter takes them for equal when it puts them together again, which they
-  // are where m is query heads over key heads.)
+  // Splits the parts of q, k and v that each rank stacks: whole heads, k and v with their
+  // copies. (NxD's converter assumes parts of equal size, which is true if m is query
+  // heads over key heads.)
   void emit_qkv(const std::vector<Mosaic>& parts, const std::string& name,
                 const std::string& prefix) {
     check_qkv_rows(parts, name);
@@ -187,7 +189,7 @@ class Merger {
       split[1].push_back(part.narrow(0, query, query + rest / 2));
       split[2].push_back(part.narrow(0, query + rest / 2, query + rest));
     }
-    // Keys first: they tell the order of the heads.
+    // Keys come first because they tell the order of the heads.
     emit(prefix + "k_proj.weight", heads_.key(split[1], name));
     emit(prefix + "v_proj.weight", heads_.key(split[2], name));
     emit(prefix + "q_proj.weight", heads_.query(split[0], 0, name));
@@ -195,28 +197,23 @@ class Merger {
 
   void compare(const std::vector<Mosaic>& parts) {
     for (size_t r = 1; options_.compare_copies && r < parts.size(); ++r) {
-      count(count_differences(files_, parts[0], parts[r]));
+      report_.count_copy(count_differences(files_, parts[0], parts[r]));
     }
   }
-  void count(int64_t differences) {
-    ++report_.copies;
-    if (differences > 0) ++report_.differing_copies;
-    report_.differing_elements += differences;
-  }
 
-  // A tensor that two stages hold (a tied embedding) is kept once.
+  // Keeps a tensor once, even if two stages hold it (a tied embedding).
   void emit(const std::string& name, const Mosaic& tensor) {
     if (std::get<families::LanguageHead>(network_.head).tied &&
         name == "lm_head.weight") {
       const auto embedding = result_.find("model.embed_tokens.weight");
       if (embedding != result_.end() && options_.compare_copies) {
-        count(count_differences(files_, embedding->second, tensor));
+        report_.count_copy(count_differences(files_, embedding->second, tensor));
       }
       return;
     }
     const auto [found, added] = result_.try_emplace(name, tensor);
     if (!added && options_.compare_copies) {
-      count(count_differences(files_, found->second, tensor));
+      report_.count_copy(count_differences(files_, found->second, tensor));
     }
   }
 
@@ -280,7 +277,7 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
           kept.emplace_back(std::move(plain), std::move(tensor));
         }
       }
-      // Keys come first: they tell the order of the query heads.
+      // Keys come first because they tell the order of the query heads.
       std::stable_partition(kept.begin(), kept.end(), [](const auto& entry) {
         return entry.first.ends_with("weight_k") || entry.first.ends_with("weight_qkv") ||
                entry.first.ends_with("k_proj.weight");

@@ -11,51 +11,60 @@
 
 namespace longhaul::imports {
 
-/// How key and value heads that are held more than once lie over the ranks of tensor
-/// parallelism. With heads A B and two copies: Repeated A A B B, Tiled A B A B.
+/// How repeated key and value heads lie over the ranks of tensor parallelism. With heads
+/// A B and two copies, Repeated is A A B B and Tiled is A B A B.
 enum class KvOrder { Repeated, Tiled };
 const char* kv_order_name(KvOrder order);
 
-/// What neuronx-distributed made the shards for. Of key heads that lie tiled, trn1's have
-/// the query heads (and columns of o_proj) moved to match, trn2's have them in order; by
-/// the files alone nobody can tell.
+/// The hardware for which neuronx-distributed made the shards. With tiled key heads,
+/// shards for trn1 have the query heads (and columns of o_proj) moved to match, and
+/// shards for trn2 have query heads in order; the files alone do not tell which.
 enum class Hardware { Trn1, Trn2 };
 
 struct MergeOptions {
-  /// What the user says; else it is found by comparing the copies.
+  /// What the user says. Without it the order is found by comparing the copies.
   std::optional<KvOrder> kv_order;
   std::optional<Hardware> hardware;
-  /// Compare what several ranks hold. Off for optimizer state.
+  /// Compare tensors that several ranks hold; false for optimizer state.
   bool compare_copies = true;
 };
 
 struct MergeReport {
   int64_t kv_multiplier = 1;
-  std::optional<KvOrder> kv_order;  ///< of a multiplier above 1
-  bool kv_order_found = false;      ///< by comparing, not by being told
-  bool queries_moved = false;       ///< query heads stand as trn1 has them
+  std::optional<KvOrder> kv_order;  ///< given if the multiplier is above 1
+  bool kv_order_found = false;      ///< the order was found by comparing copies
+  bool queries_moved = false;       ///< query heads lie as in shards for trn1
   int64_t copies = 0;               ///< further copies of tensors or heads that were seen
   int64_t differing_copies = 0;
   int64_t differing_elements = 0;
-  std::vector<std::string> ignored;  ///< names passed over by rule
+  std::vector<std::string> ignored;  ///< names that were skipped by a rule
+
+  /// Counts a further copy of a tensor or head, with the elements in which the copy
+  /// differs from the first.
+  void count_copy(int64_t differences) {
+    ++copies;
+    if (differences > 0) ++differing_copies;
+    differing_elements += differences;
+  }
 };
 
-/// The whole tensors of a Llama from those of every rank, ranks[pp][tp]. Undoes fused
-/// projections (qkv_proj.weight_qkv, qkv_proj.weight, gate_up_proj), copies of key heads,
-/// their order, and stages that number their layers from 0. InputError names what is
-/// missing, unknown or ambiguous. The names are those of its description (a tied head
-/// that is stored is kept out); completeness of the list is the caller's to check.
+/// Makes the whole tensors of a Llama from the tensors of every rank, ranks[pp][tp].
+/// Undoes fused projections (qkv_proj.weight_qkv, qkv_proj.weight, gate_up_proj), copies
+/// of key heads, their order, and stages that number their layers from 0. Throws
+/// InputError that names what is missing, unknown or ambiguous. The names are those of
+/// the model's description; a stored tied head is left out. The caller checks that all
+/// tensors are there.
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
                                           const families::Network& network,
                                           const MergeOptions& options,
                                           MergeReport& report);
 
-/// "model.layers.3.": the layer's number, or nothing.
+/// Returns the layer's number in a name such as "model.layers.3.", or nothing.
 std::optional<int64_t> layer_of(const std::string& name);
-/// Without what wrappers put before a name ("module.", "_orig_mod.").
+/// Returns the name without the prefixes of wrappers ("module.", "_orig_mod.").
 std::string strip_wrappers(std::string name);
-/// Buffers that are no parameters: rotary tables, kept master copies.
+/// Returns whether the name is a buffer's: rotary tables and kept master copies.
 bool is_buffer(const std::string& name);
 
 }  // namespace longhaul::imports

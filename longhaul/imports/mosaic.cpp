@@ -24,7 +24,7 @@ TensorSlice slice_of(const Ints& shape, DType dtype, const Ints& offset,
   return {"", shape, dtype, offset, extent};
 }
 
-// The part of a box that lies in another; false when nothing does.
+// Computes the part of a box that lies in another one. Returns false if there is none.
 bool overlap(const Ints& a, const Ints& a_extent, const Ints& b, const Ints& b_extent,
              Ints& offset, Ints& extent) {
   offset.resize(a.size());
@@ -37,7 +37,7 @@ bool overlap(const Ints& a, const Ints& a_extent, const Ints& b, const Ints& b_e
   return true;
 }
 
-// Elements that do not lie side by side, one at a time.
+// Reads elements that do not lie side by side, one at a time.
 void gather(const ForeignFiles& files, const StoredTensor& stored, const Ints& from,
             const Ints& extent, std::span<std::byte> out) {
   const size_t size = dtype_size(stored.dtype);
@@ -56,7 +56,7 @@ void gather(const ForeignFiles& files, const StoredTensor& stored, const Ints& f
   }
 }
 
-// A box of a stored tensor, in its own dtype.
+// Reads a box of a stored tensor in its own dtype.
 void read_stored(const ForeignFiles& files, const StoredTensor& stored, const Ints& from,
                  const Ints& extent, std::span<std::byte> out) {
   if (!stored.contiguous()) {
@@ -96,18 +96,16 @@ Mosaic Mosaic::concatenate(const std::vector<Mosaic>& parts, size_t dim,
   LH_CHECK(!parts.empty(), "import", "{}: no parts", what);
   Ints shape = parts.front().shape_;
   if (dim >= shape.size()) {
-    throw InputError("import", fmt::format("{}: has {} dims", what, shape.size()));
+    fail_input("import", "{}: has {} dims", what, shape.size());
   }
   shape[dim] = 0;
   for (const Mosaic& part : parts) {
     Ints other = part.shape_;
     if (other.size() == shape.size()) other[dim] = shape[dim];
     if (other != shape || part.dtype_ != parts.front().dtype_) {
-      throw InputError("import",
-                       fmt::format("{}: its parts do not fit each other: {} {} and {} {}",
-                                   what, dtype_name(parts.front().dtype_),
-                                   describe_shape(parts.front().shape_),
-                                   dtype_name(part.dtype_), describe_shape(part.shape_)));
+      fail_input("import", "{}: its parts do not fit each other: {} {} and {} {}", what,
+                 dtype_name(parts.front().dtype_), describe_shape(parts.front().shape_),
+                 dtype_name(part.dtype_), describe_shape(part.shape_));
     }
     shape[dim] += part.shape_[dim];
   }
@@ -172,9 +170,8 @@ void Mosaic::check_complete(const std::string& what) const {
     }
   }
   if (elements != num_elements()) {
-    throw InputError("import", fmt::format("{}: {} of {} elements are there; a part is "
-                                           "missing",
-                                           what, elements, num_elements()));
+    fail_input("import", "{}: {} of {} elements are there; a part is missing", what,
+               elements, num_elements());
   }
 }
 

@@ -13,7 +13,7 @@ namespace longhaul::imports {
 /// A tensor as a file stores it.
 struct StoredTensor {
   size_t file = 0;
-  uint64_t begin = 0;  ///< file offset of its first element
+  uint64_t begin = 0;  ///< file offset of the first element
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  ///< in elements
@@ -21,18 +21,18 @@ struct StoredTensor {
   bool contiguous() const;
 };
 
-/// A tensor put together from boxes of stored tensors: how shards of tensor parallelism,
-/// fused projections, permuted heads and optimizer shards become whole tensors again.
-/// Knows where elements lie; reads none before read().
+/// A tensor that is put together from boxes of stored tensors. Shards of tensor
+/// parallelism, fused projections, permuted heads and optimizer shards become whole
+/// tensors by it. A mosaic knows where elements lie, and read() reads them.
 class Mosaic {
  public:
   Mosaic() = default;
-  /// Nothing put yet.
+  /// Makes a tensor without any parts yet.
   Mosaic(std::vector<int64_t> shape, DType dtype);
-  /// One stored tensor.
+  /// Makes a tensor that is one stored tensor.
   explicit Mosaic(const StoredTensor& tensor);
-  /// Along one dim, one after another. InputError names `what` when ranks, dtypes or the
-  /// other extents differ.
+  /// Concatenates tensors along one dim. Throws InputError that names `what` if ranks,
+  /// dtypes or the other extents differ.
   static Mosaic concatenate(const std::vector<Mosaic>& parts, size_t dim,
                             const std::string& what);
 
@@ -44,16 +44,16 @@ class Mosaic {
   /// Puts the box [from, from + extent) of `part` at `to`. The dtypes must be equal.
   void put(const Mosaic& part, const std::vector<int64_t>& from,
            const std::vector<int64_t>& extent, const std::vector<int64_t>& to);
-  /// Rows (or columns ...) [begin, end) of one dim, as a mosaic of its own.
+  /// Returns the indices [begin, end) of one dim as a mosaic of its own.
   Mosaic narrow(size_t dim, int64_t begin, int64_t end) const;
 
-  /// InputError unless every element has been put exactly once.
+  /// Throws InputError unless every element has been put exactly once.
   void check_complete(const std::string& what) const;
-  /// Elements of the box, row-major, converted to `dst`.
+  /// Reads the elements of the box, row-major, converted to `dst`.
   void read(const ForeignFiles& files, const std::vector<int64_t>& offset,
             const std::vector<int64_t>& extent, DType dst,
             std::span<std::byte> out) const;
-  /// The same for all of it.
+  /// Reads the whole tensor in this way.
   void read_all(const ForeignFiles& files, DType dst, std::span<std::byte> out) const;
 
  private:
@@ -68,7 +68,8 @@ class Mosaic {
   std::vector<Piece> pieces_;
 };
 
-/// How many elements of two mosaics of one shape differ in any bit; reads in windows.
+/// Counts the elements that differ in any bit between two mosaics of one shape. Reads in
+/// windows.
 int64_t count_differences(const ForeignFiles& files, const Mosaic& a, const Mosaic& b);
 
 }  // namespace longhaul::imports

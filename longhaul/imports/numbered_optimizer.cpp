@@ -49,10 +49,13 @@ class RankReader {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw InputError("import", what_ + ": " + problem +
-                                   "; import the weights alone (without --format "
-                                   "checkpoint) to start a new optimizer");
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input(
+        "import",
+        "{}: {}; import the weights alone (without --format checkpoint) to start a "
+        "new optimizer",
+        what_, fmt::format(problem, std::forward<Args>(args)...));
   }
 
   Ref state_of(size_t dp) const {
@@ -64,14 +67,13 @@ class RankReader {
     fail("no optimizer state (neither base_state nor state)");
   }
 
-  // A dict whose keys are the numbers of parameters.
+  // Returns the values of a dict whose keys are the numbers of parameters.
   std::map<int64_t, Ref> numbered(const ForeignState& shard, Ref dict) const {
     std::map<int64_t, Ref> result;
-    const auto& items = shard.tree().items(dict);
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      const auto number = shard.tree().as_int(items[i]);
+    for (const auto& [key, value] : shard.tree().entries(dict)) {
+      const auto number = shard.tree().as_int(key);
       if (!number) fail("an entry that is not the number of a parameter");
-      result[*number] = items[i + 1];
+      result[*number] = value;
     }
     return result;
   }
@@ -101,9 +103,9 @@ class RankReader {
       if (candidate.size() == all.size() && shapes_fit(candidate)) return candidate;
     }
     fail(
-        fmt::format("{} optimizer entries in {} groups do not fit the {} parameters of "
-                    "the model's file",
-                    entries_.front().size(), groups.size(), all.size()));
+        "{} optimizer entries in {} groups do not fit the {} parameters of the model's "
+        "file",
+        entries_.front().size(), groups.size(), all.size());
   }
 
   static Order split_order(const Order& all,
@@ -154,7 +156,8 @@ class RankReader {
     return true;
   }
 
-  // ZeRO pads dim 0 to a multiple of the shards and cuts it evenly.
+  // Returns the shape of a shard. ZeRO pads dim 0 to a multiple of the shards and cuts
+  // evenly.
   Shape shard_shape(Shape shape) const {
     const auto count = static_cast<int64_t>(shards_.size());
     if (sharded_ && !shape.empty()) shape[0] = (shape[0] + count - 1) / count;
@@ -165,10 +168,8 @@ class RankReader {
     const ForeignState& shard = shards_.front();
     const auto info = shard.dict(roots_.front(), "shape_info");
     if (!info) return std::nullopt;
-    const auto& items = shard.tree().items(*info);
-    for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (shard.tree().as_int(items[i]) == number)
-        return shard.tree().as_ints(items[i + 1]);
+    for (const auto& [key, value] : shard.tree().entries(*info)) {
+      if (shard.tree().as_int(key) == number) return shard.tree().as_ints(value);
     }
     return std::nullopt;
   }
@@ -181,8 +182,8 @@ class RankReader {
         parts.size() == 1 ? parts.front() : Mosaic::concatenate(parts, 0, name);
     if (padded.shape().size() != shape.size() || shape.empty() ||
         padded.shape()[0] < shape[0]) {
-      fail(fmt::format("{}: shards of {} together, the parameter has {}", name,
-                       describe_shape(padded.shape()), describe_shape(shape)));
+      fail("{}: shards of {} together, the parameter has {}", name,
+           describe_shape(padded.shape()), describe_shape(shape));
     }
     return padded.shape() == shape ? padded : padded.narrow(0, 0, shape[0]);
   }
@@ -196,7 +197,7 @@ class RankReader {
                              ? std::nullopt
                              : shards_[dp].tree().find(entry->second, kind);
       const auto stored = value ? shards_[dp].tensor(*value) : std::nullopt;
-      if (!stored) fail(fmt::format("shard {} has no {} of {}", dp, kind, name));
+      if (!stored) fail("shard {} has no {} of {}", dp, kind, name);
       parts.emplace_back(*stored);
     }
     return merge(parts, shape, name);
@@ -206,11 +207,11 @@ class RankReader {
     const auto value = shards_.front().tree().find(entries_.front().at(number), "step");
     const auto step = value ? shards_.front().number(files_, *value) : std::nullopt;
     if (!step || *step < 0 || *step > 1e15 || *step != std::floor(*step)) {
-      fail(fmt::format("parameter {} has no step", number));
+      fail("parameter {} has no step", number);
     }
     const auto count = static_cast<int64_t>(*step);
     if (updates && *updates != count) {
-      fail(fmt::format("parameters with {} and {} steps", *updates, count));
+      fail("parameters with {} and {} steps", *updates, count);
     }
     updates = count;
   }
@@ -228,8 +229,7 @@ class RankReader {
         const auto entry = all[dp].find(static_cast<int64_t>(i));
         const auto stored =
             entry == all[dp].end() ? std::nullopt : shards_[dp].tensor(entry->second);
-        if (!stored)
-          fail(fmt::format("shard {} has no master of {}", dp, order[i]->first));
+        if (!stored) fail("shard {} has no master of {}", dp, order[i]->first);
         parts.emplace_back(*stored);
       }
       rank.masters.emplace_back(order[i]->first,

@@ -10,14 +10,14 @@
 namespace longhaul::imports {
 
 /// A dict that holds the state of a torch optimizer, or one data-parallel rank's shard of
-/// it.
+/// the state.
 struct OptimizerShard {
   ForeignState state;
   PickleTree::Ref root = 0;
 };
 
-/// Optimizer state by the names of parameters; of one tensor-parallel rank of one stage
-/// where there are several.
+/// Optimizer state by the names of parameters. If there are several tensor-parallel ranks
+/// or stages, the state is that of one rank of one stage.
 struct NamedOptimizer {
   NamedTensors exp_avg;
   NamedTensors exp_avg_sq;
@@ -25,11 +25,12 @@ struct NamedOptimizer {
   std::optional<int64_t> updates;
 };
 
-/// ZeRO-1 state (base_state, shape_info, sharded_master_weights) of every data-parallel
-/// rank, or that of a plain optimizer (state). Optimizers number parameters; the numbers
-/// are turned into names by the order of `parameters` (as the model's file lists them)
-/// and the parameter groups: one group, or those that decay before those that do not.
-/// Every shape must then fit. InputError says what does not, or what is missing.
+/// Reads ZeRO-1 state (base_state, shape_info, sharded_master_weights) of every
+/// data-parallel rank, or the state of a plain optimizer (state). Optimizers number
+/// parameters. The numbers become names by the order of `parameters`, as the model's file
+/// lists them, and by the parameter groups: one group, or parameters with decay before
+/// those without. Every shape must then fit. Throws InputError that says what does not
+/// fit or is missing.
 NamedOptimizer read_numbered_optimizer(ForeignFiles& files,
                                        std::vector<OptimizerShard> shards,
                                        const NamedTensors& parameters);

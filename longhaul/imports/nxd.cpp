@@ -10,7 +10,7 @@ namespace {
 
 using Ranks = std::vector<std::vector<NamedTensors>>;
 
-// scheduler.pt and user_content.pt: said, and used for the step only.
+// Notes scheduler.pt and user_content.pt. Only the step in the latter is used.
 void note_user_content(ForeignModel& model, const fs::path& dir) {
   if (fs::exists(dir / "scheduler.pt")) {
     model.notes.emplace_back(
@@ -36,7 +36,7 @@ void note_user_content(ForeignModel& model, const fs::path& dir) {
   }
 }
 
-// Parameters only, by the names that the merge uses.
+// Returns the parameters among tensors, by the names that the merge uses.
 NamedTensors parameters_of(const NamedTensors& tensors) {
   NamedTensors result;
   for (const auto& [name, tensor] : tensors) {
@@ -49,10 +49,10 @@ NamedTensors parameters_of(const NamedTensors& tensors) {
 
 void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& weights) {
   if (!layout.optimizer_files) {
-    throw InputError("import", layout.dir.string() +
-                                   ": no optimizer state (folder optim); "
-                                   "import the weights alone, without "
-                                   "--format checkpoint");
+    fail_input("import",
+               "{}: no optimizer state (folder optim); import the weights alone, without "
+               "--format checkpoint",
+               layout.dir.string());
   }
   Ranks exp_avg(weights.size());
   Ranks exp_avg_sq(weights.size());
@@ -71,9 +71,8 @@ void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& w
       NamedOptimizer rank = read_numbered_optimizer(*model.files, std::move(shards),
                                                     parameters_of(weights[pp][tp]));
       if (model.updates && rank.updates != model.updates) {
-        throw InputError("import",
-                         fmt::format("{}: ranks with {} and {} optimizer steps",
-                                     layout.dir.string(), *model.updates, *rank.updates));
+        fail_input("import", "{}: ranks with {} and {} optimizer steps",
+                   layout.dir.string(), *model.updates, *rank.updates);
       }
       model.updates = rank.updates;
       have_masters = have_masters && !rank.masters.empty();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxRank = 1'000'000;
 
-// Takes "tp_rank_03" from the front of `text`, with the "_" after it.
+// Removes "tp_rank_03" and the "_" behind it from the front of `text`.
 bool take_rank(std::string_view& text, std::string_view axis, int64_t& rank) {
   const std::string head = fmt::format("{}_rank_", axis);
   if (!text.starts_with(head)) return false;
@@ -25,7 +25,7 @@ bool take_rank(std::string_view& text, std::string_view axis, int64_t& rank) {
   return true;
 }
 
-// The number at the end of "step_100", or nothing.
+// Returns the number at the end of "step_100", or nothing.
 std::optional<int64_t> trailing_number(const std::string& name) {
   size_t begin = name.size();
   while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
@@ -45,26 +45,27 @@ std::map<NxdRank, fs::path> rank_files(const fs::path& dir) {
     }
     const auto [place, added] = found.emplace(*rank, path);
     if (!added) {
-      throw InputError("import", fmt::format("{} and {} are the same rank",
-                                             place->second.string(), path.string()));
+      fail_input("import", "{} and {} are the same rank", place->second.string(),
+                 path.string());
     }
   }
   return found;
 }
 
-// Every rank of the grid that the largest numbers span must be there.
+// Checks that every rank of the grid is there; the largest numbers give its size.
 NxdFiles complete(std::map<NxdRank, fs::path> paths, const fs::path& dir) {
   NxdFiles files;
   files.full = paths.begin()->first.full;
   for (const auto& [rank, path] : paths) {
     if (rank.ep > 0) {
-      throw InputError("import", path.string() +
-                                     ": a part of an expert-parallel model; "
-                                     "mixtures of experts are not supported");
+      fail_input(
+          "import",
+          "{}: a part of an expert-parallel model; mixtures of experts are not supported",
+          path.string());
     }
     if (rank.full != files.full) {
-      throw InputError("import",
-                       dir.string() + ": merged and sharded optimizer files together");
+      fail_input("import", "{}: merged and sharded optimizer files together",
+                 dir.string());
     }
     files.tp = std::max(files.tp, rank.tp + 1);
     files.pp = std::max(files.pp, rank.pp + 1);
@@ -78,11 +79,10 @@ NxdFiles complete(std::map<NxdRank, fs::path> paths, const fs::path& dir) {
       for (int64_t pp = 0; pp < files.pp; ++pp) {
         for (int64_t tp = 0; tp < files.tp; ++tp) {
           if (paths.contains({dp, 0, tp, pp, files.full})) continue;
-          throw InputError(
-              "import",
-              fmt::format("{}: {} of {} rank files; the one of dp {} tp {} pp {} is "
-                          "missing, copy the whole checkpoint",
-                          dir.string(), paths.size(), wanted, dp, tp, pp));
+          fail_input("import",
+                     "{}: {} of {} rank files; the one of dp {} tp {} pp {} is missing, "
+                     "copy the whole checkpoint",
+                     dir.string(), paths.size(), wanted, dp, tp, pp);
         }
       }
     }
@@ -97,7 +97,7 @@ std::optional<NxdLayout> layout_of(const fs::path& dir) {
   layout.model = fs::is_directory(dir / "model") ? dir / "model" : dir;
   auto paths = rank_files(layout.model);
   if (paths.empty()) return std::nullopt;
-  // The model is the same on every data-parallel rank; one is stored, or any will do.
+  // The model is the same on every data-parallel rank, so that rank 0 is enough.
   std::erase_if(paths, [](const auto& item) { return item.first.dp > 0; });
   if (paths.empty()) {
     throw InputError("import", layout.model.string() + ": no files of dp_rank_00");
@@ -105,10 +105,10 @@ std::optional<NxdLayout> layout_of(const fs::path& dir) {
   const std::string name = dir.filename().string();
   const bool is_step = fs::exists(dir / "checkpoint") || name.starts_with("step_");
   if (is_step && !fs::exists(dir / "done")) {
-    throw InputError("import",
-                     dir.string() +
-                         ": an unfinished checkpoint (there is no file 'done'); "
-                         "give an earlier one");
+    fail_input(
+        "import",
+        "{}: an unfinished checkpoint (there is no file 'done'); give an earlier one",
+        dir.string());
   }
   layout.model_files = complete(std::move(paths), layout.model);
   auto optimizer = rank_files(dir / "optim");
@@ -150,7 +150,7 @@ std::optional<NxdRank> parse_nxd_name(std::string name) {
 std::optional<NxdLayout> find_nxd_layout(const fs::path& path) {
   if (!fs::is_directory(path)) return std::nullopt;
   if (auto layout = layout_of(path)) return layout;
-  // A directory of steps: the newest that is done.
+  // The path is a directory of steps. Take the newest step that is done.
   std::vector<std::pair<int64_t, fs::path>> steps;
   for (const auto& entry : fs::directory_iterator(path)) {
     const auto number = trailing_number(entry.path().filename().string());
@@ -174,9 +174,8 @@ std::optional<NxdLayout> find_nxd_layout(const fs::path& path) {
     layout->notes = std::move(notes);
     return layout;
   }
-  throw InputError("import", fmt::format("{}: {} checkpoints, none of them complete (no "
-                                         "file 'done')",
-                                         path.string(), steps.size()));
+  fail_input("import", "{}: {} checkpoints, none of them complete (no file 'done')",
+             path.string(), steps.size());
 }
 
 }  // namespace longhaul::imports

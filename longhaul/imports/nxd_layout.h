@@ -16,15 +16,16 @@ struct NxdRank {
   int64_t ep = 0;
   int64_t tp = 0;
   int64_t pp = 0;
-  bool full = false;  ///< "full_tp_rank_..": optimizer state with the dp shards merged
+  bool full = false;  ///< "full_tp_rank_..": optimizer state whose dp shards were merged
   auto operator<=>(const NxdRank&) const = default;
 };
 
-/// Parses "dp_rank_00_tp_rank_01_pp_rank_00.pt", with an ep_rank, without a dp_rank, and
-/// "full_tp_rank_00_pp_rank_00.pt"; with or without ".pt". Nothing for other names.
+/// Parses "dp_rank_00_tp_rank_01_pp_rank_00.pt", also with an ep_rank or without a
+/// dp_rank, and "full_tp_rank_00_pp_rank_00.pt"; with or without ".pt". Returns nothing
+/// for other names.
 std::optional<NxdRank> parse_nxd_name(std::string name);
 
-/// The files of one kind (model, optim), complete: every tp and pp rank is there.
+/// The files of one kind (model, optim). Every tp and pp rank is there.
 struct NxdFiles {
   int64_t tp = 0;
   int64_t pp = 0;
@@ -38,17 +39,17 @@ struct NxdFiles {
 /// step_N/{model,optim}/dp_rank_.., DIR/tp_rank_XX_pp_rank_XX[/checkpoint.pt], or the
 /// rank files themselves.
 struct NxdLayout {
-  fs::path dir;    ///< the step
-  fs::path model;  ///< where the model's files lie
+  fs::path dir;    ///< directory of the step
+  fs::path model;  ///< directory of the model's files
   NxdFiles model_files;
   std::optional<NxdFiles> optimizer_files;
-  std::optional<int64_t> step;  ///< of a name that ends in a number
+  std::optional<int64_t> step;  ///< the number at the end of the directory's name
   std::vector<std::string> notes;
 };
 
-/// Nothing when `path` is no such checkpoint. A directory of steps stands for its newest
-/// complete one (largest number). InputError for an unfinished one (no file `done`), a
-/// missing rank, or experts.
+/// Returns the layout, or nothing if `path` is no such checkpoint. A directory of steps
+/// stands for its newest complete step, which has the largest number. Throws InputError
+/// for an unfinished step (no file `done`), a missing rank, or experts.
 std::optional<NxdLayout> find_nxd_layout(const fs::path& path);
 
 }  // namespace longhaul::imports

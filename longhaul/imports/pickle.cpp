@@ -16,7 +16,7 @@ namespace {
 using Kind = PickleKind;
 using Ref = PickleTree::Ref;
 
-// Picklers number their memo without gaps.
+// Larger gaps in memo numbers are refused: picklers number their memo without gaps.
 constexpr uint64_t kMemoGap = 1024;
 
 class Machine {
@@ -32,11 +32,11 @@ class Machine {
   PickleTree run(uint64_t* consumed) {
     while (step(number<uint8_t>())) {
       if (tree_.size() > limits_.max_values || stack_.size() > limits_.max_values) {
-        fail(fmt::format("more than {} values", limits_.max_values));
+        fail("more than {} values", limits_.max_values);
       }
     }
     if (stack_.size() != 1 || !marks_.empty()) {
-      fail(fmt::format("it ends with {} values on its stack", stack_.size()));
+      fail("it ends with {} values on its stack", stack_.size());
     }
     tree_.root = stack_.back();
     if (consumed != nullptr) *consumed = position_;
@@ -44,15 +44,15 @@ class Machine {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw InputError(
-        "pickle", fmt::format("{}: byte {}: {}; not a checkpoint that can be read", what_,
-                              start_, problem));
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input("pickle", "{}: byte {}: {}; not a checkpoint that can be read", what_,
+               start_, fmt::format(problem, std::forward<Args>(args)...));
   }
 
   // ---- the instructions ----
 
-  /// False at the end.
+  /// Runs an instruction. Returns false at the end of the pickle.
   bool step(uint8_t code) {
     start_ = position_ - 1;
     return step_value(code) || step_container(code) || step_object(code) ||
@@ -61,14 +61,14 @@ class Machine {
 
   bool step_end(uint8_t code) {
     if (code == '.') return false;
-    fail(fmt::format("the instruction {:#04x} is not one that checkpoints need", code));
+    fail("the instruction {:#04x} is not one that checkpoints need", code);
   }
 
   bool step_value(uint8_t code) {
     switch (code) {
       case 0x80:  // PROTO
         if (const auto version = number<uint8_t>(); version > 5) {
-          fail(fmt::format("pickle protocol {}", version));
+          fail("pickle protocol {}", version);
         }
         return true;
       case 0x95:  // FRAME: only a hint
@@ -235,9 +235,9 @@ class Machine {
   T number() {
     if (bytes_.size() - position_ < sizeof(T)) {
       start_ = position_;
-      fail(bytes_.size() == limits_.max_bytes
-               ? fmt::format("more than {} bytes", limits_.max_bytes)
-               : "it ends in the middle of an instruction; the file is truncated");
+      fail("{}", bytes_.size() == limits_.max_bytes
+                     ? fmt::format("more than {} bytes", limits_.max_bytes)
+                     : "it ends in the middle of an instruction; the file is truncated");
     }
     T value;
     std::memcpy(&value, bytes_.data() + position_, sizeof(T));
@@ -247,8 +247,8 @@ class Machine {
 
   std::string take(uint64_t count) {
     if (count > bytes_.size() - position_) {
-      fail(fmt::format("a text of {} bytes, but {} are left; the file is truncated",
-                       count, bytes_.size() - position_));
+      fail("a text of {} bytes, but {} are left; the file is truncated", count,
+           bytes_.size() - position_);
     }
     std::string text(reinterpret_cast<const char*>(bytes_.data()) + position_,
                      static_cast<size_t>(count));
@@ -298,7 +298,7 @@ class Machine {
   }
   bool put(uint64_t index) {
     if (index > memo_.size() + kMemoGap) {
-      fail(fmt::format("memo entry {} after {} entries", index, memo_.size()));
+      fail("memo entry {} after {} entries", index, memo_.size());
     }
     if (index >= memo_.size()) memo_.resize(static_cast<size_t>(index) + 1, kNoRef);
     memo_[static_cast<size_t>(index)] = top();
@@ -306,7 +306,7 @@ class Machine {
   }
   bool get(uint64_t index) {
     if (index >= memo_.size() || memo_[static_cast<size_t>(index)] == kNoRef) {
-      fail(fmt::format("memo entry {} was never made", index));
+      fail("memo entry {} was never made", index);
     }
     return push(memo_[static_cast<size_t>(index)]);
   }
@@ -335,8 +335,8 @@ class Machine {
   bool extend(Kind kind, const std::vector<Ref>& values) {
     const Ref target = top();
     if (!tree_.is(target, kind)) {
-      fail(fmt::format("puts {} into {}", kind == Kind::Dict ? "keys" : "items",
-                       tree_.describe(target)));
+      fail("puts {} into {}", kind == Kind::Dict ? "keys" : "items",
+           tree_.describe(target));
     }
     auto& items = tree_.items(target);
     items.insert(items.end(), values.begin(), values.end());
@@ -347,13 +347,11 @@ class Machine {
 
   bool push_global(const std::string& name) {
     if (!known_pickle_name(name)) {
-      throw InputError(
-          "pickle",
-          fmt::format(
-              "{}: byte {}: it asks for {:.200}, which no tensor needs; nothing of "
-              "this file was run, and it is not read: save a state dict (names and "
-              "tensors only) instead",
-              what_, start_, name));
+      fail_input("pickle",
+                 "{}: byte {}: it asks for {:.200}, which no tensor needs; nothing of "
+                 "this file was run, and it is not read: save a state dict (names and "
+                 "tensors only) instead",
+                 what_, start_, name);
     }
     auto [found, added] = globals_.try_emplace(name, 0);
     if (added) found->second = tree_.add_text(Kind::Global, name);
@@ -362,8 +360,8 @@ class Machine {
 
   std::vector<Ref> arguments_of(Ref tuple, const std::string& name, size_t least) const {
     if (!tree_.is(tuple, Kind::Tuple) || tree_.items(tuple).size() < least) {
-      fail(fmt::format("{} with {} instead of at least {} arguments", name,
-                       tree_.describe(tuple), least));
+      fail("{} with {} instead of at least {} arguments", name, tree_.describe(tuple),
+           least);
     }
     return tree_.items(tuple);
   }
@@ -371,7 +369,7 @@ class Machine {
   /// What stands for name(*arguments).
   Ref make(Ref global, Ref tuple) {
     if (!tree_.is(global, Kind::Global)) {
-      fail(fmt::format("calls {}", tree_.describe(global)));
+      fail("calls {}", tree_.describe(global));
     }
     const std::string& name = tree_.text(global);
     const PickleName known = *known_pickle_name(name);
@@ -383,13 +381,13 @@ class Machine {
         const auto dtype = tree_.is(arguments[6], Kind::Global)
                                ? known_pickle_name(tree_.text(arguments[6]))->dtype
                                : std::nullopt;
-        if (!dtype) fail("a tensor of " + tree_.describe(arguments[6]));
+        if (!dtype) fail("a tensor of {}", tree_.describe(arguments[6]));
         return rebuild(arguments, dtype);
       }
       case PickleRole::RebuildParameter: {
         const Ref tensor = arguments_of(tuple, name, 1)[0];
         if (!tree_.is(tensor, Kind::Tensor)) {
-          fail("a parameter made of " + tree_.describe(tensor));
+          fail("a parameter made of {}", tree_.describe(tensor));
         }
         return tensor;
       }
@@ -410,7 +408,7 @@ class Machine {
         return encode(arguments_of(tuple, name, 1)[0]);
       case PickleRole::Storage:
       case PickleRole::DType:
-        fail("calls " + name);
+        fail("calls {}", name);
       case PickleRole::EnumMember:
         check_member(arguments_of(tuple, name, 2), name);
         return tree_.add_object(global, tuple);
@@ -419,7 +417,7 @@ class Machine {
         arguments_of(tuple, name, 0);
         return tree_.add_object(global, tuple);
     }
-    fail("calls " + name);
+    fail("calls {}", name);
   }
 
   // Nothing is looked up: the pair is kept as a record.
@@ -429,8 +427,8 @@ class Machine {
         known_pickle_name(tree_.text(arguments[0]))->role == PickleRole::Enumeration &&
         tree_.is(arguments[1], Kind::Text);
     if (!good) {
-      fail(fmt::format("asks for {} of {}, which no tensor needs", name,
-                       tree_.describe(arguments[0])));
+      fail("asks for {} of {}, which no tensor needs", name,
+           tree_.describe(arguments[0]));
     }
   }
 
@@ -444,8 +442,8 @@ class Machine {
         tensor ? known_pickle_name(tree_.text(arguments[0]))->role : PickleRole::Record;
     if (role != PickleRole::RebuildTensor && role != PickleRole::RebuildTensorAs &&
         role != PickleRole::RebuildParameter) {
-      fail(fmt::format("a tensor of {} made by {}", tree_.describe(arguments[1]),
-                       tree_.describe(arguments[0])));
+      fail("a tensor of {} made by {}", tree_.describe(arguments[1]),
+           tree_.describe(arguments[0]));
     }
     return make(arguments[0], arguments[2]);
   }
@@ -453,7 +451,7 @@ class Machine {
   std::vector<Ref> sequence(Ref ref) const {
     if (!tree_.is(ref, Kind::List) && !tree_.is(ref, Kind::Tuple) &&
         !tree_.is(ref, Kind::Set)) {
-      fail("takes the items of " + tree_.describe(ref));
+      fail("takes the items of {}", tree_.describe(ref));
     }
     return tree_.items(ref);
   }
@@ -468,7 +466,7 @@ class Machine {
       } else {
         for (const Ref pair : sequence(from)) {
           const std::vector<Ref> both = sequence(pair);
-          if (both.size() != 2) fail("a dict made of " + tree_.describe(pair));
+          if (both.size() != 2) fail("a dict made of {}", tree_.describe(pair));
           items.insert(items.end(), both.begin(), both.end());
         }
       }
@@ -478,7 +476,7 @@ class Machine {
 
   // Protocol 2 writes bytes as Latin-1 text.
   Ref encode(Ref ref) {
-    if (!tree_.is(ref, Kind::Text)) fail("encodes " + tree_.describe(ref));
+    if (!tree_.is(ref, Kind::Text)) fail("encodes {}", tree_.describe(ref));
     const std::string& text = tree_.text(ref);
     std::string bytes;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -507,13 +505,13 @@ class Machine {
       case Kind::Tensor:  // attributes of a parameter
         return true;
       default:
-        fail("sets the attributes of " + tree_.describe(target));
+        fail("sets the attributes of {}", tree_.describe(target));
     }
   }
 
   // ---- tensors ----
 
-  /// ('storage', type, key, device, count [, view]).
+  /// Makes a storage of a tuple ('storage', type, key, device, count [, view]).
   Ref persistent(Ref ref) {
     const bool tuple = tree_.is(ref, Kind::Tuple);
     const auto parts = tuple ? tree_.items(ref) : std::vector<Ref>{};
@@ -521,11 +519,11 @@ class Machine {
         tree_.text(parts[0]) != "storage" || !tree_.is(parts[1], Kind::Global) ||
         !tree_.is(parts[2], Kind::Text) || !tree_.is(parts[4], Kind::Int) ||
         tree_.integer(parts[4]) < 0) {
-      fail("refers to " + tree_.describe(ref) + " outside of the pickle");
+      fail("refers to {} outside of the pickle", tree_.describe(ref));
     }
     const PickleName type = *known_pickle_name(tree_.text(parts[1]));
     if (type.role != PickleRole::Storage) {
-      fail("a storage of type " + tree_.text(parts[1]));
+      fail("a storage of type {}", tree_.text(parts[1]));
     }
     if (parts.size() > 5 && !tree_.is(parts[5], Kind::None)) {
       fail(
@@ -542,7 +540,7 @@ class Machine {
       tree_.storages.push_back(storage);
     } else if (const PickleStorage& first = tree_.storages[found->second];
                first.dtype != storage.dtype || first.count != storage.count) {
-      fail(fmt::format("storage '{:.40}' has two types or sizes", storage.key));
+      fail("storage '{:.40}' has two types or sizes", storage.key);
     }
     return tree_.add(Kind::Storage, static_cast<int64_t>(found->second));
   }
@@ -552,7 +550,7 @@ class Machine {
     const auto strides = tree_.as_ints(arguments[3]);
     if (!tree_.is(arguments[0], Kind::Storage) || !tree_.is(arguments[1], Kind::Int) ||
         !shape || !strides) {
-      fail("a tensor made of " + tree_.describe(arguments[0]));
+      fail("a tensor made of {}", tree_.describe(arguments[0]));
     }
     PickleTensor tensor;
     tensor.storage = tree_.storage_index(arguments[0]);
@@ -564,7 +562,7 @@ class Machine {
     tensor.shape = *shape;
     tensor.strides = *strides;
     const std::string problem = problem_of(tensor, storage);
-    if (!problem.empty()) fail(problem);
+    if (!problem.empty()) fail("{}", problem);
     return tree_.add_tensor(std::move(tensor));
   }
 
@@ -574,7 +572,7 @@ class Machine {
   const std::string& what_;
   const PickleLimits& limits_;
   size_t position_ = 0;
-  size_t start_ = 0;  // of the instruction at work
+  size_t start_ = 0;  // place of the current instruction
   std::vector<Ref> stack_;
   std::vector<size_t> marks_;
   std::vector<Ref> memo_;

@@ -3,49 +3,45 @@
 #include <map>
 #include <string>
 
+#include "longhaul/base/text.h"
+
 namespace longhaul::imports {
 namespace {
 
 using Names = std::map<std::string, PickleName, std::less<>>;
 using Role = PickleRole;
 
+/// A dtype with the name of its type of storage, where torch has one, and its own names.
+struct TorchType {
+  DType dtype;
+  const char* storage;
+  const char* names;
+};
+
+constexpr TorchType kTorchTypes[] = {{DType::F64, "Double", "float64 double"},
+                                     {DType::F32, "Float", "float32 float"},
+                                     {DType::F16, "Half", "float16 half"},
+                                     {DType::BF16, "BFloat16", "bfloat16"},
+                                     {DType::I64, "Long", "int64 long"},
+                                     {DType::I32, "Int", "int32 int"},
+                                     {DType::I16, "Short", "int16"},
+                                     {DType::I8, "Char", "int8"},
+                                     {DType::U8, "Byte", "uint8"},
+                                     {DType::U16, "", "uint16"},
+                                     {DType::U32, "", "uint32"},
+                                     {DType::U64, "", "uint64"},
+                                     {DType::Bool, "Bool", "bool"}};
+
 void add_torch_types(Names& names) {
-  const auto storage = [&](const char* name, DType dtype) {
-    names["torch." + std::string(name) + "Storage"] = {Role::Storage, dtype};
-  };
-  storage("Double", DType::F64);
-  storage("Float", DType::F32);
-  storage("Half", DType::F16);
-  storage("BFloat16", DType::BF16);
-  storage("Long", DType::I64);
-  storage("Int", DType::I32);
-  storage("Short", DType::I16);
-  storage("Char", DType::I8);
-  storage("Byte", DType::U8);
-  storage("Bool", DType::Bool);
+  for (const auto& [dtype, storage, own] : kTorchTypes) {
+    for (const std::string& name : split_words(own)) {
+      names["torch." + name] = {Role::DType, dtype};
+    }
+    if (*storage == '\0') continue;
+    names["torch." + std::string(storage) + "Storage"] = {Role::Storage, dtype};
+  }
   names["torch.UntypedStorage"] = {Role::Storage, std::nullopt};
   names["torch.storage.UntypedStorage"] = {Role::Storage, std::nullopt};
-  const auto dtype = [&](const char* name, DType type) {
-    names["torch." + std::string(name)] = {Role::DType, type};
-  };
-  dtype("float64", DType::F64);
-  dtype("double", DType::F64);
-  dtype("float32", DType::F32);
-  dtype("float", DType::F32);
-  dtype("float16", DType::F16);
-  dtype("half", DType::F16);
-  dtype("bfloat16", DType::BF16);
-  dtype("int64", DType::I64);
-  dtype("long", DType::I64);
-  dtype("int32", DType::I32);
-  dtype("int", DType::I32);
-  dtype("int16", DType::I16);
-  dtype("int8", DType::I8);
-  dtype("uint8", DType::U8);
-  dtype("uint16", DType::U16);
-  dtype("uint32", DType::U32);
-  dtype("uint64", DType::U64);
-  dtype("bool", DType::Bool);
 }
 
 Names make_names() {
@@ -68,13 +64,13 @@ Names make_names() {
     names[module + std::string("dict")] = {Role::Dict, {}};
     names[module + std::string("set")] = {Role::Set, {}};
     names[module + std::string("frozenset")] = {Role::Set, {}};
-    // Makers of a defaultdict's values, and bytes that may change.
+    // Functions that make a defaultdict's values, and mutable bytes.
     for (const char* type : {"list", "int", "float", "str", "bool", "bytearray"}) {
       names[module + std::string(type)] = {Role::Record, {}};
     }
   }
   add_torch_types(names);
-  // What stands beside tensors in checkpoints and is kept as a record.
+  // Names of objects beside tensors in checkpoints, which are kept as records.
   const char* const dcp = "torch.distributed.checkpoint.metadata.";
   for (const char* name : {"Metadata", "TensorStorageMetadata", "BytesStorageMetadata",
                            "ChunkStorageMetadata", "TensorProperties", "MetadataIndex",
@@ -85,7 +81,7 @@ Names make_names() {
        {"torch.distributed.checkpoint.filesystem._StorageInfo",
         "torch.distributed._shard.sharded_tensor.metadata.TensorProperties",
         "torch.serialization._get_layout", "torch.device",
-        // Tensors that lie in files of their own, by number.
+        // References to tensors in files of their own, by number.
         "torch_xla.utils.serialization.TensorReference",
         "neuronx_distributed.trainer.checkpoint._InternalTensorReference",
         "argparse.Namespace", "pathlib.PosixPath", "pathlib._local.PosixPath",

@@ -7,12 +7,12 @@
 
 namespace longhaul::imports {
 
-/// What a name that a pickle mentions stands for here. No name stands for code: a role is
-/// a rule of our own for the few values that checkpoints are made of.
+/// What a name in a pickle stands for. No name stands for code: a role is a rule of our
+/// own for one of the few kinds of values that checkpoints are made of.
 enum class PickleRole {
   RebuildTensor,     ///< storage, offset, shape, strides, ...
   RebuildTensorAs,   ///< the same with a dtype, over an untyped storage
-  RebuildParameter,  ///< a tensor and what we do not need
+  RebuildParameter,  ///< a tensor, and further values that are ignored
   RebuildTyped,      ///< one of the above, its class, its arguments, attributes
   Dict,
   DefaultDict,  ///< the first argument is a maker of values
@@ -20,18 +20,19 @@ enum class PickleRole {
   Set,
   Encode,      ///< bytes written as text
   EnumMember,  ///< getattr(an enumeration, a name), as some Pythons write its members
-  Storage,     ///< a type of storage; `dtype` absent: untyped
+  Storage,     ///< a type of storage, which is untyped if `dtype` is absent
   DType,
   Enumeration,  ///< a class that only EnumMember and a record may be made of
-  Record,       ///< kept as class, arguments and state
+  Record,       ///< an object that is kept as class, arguments and state
 };
 
 struct PickleName {
   PickleRole role = PickleRole::Record;
-  std::optional<longhaul::DType> dtype;  ///< of Storage and DType
+  std::optional<longhaul::DType> dtype;  ///< given for Storage and DType
 };
 
-/// Nothing for a name that is not on the list ("module.name"): the pickle is refused.
+/// Returns what a name ("module.name") stands for, or nothing if the name is not on the
+/// list and the pickle is refused.
 std::optional<PickleName> known_pickle_name(std::string_view name);
 
 }  // namespace longhaul::imports

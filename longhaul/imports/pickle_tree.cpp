@@ -61,7 +61,7 @@ class Reader {
     position_ += sizeof(T);
     return value;
   }
-  /// A count of things that take at least `each` bytes.
+  /// Reads a count of items of at least `each` bytes.
   size_t count(size_t each) {
     const auto n = number<uint64_t>();
     if (n > (bytes_.size() - position_) / each) fail();
@@ -83,8 +83,7 @@ class Reader {
     return values;
   }
   [[noreturn]] void fail() const {
-    throw InputError(
-        "pickle", fmt::format("byte {} of the reader's answer: not a tree", position_));
+    fail_input("pickle", "byte {} of the reader's answer: not a tree", position_);
   }
 
  private:
@@ -150,24 +149,27 @@ const std::vector<Ref>& PickleTree::items(Ref ref) const {
 }
 
 std::vector<Ref>& PickleTree::items(Ref ref) {
-  LH_CHECK(has_items(kind(ref)), "pickle", "{} has no items", describe(ref));
-  return lists_[nodes_[ref].extra];
+  return const_cast<std::vector<Ref>&>(std::as_const(*this).items(ref));
+}
+
+std::vector<std::pair<Ref, Ref>> PickleTree::entries(Ref dict) const {
+  const std::vector<Ref>& all = items(dict);
+  std::vector<std::pair<Ref, Ref>> pairs;
+  for (size_t i = 0; i + 1 < all.size(); i += 2) pairs.emplace_back(all[i], all[i + 1]);
+  return pairs;
+}
+
+Ref PickleTree::object_part(Ref ref, size_t part) const {
+  LH_CHECK(is(ref, PickleKind::Object), "pickle", "{} is no object", describe(ref));
+  return lists_[nodes_[ref].extra][part];
 }
 
 const std::string& PickleTree::object_class(Ref ref) const {
-  LH_CHECK(is(ref, PickleKind::Object), "pickle", "{} is no object", describe(ref));
-  return text(lists_[nodes_[ref].extra][0]);
+  return text(object_part(ref, 0));
 }
 
-Ref PickleTree::object_arguments(Ref ref) const {
-  LH_CHECK(is(ref, PickleKind::Object), "pickle", "{} is no object", describe(ref));
-  return lists_[nodes_[ref].extra][1];
-}
-
-Ref PickleTree::object_state(Ref ref) const {
-  LH_CHECK(is(ref, PickleKind::Object), "pickle", "{} is no object", describe(ref));
-  return lists_[nodes_[ref].extra][2];
-}
+Ref PickleTree::object_arguments(Ref ref) const { return object_part(ref, 1); }
+Ref PickleTree::object_state(Ref ref) const { return object_part(ref, 2); }
 
 void PickleTree::set_object_state(Ref ref, Ref state) {
   LH_CHECK(is(ref, PickleKind::Object), "pickle", "{} is no object", describe(ref));
@@ -311,7 +313,7 @@ PickleTree PickleTree::deserialise(std::string_view bytes, size_t& position) {
   return tree;
 }
 
-// Every index of a tree that came from outside.
+// Checks every index of a tree that came from outside.
 void PickleTree::check() const {
   bool good = root < nodes_.size();
   for (const Node& node : nodes_) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhaul/format/dtype.h"
@@ -34,7 +35,7 @@ struct PickleStorage {
   std::string key;
   std::optional<DType> dtype;  ///< nothing: untyped, `count` is bytes
   uint64_t count = 0;          ///< elements
-  uint64_t begin = 0;          ///< file offset of the first byte; set by read_torch_file
+  uint64_t begin = 0;          ///< file offset of the first byte, set by read_torch_file
   uint64_t bytes() const { return count * (dtype ? dtype_size(*dtype) : 1); }
 };
 
@@ -48,12 +49,13 @@ struct PickleTensor {
   std::vector<int64_t> strides;
 };
 
-/// Checks that a view lies in its storage and that its sizes can be multiplied.
-/// Returns what is wrong, or an empty text.
+/// Checks that a view lies in its storage and that the product of its sizes does not
+/// overflow. Returns what is wrong, or an empty text.
 std::string problem_of(const PickleTensor& tensor, const PickleStorage& storage);
 
-/// What a pickle says, as plain data. Values are named by Ref and may be shared or, in a
-/// hostile file, contain themselves: who walks a tree counts depth and visits.
+/// The content of a pickle as plain data. Values are named by Ref. Values may be shared
+/// and, in a hostile file, contain themselves, so that whoever walks a tree counts depth
+/// and visits.
 class PickleTree {
  public:
   using Ref = uint32_t;
@@ -70,7 +72,7 @@ class PickleTree {
   Ref add_object(Ref global, Ref arguments);
   Ref add_tensor(PickleTensor tensor);
 
-  // Looking at them. Each is for its own kinds; LH_CHECK otherwise.
+  // Looking at values. Each function is for the kinds beside it and checks the kind.
   PickleKind kind(Ref ref) const { return nodes_[ref].kind; }
   bool is(Ref ref, PickleKind kind) const { return nodes_[ref].kind == kind; }
   int64_t integer(Ref ref) const { return nodes_[ref].payload; }  ///< Int, Bool
@@ -78,27 +80,30 @@ class PickleTree {
   const std::string& text(Ref ref) const;        ///< Text, Bytes, BigInt, Global
   const std::vector<Ref>& items(Ref ref) const;  ///< List, Tuple, Set; Dict: k, v, k, v
   std::vector<Ref>& items(Ref ref);
-  const std::string& object_class(Ref ref) const;  ///< "module.name"
+  std::vector<std::pair<Ref, Ref>> entries(Ref dict) const;  ///< Dict: keys and values
+  const std::string& object_class(Ref ref) const;            ///< "module.name"
   Ref object_arguments(Ref ref) const;
   Ref object_state(Ref ref) const;
   void set_object_state(Ref ref, Ref state);
   const PickleTensor& tensor(Ref ref) const;
   uint32_t storage_index(Ref ref) const;
 
-  /// A dict's (or an object's state's) value under a text key; the last one counts.
+  /// Returns the value under a text key of a dict or of an object's state. The last entry
+  /// of a key counts.
   std::optional<Ref> find(Ref dict, std::string_view key) const;
-  /// Text of a Text node, else nothing.
+  /// Returns the text of a Text node, else nothing.
   std::optional<std::string_view> as_text(Ref ref) const;
   std::optional<int64_t> as_int(Ref ref) const;
-  /// A list or tuple (torch.Size) of whole numbers.
+  /// Returns the numbers of a list or tuple (torch.Size), if all are whole numbers.
   std::optional<std::vector<int64_t>> as_ints(Ref ref) const;
-  /// "a dict with 3 entries", "the number 7": for messages.
+  /// Describes a value for messages: "a dict with 3 entries", "the number 7".
   std::string describe(Ref ref) const;
   size_t size() const { return nodes_.size(); }
 
-  /// As bytes, for another process of this program on this machine.
+  /// Appends the tree as bytes, for another process of this program on this machine.
   void serialise(std::string& out) const;
-  /// InputError when `bytes` are no such tree; `position` moves past it.
+  /// Reads a tree at `position`, which moves past the tree. Throws InputError if `bytes`
+  /// hold no tree there.
   static PickleTree deserialise(std::string_view bytes, size_t& position);
 
  private:
@@ -108,6 +113,7 @@ class PickleTree {
     int64_t payload;  // Int, Bool; the bits of a Float
   };
   void check() const;
+  Ref object_part(Ref ref, size_t part) const;  // class, arguments, state
 
   std::vector<Node> nodes_;
   std::vector<std::string> texts_;

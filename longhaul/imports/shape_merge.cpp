@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "longhaul/base/error.h"
@@ -10,12 +11,13 @@
 namespace longhaul::imports {
 namespace {
 
-[[noreturn]] void refuse_tensor(const std::string& problem) {
-  throw InputError("import", problem);
+template <class... Args>
+[[noreturn]] void refuse_tensor(fmt::format_string<Args...> problem, Args&&... args) {
+  throw InputError("import", fmt::format(problem, std::forward<Args>(args)...));
 }
 
-/// A stored tensor that several matrices share, each in one piece: a rank's part of it is
-/// a part of each, and so in several pieces.
+/// Returns whether several matrices share the stored tensor, each in one piece. A rank's
+/// part of such a tensor is a part of each matrix, and so in several pieces.
 bool in_pieces(const ParameterDescription& p) {
   return p.stored && p.split && p.stored->block == p.shape[0] &&
          p.stored->rows > p.shape[0];
@@ -43,7 +45,8 @@ class ShapeMerger {
   }
 
  private:
-  /// The name in Hugging Face's files of today; nothing: no parameter.
+  /// Returns the name in today's Hugging Face files, or nothing if the tensor is no
+  /// parameter.
   std::optional<std::string> name_of(const std::string& found, const Mosaic& tensor) {
     const std::string plain = hf_bert_name(strip_wrappers(found));
     for (const std::string& name : {plain, model_.optional_prefix + plain}) {
@@ -58,8 +61,8 @@ class ShapeMerger {
       ignored_.insert(found);
       return std::nullopt;
     }
-    refuse_tensor(fmt::format("the tensor '{:.100}' {} is none of the model's", found,
-                              describe_shape(tensor.shape())));
+    refuse_tensor("the tensor '{:.100}' {} is none of the model's", found,
+                  describe_shape(tensor.shape()));
   }
 
   void merge_stage(const std::vector<NamedTensors>& ranks) {
@@ -70,20 +73,18 @@ class ShapeMerger {
         if (!name) continue;
         std::vector<const Mosaic*>& held = parts[*name];
         if (held.size() > rank) {
-          refuse_tensor(fmt::format("two tensors are named {:.100}", *name));
+          refuse_tensor("two tensors are named {:.100}", *name);
         }
         if (held.size() < rank) {
-          refuse_tensor(
-              fmt::format("tensor-parallel rank {} has no '{:.100}', rank {} has",
-                          held.size(), *name, rank));
+          refuse_tensor("tensor-parallel rank {} has no '{:.100}', rank {} has",
+                        held.size(), *name, rank);
         }
         held.push_back(&tensor);
       }
     }
     for (const auto& [name, held] : parts) {
       if (held.size() != ranks.size()) {
-        refuse_tensor(
-            fmt::format("tensor-parallel rank {} has no '{:.100}'", held.size(), name));
+        refuse_tensor("tensor-parallel rank {} has no '{:.100}'", held.size(), name);
       }
       keep(name, merged(name, held));
     }
@@ -102,32 +103,29 @@ class ShapeMerger {
       together[dim] *= ranks;
       if (together != whole) continue;
       if (in_pieces_.contains(name)) {
-        refuse_tensor(fmt::format(
+        refuse_tensor(
             "{}: each of {} ranks has a part {} of matrices that lie one after another; "
             "how the parts lie is not known: import the Hugging Face files",
-            name, ranks, describe_shape(part)));
+            name, ranks, describe_shape(part));
       }
       std::vector<Mosaic> parts;
       for (const Mosaic* one : held) parts.push_back(*one);
       return Mosaic::concatenate(parts, dim, name);
     }
-    refuse_tensor(
-        fmt::format("{}: {} on each of {} ranks is no share of {} (config.json)", name,
-                    describe_shape(part), ranks, describe_shape(whole)));
+    refuse_tensor("{}: {} on each of {} ranks is no share of {} (config.json)", name,
+                  describe_shape(part), ranks, describe_shape(whole));
   }
 
-  // What two stages hold is kept once.
+  // Keeps a tensor once, even if two stages hold it.
   void keep(const std::string& name, const Mosaic& tensor) {
     const auto [found, added] = result_.try_emplace(name, tensor);
     if (!added) compare(found->second, tensor);
   }
 
   void compare(const Mosaic& first, const Mosaic& copy) {
-    if (!options_.compare_copies) return;
-    const int64_t differences = count_differences(files_, first, copy);
-    ++report_.copies;
-    if (differences > 0) ++report_.differing_copies;
-    report_.differing_elements += differences;
+    if (options_.compare_copies) {
+      report_.count_copy(count_differences(files_, first, copy));
+    }
   }
 
   const ForeignFiles& files_;

@@ -21,15 +21,15 @@ bool is_meta_file(const fs::path& path) {
 }
 
 [[noreturn]] void refuse_meta(const fs::path& path) {
-  throw InputError(
-      "import", path.string() +
-                    ": weights in Meta's own form (consolidated.*.pth), whose names and "
-                    "order of heads are other ones; take the Hugging Face files of the "
-                    "same model (they are published beside it, or transformers' "
-                    "convert_llama_weights_to_hf.py makes them)");
+  fail_input(
+      "import",
+      "{}: weights in Meta's own form (consolidated.*.pth), whose names and order of "
+      "heads are other ones; take the Hugging Face files of the same model (they are "
+      "published beside it, or transformers' convert_llama_weights_to_hf.py makes them)",
+      path.string());
 }
 
-// The files with weights of a directory; empty when it has none of this kind.
+// Returns the files with weights of a directory; empty if it has none of this kind.
 std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
   if (fs::exists(dir / kBinIndex)) {
     const HfIndex index = HfIndex::read(dir / kBinIndex);
@@ -39,8 +39,7 @@ std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
     }
     for (const fs::path& path : paths) {
       if (!fs::exists(path)) {
-        throw InputError("import", fmt::format("{}: missing, but {} names it",
-                                               path.string(), kBinIndex));
+        fail_input("import", "{}: missing, but {} names it", path.string(), kBinIndex);
       }
     }
     what = fmt::format("PyTorch state dict in {} files", paths.size());
@@ -54,7 +53,7 @@ std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
   return {};
 }
 
-// Keys beside the model's that say what else the file holds.
+// Notes the keys beside the model's that say what else the file holds.
 void note_others(ForeignModel& model, const ForeignState& state) {
   const PickleTree& tree = state.tree();
   if (!tree.is(state.root(), PickleKind::Dict)) return;
@@ -90,7 +89,7 @@ void open_file(ForeignModel& model, const fs::path& path, NamedTensors& tensors)
                  std::make_move_iterator(found.end()));
 }
 
-/// Those that an optimizer numbers: without what was passed over.
+/// Returns the tensors that an optimizer numbers, without those that were skipped.
 NamedTensors numbered_parameters(const ForeignModel& model, const NamedTensors& tensors) {
   const std::string& prefix = model.config.model->description.optional_prefix;
   NamedTensors found;
@@ -103,7 +102,7 @@ NamedTensors numbered_parameters(const ForeignModel& model, const NamedTensors& 
   return found;
 }
 
-/// The state of the optimizer whose dict lies beside the model's.
+/// Reads the state of the optimizer whose dict lies beside the model's.
 void read_moments(ForeignModel& model, const std::vector<fs::path>& paths,
                   const NamedTensors& tensors) {
   if (paths.size() == 1 && model.config.model) {
@@ -120,13 +119,11 @@ void read_moments(ForeignModel& model, const std::vector<fs::path>& paths,
       return;
     }
   }
-  throw InputError(
+  fail_input(
       "import",
-      fmt::format(
-          "{}: --format checkpoint needs the optimizer's state beside the weights, "
-          "in one file and of a model that is trained here; import it as a "
-          "Hugging Face directory",
-          model.path.string()));
+      "{}: --format checkpoint needs the optimizer's state beside the weights, in one "
+      "file and of a model that is trained here; import it as a Hugging Face directory",
+      model.path.string());
 }
 
 }  // namespace
@@ -139,19 +136,19 @@ std::optional<ForeignModel> open_state_dict(const fs::path& path,
   std::vector<fs::path> paths;
   if (fs::is_directory(path)) {
     if (!list_hf_shards(path).empty()) {
-      throw InputError("import", path.string() +
-                                     ": is a Hugging Face directory with "
-                                     "safetensors already; use it as it is, or "
-                                     "longhaul export for another dtype");
+      fail_input("import",
+                 "{}: is a Hugging Face directory with safetensors already; use it as it "
+                 "is, or longhaul export for another dtype",
+                 path.string());
     }
     paths = files_of(path, model.what);
     if (paths.empty()) return std::nullopt;
   } else {
     if (is_meta_file(path)) refuse_meta(path);
     if (path.extension() == ".safetensors") {
-      throw InputError("import", path.string() +
-                                     ": is a safetensors file already; its "
-                                     "directory can be used as it is");
+      fail_input("import",
+                 "{}: is a safetensors file already; its directory can be used as it is",
+                 path.string());
     }
     paths = {path};
   }
@@ -164,8 +161,7 @@ std::optional<ForeignModel> open_state_dict(const fs::path& path,
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     if (!names.insert(name).second) {
-      throw InputError("import",
-                       fmt::format("{}: '{:.80}' is in two files", path.string(), name));
+      fail_input("import", "{}: '{:.80}' is in two files", path.string(), name);
     }
   }
   set_weights(model, {{tensors}}, options);

@@ -16,7 +16,7 @@
 namespace longhaul::imports {
 namespace {
 
-// What is held at once, and the size of the files; each counts as one rank's.
+// Bytes that are held at once, and the size of the files. Each file counts as a rank's.
 constexpr int64_t kFileBytes = int64_t{256} << 20;
 
 class Writer {
@@ -59,7 +59,7 @@ class Writer {
                                      model_.config.model->description);
   }
 
-  // State is kept in fp32, which holds bf16 exactly.
+  // Adds a tensor in fp32, which holds bf16 exactly.
   void add(const char* kind, const TensorSlice& tensor,
            const checkpoint::WeightsSource& source) {
     const TensorSlice whole =
@@ -84,20 +84,19 @@ class Writer {
     return found == fewer_updates_.end() ? model_.updates.value_or(0) : found->second;
   }
 
-  /// A count of 0 and moments contradict each other: the bias correction that follows
-  /// from the count would make the next update many times too large.
+  /// Refuses moments of a parameter with 0 updates: the bias correction would make the
+  /// next update many times too large.
   void check_no_update(const std::string& kind, const std::string& name,
                        std::span<const std::byte> values) const {
     if (kind == checkpoint::kWeight) return;
-    // -0 is no update either.
+    // A moment of -0 is no update either.
     const std::span floats(reinterpret_cast<const float*>(values.data()),
                            values.size() / sizeof(float));
     if (std::ranges::all_of(floats, [](float x) { return x == 0.0F; })) return;
-    throw InputError(
-        "import", fmt::format("{}: the optimizer counts 0 updates, but {} of {} is not "
-                              "0; import the weights alone (without --format "
-                              "checkpoint)",
-                              model_.path.string(), kind, name));
+    fail_input("import",
+               "{}: the optimizer counts 0 updates, but {} of {} is not 0; import the "
+               "weights alone (without --format checkpoint)",
+               model_.path.string(), kind, name);
   }
 
   void flush() {
@@ -132,9 +131,10 @@ uint64_t write_foreign_checkpoint(const ForeignModel& model, const fs::path& out
   const fs::path final = target.filename().empty() ? target.parent_path() : target;
   std::error_code error;
   if (fs::exists(final, error) && !(fs::is_directory(final) && fs::is_empty(final))) {
-    throw InputError("import", fmt::format("{}: exists and is not empty; give a new "
-                                           "directory, or remove this one first",
-                                           out.string()));
+    fail_input(
+        "import",
+        "{}: exists and is not empty; give a new directory, or remove this one first",
+        out.string());
   }
   const fs::path temporary = final.string() + fmt::format(".tmp.{}", ::getpid());
   try {

@@ -16,12 +16,15 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// The number that opens the stream form, as the pickle has it.
+// The number that opens the stream form, as its bytes in the pickle.
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
 constexpr int64_t kStreamVersion = 1001;
 
-[[noreturn]] void fail(const std::string& what, const std::string& problem) {
-  throw InputError("torch file", what + ": " + problem);
+template <class... Args>
+[[noreturn]] void fail(const std::string& what, fmt::format_string<Args...> problem,
+                       Args&&... args) {
+  fail_input("torch file", "{}: {}", what,
+             fmt::format(problem, std::forward<Args>(args)...));
 }
 
 bool starts_with(Bytes bytes, std::string_view text) {
@@ -35,8 +38,8 @@ std::string text_of(Bytes bytes) {
 
 void check_size(const PickleStorage& storage, uint64_t found, const std::string& what) {
   if (storage.bytes() == found) return;
-  fail(what, fmt::format("storage '{:.40}' should have {} bytes, but has {} in the file",
-                         storage.key, storage.bytes(), found));
+  fail(what, "storage '{:.40}' should have {} bytes, but has {} in the file", storage.key,
+       storage.bytes(), found);
 }
 
 class ZipForm {
@@ -64,9 +67,10 @@ class ZipForm {
     }
     const ZipEntry& pickle = entries_.at(prefix_ + "data.pkl");
     if (pickle.crc != 0 && crc32_of(bytes(pickle)) != pickle.crc) {
-      fail(what_, fmt::format("byte {}: the checksum of data.pkl is wrong; the file is "
-                              "damaged, copy it again",
-                              pickle.begin));
+      fail(what_,
+           "byte {}: the checksum of data.pkl is wrong; the file is damaged, copy it "
+           "again",
+           pickle.begin);
     }
     uint64_t consumed = 0;
     PickleTree tree =
@@ -74,7 +78,7 @@ class ZipForm {
     for (PickleStorage& storage : tree.storages) {
       const auto entry = entries_.find(prefix_ + "data/" + storage.key);
       if (entry == entries_.end()) {
-        fail(what_, fmt::format("no data of storage '{:.40}'", storage.key));
+        fail(what_, "no data of storage '{:.40}'", storage.key);
       }
       check_size(storage, entry->second.size, what_);
       storage.begin = base + entry->second.begin;
@@ -94,8 +98,8 @@ class ZipForm {
   std::map<std::string, ZipEntry> entries_;
 };
 
-// Pickles of magic, version, machine, the object and the list of storages; then each
-// storage: its number of elements and its bytes.
+// The older form: pickles of magic, version, machine, the object and the list of
+// storages, then for each storage its number of elements and its bytes.
 class StreamForm {
  public:
   StreamForm(Bytes bytes, const std::string& what, const PickleLimits& limits)
@@ -108,7 +112,7 @@ class StreamForm {
     }
     const PickleTree version = next();
     if (version.as_int(version.root) != kStreamVersion) {
-      fail(what_, "stream version " + version.describe(version.root));
+      fail(what_, "stream version {}", version.describe(version.root));
     }
     const PickleTree machine = next();
     const auto little = machine.find(machine.root, "little_endian");
@@ -150,16 +154,16 @@ class StreamForm {
       if (count > (uint64_t{1} << 62) / width) fail(what_, "a storage of 2^62 bytes");
       check_size(storage, count * width, what_);
       if (storage.bytes() > bytes_.size() - position_) {
-        fail(what_, fmt::format("byte {}: storage '{:.40}' of {} bytes, but {} are left; "
-                                "the file is truncated",
-                                position_, storage.key, storage.bytes(),
-                                bytes_.size() - position_));
+        fail(what_,
+             "byte {}: storage '{:.40}' of {} bytes, but {} are left; the file is "
+             "truncated",
+             position_, storage.key, storage.bytes(), bytes_.size() - position_);
       }
       storage.begin = base + position_;
       position_ += static_cast<size_t>(storage.bytes());
     }
     if (!open.empty()) {
-      fail(what_, fmt::format("no data of storage '{:.40}'", open.begin()->first));
+      fail(what_, "no data of storage '{:.40}'", open.begin()->first);
     }
   }
 
@@ -173,7 +177,8 @@ class StreamForm {
 
 bool looks_like_torch_file(std::span<const std::byte> bytes) {
   if (starts_with(bytes, "PK\x03\x04")) return true;
-  // A pickle of protocol 2 to 5 that begins with the number; 4 and 5 put a frame around.
+  // The other form is a pickle of protocol 2 to 5 that begins with the magic number.
+  // Protocols 4 and 5 put a frame around it.
   if (bytes.size() < 2 || bytes[0] != std::byte{0x80} || bytes[1] < std::byte{2} ||
       bytes[1] > std::byte{5}) {
     return false;

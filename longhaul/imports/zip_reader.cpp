@@ -55,7 +55,7 @@ class Archive {
       at = read_entry(directory, at, end.offset, next.entry, next.header);
       check_name(next.entry.name, end.offset);
       if (!names.insert(next.entry.name).second) {
-        fail(end.offset, fmt::format("'{:.80}' comes twice", next.entry.name));
+        fail(end.offset, "'{:.80}' comes twice", next.entry.name);
       }
       next.entry.begin = data_start(next.header, next.entry, end.offset);
       placed.push_back(std::move(next));
@@ -67,8 +67,7 @@ class Archive {
     uint64_t position = 0;
     for (Placed& next : placed) {
       if (next.header < position) {
-        fail(next.header,
-             fmt::format("the entry '{:.80}' overlaps another", next.entry.name));
+        fail(next.header, "the entry '{:.80}' overlaps another", next.entry.name);
       }
       position = next.entry.begin + next.entry.size;
       entries.push_back(std::move(next.entry));
@@ -77,15 +76,18 @@ class Archive {
   }
 
  private:
-  [[noreturn]] void fail(uint64_t offset, const std::string& problem) const {
-    throw InputError("zip", fmt::format("{}: byte {}: {}; the file is damaged or not a "
-                                        "zip archive as torch writes them",
-                                        what_, offset, problem));
+  template <class... Args>
+  [[noreturn]] void fail(uint64_t offset, fmt::format_string<Args...> problem,
+                         Args&&... args) const {
+    fail_input(
+        "zip",
+        "{}: byte {}: {}; the file is damaged or not a zip archive as torch writes them",
+        what_, offset, fmt::format(problem, std::forward<Args>(args)...));
   }
 
   std::span<const std::byte> bytes(uint64_t offset, uint64_t count) const {
     if (offset > file_.size() || count > file_.size() - offset) {
-      fail(offset, fmt::format("{} bytes past the end", count));
+      fail(offset, "{} bytes past the end", count);
     }
     return file_.subspan(static_cast<size_t>(offset), static_cast<size_t>(count));
   }
@@ -110,15 +112,16 @@ class Archive {
       read_end64(end);
       if (end.entries > kMaxEntries || end.size > kMaxDirectory ||
           end.offset > end.limit || end.size > end.limit - end.offset) {
-        fail(end.limit, fmt::format("a directory of {} entries and {} bytes at {}",
-                                    end.entries, end.size, end.offset));
+        fail(end.limit, "a directory of {} entries and {} bytes at {}", end.entries,
+             end.size, end.offset);
       }
       return end;
     }
     fail(start, "no directory at its end; it may be truncated");
   }
 
-  // Larger archives have a second end record, which the one before the first points at.
+  // Reads the second end record that larger archives have. A locator before the first end
+  // record points to it.
   void read_end64(End& end) const {
     if (end.limit < kLocatorSize) return;
     const auto locator = bytes(end.limit - kLocatorSize, kLocatorSize);
@@ -146,10 +149,10 @@ class Archive {
     }
     entry.name.assign(reinterpret_cast<const char*>(record) + kEntrySize, name);
     if ((load<uint16_t>(record + 8) & 0x2041U) != 0) {
-      fail(where, fmt::format("'{:.80}' is encrypted", entry.name));
+      fail(where, "'{:.80}' is encrypted", entry.name);
     }
     if (load<uint16_t>(record + 10) != 0) {
-      fail(where, fmt::format("'{:.80}' is compressed", entry.name));
+      fail(where, "'{:.80}' is compressed", entry.name);
     }
     entry.crc = load<uint32_t>(record + 16);
     uint64_t packed = load<uint32_t>(record + 20);
@@ -157,13 +160,14 @@ class Archive {
     header = load<uint32_t>(record + 42);
     read_extra({record + kEntrySize + name, extra}, where, entry.size, packed, header);
     if (packed != entry.size) {
-      fail(where, fmt::format("'{:.80}' is stored in {} bytes, but has {}", entry.name,
-                              packed, entry.size));
+      fail(where, "'{:.80}' is stored in {} bytes, but has {}", entry.name, packed,
+           entry.size);
     }
     return at + kEntrySize + name + extra + comment;
   }
 
-  // The zip64 field holds, in this order, those of the three that do not fit 32 bits.
+  // Reads the zip64 field, which holds those of the three numbers that do not fit 32
+  // bits, in this order.
   void read_extra(std::span<const std::byte> extra, uint64_t where, uint64_t& size,
                   uint64_t& packed, uint64_t& header) const {
     while (extra.size() >= 4) {
@@ -191,29 +195,28 @@ class Archive {
       good = name.substr(begin, end - begin) != "..";
       begin = end + 1;
     }
-    if (!good) fail(where, fmt::format("the name '{:.80}' leaves the archive", name));
+    if (!good) fail(where, "the name '{:.80}' leaves the archive", name);
   }
 
   uint64_t data_start(uint64_t header, const ZipEntry& entry, uint64_t limit) const {
     if (header > limit || limit - header < kLocalSize) {
-      fail(header,
-           fmt::format("the entry '{:.80}' lies outside of the file", entry.name));
+      fail(header, "the entry '{:.80}' lies outside of the file", entry.name);
     }
     const auto record = bytes(header, kLocalSize);
     const uint64_t name = load<uint16_t>(&record[26]);
     const uint64_t extra = load<uint16_t>(&record[28]);
     if (load<uint32_t>(record.data()) != 0x04034b50 || name != entry.name.size() ||
         limit - header - kLocalSize < name + extra || load<uint16_t>(&record[8]) != 0) {
-      fail(header, fmt::format("no header of '{:.80}' here", entry.name));
+      fail(header, "no header of '{:.80}' here", entry.name);
     }
     const auto text = bytes(header + kLocalSize, name);
     if (std::memcmp(text.data(), entry.name.data(), name) != 0) {
-      fail(header, fmt::format("the header of '{:.80}' names another file", entry.name));
+      fail(header, "the header of '{:.80}' names another file", entry.name);
     }
     const uint64_t begin = header + kLocalSize + name + extra;
     if (entry.size > limit - begin) {
-      fail(header, fmt::format("the entry '{:.80}' of {} bytes does not fit the file",
-                               entry.name, entry.size));
+      fail(header, "the entry '{:.80}' of {} bytes does not fit the file", entry.name,
+           entry.size);
     }
     return begin;
   }

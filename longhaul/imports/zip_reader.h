@@ -8,7 +8,7 @@
 
 namespace longhaul::imports {
 
-/// A file of a zip archive that is stored as it is.
+/// A file of a zip archive that is stored without compression.
 struct ZipEntry {
   std::string name;
   uint64_t begin = 0;  ///< offset of its first byte
@@ -16,13 +16,13 @@ struct ZipEntry {
   uint32_t crc = 0;  ///< CRC-32 of its bytes
 };
 
-/// The files of an archive (zip and zip64); only the directory is looked at. InputError
-/// names `what` and the offset: no or a truncated directory, compressed or encrypted
-/// entries, names that leave the archive or come twice, entries that overlap each other
-/// or the directory, or whose two headers differ.
+/// Lists the files of an archive (zip and zip64) by its directory. Throws InputError that
+/// names `what` and the offset for a missing or truncated directory, compressed or
+/// encrypted entries, names that leave the archive or come twice, and entries that
+/// overlap each other or the directory or whose two headers differ.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> file, const std::string& what);
 
-/// CRC-32 as zip has it.
+/// Returns the CRC-32 of bytes, as zip computes it.
 uint32_t crc32_of(std::span<const std::byte> bytes);
 
 }  // namespace longhaul::imports

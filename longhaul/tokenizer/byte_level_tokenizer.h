@@ -9,7 +9,8 @@
 
 namespace longhaul::tokenizer {
 
-/// BPE over bytes with known split patterns: the fast path of GPT-2, Llama-3 and Qwen-2.
+/// A BPE tokenizer over bytes with known split patterns: the fast path of GPT-2, Llama-3
+/// and Qwen-2.
 class ByteLevelTokenizer final : public FileTokenizer {
  public:
   explicit ByteLevelTokenizer(TokenizerSpec spec);
@@ -20,7 +21,7 @@ class ByteLevelTokenizer final : public FileTokenizer {
 
  private:
   void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
-  /// Text between added tokens: split, then BPE.
+  /// Encodes text between added tokens: splits the text, then applies BPE.
   void encode_plain(BpeSession& session, std::string_view text, size_t step,
                     std::vector<TokenId>& out) const;
   void encode_normalized(BpeSession& session, std::string_view text,
@@ -33,12 +34,12 @@ class ByteLevelTokenizer final : public FileTokenizer {
   bool nfc_;
   std::vector<SplitStep> steps_;
   bool byte_level_decoder_;
-  std::vector<std::string> decoded_;  // what decode joins, by id
+  std::vector<std::string> decoded_;  // the text of each id that decode joins
   mutable SessionPool<BpeSession> sessions_;
 };
 
-/// A hash of all that decides ids: equal for a file whose merges are strings and one
-/// whose merges are pairs.
+/// Returns a hash of everything that decides ids. The hash is the same whether a file
+/// writes merges as strings or as pairs.
 std::string fingerprint_of(const TokenizerSpec& spec);
 
 }  // namespace longhaul::tokenizer

@@ -10,15 +10,15 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// No published part makes a text much longer; a chain of hostile ones could fill memory.
+/// The limit of a text's growth. No published part makes a text much longer, but a chain
+/// of hostile parts could fill memory.
 void check_growth(size_t before, size_t now) {
   constexpr size_t kFactor = 256;
   constexpr size_t kFloor = size_t{1} << 20;
   if (now <= kFloor || now / kFactor <= before) return;
-  throw InputError("tokenizer",
-                   fmt::format("the parts of the tokenizer make {} bytes of {}; the file "
-                               "is damaged",
-                               now, before));
+  fail_input("tokenizer",
+             "the parts of the tokenizer make {} bytes of {}; the file is damaged", now,
+             before);
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ std::string PipelineTokenizer::decode(const std::vector<TokenId>& ids,
 std::string PipelineTokenizer::token_bytes(TokenId id) const {
   const TokenTable::Entry& entry = table().at(id);
   if (entry.added) return entry.token;
-  // What the token adds behind another one; a byte alone would be no character.
+  // Decode the token behind another one, since a byte alone would be no character.
   if (const auto byte = byte_of_token(entry.token)) {
     if (join({entry.token}) != entry.token)
       return std::string(1, static_cast<char>(*byte));

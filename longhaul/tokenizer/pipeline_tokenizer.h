@@ -23,11 +23,11 @@ struct Pipeline {
   std::unique_ptr<PieceModel> model;
   Affixes affixes;
   TokenDecoders decoders;
-  bool has_decoder = false;  ///< false: tokens joined by spaces
+  bool has_decoder = false;  ///< false: decoding joins tokens by spaces
   std::string fingerprint;
 };
 
-/// Any tokenizer made of the known parts, whatever its model.
+/// A tokenizer of any known parts, with any model.
 class PipelineTokenizer final : public FileTokenizer {
  public:
   explicit PipelineTokenizer(Pipeline pipeline);
@@ -39,10 +39,10 @@ class PipelineTokenizer final : public FileTokenizer {
  private:
   void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
   AddedTokenFinder make_finder(bool normalized) const;
-  /// Text between the added tokens that are sought before normalizing.
+  /// Encodes text between the added tokens that are found before normalizing.
   void encode_raw(PieceModel::Session& session, std::string_view text, bool first,
                   std::vector<TokenId>& out) const;
-  /// `at_start` as in NormalText.
+  /// See NormalText for `at_start`.
   void encode_plain(PieceModel::Session& session, std::string_view text, size_t at_start,
                     std::vector<TokenId>& out) const;
   void normalize(NormalText& normal) const;

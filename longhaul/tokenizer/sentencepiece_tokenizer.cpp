@@ -44,8 +44,9 @@ bool one_point(std::string_view text) {
   return decode_at(text.data(), 0).bytes == text.size();
 }
 
-/// SentencePiece merges neighbours whose text together is a piece, the best score first:
-/// every way to cut a piece in two is a merge, and equal scores have equal ranks.
+/// Makes the model. SentencePiece merges neighbours whose joined text is a piece, the
+/// best score first. So every way to cut a piece in two is a merge, and equal scores have
+/// equal ranks.
 class BpeBuilder {
  public:
   explicit BpeBuilder(const SentencePieceFile& file) : file_(file) {
@@ -65,13 +66,13 @@ class BpeBuilder {
   void add_piece(size_t id) {
     const auto& piece = file_.pieces[id];
     if (piece.type == PieceType::Unused) {
-      throw InputError("tokenizer",
-                       fmt::format("the piece \"{}\" is marked as unused, which is not "
-                                   "supported in BPE models",
-                                   piece.text));
+      fail_input(
+          "tokenizer",
+          "the piece \"{}\" is marked as unused, which is not supported in BPE models",
+          piece.text);
     }
     const bool normal = piece.type == PieceType::Normal;
-    // A single character of another kind is not what the character in a text stands for.
+    // A single character of another kind does not stand for the character in a text.
     const bool hidden = !normal && one_point(piece.text);
     spec_.vocab.push_back(hidden ? std::nullopt : std::optional(piece.text));
     if (!normal) return;
@@ -97,7 +98,7 @@ class BpeBuilder {
       spec_.merges.push_back({{*left, *right, static_cast<uint32_t>(id)}, rank});
     }
   }
-  /// A piece, or a single character that only merges know.
+  /// Returns the id of a piece, or of a single character that only merges know.
   std::optional<uint32_t> symbol(std::string_view text) {
     const auto found = ids_.find(text);
     if (found != ids_.end()) return found->second;
@@ -121,15 +122,15 @@ std::unique_ptr<PieceModel> make_model(const SentencePieceFile& file) {
     case SentencePieceFile::ModelType::Bpe:
       return BpeBuilder(file).build();
     case SentencePieceFile::ModelType::Word:
-      throw InputError("tokenizer",
-                       "SentencePiece models of the type WORD are not supported; BPE and "
-                       "UNIGRAM are");
+      fail_input(
+          "tokenizer",
+          "SentencePiece models of the type WORD are not supported; BPE and UNIGRAM are");
     case SentencePieceFile::ModelType::Char:
       break;
   }
-  throw InputError("tokenizer",
-                   "SentencePiece models of the type CHAR are not supported; BPE and "
-                   "UNIGRAM are");
+  fail_input(
+      "tokenizer",
+      "SentencePiece models of the type CHAR are not supported; BPE and UNIGRAM are");
 }
 
 Vocabulary vocabulary_of(const SentencePieceFile& file) {
@@ -138,7 +139,7 @@ Vocabulary vocabulary_of(const SentencePieceFile& file) {
   return vocabulary;
 }
 
-/// Bytes as text, each byte that is no part of a character as U+FFFD.
+/// Returns bytes as text, with U+FFFD for each byte that is no part of a character.
 void append_byte_run(std::string& bytes, std::string& text) {
   while (!bytes.empty()) {
     size_t good = 0;
@@ -193,10 +194,10 @@ std::optional<TokenId> SentencePieceTokenizer::control(const std::string& piece)
 void SentencePieceTokenizer::surround_with(bool bos, bool eos) {
   const auto required = [](std::optional<TokenId> id, const std::string& piece) {
     if (id) return *id;
-    throw InputError("tokenizer",
-                     fmt::format("tokenizer_config.json asks for \"{}\" around a text, "
-                                 "which tokenizer.model does not have",
-                                 piece));
+    fail_input("tokenizer",
+               "tokenizer_config.json asks for \"{}\" around a text, which "
+               "tokenizer.model does not have",
+               piece);
   };
   Affixes affixes;
   if (bos) affixes.prefix = {required(own_bos(), file_.bos_piece)};
@@ -284,7 +285,7 @@ std::string SentencePieceTokenizer::surface(TokenId id, bool at_start,
   const bool drops = file_.add_dummy_prefix || file_.remove_extra_whitespaces;
   if (at_start && drops && text.starts_with(kMark)) {
     text.erase(0, kMark.size());
-    // With spaces trimmed, all that lead are dropped, not only the first.
+    // If spaces are trimmed, all leading spaces are dropped, not only the first.
     space_dropped = !file_.remove_extra_whitespaces;
   }
   replace_marks(text);

@@ -9,17 +9,18 @@
 
 namespace longhaul::tokenizer {
 
-/// A SentencePiece `.model`: ids and text as the sentencepiece library gives them.
-/// Control pieces ("<s>") are never found in a text and are invisible when decoded.
+/// The tokenizer of a SentencePiece `.model`, with the ids and texts of the sentencepiece
+/// library. Control pieces ("<s>") are never found in a text and are invisible when
+/// decoded.
 class SentencePieceTokenizer final : public FileTokenizer {
  public:
-  /// From the bytes of the file; `name` is its path, for messages.
+  /// Parses the bytes of the file; `name` is its path, for messages.
   static std::unique_ptr<SentencePieceTokenizer> parse(std::string_view bytes,
                                                        std::string_view name);
   SentencePieceTokenizer(SentencePieceFile file, std::string fingerprint);
 
-  /// Whether encode puts the BOS and the EOS piece around a text; the file does not say.
-  /// InputError when there is no such piece.
+  /// Sets whether encode puts the BOS and the EOS piece around a text; the file does not
+  /// say. Throws InputError if there is no such piece.
   void surround_with(bool bos, bool eos);
   std::optional<TokenId> own_bos() const { return control(file_.bos_piece); }
   std::optional<TokenId> own_eos() const { return control(file_.eos_piece); }
@@ -31,14 +32,14 @@ class SentencePieceTokenizer final : public FileTokenizer {
  private:
   void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
   std::optional<TokenId> control(const std::string& piece) const;
-  /// The text in the characters of the vocabulary, spaces as marks.
+  /// Returns the text in the characters of the vocabulary, with marks for spaces.
   std::string normalize(std::string_view text) const;
   struct Step {
     std::string_view text;
-    size_t bytes;  ///< taken from the input
+    size_t bytes;  ///< number of input bytes
   };
   Step normalize_step(std::string_view text, size_t pos) const;
-  /// `at_start`: nothing visible stands before the piece.
+  /// Returns the text of a piece. `at_start`: nothing visible stands before the piece.
   std::string surface(TokenId id, bool at_start, bool& space_dropped) const;
 
   SentencePieceFile file_;

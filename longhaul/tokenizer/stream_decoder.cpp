@@ -6,17 +6,17 @@ namespace longhaul::tokenizer {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-/// A character has at most four bytes: the last three of a text can be the begin of one,
-/// and read as so many U+FFFD where each is a token of its own.
+/// A character has at most four bytes. The last three of a text can be the beginning of
+/// one, which reads as three U+FFFD if each byte is a token.
 constexpr size_t kMostOpen = 3;
-/// Ids after which a run of bytes that is no text any more never becomes text again.
+/// After so many ids, bytes that are no text never become text again.
 constexpr int kLongestBroken = 8;
-/// Ids before an id that can matter for how it reads.
+/// Earlier ids that can matter for the text of an id.
 constexpr size_t kContext = 8;
-/// Where characters stay open that long the ids before the last kContext are let go.
+/// If characters stay open for so many ids, the ids before the last kContext are dropped.
 constexpr size_t kLongestWindow = 64;
 
-/// Bytes at the end that more ids can turn into a character.
+/// Returns the bytes at the end that more ids can turn into a character.
 size_t open_bytes(std::string_view text) {
   size_t open = 0;
   while (open < kMostOpen && text.ends_with(kReplacement)) {
@@ -31,8 +31,8 @@ size_t open_bytes(std::string_view text) {
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens,
                              const std::vector<TokenId>& before)
     : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {
-  // The first token of a text can read otherwise than the others: what stands before must
-  // have a text itself.
+  // The first token of a text can read differently, so that the ids before must have a
+  // text.
   for (size_t count = kContext; given_.empty(); count *= 2) {
     count = std::min(count, before.size());
     window_.assign(before.end() - static_cast<std::ptrdiff_t>(count), before.end());
@@ -79,7 +79,8 @@ std::string StreamDecoder::take(std::string text, size_t open) {
   return fresh;
 }
 
-/// Bytes that were characters have become none: what has been given stays given.
+/// Handles bytes that were characters and no longer are. Returned text cannot be taken
+/// back.
 std::string StreamDecoder::take_broken() {
   std::string fresh = text_from(mark_);
   forget(mark_, 0);
@@ -87,7 +88,8 @@ std::string StreamDecoder::take_broken() {
   return fresh;
 }
 
-/// The ids before `first` go; of the rest all is given but the last `open` bytes.
+/// Drops the ids before `first`. All text of the rest except the last `open` bytes counts
+/// as returned.
 void StreamDecoder::forget(size_t first, size_t open) {
   window_.erase(window_.begin(), window_.begin() + static_cast<std::ptrdiff_t>(first));
   mark_ = window_.size();

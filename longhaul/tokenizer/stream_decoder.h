@@ -7,19 +7,20 @@
 
 namespace longhaul::tokenizer {
 
-/// Text of ids that come one by one. What it gives together is what decode gives for all
-/// ids at once, wherever spaces are dropped, characters are spread over several tokens,
-/// or each token ends one character and begins the next; only where bytes form no
-/// characters can it differ. One thread's; the tokenizer must outlive it.
+/// Decodes ids that come one by one. All texts together are what decode gives for all ids
+/// at once, even if spaces are dropped, characters are spread over several tokens, or
+/// each token ends one character and begins the next. Only for bytes that form no
+/// characters the texts may differ. For one thread; the tokenizer must outlive the
+/// decoder.
 class StreamDecoder {
  public:
-  /// `before`: ids that the text follows (a prompt), which are not given again.
+  /// `before` are ids in front (a prompt), whose text is not returned.
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens,
                 const std::vector<TokenId>& before = {});
 
-  /// The text that is certain now and was not before; may be empty.
+  /// Returns the text that has become certain; may be empty.
   std::string add(TokenId id);
-  /// What was held back, an unfinished character as U+FFFD.
+  /// Returns the text that was held back, with U+FFFD for an unfinished character.
   std::string finish();
 
  private:
@@ -31,9 +32,9 @@ class StreamDecoder {
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
   std::vector<TokenId> window_;  // ids that decide what comes next
-  std::string given_;            // of their text, what has been given
-  size_t mark_ = 0;              // of the first so many, all was given at once
-  int broken_ = 0;               // ids in a row after which the text is another
+  std::string given_;            // the part of their text that was returned
+  size_t mark_ = 0;              // first ids of the window whose whole text was returned
+  int broken_ = 0;               // ids in a row after which the earlier text changed
 };
 
 }  // namespace longhaul::tokenizer

@@ -24,11 +24,11 @@ namespace {
 
 constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 28;
 
-/// A token named in a JSON file: a string, or an object with `content`.
+/// Returns a token named in a JSON file: a string, or an object with `content`.
 std::optional<std::string> named_token(const Json& json, const char* key,
                                        const fs::path& file) {
   if (!json.is_object()) {
-    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+    fail_input("tokenizer", "{}: expected an object", file.string());
   }
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
@@ -37,13 +37,12 @@ std::optional<std::string> named_token(const Json& json, const char* key,
       (*found)["content"].is_string()) {
     return (*found)["content"].get<std::string>();
   }
-  throw InputError("tokenizer",
-                   fmt::format("{}: {} is neither a string nor an object with content",
-                               file.string(), key));
+  fail_input("tokenizer", "{}: {} is neither a string nor an object with content",
+             file.string(), key);
 }
 
-/// An id in generation_config.json or config.json: a number, or a list whose first
-/// counts.
+/// Returns an id in generation_config.json or config.json: a number, or the first of a
+/// list.
 std::optional<TokenId> named_id(const Json& json, const char* key, const fs::path& file,
                                 const Tokenizer& tokenizer) {
   if (!json.is_object() || !json.contains(key)) return std::nullopt;
@@ -52,15 +51,15 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   if (value->is_null()) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() >= kMaxTokens ||
       !tokenizer.id_to_token(value->get<TokenId>())) {
-    throw InputError("tokenizer", fmt::format("{}: {} is {}, which is no token's id",
-                                              file.string(), key, json_text(*value)));
+    fail_input("tokenizer", "{}: {} is {}, which is no token's id", file.string(), key,
+               json_text(*value));
   }
   return value->get<TokenId>();
 }
 
-/// Files that name special tokens, the one that counts first: transformers lets
-/// special_tokens_map.json go over tokenizer_config.json unless that has
-/// added_tokens_decoder.
+/// Returns the files that name special tokens, in the order in which they count. In
+/// transformers special_tokens_map.json overrides tokenizer_config.json unless the latter
+/// has added_tokens_decoder.
 std::array<const char*, 2> token_files(const fs::path& dir) {
   constexpr const char* kConfig = "tokenizer_config.json";
   constexpr const char* kMap = "special_tokens_map.json";
@@ -79,9 +78,8 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
     if (!token) continue;
     const auto id = tokenizer.token_to_id(*token);
     if (!id) {
-      throw InputError("tokenizer",
-                       fmt::format("{}: {} is \"{}\", which tokenizer.json does not have",
-                                   file.string(), token_key, *token));
+      fail_input("tokenizer", "{}: {} is \"{}\", which tokenizer.json does not have",
+                 file.string(), token_key, *token);
     }
     return id;
   }
@@ -99,13 +97,13 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
 TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
                                         const Tokenizer& tokenizer) {
   const fs::path dir = file.parent_path();
-  // A file that is a link to nothing would be taken for one that is not there.
+  // A dangling link would look like an absent file.
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
                            "added_tokens.json", "generation_config.json"}) {
     const std::string link = dangling_link(dir / name);
     if (link.empty()) continue;
-    throw InputError("tokenizer", fmt::format("{}: {}; copy the file itself there",
-                                              (dir / name).string(), link));
+    fail_input("tokenizer", "{}: {}; copy the file itself there", (dir / name).string(),
+               link);
   }
   TokenizerSurroundings around;
   around.files.push_back(file);
@@ -163,8 +161,8 @@ std::string fingerprint_of(const TokenizerSpec& spec) {
 
 namespace {
 
-/// Whether a text is put between the BOS and the EOS piece: tokenizer_config.json says
-/// so, or its class does when it is silent.
+/// Sets the BOS and EOS pieces around a text, by tokenizer_config.json or by the class
+/// that it names.
 void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
   const fs::path file = dir / "tokenizer_config.json";
   if (!fs::exists(file)) return;
@@ -174,8 +172,8 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
       return when_absent;
     }
     if (json[key].is_boolean()) return json[key].get<bool>();
-    throw InputError("tokenizer", fmt::format("{}: {} is {}, expected true or false",
-                                              file.string(), key, json_text(json[key])));
+    fail_input("tokenizer", "{}: {} is {}, expected true or false", file.string(), key,
+               json_text(json[key]));
   };
   const auto name = named_token(json, "tokenizer_class", file).value_or("");
   const bool llama = name.starts_with("LlamaTokenizer");
@@ -183,18 +181,17 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
   tokenizer.surround_with(flag("add_bos_token", llama), flag("add_eos_token", t5));
 }
 
-/// Tokens that stand in a list of their own beside a `.model` are not read.
+/// Refuses a list of tokens beside a `.model`, which is not read.
 void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
   const fs::path file = dir / "added_tokens.json";
   if (!fs::exists(file)) return;
   const Json json = read_json(file);
   for (auto token = json.begin(); json.is_object() && token != json.end(); ++token) {
     if (tokenizer.token_to_id(token.key())) continue;
-    throw InputError("tokenizer",
-                     fmt::format("{} adds \"{}\", which is not supported beside a "
-                                 "tokenizer.model; save the tokenizer as tokenizer.json "
-                                 "with transformers and give that",
-                                 file.string(), token.key()));
+    fail_input("tokenizer",
+               "{} adds \"{}\", which is not supported beside a tokenizer.model; save "
+               "the tokenizer as tokenizer.json with transformers and give that",
+               file.string(), token.key());
   }
 }
 
@@ -204,7 +201,7 @@ constexpr const char* kMakeTokenizerJson =
     "make one with transformers, AutoTokenizer.from_pretrained(\"DIR\")"
     ".save_pretrained(\"OUT\"), and give OUT";
 
-/// tiktoken's lines: a token in base64, a space and its rank.
+/// Returns whether a line is tiktoken's: a token in base64, a space and a rank.
 bool is_tiktoken(std::string_view bytes) {
   const std::string_view line = bytes.substr(0, bytes.find('\n'));
   const size_t space = line.find(' ');
@@ -223,24 +220,22 @@ bool is_tiktoken(std::string_view bytes) {
 
 void refuse_tiktoken(const fs::path& file, std::string_view bytes) {
   if (!is_tiktoken(bytes)) return;
-  throw InputError(
-      "tokenizer",
-      fmt::format("{}: is a tiktoken file (lines of a token in base64 and its rank, as "
-                  "Meta publishes Llama 3's tokenizer.model), not a SentencePiece model; "
-                  "it holds neither the split pattern nor the special tokens; {}",
-                  file.string(), kMakeTokenizerJson));
+  fail_input("tokenizer",
+             "{}: is a tiktoken file (lines of a token in base64 and its rank, as Meta "
+             "publishes Llama 3's tokenizer.model), not a SentencePiece model; it holds "
+             "neither the split pattern nor the special tokens; {}",
+             file.string(), kMakeTokenizerJson);
 }
 
-/// Refuses JSON that is a tokenizer in another form than tokenizer.json's.
+/// Refuses JSON of a tokenizer in another form than tokenizer.json.
 void refuse_other_json(const Json& root, const std::string& name) {
   if (root.contains("model")) return;
   const bool tekken = root.contains("vocab") && root.contains("config");
   const bool list = !root.empty() && std::ranges::all_of(root, &Json::is_number_unsigned);
   if (!tekken && !list) return;
-  throw InputError("tokenizer", fmt::format("{}: is {}, not a tokenizer.json; {}", name,
-                                            tekken ? "Mistral's own tekken form"
-                                                   : "a vocabulary alone (vocab.json)",
-                                            kMakeTokenizerJson));
+  fail_input("tokenizer", "{}: is {}, not a tokenizer.json; {}", name,
+             tekken ? "Mistral's own tekken form" : "a vocabulary alone (vocab.json)",
+             kMakeTokenizerJson);
 }
 
 std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
@@ -256,7 +251,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
   return tokenizer;
 }
 
-/// Files of a directory that hold tokenizers in other forms, and what to do.
+/// Files of a directory that hold tokenizers in other forms, and what the user can do.
 std::string other_tokenizers(const fs::path& dir) {
   std::string names;
   for (const char* name : {"vocab.json", "merges.txt", "vocab.txt", "tekken.json"}) {
@@ -287,7 +282,7 @@ std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
 std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
-    // Also a link to nothing, which whoever reads it calls that.
+    // A dangling link counts too; whoever reads it reports the link.
     if (fs::exists(fs::symlink_status(dir / name))) return dir / name;
   }
   return std::nullopt;
@@ -302,7 +297,7 @@ std::string damaged_tokenizer(const fs::path& dir) {
   } catch (const DamagedModel& damage) {
     return damage.message();
   } catch (const InputError&) {
-    // Of a kind, or of a size, that is not supported.
+    // The kind or size of the file is not supported.
   }
   return {};
 }
@@ -311,16 +306,14 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   constexpr const char* kWanted =
       "give a tokenizer.json, a tokenizer.model or a directory that holds one";
   if (!fs::exists(path)) {
-    throw InputError("tokenizer", fmt::format("{}; {}", missing_path(path), kWanted));
+    fail_input("tokenizer", "{}; {}", missing_path(path), kWanted);
   }
   fs::path file = path;
   if (fs::is_directory(path)) {
     const auto found = find_tokenizer_file(path);
     if (!found) {
-      throw InputError("tokenizer",
-                       fmt::format("{}: holds no tokenizer.json and no "
-                                   "tokenizer.model{}; {}",
-                                   path.string(), other_tokenizers(path), kWanted));
+      fail_input("tokenizer", "{}: holds no tokenizer.json and no tokenizer.model{}; {}",
+                 path.string(), other_tokenizers(path), kWanted);
     }
     file = *found;
   }
@@ -328,8 +321,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   if (file.extension() != ".json") {
     if (file.extension() == ".tiktoken")
       refuse_tiktoken(file, read_text(file, kMaxTokenizerBytes));
-    throw InputError("tokenizer", fmt::format("{}: is neither a .json nor a .model; {}",
-                                              file.string(), kWanted));
+    fail_input("tokenizer", "{}: is neither a .json nor a .model; {}", file.string(),
+               kWanted);
   }
   std::unique_ptr<FileTokenizer> tokenizer;
   {
@@ -339,8 +332,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
     tokenizer = tokenizer_of(root, name);
     tokenizer->set_surroundings(read_surroundings(file, root, *tokenizer));
   }
-  // The parsed file was a million small blocks: they go back now, which would otherwise
-  // delay the first text by some 25 ms and keep the memory.
+  // The parsed file was a million small blocks. Freeing them now saves their memory and
+  // some 25 ms of the first text.
   ::malloc_trim(0);
   return tokenizer;
 }

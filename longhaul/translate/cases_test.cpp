@@ -1,4 +1,4 @@
-// Real command lines and files of other systems, each value checked: the cases are in
+// Checks each value of real command lines and files of other systems. The cases are in
 // tests/fixtures/other_systems.
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ std::vector<Case> read_cases(const std::string& file) {
   return cases;
 }
 
-/// Each value of the file, then what is unknown and what `train` would refuse.
+/// Returns each value of the file, then what is unknown and what `train` would refuse.
 std::string described(const Translation& made) {
   std::string out;
   for (const config::Entry& section : config::parse_toml(made.text, "made.toml")) {
@@ -98,8 +98,8 @@ Translation translated(const Case& one, const fs::path& dir) {
   return translate(input, one.ranks);
 }
 
-/// What a recipe may say otherwise than the published command line: where things lie, and
-/// how often something is saved or told.
+/// Keys for which a recipe may differ from the published command line: places of files,
+/// and how often something is saved or reported.
 bool may_differ(const std::string& key, const std::string& recipe) {
   static const std::set<std::string> kSections{"model", "init",    "checkpoint",
                                                "log",   "profile", "validation"};

@@ -34,7 +34,8 @@ bool is_assignment(const ShellWord& word) {
          name.find_first_of("0123456789") != 0;
 }
 
-/// A word that a shell would replace by several: "${ARGS[@]}", "$EXTRA_ARGS".
+/// Returns whether a shell would replace the word by several words: "${ARGS[@]}",
+/// "$EXTRA_ARGS".
 bool stands_for_flags(const ShellWord& word) {
   if (!word.variable || !word.text.starts_with('$')) return false;
   if (word.text == "$@" || word.text == "$*") return true;
@@ -47,7 +48,8 @@ bool stands_for_flags(const ShellWord& word) {
       [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-/// A word after a flag that is no value of the flag, as the flag has one or takes none.
+/// Returns whether a word behind a flag may stand for more flags: the flag already has a
+/// value, or takes none.
 bool hides_flags(const ShellWord& word, const Said& flag, bool megatron) {
   if (stands_for_flags(word)) return true;
   if (!word.variable || word.text.find_first_of("$`") != 0) return false;
@@ -55,7 +57,7 @@ bool hides_flags(const ShellWord& word, const Said& flag, bool megatron) {
          (!flag.values.empty() && !takes_several_values(flag.name));
 }
 
-/// How many processes the words before the script start.
+/// The number of processes that the words before the script start.
 struct Launch {
   std::optional<int64_t> slurm_nodes, slurm_tasks, tasks_per_node, each, nodes, all;
   bool by_torchrun = false;
@@ -80,7 +82,7 @@ bool is_launcher(const std::string& name) {
          name == "torch.distributed.launch";
 }
 
-/// One option of a launcher; "--nnodes=2" and "--nnodes 2" give {"nnodes", "2"}.
+/// One option of a launcher. "--nnodes=2" and "--nnodes 2" both give {"nnodes", "2"}.
 struct Option {
   std::string name;
   const ShellWord* value = nullptr;
@@ -115,7 +117,7 @@ class CommandReader {
  public:
   explicit CommandReader(Reading& reading) : reading_(reading) {}
 
-  /// Finds the script in the words; false where they start none.
+  /// Finds the script in the words. Returns false if the words start none.
   bool read(std::span<const ShellWord> words) {
     for (at_ = 0; at_ < words.size();) {
       const ShellWord& word = words[at_];
@@ -168,7 +170,7 @@ class CommandReader {
                                     .variable = word.variable});
   }
 
-  /// Python's own options, and -m MODULE.
+  /// Reads Python's own options and -m MODULE. Returns true if a module is the script.
   bool python(std::span<const ShellWord> words) {
     while (at_ < words.size() && words[at_].text.starts_with('-')) {
       const bool module = words[at_].text == "-m";
@@ -186,7 +188,8 @@ class CommandReader {
     return true;
   }
 
-  /// A launcher's options; true where a --wrap or -m in them holds the script.
+  /// Reads a launcher's options. Returns true if a --wrap or -m among them holds the
+  /// script.
   bool options(const std::string& launcher, std::span<const ShellWord> words) {
     while (at_ < words.size() && words[at_].text.starts_with('-')) {
       Option option = next(words);
@@ -243,7 +246,7 @@ class CommandReader {
   std::deque<ShellWord> held_;  ///< values inside words, which options point to
 };
 
-/// What the lines of a batch script say: "#SBATCH --nodes=8".
+/// Returns what the lines "#SBATCH --nodes=8" of a batch script say.
 Launch launch_of_job(std::string_view text) {
   constexpr std::string_view kMark = "#SBATCH ";
   std::string words;
@@ -264,7 +267,8 @@ Launch launch_of_job(std::string_view text) {
   return reading.launch;
 }
 
-/// Scripts of one's own name may be Megatron's, whose flags are written with dashes.
+/// Returns whether a flag is Megatron's. In a script with an unknown name these are flags
+/// with dashes.
 bool is_megatron(std::optional<OtherSystem> system, const Said& flag) {
   return system ? *system == OtherSystem::Megatron
                 : flag.shown.find('_') == std::string::npos;
@@ -294,7 +298,7 @@ std::vector<Said> flags_of(const Reading& reading, std::vector<std::string>& loo
   return said;
 }
 
-/// The system that knows most of the flags, for scripts of one's own name.
+/// Returns the system that knows most of the flags, for scripts with an unknown name.
 std::optional<OtherSystem> system_of_flags(const std::vector<Said>& said) {
   constexpr OtherSystem kWithFlags[] = {
       OtherSystem::NxdPipeline, OtherSystem::NxdZero,  OtherSystem::Bert,
@@ -325,7 +329,7 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
     std::optional<int64_t> nodes = launch.nodes;
     if (!nodes && !launch.nodes_unknown) nodes = 1;
     const bool slurm = launch.slurm_nodes || launch.slurm_tasks;
-    // Each task of srun starts a torchrun, one a machine.
+    // Each task of srun starts one torchrun on a machine.
     if (!launch.nodes && slurm)
       nodes = launch.slurm_nodes ? launch.slurm_nodes : launch.slurm_tasks;
     world.ranks = times(nodes, launch.each);
@@ -359,22 +363,20 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
                                   "published runs)",
                                   name, script)));
   }
-  throw InputError(
+  fail_input(
       "flags",
-      fmt::format("{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
-                  "axolotl (YAML)",
-                  name,
-                  script.empty()
-                      ? std::string("holds no command of a training script")
-                      : one_line(script) + " is no training script that is known",
-                  fmt::join(known_scripts(), ", ")));
+      "{}: {}; known are {}, and files of torchtitan (TOML), nanotron and axolotl (YAML)",
+      name,
+      script.empty() ? std::string("holds no command of a training script")
+                     : one_line(script) + " is no training script that is known",
+      fmt::join(known_scripts(), ", "));
 }
 
 bool is_settings_file(const std::string& path) {
   return path.ends_with(".yml") || path.ends_with(".yaml") || path.ends_with(".toml");
 }
 
-/// torchtitan's run_train.sh takes its file and the ranks from variables.
+/// Takes the settings file and the ranks from the variables of torchtitan's run_train.sh.
 void take_variables_of_script(Source& source, std::string& config_file) {
   if (!glob_match("run*train.sh", source.script)) return;
   for (const Said& said : source.environment) {
@@ -388,7 +390,7 @@ void take_variables_of_script(Source& source, std::string& config_file) {
                 [](const Said& said) { return said.name == "config_file"; });
 }
 
-/// Takes the file that the command reads its settings from.
+/// Removes the flag that names the command's settings file, and returns the file.
 void take_config_file(Source& source, std::vector<std::string>& loose,
                       std::string& config_file) {
   for (const char* name : {"job.config_file", "config_file", "config"}) {

@@ -17,7 +17,7 @@ using config::Value;
 constexpr size_t kCommentColumn = 32;
 constexpr size_t kMostText = 300;
 
-/// What longhaul takes where the key is not given, as TOML; empty: nothing.
+/// Returns longhaul's default of a key as TOML; empty if there is none.
 std::string our_default(const std::string& key) {
   RunConfig defaults;
   for (const config::SectionFields& section : config::sections_of(defaults)) {
@@ -87,8 +87,8 @@ void Draft::put(const std::string& key, Value value, const std::string& comment)
 void Draft::put_default(const std::string& key, Value value, const std::string& comment) {
   if (has(key)) return;
   if (!hidden_.empty()) {
-    return fill(key, fmt::format("{} may say it; {}: {}", hidden_, comment,
-                                 config::print_value(value)));
+    return fill(key, "{} may say it; {}: {}", hidden_, comment,
+                config::print_value(value));
   }
   // 1 and 1.0 are the same number.
   const std::string ours = our_default(key);
@@ -166,7 +166,7 @@ std::vector<std::string> Draft::provisional() const {
       const std::string key = section.name + "." + field.key;
       const auto found = lines_.find(key);
       if (found == lines_.end() || !found->second.to_fill) continue;
-      // An enumeration's or a mixed type's own default is one of its values.
+      // The default of an enumeration or a mixed type is a valid value.
       const auto value = field.get();
       const bool mixed = field.type.find('"') != std::string::npos;
       sets.push_back(key + "=" +

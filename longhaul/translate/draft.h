@@ -1,7 +1,10 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/config/value.h"
@@ -14,43 +17,54 @@ class Draft {
   struct Line {
     config::Value value;
     std::string comment;
-    bool to_fill = false;  ///< the value is a text that says what belongs there
+    bool to_fill = false;  ///< the value is a text that tells the user what to put there
   };
 
-  /// `hidden` may hold settings that are not seen here ("${ARGS[@]}"), so that no default
-  /// of the other system is certain; empty: everything is seen.
+  /// `hidden` are words that may stand for settings ("${ARGS[@]}"), so that no default of
+  /// the other system is certain. Empty if there are none.
   explicit Draft(std::string hidden = "") : hidden_(std::move(hidden)) {}
 
-  /// Gives a key ("optimizer.lr") its value; the comment says where the value is from.
-  /// The last call counts.
+  /// Gives a key ("optimizer.lr") its value. The comment says where the value comes from.
+  /// The last call for a key counts.
   void put(const std::string& key, config::Value value, const std::string& comment);
-  /// Puts a default of the other system where the key has no value yet, unless longhaul's
-  /// own default is the same. Asks for the value where something hidden may hold it.
+  /// Puts a default of the other system if the key has no value yet and longhaul's own
+  /// default differs. Asks for the value if something hidden may give it.
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
-  /// Puts, for a value that cannot be known, a text that says what belongs there and that
-  /// a start refuses. Does nothing where the key has a value.
+  /// Puts, for an unknown value, a text that says what belongs there and that a start
+  /// refuses. Does nothing if the key has a value. With more arguments the text is
+  /// formatted as by fmt::format.
   void fill(const std::string& key, const std::string& what);
+  template <class First, class... Rest>
+  void fill(const std::string& key, fmt::format_string<First, Rest...> what,
+            First&& first, Rest&&... rest) {
+    fill(key, fmt::format(what, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
   /// Puts a field of config.json into model.override.
   void override_field(const std::string& field, config::Value value,
                       const std::string& comment);
 
-  /// Asks for the key whether it has a value or not.
+  /// Asks for the key even if it has a value.
   void demand(const std::string& key, const std::string& what);
   const std::string& hidden() const { return hidden_; }
 
   bool has(const std::string& key) const { return lines_.contains(key); }
   const std::map<std::string, Line>& lines() const { return lines_; }
-  /// A whole number that was put, or `otherwise`.
+  /// Returns the whole number of a key, or `otherwise`.
   int64_t whole(const std::string& key, int64_t otherwise) const;
 
-  /// Notes a setting of the other system that is not carried over: "--foo 1: why".
+  /// Notes a setting of the other system that is not carried over: "--foo 1: why". With
+  /// more arguments the line is formatted as by fmt::format.
   void leave(const std::string& line) { left_.push_back(line); }
+  template <class First, class... Rest>
+  void leave(fmt::format_string<First, Rest...> line, First&& first, Rest&&... rest) {
+    leave(fmt::format(line, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
   const std::vector<std::string>& left() const { return left_; }
 
-  /// The sections as TOML, in the order of the reference.
+  /// Returns the sections as TOML, in the order of the reference.
   std::string sections() const;
-  /// Provisional values for what is to be filled, as `--set` takes them.
+  /// Returns provisional values for the keys to fill, as `--set` takes them.
   std::vector<std::string> provisional() const;
 
  private:
@@ -59,17 +73,17 @@ class Draft {
   std::vector<std::string> left_;
 };
 
-/// The text as one line: control characters are written out, so that nothing ends a
+/// Returns the text as one line. Control characters are written out, so that none ends a
 /// comment, and a long text is cut.
 std::string one_line(std::string_view text);
 
-/// A text as a value.
+/// Returns a text as a value.
 config::Value text_value(std::string text);
 
-/// The value of data.train for random tokens.
+/// Returns the value of data.train for random tokens.
 config::Value synthetic_source();
 
-/// The value of data.train for these paths: `[{ path = "..." }]`.
+/// Returns the value of data.train for these paths: `[{ path = "..." }]`.
 config::Value sources(const std::vector<std::string>& paths);
 
 }  // namespace longhaul::translate

@@ -4,9 +4,9 @@
 
 namespace longhaul::translate {
 
-// Each function translates one system's settings whose OtherWord::carry is Rule, and the
-// system's defaults where they are not longhaul's. The draft already has the values that
-// are copied.
+// Each function translates the settings of one system whose OtherWord::carry is Rule, and
+// adds the system's defaults that differ from longhaul's. The draft already has the
+// copied values.
 
 void translate_nxd_pipeline(const Job& job);
 void translate_nxd_zero(const Job& job);

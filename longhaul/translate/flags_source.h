@@ -11,30 +11,30 @@ namespace longhaul::translate {
 
 /// One flag, variable or key with its value, as another system's user wrote it.
 struct Said {
-  std::string name = {};                 ///< as config::OtherWord has names
+  std::string name = {};                 ///< written as in config::OtherWord
   std::string shown = {};                ///< as it was written: "--lr", "training.lr"
   std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
-  bool variable = false;                 ///< a shell would have replaced a part
-  bool null = false;                     ///< YAML's null: as if it were not given
+  bool variable = false;                 ///< a shell would replace a part of the value
+  bool null = false;                     ///< YAML's null, which counts as not given
   std::string where = {};                ///< "run.yaml:3:5"; empty for a command line
 
-  /// The first value; empty where there is none.
+  /// Returns the first value, or an empty text.
   std::string text() const { return values.empty() ? "" : values.front(); }
-  /// The setting as a person reads it: "--lr 1e-4".
+  /// Returns the setting for messages: "--lr 1e-4".
   std::string as_written() const;
 };
 
-/// How many ranks a command line starts, where it says so.
+/// The number of ranks that a command line starts, if it says so.
 struct World {
   std::optional<int64_t> ranks;
-  std::string from;  ///< what says it: "torchrun"
+  std::string from;  ///< the source of the number: "torchrun"
 };
 
 /// Everything that a command line or a file says.
 struct Source {
   config::OtherSystem system = config::OtherSystem::Common;
   std::string what;    ///< "run_llama_nxd.py", "llama3_8b.toml"
-  std::string script;  ///< the script's name without folders; empty for files
+  std::string script;  ///< name of the script without folders; empty for files
   std::vector<Said> said;
   std::vector<Said> environment;  ///< NAME=VALUE in front of the command
   /// Words that may hold flags and that only a shell replaces: "${ARGS[@]}".

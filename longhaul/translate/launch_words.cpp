@@ -34,7 +34,7 @@ struct OtherScript {
   std::string_view answer;
 };
 
-/// Scripts that do not train, and what does their work in longhaul.
+/// Scripts that do not train, with what does their work in longhaul.
 constexpr OtherScript kNoTraining[] = {
     {"convert_checkpoints.py",
      "every layout reads a Hugging Face directory, so nothing is sharded first; "
@@ -51,133 +51,43 @@ constexpr OtherScript kNoTraining[] = {
      "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
 };
 
-/// Options of launchers that take the next word, without the dashes, _ for -.
-constexpr std::string_view kTakeAValue[] = {"nodes",
-                                            "ntasks",
-                                            "ntasks_per_node",
-                                            "cpus_per_task",
-                                            "job_name",
-                                            "output",
-                                            "error",
-                                            "partition",
-                                            "time",
-                                            "gres",
-                                            "gpus_per_node",
-                                            "mem",
-                                            "account",
-                                            "container_image",
-                                            "container_mounts",
-                                            "container_workdir",
-                                            "container_name",
-                                            "mpi",
-                                            "cpu_bind",
-                                            "chdir",
-                                            "nodelist",
-                                            "exclude",
-                                            "qos",
-                                            "constraint",
-                                            "export",
-                                            "gpus",
-                                            "gpus_per_task",
-                                            "wrap",
-                                            "comment",
-                                            "reservation",
-                                            "nproc_per_node",
-                                            "nnodes",
-                                            "node_rank",
-                                            "rdzv_id",
-                                            "rdzv_backend",
-                                            "rdzv_endpoint",
-                                            "rdzv_conf",
-                                            "max_restarts",
-                                            "monitor_interval",
-                                            "start_method",
-                                            "role",
-                                            "log_dir",
-                                            "redirects",
-                                            "tee",
-                                            "local_ranks_filter",
-                                            "local_addr",
-                                            "master_addr",
-                                            "master_port",
-                                            "np",
-                                            "host",
-                                            "hosts",
-                                            "hostfile",
-                                            "machinefile",
-                                            "map_by",
-                                            "bind_to",
-                                            "rank_by",
-                                            "npernode",
-                                            "num_processes",
-                                            "num_machines",
-                                            "machine_rank",
-                                            "main_process_ip",
-                                            "main_process_port",
-                                            "mixed_precision",
-                                            "dynamo_backend",
-                                            "num_gpus",
-                                            "num_nodes",
-                                            "include",
-                                            "config_file",
-                                            "deepspeed_config",
-                                            "n",
-                                            "N",
-                                            "c",
-                                            "p",
-                                            "J",
-                                            "o",
-                                            "e",
-                                            "t",
-                                            "A",
-                                            "w",
-                                            "x",
-                                            "G",
-                                            "C",
-                                            "q",
-                                            "D",
-                                            "H",
-                                            "r"};
+/// Options of launchers that take the next word, without dashes in front and with _ for
+/// -.
+constexpr std::string_view kTakeAValue =
+    "nodes ntasks ntasks_per_node cpus_per_task job_name output error partition time "
+    "gres gpus_per_node mem account container_image container_mounts container_workdir "
+    "container_name mpi cpu_bind chdir nodelist exclude qos constraint export gpus "
+    "gpus_per_task wrap comment reservation nproc_per_node nnodes node_rank rdzv_id "
+    "rdzv_backend rdzv_endpoint rdzv_conf max_restarts monitor_interval start_method "
+    "role log_dir redirects tee local_ranks_filter local_addr master_addr master_port np "
+    "host hosts hostfile machinefile map_by bind_to rank_by npernode num_processes "
+    "num_machines machine_rank main_process_ip main_process_port mixed_precision "
+    "dynamo_backend num_gpus num_nodes include config_file deepspeed_config n N c p J o "
+    "e t A w x G C q D H r";
 
 /// Words that stand before a command and do not change it.
-constexpr std::string_view kPrefixes[] = {
-    "exec",    "nohup", "time", "env",  "sudo",   "command", "neuron_parallel_compile",
-    "numactl", "then",  "do",   "else", "export", "uv",      "run",
-    "poetry",  "pdsh"};
+constexpr std::string_view kPrefixes =
+    "exec nohup time env sudo command neuron_parallel_compile numactl then do else "
+    "export uv run poetry pdsh";
 
-/// These flags of Megatron-LM take no value.
-constexpr std::string_view kAlone[] = {"bf16",
-                                       "fp16",
-                                       "swiglu",
-                                       "use_*",
-                                       "no_*",
-                                       "disable_*",
-                                       "overlap_*",
-                                       "untie_*",
-                                       "add_*",
-                                       "reset_*",
-                                       "group_query_attention",
-                                       "sequence_parallel",
-                                       "recompute_activations",
-                                       "mock_data",
-                                       "async_save",
-                                       "apply_*",
-                                       "finetune",
-                                       "grad_reduce_in_bf16",
-                                       "accumulate_*",
-                                       "qk_layernorm",
-                                       "squared_relu",
-                                       "manual_gc",
-                                       "log_throughput",
-                                       "profile",
-                                       "cross_entropy_loss_fusion",
-                                       "calculate_per_token_loss",
-                                       "fp8_param_gather",
-                                       "moe_grouped_gemm"};
+/// Flags of Megatron-LM that take no value.
+constexpr std::string_view kAlone =
+    "bf16 fp16 swiglu use_* no_* disable_* overlap_* untie_* add_* reset_* "
+    "group_query_attention sequence_parallel recompute_activations mock_data async_save "
+    "apply_* finetune grad_reduce_in_bf16 accumulate_* qk_layernorm squared_relu "
+    "manual_gc log_throughput profile cross_entropy_loss_fusion calculate_per_token_loss "
+    "fp8_param_gather moe_grouped_gemm";
 
-constexpr std::string_view kSeveral[] = {"data_path",         "train_data_path",
-                                         "valid_data_path",   "test_data_path",
-                                         "rampup_batch_size", "profile_ranks"};
+constexpr std::string_view kSeveral =
+    "data_path train_data_path valid_data_path test_data_path rampup_batch_size "
+    "profile_ranks";
+
+/// Returns whether a word matches a pattern of a list with spaces between the patterns.
+bool is_one_of(std::string_view patterns, std::string_view word) {
+  return std::ranges::any_of(split_words(patterns), [&](const std::string& pattern) {
+    return glob_match(pattern, word);
+  });
+}
 
 }  // namespace
 
@@ -201,21 +111,9 @@ std::vector<std::string> known_scripts() {
   return names;
 }
 
-bool takes_a_value(std::string_view option) {
-  return std::ranges::find(kTakeAValue, option) != std::end(kTakeAValue);
-}
-
-bool is_prefix(std::string_view word) {
-  return std::ranges::find(kPrefixes, word) != std::end(kPrefixes);
-}
-
-bool flag_stands_alone(std::string_view flag) {
-  return std::ranges::any_of(
-      kAlone, [&](std::string_view form) { return glob_match(form, flag); });
-}
-
-bool takes_several_values(std::string_view flag) {
-  return std::ranges::find(kSeveral, flag) != std::end(kSeveral);
-}
+bool takes_a_value(std::string_view option) { return is_one_of(kTakeAValue, option); }
+bool is_prefix(std::string_view word) { return is_one_of(kPrefixes, word); }
+bool flag_stands_alone(std::string_view flag) { return is_one_of(kAlone, flag); }
+bool takes_several_values(std::string_view flag) { return is_one_of(kSeveral, flag); }
 
 }  // namespace longhaul::translate

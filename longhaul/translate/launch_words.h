@@ -11,25 +11,27 @@
 
 namespace longhaul::translate {
 
-/// The system of a script's name, without folders.
+/// Returns the system of a script, by its name without folders.
 std::optional<config::OtherSystem> system_of_script(std::string_view script);
 
-/// What does the work of a script that trains nothing.
+/// Returns what does the work of a script that does not train.
 std::optional<std::string_view> answer_for_script(std::string_view script);
 
-/// The scripts that are known, as messages name them.
+/// Returns the known scripts for messages.
 std::vector<std::string> known_scripts();
 
-/// Whether a launcher's option takes the next word; without dashes, _ for -.
+/// Returns whether a launcher's option takes the next word. The option has no dashes in
+/// front, and _ for -.
 bool takes_a_value(std::string_view option);
 
-/// Whether a word stands before a command and does not change it.
+/// Returns whether a word may stand before a command without changing it.
 bool is_prefix(std::string_view word);
 
-/// Whether a training script's flag never has a value; named as config::OtherWord is.
+/// Returns whether a training script's flag never has a value. The flag is written as in
+/// config::OtherWord.
 bool flag_stands_alone(std::string_view flag);
 
-/// Whether a training script's flag takes several words.
+/// Returns whether a training script's flag takes several words.
 bool takes_several_values(std::string_view flag);
 
 }  // namespace longhaul::translate

@@ -40,17 +40,6 @@ Known<T> known(const Job& job, const std::string& name, std::optional<T> otherwi
   return {read(*said), said->shown, true};
 }
 
-template <class T>
-void put_known(Draft& draft, const std::string& key, const Known<T>& known) {
-  if (known.value && known.given) {
-    draft.put(key, {*known.value, ""}, known.from);
-  } else if (known.value) {
-    draft.put_default(key, {*known.value, ""}, known.from);
-  } else if (known.given) {
-    draft.fill(key, known.from);
-  }
-}
-
 bool has_word_for(config::OtherSystem system, std::string_view key) {
   return std::ranges::any_of(config::words_of(system),
                              [&](const config::OtherWord& word) {
@@ -65,7 +54,7 @@ void override_known(Draft& draft, const std::string& field, const std::string& n
     draft.override_field(field, {*number.value, ""},
                          number.given ? number.from : name + ": " + number.from);
   } else if (number.given) {
-    draft.leave(fmt::format("{}: set model.override's {}", number.from, field));
+    draft.leave("{}: set model.override's {}", number.from, field);
   }
 }
 
@@ -119,7 +108,7 @@ Value typed(const Said& said, const std::string& type) {
 
 void Job::leave(const std::string& name, const std::string& why) const {
   for (const Said* const said : all(name)) {
-    draft_.leave(fmt::format("{}: {}", said->as_written(), why));
+    draft_.leave("{}: {}", said->as_written(), why);
     left_.insert(name);
   }
 }
@@ -175,19 +164,6 @@ Known<std::string> Job::text(const std::string& name,
                             [](const Said& said) { return said.text(); });
 }
 
-void Job::put(const std::string& key, const Known<int64_t>& number) const {
-  put_known(draft_, key, number);
-}
-void Job::put(const std::string& key, const Known<double>& number) const {
-  put_known(draft_, key, number);
-}
-void Job::put(const std::string& key, const Known<bool>& on) const {
-  put_known(draft_, key, on);
-}
-void Job::put(const std::string& key, const Known<std::string>& text) const {
-  put_known(draft_, key, text);
-}
-
 Known<int64_t> Job::replicas() const {
   for (const char* key : {"parallel.tp", "parallel.pp", "parallel.cp"}) {
     const auto line = draft_.lines().find(key);
@@ -211,11 +187,10 @@ Known<int64_t> Job::replicas() const {
   const auto ranks_of_model = model ? checked_product(*model, cp) : std::nullopt;
   if (!ranks_of_model || *ranks_of_model < 1 ||
       *source_.world.ranks % *ranks_of_model != 0) {
-    throw InputError(
-        "flags",
-        fmt::format("{} ranks ({}) do not divide into model replicas of {} ranks; "
-                    "say how many ranks there are with --ranks N",
-                    *source_.world.ranks, source_.world.from, split));
+    fail_input("flags",
+               "{} ranks ({}) do not divide into model replicas of {} ranks; say how "
+               "many ranks there are with --ranks N",
+               *source_.world.ranks, source_.world.from, split);
   }
   return {*source_.world.ranks / *ranks_of_model,
           fmt::format("{} ranks / {}", *source_.world.ranks, split), true};
@@ -234,11 +209,9 @@ void Job::put_global_size(const Known<int64_t>& per_replica) const {
   const std::string sequences =
       per_replica.value ? fmt::format("{} ({})", *per_replica.value, per_replica.from)
                         : per_replica.from;
-  draft_.fill(
-      "batch.global_size",
-      fmt::format(
-          "sequences of all replicas together: {}, times the replicas{}", sequences,
-          dp.value ? fmt::format(", {}", *dp.value) : fmt::format(", {}", dp.from)));
+  draft_.fill("batch.global_size",
+              "sequences of all replicas together: {}, times the replicas{}", sequences,
+              dp.value ? fmt::format(", {}", *dp.value) : fmt::format(", {}", dp.from));
 }
 
 void Job::put_global_size(const Known<int64_t>& micro, std::string_view micro_word,

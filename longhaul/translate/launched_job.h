@@ -11,17 +11,17 @@
 
 namespace longhaul::translate {
 
-/// A value of the other system, or that it is not known, and where that is from.
+/// A value of the other system, which may be unknown, and the source of the value.
 template <class T>
 struct Known {
   std::optional<T> value = {};
-  std::string from = {};  ///< "--lr", or "their default"; where unknown, why
+  std::string from = {};  ///< "--lr", "their default", or why the value is unknown
   bool given = false;     ///< named by the user, not a default
 };
 
-/// What the rules of a system work with: the settings that were said, and the draft.
-/// Readers take the last one of several equal names, as the other systems do, and throw
-/// InputError where a text is no value of their type.
+/// The settings that were given, and the draft that the rules of a system fill. Readers
+/// take the last of several settings of one name, as the other systems do, and throw
+/// InputError if a text is no value of their type.
 class Job {
  public:
   Job(const Source& source, Draft& draft) : source_(source), draft_(draft) {}
@@ -29,23 +29,24 @@ class Job {
   const Source& source() const { return source_; }
   Draft& draft() const { return draft_; }
 
-  /// Whether a rule asked for settings of this name.
+  /// Returns whether a rule asked for settings of this name.
   bool was_read(const std::string& name) const { return read_.contains(name); }
-  /// Notes a setting, where it was given, as not carried over.
+  /// Notes a setting, if it was given, as not carried over.
   void leave(const std::string& name, const std::string& why) const;
   bool was_left(const std::string& name) const { return left_.contains(name); }
 
-  /// The last setting of this name; nullptr where it is absent or null.
+  /// Returns the last setting of this name, or nullptr if it is absent or null.
   const Said* find(const std::string& name) const;
-  /// Every setting of this name that is not null, in order.
+  /// Returns every setting of this name that is not null, in order.
   std::vector<const Said*> all(const std::string& name) const;
-  /// The setting of the first of several names that is given, or nullptr.
+  /// Returns the setting of the first of several names that is given, or nullptr.
   const Said* find_any(const std::vector<std::string>& names) const;
-  /// The last variable of this name in front of the command, or nullptr.
+  /// Returns the last variable of this name before the command, or nullptr.
   const Said* variable_in_environment(const std::string& name) const;
 
-  /// The setting as a whole number, a number, a truth value or a text; `otherwise` is the
-  /// other system's default, which is not known where something hidden may hold the flag.
+  /// Return the setting as a whole number, a number, a truth value or a text. `otherwise`
+  /// is the other system's default; it counts as unknown if something hidden may hold the
+  /// flag.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -53,22 +54,28 @@ class Job {
   Known<std::string> text(const std::string& name,
                           std::optional<std::string> otherwise = {}) const;
 
-  /// Puts a value that is known, asks for one that was given as a variable, and does
-  /// nothing where there is neither.
-  void put(const std::string& key, const Known<int64_t>& number) const;
-  void put(const std::string& key, const Known<double>& number) const;
-  void put(const std::string& key, const Known<bool>& on) const;
-  void put(const std::string& key, const Known<std::string>& text) const;
+  /// Puts a known value, asks for a value that was given as a variable, and does nothing
+  /// if there is neither.
+  template <class T>
+  void put(const std::string& key, const Known<T>& known) const {
+    if (known.value && known.given) {
+      draft_.put(key, {*known.value, ""}, known.from);
+    } else if (known.value) {
+      draft_.put_default(key, {*known.value, ""}, known.from);
+    } else if (known.given) {
+      draft_.fill(key, known.from);
+    }
+  }
 
-  /// Ranks that hold different data: those of the world over tp * pp * cp of the draft.
+  /// Returns the number of replicas: the ranks of the world over tp * pp * cp of the
+  /// draft.
   Known<int64_t> replicas() const;
 
-  /// Puts `per_replica` sequences times the replicas as batch.global_size; asks for the
-  /// value where one of the two is not known.
+  /// Puts `per_replica` sequences times the replicas as batch.global_size, or asks for
+  /// the value if one of the two is unknown.
   void put_global_size(const Known<int64_t>& per_replica) const;
-  /// The same for micro batches of so many sequences, times so many of them. The words
-  /// are the names of the two settings; without `steps_word` the first names their
-  /// product.
+  /// Does the same for `steps` micro batches of `micro` sequences. The words are the
+  /// names of the two settings; without `steps_word` the first word names their product.
   void put_global_size(const Known<int64_t>& micro, std::string_view micro_word,
                        const Known<int64_t>& steps, std::string_view steps_word) const;
   /// Puts optimizer.betas: the other system's defaults, or the settings of two names with
@@ -76,8 +83,8 @@ class Job {
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// Puts the setting, or the other system's default, as a field of config.json; nothing
-  /// where there is neither.
+  /// Puts the setting, or the other system's default, as a field of config.json. Does
+  /// nothing if there is neither.
   void override_whole(const std::string& name, const std::string& field,
                       std::optional<int64_t> otherwise = {}) const;
   void override_real(const std::string& name, const std::string& field,
@@ -90,16 +97,16 @@ class Job {
   mutable std::set<std::string> left_;
 };
 
-/// The reason why a value that only a shell knows is asked for.
+/// Returns the reason why the draft asks for a value that only a shell knows.
 std::string not_looked_up(const Said& said);
 
-/// A text of a setting as a whole number, a number, or a truth value. Throws InputError
-/// where it is none.
+/// Return the text of a setting as a whole number, a number or a truth value. Throw
+/// InputError if the text is none.
 int64_t whole_of(const Said& said, const std::string& text);
 double real_of(const Said& said, const std::string& text);
 bool truth_of(const Said& said);
 
-/// A value as a key's type wants it: "integer", "number", "boolean", "path"...
+/// Returns a value of a key's type: "integer", "number", "boolean", "path"...
 config::Value typed(const Said& said, const std::string& type);
 
 }  // namespace longhaul::translate

@@ -40,7 +40,7 @@ void put_axolotl_floor(const Job& job, const std::string& kind) {
             rate.from + " * learning_rate");
 }
 
-/// transformers' constant has no warm-up, whatever warmup_steps says.
+/// Puts no warm-up: transformers' constant has none, whatever warmup_steps says.
 void put_axolotl_no_warmup(const Job& job) {
   job.draft().put("schedule.warmup_steps", {int64_t{0}, ""},
                   "lr_scheduler constant: no warm-up");
@@ -59,7 +59,7 @@ void put_axolotl_warmup(const Job& job) {
   const Known<double> part = job.real("warmup_ratio");
   const Known<int64_t> steps = job.whole("max_steps");
   if (warmup.given) {
-    // axolotl raises a warm-up of one step in this way.
+    // axolotl raises a warm-up of one step to two.
     if (warmup.value && *warmup.value == 1)
       warmup = {2, warmup.from + " 1: their shortest warm-up is 2", true};
     job.put("schedule.warmup_steps", warmup);
@@ -84,9 +84,8 @@ void put_axolotl_schedule(const Job& job) {
   if (kind == "constant_with_warmup") kind = "constant";
   if (kind == "cosine_with_min_lr") kind = "cosine";
   if (kind != "cosine" && kind != "linear" && kind != "constant") {
-    draft.fill("schedule.kind",
-               fmt::format("{} {}: there are cosine, linear, constant and wsd",
-                           scheduler.from, kind));
+    draft.fill("schedule.kind", "{} {}: there are cosine, linear, constant and wsd",
+               scheduler.from, kind);
   } else {
     draft.put("schedule.kind", text_value(kind), scheduler.from);
   }
@@ -116,12 +115,10 @@ void put_axolotl_optimizer(const Job& job) {
   const Known<std::string> optimizer = job.text("optimizer", "adamw_torch");
   const std::string name = optimizer.value.value_or("");
   if (name.find("adamw") == std::string::npos) {
-    draft.fill("optimizer.kind",
-               fmt::format("{} {}: there are adamw and lamb", optimizer.from, name));
+    draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from, name);
   } else if (name.find("8bit") != std::string::npos ||
              name.find("4bit") != std::string::npos) {
-    draft.leave(fmt::format("{}: moments are fp32 here, not of 8 bits",
-                            optimizer.from + " " + name));
+    draft.leave("{}: moments are fp32 here, not of 8 bits", optimizer.from + " " + name);
   }
   job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
   draft.put_default("optimizer.weight_decay", {0.0, ""});
@@ -184,9 +181,9 @@ void put_axolotl_data(const Job& job) {
   }
   if (!names.empty()) {
     draft.fill("data.train",
-               fmt::format("token stores or data sets of ids: longhaul data build makes "
-                           "them of the text of {}",
-                           fmt::join(names, ", ")));
+               "token stores or data sets of ids: longhaul data build makes them of the "
+               "text of {}",
+               fmt::join(names, ", "));
   }
   const Known<bool> packed = job.on("sample_packing", false);
   if (packed.value.value_or(false) &&
@@ -214,29 +211,29 @@ void put_axolotl_length(const Job& job) {
   job.put("run.epochs", epochs);
 }
 
-/// Micro batches of a replica per step: given, or batch_size / micro_batch_size.
+/// Returns the micro batches of a replica per step: given, or batch_size /
+/// micro_batch_size.
 Known<int64_t> axolotl_accumulation(const Job& job, const Known<int64_t>& micro) {
   const Known<int64_t> batch = job.whole("batch_size");
   Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
   if (!batch.given) return steps;
   if (steps.given) {
-    throw InputError("flags",
-                     "batch_size and gradient_accumulation_steps are both given, which "
-                     "axolotl refuses; keep gradient_accumulation_steps");
+    fail_input("flags",
+               "batch_size and gradient_accumulation_steps are both given, which axolotl "
+               "refuses; keep gradient_accumulation_steps");
   }
   if (!batch.value || !micro.value) return {std::nullopt, batch.from, true};
   if (*batch.value < 1 || *micro.value < 1 || *batch.value % *micro.value != 0) {
-    throw InputError("flags",
-                     fmt::format("batch_size = {} does not divide into micro batches of "
-                                 "micro_batch_size = {}; give "
-                                 "gradient_accumulation_steps in its place",
-                                 *batch.value, *micro.value));
+    fail_input("flags",
+               "batch_size = {} does not divide into micro batches of micro_batch_size = "
+               "{}; give gradient_accumulation_steps in its place",
+               *batch.value, *micro.value);
   }
-  job.draft().leave(fmt::format(
+  job.draft().leave(
       "CAUTION batch_size = {}: taken as the sequences of one replica per step, as "
       "axolotl derives gradient_accumulation_steps from it. Versions with 1 as that "
       "setting's default take {} per replica; compare batch.global_size with their log",
-      *batch.value, *micro.value));
+      *batch.value, *micro.value);
   return {*batch.value / *micro.value, "batch_size / micro_batch_size", true};
 }
 
@@ -250,22 +247,21 @@ void put_axolotl_batch(const Job& job) {
   }
 }
 
-/// Steps, or a share of the run's below 1.
+/// Puts an interval in steps. A value below 1 is a share of the run's steps.
 void put_axolotl_interval(const Job& job, const char* name, const std::string& key) {
   const Known<double> interval = job.real(name);
   if (!interval.value || *interval.value >= 1.0) return job.put(key, job.whole(name));
   const int64_t steps = job.draft().whole("run.steps", 0);
   if (steps < 1 || *interval.value <= 0.0) {
-    return job.draft().leave(
-        fmt::format("{} = {}: a share of the run's steps; {} counts steps", name,
-                    *interval.value, key));
+    return job.draft().leave("{} = {}: a share of the run's steps; {} counts steps", name,
+                             *interval.value, key);
   }
   const double share = std::ceil(*interval.value * static_cast<double>(steps));
   job.draft().put(key, {static_cast<int64_t>(share), ""},
                   fmt::format("{} {} of {} steps", name, *interval.value, steps));
 }
 
-/// A scalar of YAML as the value of a field of config.json.
+/// Returns a scalar of YAML as the value of a field of config.json.
 Value axolotl_field(const Said& said) {
   const auto one = [](const std::string& text) -> Value {
     if (text == "true" || text == "false") return {text == "true", ""};
@@ -294,7 +290,7 @@ void put_axolotl_overrides(const Job& job) {
     const std::vector<const Said*> all = job.all(name);
     if (all.empty()) continue;
     Said whole = *all.back();
-    // A list of YAML is several settings of one name.
+    // A YAML list is read as several settings of one name.
     if (all.size() > 1) {
       whole.values.clear();
       for (const Said* item : all) {
@@ -313,7 +309,7 @@ void put_axolotl_overrides(const Job& job) {
       }
       table = std::get_if<config::Table>(&entry->value.data);
       if (table == nullptr) {
-        throw InputError("flags", fmt::format("{} is both a value and a table", name));
+        fail_input("flags", "{} is both a value and a table", name);
       }
     }
     table->push_back({rest, "", axolotl_field(whole)});
@@ -337,7 +333,7 @@ void put_axolotl_model(const Job& job) {
   }
 }
 
-/// bf16 is auto where it is absent; null counts as false, as it does there.
+/// Puts the precision. An absent bf16 means auto, and null means false, as in axolotl.
 void put_axolotl_precision(const Job& job) {
   Draft& draft = job.draft();
   const bool null = std::ranges::any_of(job.source().said, [](const Said& said) {
@@ -359,7 +355,7 @@ void put_axolotl_precision(const Job& job) {
   }
 }
 
-/// Where a strategy says when they save or validate, without a number of steps.
+/// Handles a strategy of saving or validating that has no number of steps.
 void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
   const std::string word = config::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {
@@ -374,7 +370,7 @@ void put_axolotl_strategy(const Job& job, const Said& said, const std::string& k
                "the end alone, and a run that breaks then starts at step 1"
              : ": nothing is validated without data.validation"));
   }
-  job.draft().leave(fmt::format("{}: {} counts steps", said.as_written(), key));
+  job.draft().leave("{}: {} counts steps", said.as_written(), key);
 }
 
 void put_axolotl_saves(const Job& job) {
@@ -392,33 +388,31 @@ void put_axolotl_saves(const Job& job) {
   for (const char* name : {"saves_per_epoch", "evals_per_epoch"}) {
     if (const Said* const said = job.find(name)) {
       draft.leave(
-          fmt::format("{}: {} counts steps; longhaul data build --seq-len --global-size "
-                      "prints the steps of an epoch",
-                      said->as_written(),
-                      std::string(name) == "saves_per_epoch" ? "checkpoint.every"
-                                                             : "validation.every"));
+          "{}: {} counts steps; longhaul data build --seq-len --global-size prints the "
+          "steps of an epoch",
+          said->as_written(),
+          std::string(name) == "saves_per_epoch" ? "checkpoint.every"
+                                                 : "validation.every");
     }
   }
-  if (const Said* const resume = job.find("resume_from_checkpoint")) {
-    draft.leave(resume->as_written() +
-                ": a run finds its own newest checkpoint by itself");
-  }
-  if (const Said* const resume = job.find("auto_resume_from_checkpoints")) {
-    draft.leave(resume->as_written() +
-                ": a run finds its own newest checkpoint by itself");
+  for (const char* name : {"resume_from_checkpoint", "auto_resume_from_checkpoints"}) {
+    if (const Said* const resume = job.find(name)) {
+      draft.leave("{}: a run finds its own newest checkpoint by itself",
+                  resume->as_written());
+    }
   }
 }
 
-/// Warns of settings that make axolotl's run another training than this one.
+/// Warns of settings with which axolotl's run is another kind of training.
 void note_adapters(const Job& job) {
   Draft& draft = job.draft();
   for (const char* name : {"adapter", "rl"}) {
     const Said* const said = job.find(name);
     if (said == nullptr || said->text().empty()) continue;
     draft.leave(
-        fmt::format("CAUTION {}: this run trains all weights on plain tokens, which is "
-                    "another training; its rate and memory are not theirs",
-                    said->as_written()));
+        "CAUTION {}: this run trains all weights on plain tokens, which is another "
+        "training; its rate and memory are not theirs",
+        said->as_written());
   }
 }
 

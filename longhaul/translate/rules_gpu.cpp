@@ -36,8 +36,7 @@ void put_strategy(const Job& job, const std::string& strategy, const std::string
     if (form.node) job.draft().put("parallel.shard_group", text_value("node"), from);
     return;
   }
-  job.draft().fill("parallel.zero",
-                   fmt::format("{} {} is no strategy that is known", from, strategy));
+  job.draft().fill("parallel.zero", "{} {} is no strategy that is known", from, strategy);
 }
 
 void put_smp_sharding(const Job& job) {
@@ -68,8 +67,8 @@ void put_smp_schedule(const Job& job) {
   draft.put_default("schedule.horizon", {int64_t{47683}, ""});
   draft.put_default("schedule.warmup_fraction", {0.0032, ""});
   draft.put_default("schedule.min_lr", {1e-5, ""});
-  // A run that ends inside the warm-up is a longer one that is stopped: the rates go by
-  // the horizon alone.
+  // A run that ends inside the warm-up becomes a longer run that is stopped. The rates
+  // depend on the horizon only.
   const auto horizon = static_cast<double>(draft.whole("schedule.horizon", 0));
   const double warmup = job.real("warmup", 0.0032).value.value_or(0.0) * horizon;
   const int64_t steps = draft.whole("run.steps", 0);
@@ -85,7 +84,8 @@ void put_smp_schedule(const Job& job) {
   if (plateau.value.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
 }
 
-/// The shape flags, which a named Hugging Face model leaves without effect.
+/// Puts the flags of the model's shape. A named Hugging Face model leaves these without
+/// effect.
 void put_smp_model(const Job& job) {
   Draft& draft = job.draft();
   if (draft.has("model.config")) {
@@ -99,10 +99,9 @@ void put_smp_model(const Job& job) {
   }
   const Known<std::string> type = job.text("model_type", "gpt_neox");
   const bool llama = type.value && type.value->starts_with("llama");
-  draft.fill(
-      "model.config",
-      fmt::format("the config.json of a {} model; model.override below changes its shape",
-                  type.value.value_or("(" + type.from + ")")));
+  draft.fill("model.config",
+             "the config.json of a {} model; model.override below changes its shape",
+             type.value.value_or("(" + type.from + ")"));
   const bool shape = job.find_any({"hidden_width", "num_layers", "num_heads"}) != nullptr;
   job.override_whole("vocab_size", "vocab_size",
                      shape ? std::optional<int64_t>(50432) : std::nullopt);
@@ -189,9 +188,8 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
       draft.fill("schedule.decay", decay.from);
     } else {
       draft.fill("schedule.decay",
-                 fmt::format("{} {} has no form here; wsd has linear, cosine and "
-                             "sqrt",
-                             decay.from, form));
+                 "{} {} has no form here; wsd has linear, cosine and sqrt", decay.from,
+                 form);
     }
   } else {
     for (const char* name : {"lr_wsd_decay_iters", "lr_wsd_decay_style"}) {
@@ -204,8 +202,8 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
   }
 }
 
-/// The widths that theirs derives where they are not given: of heads, of groups of heads,
-/// and of the MLP.
+/// Puts the widths that Megatron derives if they are not given: of heads, of groups of
+/// heads, and of the MLP.
 void put_megatron_widths(const Job& job, bool shape) {
   Draft& draft = job.draft();
   const Known<int64_t> heads = job.whole("num_attention_heads");
@@ -247,7 +245,7 @@ void put_megatron_model(const Job& job) {
       {"vocab_size", "vocab_size"},
       {"max_position_embeddings", "max_position_embeddings"}};
   for (const auto& [name, field] : kWhole) job.override_whole(name, field);
-  // Without a shape of its own the whole of config.json counts.
+  // Without shape flags all of config.json counts.
   const bool shape = draft.has("model.override");
   put_megatron_widths(job, shape);
   const auto theirs = [&](double value) {
@@ -263,7 +261,7 @@ void put_megatron_model(const Job& job) {
     draft.override_field("tie_word_embeddings", {!*untied.value, ""},
                          untied.given ? untied.from : "tied, their default");
   }
-  // Where one is given its own line says it.
+  // If the flag is given, the line of the flag says this.
   if (job.find("attention_dropout") == nullptr) {
     draft.leave(
         "attention_dropout 0.1, their default: set model.override's "
@@ -294,8 +292,8 @@ void put_megatron_memory(const Job& job) {
   }
 }
 
-/// Theirs reads the strategy under Megatron's FSDP alone. Its default differs between
-/// their versions.
+/// Puts parallel.zero. Megatron reads the strategy only with its own FSDP, and the
+/// default differs between its versions.
 void put_megatron_sharding(const Job& job) {
   Draft& draft = job.draft();
   const Known<bool> sharded = job.on("use_distributed_optimizer", false);
@@ -377,9 +375,9 @@ void put_megatron_data(const Job& job) {
     const Said* const path = job.find(name);
     if (path == nullptr) continue;
     draft.fill("data.train",
-               fmt::format("a token store: longhaul data build makes one of the text "
-                           "behind {}, whose .bin and .idx are not read",
-                           path->as_written()));
+               "a token store: longhaul data build makes one of the text behind {}, "
+               "whose .bin and .idx are not read",
+               path->as_written());
   }
   if (const Said* const path = job.find("valid_data_path")) {
     draft.fill("data.validation", path->as_written() + ": a token store of it");
@@ -495,8 +493,8 @@ void translate_megatron(const Job& job) {
   if (!optimizer.value) {
     draft.fill("optimizer.kind", optimizer.from);
   } else if (*optimizer.value != "adam") {
-    draft.fill("optimizer.kind", fmt::format("{} {}: there are adamw and lamb",
-                                             optimizer.from, *optimizer.value));
+    draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from,
+               *optimizer.value);
   }
   const Known<bool> bf16 = job.on("bf16", false);
   const Known<bool> fp16 = job.on("fp16", false);

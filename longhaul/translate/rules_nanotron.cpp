@@ -10,7 +10,7 @@
 namespace longhaul::translate {
 namespace {
 
-/// All values that list entries of one name have.
+/// Returns all values of the list entries of one name.
 std::vector<std::string> values_of(const Job& job, const std::string& name) {
   std::vector<std::string> out;
   for (const Said* said : job.all(name)) {
@@ -26,10 +26,8 @@ std::string nanotron_decay_form(const Job& job) {
       job.text(kNanotronRate + "lr_decay_style", "linear").value.value_or("");
   if (style == "linear" || style == "cosine") return style;
   if (style == "1-sqrt") return "sqrt";
-  throw InputError("flags",
-                   fmt::format("{}lr_decay_style: {}: nanotron has linear, cosine and "
-                               "1-sqrt",
-                               kNanotronRate, one_line(style)));
+  fail_input("flags", "{}lr_decay_style: {}: nanotron has linear, cosine and 1-sqrt",
+             kNanotronRate, one_line(style));
 }
 
 /// Puts the warm-up: linear from rate 0, or steps at the whole rate.
@@ -74,13 +72,12 @@ void put_nanotron_decay(const Job& job, int64_t warmup, int64_t first, int64_t l
   draft.put("schedule.horizon", {first + length, ""},
             fmt::format("where their decay ends: {} + {}", first, length));
   if (first + length > steps && job.find(kNanotronRate + "lr_decay_steps") == nullptr) {
-    draft.leave(fmt::format(
+    draft.leave(
         "CAUTION lr_decay_starting_step {} without lr_decay_steps: nanotron decays over "
         "train_steps - lr_warmup_steps = {} steps, up to step {}, and the run ends at "
-        "{}. "
-        "So does this one; schedule.decay_steps = {} without schedule.horizon ends the "
-        "decay with the run",
-        first, length, first + length, steps, std::max<int64_t>(steps - first, 1)));
+        "{}. So does this one; schedule.decay_steps = {} without schedule.horizon ends "
+        "the decay with the run",
+        first, length, first + length, steps, std::max<int64_t>(steps - first, 1));
   }
 }
 
@@ -107,9 +104,9 @@ void put_nanotron_schedule(const Job& job) {
   job.put("schedule.min_lr", low);
   if (first < warmup) {
     draft.leave(
-        fmt::format("CAUTION {}lr_decay_starting_step {} lies in the warm-up of {} "
-                    "steps: their rate leaps after it, here it does not",
-                    kNanotronRate, first, warmup));
+        "CAUTION {}lr_decay_starting_step {} lies in the warm-up of {} steps: their rate "
+        "leaps after it, here it does not",
+        kNanotronRate, first, warmup);
   }
 }
 
@@ -159,16 +156,15 @@ void put_nanotron_data(const Job& job) {
     draft.put("data.train", synthetic_source(), "no data set is named: random tokens");
   } else {
     draft.fill("data.train",
-               fmt::format("token stores or data sets of ids: longhaul data build makes "
-                           "them of the text of {}{}",
-                           fmt::join(names, ", "), shares));
+               "token stores or data sets of ids: longhaul data build makes them of the "
+               "text of {}{}",
+               fmt::join(names, ", "), shares);
   }
   for (const Said* stage : job.all("data_stages.start_training_step")) {
     if (!stage->values.empty() && whole_of(*stage, stage->text()) > 1) {
-      draft.leave(fmt::format(
-          "{}: data.changes gives the sources of data.train other weights from "
-          "a step on",
-          stage->as_written()));
+      draft.leave(
+          "{}: data.changes gives the sources of data.train other weights from a step on",
+          stage->as_written());
     }
   }
 }
@@ -216,9 +212,8 @@ void translate_nanotron(const Job& job) {
               "their decay is on all weights");
   } else {
     draft.fill("optimizer.no_decay",
-               fmt::format("patterns with * and ? in place of the regular "
-                           "expressions {}",
-                           fmt::join(excluded, ", ")));
+               "patterns with * and ? in place of the regular expressions {}",
+               fmt::join(excluded, ", "));
   }
   const Said* const clip = job.find("optimizer.clip_grad");
   draft.put_default(
@@ -232,7 +227,7 @@ void translate_nanotron(const Job& job) {
   if (dtype == "float32")
     draft.put("precision.compute", text_value("fp32"), "model.dtype");
   if (dtype != "float32" && dtype != "bfloat16") {
-    draft.leave(fmt::format("model.dtype {}: the run computes in bf16", dtype));
+    draft.leave("model.dtype {}: the run computes in bf16", dtype);
   }
   put_nanotron_schedule(job);
   put_nanotron_model(job);

@@ -19,8 +19,9 @@ Value patterns(std::initializer_list<const char*> names) {
   return {std::move(items), ""};
 }
 
-/// Their -1 ("off", "all") is 0 here. Their defaults, a checkpoint in 100,000 steps and
-/// all of them, are no numbers of a run and stay longhaul's.
+/// Puts a number, with 0 for -1 ("off", "all"). The scripts' defaults, a checkpoint every
+/// 100,000 steps and all checkpoints kept, are unusual for a run, so that longhaul's
+/// stay.
 void put_zero_for_minus_one(const Job& job, const std::string& key, const char* name) {
   Known<int64_t> ours = job.whole(name);
   if (ours.value && *ours.value < 0) {
@@ -48,7 +49,7 @@ void put_resume(const Job& job, const Said* said) {
                   said->as_written() + " would be \"never\": begin anew at each start");
 }
 
-/// Their --resume_ckpt goes on from the newest checkpoint, or from the one of a step.
+/// Puts --resume_ckpt, which continues from the newest checkpoint or from that of a step.
 void put_resume_flag(const Job& job, const char* step) {
   const Known<bool> resume = job.on("resume_ckpt");
   if (const Said* const said = job.find(step)) return put_resume(job, said);
@@ -59,13 +60,12 @@ void put_resume_flag(const Job& job, const char* step) {
   }
 }
 
-/// Weights that a run starts from, which theirs keep as shards of their own.
+/// Asks for the weights that a run starts from, which the scripts keep as shards.
 void fill_weights(const Job& job, const std::string& place, const std::string& shown) {
-  job.draft().fill(
-      "init.weights",
-      fmt::format("a Hugging Face directory of the weights; the shards in {} ({}) "
-                  "become one by longhaul import SHARDS --config MODEL --out DIR",
-                  place, shown));
+  job.draft().fill("init.weights",
+                   "a Hugging Face directory of the weights; the shards in {} ({}) "
+                   "become one by longhaul import SHARDS --config MODEL --out DIR",
+                   place, shown);
 }
 
 void put_pretrained(const Job& job) {
@@ -78,8 +78,8 @@ void put_pretrained(const Job& job) {
   fill_weights(job, (fs::path(folder) / "pretrained_weight").string(), weights.from);
 }
 
-/// Without that flag their weights, moments and gradients are bf16, rounded
-/// stochastically.
+/// Notes that without the flag the scripts' weights, moments and gradients are bf16 with
+/// stochastic rounding.
 void note_precision(const Job& job) {
   const Known<bool> fp32 = job.on("use_gpu_compatible_precision");
   if (!fp32.given || fp32.value.value_or(true)) return;
@@ -134,22 +134,21 @@ void put_micro_batches(const Job& job) {
   if (!batch.value || !parts.value) {
     return job.draft().fill(
         "batch.micro_size",
-        fmt::format(
-            "sequences of one forward pass, train_batch_size / num_microbatches; {}",
-            batch.value ? parts.from : batch.from));
+        "sequences of one forward pass, train_batch_size / num_microbatches; {}",
+        batch.value ? parts.from : batch.from);
   }
   if (*parts.value < 1 || *batch.value < 1 || *batch.value % *parts.value != 0) {
-    throw InputError("flags",
-                     fmt::format("train_batch_size {} does not divide into "
-                                 "num_microbatches {}; their script would fail too",
-                                 *batch.value, *parts.value));
+    fail_input("flags",
+               "train_batch_size {} does not divide into num_microbatches {}; their "
+               "script would fail too",
+               *batch.value, *parts.value);
   }
   job.draft().put(
       "batch.micro_size", {*batch.value / *parts.value, ""},
       fmt::format("{} {} / {} {}", batch.from, *batch.value, parts.from, *parts.value));
 }
 
-/// HF's and NxD's AdamW of the scripts without pipelines.
+/// Puts the AdamW of the scripts without pipelines.
 void put_hf_adamw(const Job& job, bool old_filter) {
   Draft& draft = job.draft();
   draft.put("optimizer.convention", text_value("hf"), "the form of their AdamW");
@@ -215,7 +214,7 @@ void translate_nxd_zero(const Job& job) {
   Draft& draft = job.draft();
   const std::string& script = job.source().script;
   const bool neox = script.find("gpt_neox") != std::string::npos;
-  // Arcee's script is NxD's of that time.
+  // Arcee's script is an older one of NxD.
   const bool old = neox || script.starts_with("tp_zero1_llama2_7b");
   draft.put_default("run.seed", {int64_t{12349}, ""});
   draft.put_default("data.seq_len", {int64_t{2048}, ""});
@@ -282,10 +281,10 @@ void translate_bert(const Job& job) {
   } else if (optimizer.value->starts_with("AdamW")) {
     put_hf_adamw(job, true);
   } else {
-    throw InputError("flags",
-                     fmt::format("--optimizer {}: their script has AdamW, "
-                                 "AdamW_FP32OptimParams, AdamW_FP32ParamsCopy and LAMB",
-                                 one_line(*optimizer.value)));
+    fail_input("flags",
+               "--optimizer {}: their script has AdamW, AdamW_FP32OptimParams, "
+               "AdamW_FP32ParamsCopy and LAMB",
+               one_line(*optimizer.value));
   }
   job.put_betas(0.9, 0.999);
   put_linear(job, 2000);
@@ -310,11 +309,10 @@ void translate_bert(const Job& job) {
              "bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128");
   const Said* const path = job.find("resume_ckpt_path");
   if (phase2) {
-    draft.fill(
-        "init.weights",
-        fmt::format("the weights of phase 1: its run.dir, or the Hugging Face directory "
-                    "that longhaul import {} --config MODEL --out DIR makes",
-                    path == nullptr ? "CHECKPOINT.pt" : path->text()));
+    draft.fill("init.weights",
+               "the weights of phase 1: its run.dir, or the Hugging Face directory that "
+               "longhaul import {} --config MODEL --out DIR makes",
+               path == nullptr ? "CHECKPOINT.pt" : path->text());
   } else if (path != nullptr) {
     job.leave("resume_ckpt_path",
               "longhaul import CHECKPOINT.pt --format checkpoint, then "

@@ -10,14 +10,15 @@
 namespace longhaul::translate {
 namespace {
 
-/// The same setting by the names of several versions.
+/// Returns a setting that has several names in different versions.
 Known<int64_t> whole_any(const Job& job, const std::vector<std::string>& names,
                          std::optional<int64_t> otherwise = {}) {
   const Said* const said = job.find_any(names);
   return job.whole(said == nullptr ? names.front() : said->name, otherwise);
 }
 
-/// torch's alltoall sends each rank's part to the next rank, which is a ring.
+/// Puts parallel.context. torch's alltoall sends each rank's part to the next rank, which
+/// is a ring.
 void put_titan_context(const Job& job) {
   Draft& draft = job.draft();
   const Said* const said = job.find_any({"parallelism.context_parallel_rotate_method",
@@ -76,8 +77,8 @@ void put_titan_layout(const Job& job) {
     draft.put("parallel.shard_group", {*dp.value / *copies.value, ""},
               fmt::format("{} replicas / {} {}", *dp.value, copies.from, *copies.value));
   } else {
-    draft.fill("parallel.shard_group",
-               fmt::format("data-parallel ranks / {} {}", copies.from, *copies.value));
+    draft.fill("parallel.shard_group", "data-parallel ranks / {} {}", copies.from,
+               *copies.value);
   }
 }
 
@@ -137,9 +138,9 @@ void put_titan_shape(const Job& job, const std::string& form) {
   const int64_t warmup = std::max<int64_t>(std::min(*wanted.value, *total.value), 0);
   if (*wanted.value > warmup) {
     draft.leave(
-        fmt::format("{} {}: a warm-up longer than the {} steps of the schedule, to which "
-                    "torchtitan shortens it, too",
-                    wanted.from, *wanted.value, *total.value));
+        "{} {}: a warm-up longer than the {} steps of the schedule, to which torchtitan "
+        "shortens it, too",
+        wanted.from, *wanted.value, *total.value);
   }
   draft.put("schedule.warmup_steps", {std::max<int64_t>(warmup - 1, 0), ""},
             fmt::format("{} {}, less the step that has the whole rate in both",
@@ -148,7 +149,7 @@ void put_titan_shape(const Job& job, const std::string& form) {
     draft.put("schedule.warmup_start", text_value("nonzero"),
               "their form: lr (s + 1) / W");
   }
-  // Python's round, to the even number from a half.
+  // Python's round rounds halves to even.
   const int64_t room = *total.value - warmup;
   const int64_t decay =
       ratio.value
@@ -166,10 +167,9 @@ void put_titan_schedule(const Job& job) {
   const std::string form =
       job.text("lr_scheduler.decay_type", "linear").value.value_or("");
   if (form != "linear" && form != "cosine" && form != "sqrt") {
-    throw InputError("flags",
-                     fmt::format("lr_scheduler.decay_type = {}: torchtitan has linear, "
-                                 "sqrt and cosine",
-                                 one_line(form)));
+    fail_input("flags",
+               "lr_scheduler.decay_type = {}: torchtitan has linear, sqrt and cosine",
+               one_line(form));
   }
   if (job.find("training.warmup_steps") != nullptr &&
       job.find("lr_scheduler.warmup_steps") == nullptr) {
@@ -197,7 +197,7 @@ void put_titan_checkpoints(const Job& job) {
   Draft& draft = job.draft();
   const Said* const enable =
       job.find_any({"checkpoint.enable", "checkpoint.enable_checkpoint"});
-  // The first versions had an interval alone, with an empty folder for none.
+  // The first versions had only an interval, and an empty folder for no checkpoints.
   const bool on = enable != nullptr
                       ? truth_of(*enable)
                       : job.find("training.checkpoint_folder") != nullptr &&
@@ -212,14 +212,15 @@ void put_titan_checkpoints(const Job& job) {
         whole_any(job, {"checkpoint.interval", "training.checkpoint_interval"}, 500);
     const Said* const unit =
         job.find_any({"checkpoint.interval_type", "training.checkpoint_interval_type"});
-    if (unit != nullptr && config::word_name(unit->text()) == "seconds" && every.value) {
+    if (unit != nullptr && config::word_name(unit->text()) == "seconds") {
       draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
-      draft.put("checkpoint.every_minutes",
-                {static_cast<double>(*every.value) / 60.0, ""},
-                fmt::format("{} {} seconds", every.from, *every.value));
-    } else if (unit != nullptr && config::word_name(unit->text()) == "seconds") {
-      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
-      draft.fill("checkpoint.every_minutes", every.from + ": seconds / 60");
+      if (every.value) {
+        draft.put("checkpoint.every_minutes",
+                  {static_cast<double>(*every.value) / 60.0, ""},
+                  fmt::format("{} {} seconds", every.from, *every.value));
+      } else {
+        draft.fill("checkpoint.every_minutes", every.from + ": seconds / 60");
+      }
     } else {
       job.put("checkpoint.every", every);
     }
@@ -236,12 +237,10 @@ void put_titan_checkpoints(const Job& job) {
       draft.put("checkpoint.resume", {*step.value, ""}, step.from);
   }
   if (const Said* const path = job.find("checkpoint.initial_load_path")) {
-    draft.fill(
-        "init.weights",
-        fmt::format(
-            "a Hugging Face directory of these weights; longhaul import {} --config "
-            "MODEL --out DIR makes one of a DCP checkpoint",
-            path->text()));
+    draft.fill("init.weights",
+               "a Hugging Face directory of these weights; longhaul import {} --config "
+               "MODEL --out DIR makes one of a DCP checkpoint",
+               path->text());
   }
 }
 
@@ -252,16 +251,15 @@ void put_titan_data(const Job& job) {
       path != nullptr ? path->text()
                       : job.text("training.dataset", "c4_test").value.value_or("");
   draft.fill("data.train",
-             fmt::format("a token store or a data set of ids: longhaul data build makes "
-                         "one of the text of {}",
-                         what));
+             "a token store or a data set of ids: longhaul data build makes one of the "
+             "text of {}",
+             what);
   const Said* const on = job.find_any({"validation.enable", "validation.enabled"});
   if (on == nullptr || !truth_of(*on)) return;
   const Said* const held =
       job.find_any({"validation.dataset_path", "validation.dataset"});
-  draft.fill("data.validation",
-             fmt::format("a token store of {}",
-                         held == nullptr ? "c4_validation" : held->text()));
+  draft.fill("data.validation", "a token store of {}",
+             held == nullptr ? "c4_validation" : held->text());
   job.put("validation.every", job.whole("validation.freq", 10));
   Known<int64_t> batches = job.whole("validation.steps", -1);
   if (batches.value && *batches.value < 0)
@@ -275,10 +273,9 @@ void put_titan_model(const Job& job) {
   if (assets != nullptr && !assets->variable) {
     return draft.put("model.config", text_value(assets->text()), assets->shown);
   }
-  draft.fill("model.config",
-             fmt::format("the Hugging Face directory or config.json of {} {}",
-                         job.text("model.name", "llama3").value.value_or(""),
-                         job.text("model.flavor", "debugmodel").value.value_or("")));
+  draft.fill("model.config", "the Hugging Face directory or config.json of {} {}",
+             job.text("model.name", "llama3").value.value_or(""),
+             job.text("model.flavor", "debugmodel").value.value_or(""));
 }
 
 }  // namespace
@@ -294,8 +291,8 @@ void translate_torchtitan(const Job& job) {
   draft.put("optimizer.no_decay", {config::Array{}, ""}, "their decay is on all weights");
   const std::string optimizer = job.text("optimizer.name", "AdamW").value.value_or("");
   if (optimizer != "AdamW") {
-    draft.fill("optimizer.kind",
-               fmt::format("optimizer.name {}: there are adamw and lamb", optimizer));
+    draft.fill("optimizer.kind", "optimizer.name {}: there are adamw and lamb",
+               optimizer);
   }
   put_titan_schedule(job);
   put_titan_checkpoints(job);
@@ -319,13 +316,12 @@ void translate_torchtitan(const Job& job) {
   }
   const Said* const dtype = job.find("training.dtype");
   if (dtype != nullptr && dtype->text() != "float32") {
-    draft.leave(fmt::format(
+    draft.leave(
         "CAUTION {}: their weights, gradients and moments are of this type, without a "
-        "copy "
-        "in fp32; here they are fp32 and take more memory. precision.master = "
-        "\"bf16_sr\" "
-        "with moments and gradients \"bf16\" takes theirs, and rounds stochastically",
-        dtype->as_written()));
+        "copy in fp32; here they are fp32 and take more memory. precision.master = "
+        "\"bf16_sr\" with moments and gradients \"bf16\" takes theirs, and rounds "
+        "stochastically",
+        dtype->as_written());
   }
   const Said* const profile =
       job.find_any({"profiling.enable_profiling", "profiling.run_profiler"});
@@ -348,8 +344,8 @@ void translate_torchtitan(const Job& job) {
                 "two stages a rank, their default");
     } else {
       draft.fill("parallel.pipeline",
-                 fmt::format("{} {}: there are gpipe, 1f1b, interleaved and zb-h1",
-                             schedule.from, *schedule.value));
+                 "{} {}: there are gpipe, 1f1b, interleaved and zb-h1", schedule.from,
+                 *schedule.value);
     }
   }
   if (!job.all("model.converters").empty()) {

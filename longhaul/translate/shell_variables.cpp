@@ -23,7 +23,7 @@ bool begins_with_command(std::string_view text) {
   return text.starts_with("$(") || text.starts_with('`');
 }
 
-/// The parts of a text between blanks; "$(a b)" and "${a b}" are one part.
+/// Returns the parts of a text between blanks. "$(a b)" and "${a b}" are one part each.
 ShellCommand fields_of(const ShellWord& word) {
   ShellCommand fields;
   std::string field;
@@ -75,7 +75,7 @@ void ShellVariables::set(std::string_view word, ShellCommand value, bool conditi
     return;
   }
   if (found == values_.end()) return;
-  // What a condition may add stays a variable.
+  // A value that a condition may extend stays a variable.
   if (!certain) {
     found->second.push_back({"${" + name + "[@]}", true, false});
     return;
@@ -109,7 +109,7 @@ bool ShellVariables::set_by_other_means(const ShellCommand& command, size_t firs
     return true;
   }
   if (!is_one_of(word, {"source", ".", "eval"})) return false;
-  // A file or a command may set anything; an environment of Python sets no flags.
+  // A sourced file or a command may set anything, but a Python environment sets no flags.
   if (word == "eval" || !command.back().text.ends_with("activate")) values_.clear();
   return true;
 }
@@ -132,7 +132,7 @@ void ShellVariables::note(const ShellCommand& command, bool conditional) {
                                      return assigned_name_size(word.text) > 0 ||
                                             name_size(word.text) == word.text.size();
                                    });
-  // "NAME=value command" sets it for that command alone.
+  // "NAME=value command" sets the variable for that command only.
   if (!assigns || assigned_name_size(command.back().text) == 0) {
     if (depth_ == 0 && !conditional) return;
     conditional = true;
@@ -147,7 +147,7 @@ void ShellVariables::note(const ShellCommand& command, bool conditional) {
     const auto found = values_.find(word.text.substr(0, size));
     const bool certain = !conditional && depth_ == 0;
     if (append && certain && found != values_.end() && !found->second.empty()) {
-      // Text is added to the text.
+      // NAME+=text appends to the text.
       found->second.front().text += text.text;
       found->second.front().variable = found->second.front().variable || text.variable;
       continue;
@@ -166,7 +166,7 @@ std::optional<ShellCommand> ShellVariables::find(std::string_view piece,
   if (size == 0 || found == values_.end()) return std::nullopt;
   const ShellCommand& value = found->second;
   const bool all = form == "[@]" || form == "[*]";
-  // ${NAME:-otherwise} is the value of NAME where it has one.
+  // ${NAME:-otherwise} is the value of NAME, if there is one.
   const bool otherwise = (form.starts_with(":-") || form.starts_with(":=")) &&
                          !value.empty() && !value.front().text.empty() &&
                          !value.front().variable;
@@ -178,7 +178,7 @@ std::optional<ShellCommand> ShellVariables::find(std::string_view piece,
   }
   ShellCommand words = value;
   if (!all && words.size() > 1) {
-    // The first element; what a condition may have added to a text makes it uncertain.
+    // Take the first element. A text that a condition may have extended is uncertain.
     if (words.back().variable) return std::nullopt;
     words.resize(1);
   }

@@ -54,10 +54,9 @@ class Splitter {
   [[noreturn]] void fail_open(const char* what, size_t from) const {
     const auto line =
         std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(from), '\n');
-    throw InputError("flags",
-                     fmt::format("{}:{}: {} is opened and never closed; give the "
-                                 "command line whole",
-                                 name_, line + 1, what));
+    fail_input("flags",
+               "{}:{}: {} is opened and never closed; give the command line whole", name_,
+               line + 1, what);
   }
 
   void step() {
@@ -76,7 +75,7 @@ class Splitter {
       return;
     }
     if (c == '>' || c == '<') return redirection();
-    // "&>log" is a redirection, "a &" the end of a command.
+    // "&>log" is a redirection, but "a &" ends a command.
     if (c == '&' && peek(1) == '>') {
       end_word();
       ++at_;
@@ -105,7 +104,7 @@ class Splitter {
     in_array_ = true;
   }
 
-  /// Between the brackets of NAME=( ... ) a line end is a blank.
+  /// Reads an array NAME=( ... ), in which a line end is a blank.
   void array_step() {
     const char c = peek();
     if (c == ')') {
@@ -160,8 +159,8 @@ class Splitter {
     ++at_;
   }
 
-  /// "$NAME" and "${NAME[@]}" become what the text sets them to; "$(command)" and
-  /// "`command`" and other names stand as they are.
+  /// Replaces "$NAME" and "${NAME[@]}" by what the text sets them to. "$(command)",
+  /// "`command`" and other names stay.
   void replacement(bool quoted) {
     const size_t from = at_;
     size_t end = at_ + 1;
@@ -190,7 +189,7 @@ class Splitter {
     }
     at_ = end;
     const std::string_view piece = text_.substr(from, end - from);
-    // In an assignment nothing is parted at blanks.
+    // An assignment is not split at blanks.
     const bool whole = quoted || (!in_array_ && assigned_name_size(word_.text) > 0);
     if (const auto words = variables_.find(piece, whole)) return replace(*words);
     word_.variable = word_.variable || piece.size() > 1;
@@ -207,9 +206,10 @@ class Splitter {
       replaced_ += words[i].text.size() + 1;
     }
     if (replaced_ > kMostReplaced) {
-      throw InputError("flags", name_ +
-                                    ": its variables stand for more than 4 MiB; give "
-                                    "the command line without them");
+      fail_input("flags",
+                 "{}: its variables stand for more than 4 MiB; give the command line "
+                 "without them",
+                 name_);
     }
   }
 

@@ -16,10 +16,12 @@ struct ShellWord {
 
 using ShellCommand = std::vector<ShellWord>;
 
-/// The commands of a text, as a shell parts them, with their words: at line ends, ;, |, &
-/// and their doubles. A backslash joins lines, # begins a comment, redirections are left
-/// out. Variables that the text itself sets are replaced where their value is certain
-/// (ShellVariables); nothing is run. InputError names an open quote and its line.
+/// Splits a text into commands and their words as a shell does: at line ends, ;, |, &, &&
+/// and
+/// ||. A backslash joins lines, # begins a comment, and redirections are left out.
+/// Variables that the text itself sets are replaced if their value is certain
+/// (ShellVariables). Nothing is run. Throws InputError that names an open quote and its
+/// line.
 std::vector<ShellCommand> split_shell_text(std::string_view text,
                                            const std::string& name);
 

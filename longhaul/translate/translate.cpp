@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -29,16 +30,14 @@ constexpr const char* kFileName = "run.toml";
 
 void check_text(const std::string& text, const std::string& name) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
-    throw InputError("flags",
-                     name + ": is empty; expected a command line or a training file");
+    fail_input("flags", "{}: is empty; expected a command line or a training file", name);
   }
   const size_t zero = text.find('\0');
   const auto bad = find_invalid_utf8(text);
   if (zero != std::string::npos || bad) {
-    throw InputError("flags",
-                     fmt::format("{}: is no text (byte {}); expected a command line or a "
-                                 "training file",
-                                 name, std::min(zero, bad.value_or(zero))));
+    fail_input("flags",
+               "{}: is no text (byte {}); expected a command line or a training file",
+               name, std::min(zero, bad.value_or(zero)));
   }
 }
 
@@ -51,16 +50,15 @@ void read_toml_file(const std::string& text, const std::string& name, Source& so
   const config::Table table = config::parse_toml(text, name);
   if (!has_section(table, "training") && has_section(table, "run") &&
       has_section(table, "data")) {
-    throw InputError("flags",
-                     name +
-                         ": is a run file of longhaul already; `longhaul config` "
-                         "checks it");
+    fail_input("flags",
+               "{}: is a run file of longhaul already; `longhaul config` checks it",
+               name);
   }
   if (!has_section(table, "training")) {
-    throw InputError("flags",
-                     name +
-                         ": has no section [training], which torchtitan's files have; "
-                         "no other system's TOML is known");
+    fail_input("flags",
+               "{}: has no section [training], which torchtitan's files have; no other "
+               "system's TOML is known",
+               name);
   }
   source.system = OtherSystem::Torchtitan;
   source.said = said_of(table);
@@ -78,14 +76,14 @@ void read_yaml_file(const std::string& text, const std::string& name, Source& so
   } else if (has("parallelism") && has("tokens")) {
     source.system = OtherSystem::Nanotron;
   } else {
-    throw InputError("flags",
-                     name +
-                         ": is YAML of no system that is known: nanotron's files have "
-                         "parallelism and tokens, axolotl's base_model");
+    fail_input("flags",
+               "{}: is YAML of no system that is known: nanotron's files have "
+               "parallelism and tokens, axolotl's base_model",
+               name);
   }
 }
 
-/// The form that a text has, by its name and by what is in it.
+/// The form of a text, by its name and content.
 enum class Form { Toml, Yaml, CommandLine };
 
 bool line_begins(std::string_view text, bool (*fits)(std::string_view)) {
@@ -116,10 +114,9 @@ Form form_of(const std::string& text, const std::string& path) {
 std::string read_file_text(const std::string& path) {
   if (!fs::exists(path)) throw InputError("flags", missing_path(path));
   if (fs::is_directory(path)) {
-    throw InputError("flags",
-                     path +
-                         ": a directory; expected a file with a command line or a "
-                         "training file");
+    fail_input("flags",
+               "{}: a directory; expected a file with a command line or a training file",
+               path);
   }
   std::string text = read_text(path, kMostBytes);
   check_text(text, path);
@@ -133,16 +130,16 @@ void read_settings_text(const std::string& text, const std::string& path, Form f
   source.what = path;
 }
 
-/// A command line, with the file that it names read before its flags.
+/// Reads a command line. Settings of a file that it names come before its flags.
 Source read_commands(const std::string& text, const std::string& name) {
   std::string config_file;
   Source source = read_command_line(text, name, config_file);
   if (config_file.empty()) {
     if (source.system == OtherSystem::Axolotl || source.said.empty()) {
-      throw InputError(
-          "flags", fmt::format("{}: {} is given no flags and no file of settings; give "
-                               "the command line whole",
-                               name, one_line(source.script)));
+      fail_input(
+          "flags",
+          "{}: {} is given no flags and no file of settings; give the command line whole",
+          name, one_line(source.script));
     }
     return source;
   }
@@ -154,7 +151,7 @@ Source read_commands(const std::string& text, const std::string& name) {
   std::vector<Said> flags = std::move(source.said);
   source.said = std::move(file.said);
   for (Said& flag : flags) {
-    // torchtitan: --training.steps; nanotron and axolotl the like.
+    // A flag such as torchtitan's --training.steps replaces the setting of the file.
     std::erase_if(source.said, [&](const Said& said) { return said.name == flag.name; });
     source.said.push_back(std::move(flag));
   }
@@ -179,7 +176,7 @@ Source read_source(const std::string& given) {
   return source;
 }
 
-/// Translates what is said, one entry after the other.
+/// Translates the settings, one after the other.
 class Translator {
  public:
   explicit Translator(const Source& source)
@@ -222,7 +219,7 @@ class Translator {
   };
 
   void copy(const Said& said, const OtherWord& word) {
-    for (const std::string& key : config::split_keys(word.keys)) {
+    for (const std::string& key : split_words(word.keys)) {
       const std::string& type = fields_.at(key).type;
       const bool path = type == "path" || key == "data.train";
       // Paths in run files refuse "~" and "$", which only a shell replaces.
@@ -264,21 +261,22 @@ class Translator {
       ++carried_;
     } else {
       ++without_key_;
-      draft_.leave(fmt::format("CAUTION: {}: no value of the run file follows from it",
-                               said.as_written()));
+      draft_.leave("CAUTION: {}: no value of the run file follows from it",
+                   said.as_written());
     }
   }
 
   void leave(const Said& said, const std::string& why) {
     ++without_key_;
-    draft_.leave(fmt::format("{}: {}", said.as_written(), why));
+    draft_.leave("{}: {}", said.as_written(), why);
   }
 
   void unknown(const Said& said) {
     std::vector<std::string> names;
-    for (const OtherWord& word : config::words_of(source_.system))
-      names.emplace_back(word.name);
-    // A distance takes the product of both lengths.
+    for (const OtherWord& word : config::words_of(source_.system)) {
+      std::ranges::move(split_words(word.names), std::back_inserter(names));
+    }
+    // An edit distance costs the product of both lengths.
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(config::word_name(said.name), names);
@@ -286,7 +284,7 @@ class Translator {
                                 (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
 
-  /// Variables in front of the command; flags beat them.
+  /// Translates the variables before the command. Flags override these.
   void environment() {
     for (const Said& said : source_.environment) {
       const OtherWord* const word =
@@ -298,7 +296,7 @@ class Translator {
       }
       if (word->carry == Carry::None || !word->note.empty()) {
         ++without_key_;
-        draft_.leave(fmt::format("{}={}: {}", said.shown, said.text(), word->note));
+        draft_.leave("{}={}: {}", said.shown, said.text(), word->note);
         continue;
       }
       if (word->carry == Carry::Copy) {
@@ -310,10 +308,10 @@ class Translator {
     }
   }
 
-  /// False where the value is left out.
+  /// Translates a variable by a rule. Returns false if the value is left out.
   bool variable(const Said& said, const OtherWord& word) {
     if (said.variable) {
-      draft_.fill(config::split_keys(word.keys).front(), said.as_written());
+      draft_.fill(split_words(word.keys).front(), said.as_written());
       return true;
     }
     constexpr std::pair<const char*, const char*> kNumbers[] = {
@@ -337,34 +335,25 @@ class Translator {
     } else if (said.name == "use_zero_1") {
       draft_.put("parallel.zero", {int64_t{truth_of(said) ? 1 : 0}, ""}, said.shown);
     } else {
-      draft_.leave(fmt::format("{}={}: {} takes its place", said.shown, said.text(),
-                               fmt::join(config::split_keys(word.keys), ", ")));
+      draft_.leave("{}={}: {} takes its place", said.shown, said.text(),
+                   fmt::join(split_words(word.keys), ", "));
       return false;
     }
     return true;
   }
 
   void rules(const Job& job) const {
-    switch (source_.system) {
-      case OtherSystem::NxdPipeline:
-        return translate_nxd_pipeline(job);
-      case OtherSystem::NxdZero:
-        return translate_nxd_zero(job);
-      case OtherSystem::Bert:
-        return translate_bert(job);
-      case OtherSystem::Smp:
-        return translate_smp(job);
-      case OtherSystem::Megatron:
-        return translate_megatron(job);
-      case OtherSystem::Torchtitan:
-        return translate_torchtitan(job);
-      case OtherSystem::Nanotron:
-        return translate_nanotron(job);
-      case OtherSystem::Axolotl:
-        return translate_axolotl(job);
-      case OtherSystem::Common:
-      case OtherSystem::Environment:
-        break;
+    constexpr std::pair<OtherSystem, void (*)(const Job&)> kRules[] = {
+        {OtherSystem::NxdPipeline, translate_nxd_pipeline},
+        {OtherSystem::NxdZero, translate_nxd_zero},
+        {OtherSystem::Bert, translate_bert},
+        {OtherSystem::Smp, translate_smp},
+        {OtherSystem::Megatron, translate_megatron},
+        {OtherSystem::Torchtitan, translate_torchtitan},
+        {OtherSystem::Nanotron, translate_nanotron},
+        {OtherSystem::Axolotl, translate_axolotl}};
+    for (const auto& [system, translate_settings] : kRules) {
+      if (system == source_.system) translate_settings(job);
     }
   }
 
@@ -384,11 +373,11 @@ class Translator {
     if (!draft_.hidden().empty()) ask_for_hidden();
   }
 
-  /// Asks for the numbers that flags which are not seen may give.
+  /// Asks for the numbers that hidden flags may give.
   void ask_for_hidden() {
     for (const OtherWord& word : config::words_of(source_.system)) {
       if (word.carry != Carry::Copy) continue;
-      for (const std::string& key : config::split_keys(word.keys)) {
+      for (const std::string& key : split_words(word.keys)) {
         const std::string section = key.substr(0, key.find('.'));
         const bool number = section == "batch" || section == "parallel" ||
                             section == "optimizer" || section == "schedule";
@@ -396,8 +385,8 @@ class Translator {
             (key == "schedule.warmup_fraction" && draft_.has("schedule.warmup_steps")) ||
             (key == "schedule.warmup_steps" && draft_.has("schedule.warmup_fraction"));
         if (!number || other_form || draft_.has(key)) continue;
-        draft_.fill(key, fmt::format("{} may say {}; delete this line where it does not",
-                                     draft_.hidden(), word.name));
+        draft_.fill(key, "{} may say {}; delete this line where it does not",
+                    draft_.hidden(), split_words(word.names).front());
       }
     }
     const bool asks = std::ranges::any_of(
@@ -436,7 +425,7 @@ class Translator {
     return out;
   }
 
-  /// The check is that of `train`; a key that is to be filled in gets some value for it.
+  /// Checks the file like `train`, with provisional values for keys to fill in.
   void check(Translation& out) const {
     try {
       const LoadedConfig loaded =
@@ -467,12 +456,12 @@ class Translator {
 Translation translate(const std::string& given, std::optional<int64_t> ranks) {
   Source source = read_source(given);
   if (source.said.size() > kMostSettings) {
-    throw InputError("flags", fmt::format("{} settings; a training has at most {}",
-                                          source.said.size(), kMostSettings));
+    fail_input("flags", "{} settings; a training has at most {}", source.said.size(),
+               kMostSettings);
   }
   if (ranks) source.world = {ranks, "--ranks"};
   if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
-    // A nanotron file says every degree.
+    // A nanotron file gives every degree of parallelism.
     Draft none;
     const Job job(source, none);
     int64_t product = 1;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/other_words.h"
 #include "tests/support/scratch_directory.h"
@@ -205,18 +206,20 @@ TEST(Translate, AMistypedTomlIsNamedWithItsPlace) {
   EXPECT_TRUE(holds(message, "a.toml:2:")) << message;
 }
 
-/// The words of a system's table that rules carry over and that the rules do not read.
+/// Returns the words of a system's table with Carry::Rule that the rules do not read.
 std::string unread(config::OtherSystem system, const std::string& command) {
   std::string out;
   for (const config::OtherWord& word : config::words_of(system)) {
     if (word.carry != config::Carry::Rule || !word.note.empty()) continue;
-    const std::string flag = "--" + std::string(word.name);
-    try {
-      const std::string text = translate(command + " " + flag + " 1", 8).text;
-      if (holds(text, "CAUTION: " + flag + " ")) out += flag + " ";
-    } catch (const InputError& error) {
-      // A value that is refused was read.
-      EXPECT_TRUE(holds(error.message(), std::string(word.name))) << error.message();
+    for (const std::string& name : split_words(word.names)) {
+      const std::string flag = "--" + name;
+      try {
+        const std::string text = translate(command + " " + flag + " 1", 8).text;
+        if (holds(text, "CAUTION: " + flag + " ")) out += flag + " ";
+      } catch (const InputError& error) {
+        // A value that is refused was read.
+        EXPECT_TRUE(holds(error.message(), name)) << error.message();
+      }
     }
   }
   return out;

@@ -23,14 +23,14 @@ struct EventDeleter {
 };
 using Event = std::unique_ptr<yaml_event_t, EventDeleter>;
 
-/// YAML 1.1 as PyYAML, which these systems read their files with.
+/// YAML 1.1 as PyYAML reads it, which these systems use.
 bool is_null(const yaml_event_t& event, const std::string& text) {
   return event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
          (text.empty() || text == "~" || text == "null" || text == "Null" ||
           text == "NULL");
 }
 
-/// Reads events; nothing is built but the list of what is said.
+/// Reads YAML events and builds only the list of settings.
 class YamlReader {
  public:
   YamlReader(std::string_view text, const std::string& name) : name_(name) {
@@ -68,8 +68,11 @@ class YamlReader {
     return fmt::format("{}:{}:{}", name_, mark.line + 1, mark.column + 1);
   }
 
-  [[noreturn]] void fail(const yaml_event_t& event, const std::string& what) const {
-    throw InputError("flags", fmt::format("{}: {}", place(event.start_mark), what));
+  template <class... Args>
+  [[noreturn]] void fail(const yaml_event_t& event, fmt::format_string<Args...> what,
+                         Args&&... args) const {
+    fail_input("flags", "{}: {}", place(event.start_mark),
+               fmt::format(what, std::forward<Args>(args)...));
   }
 
   Event next() {
@@ -77,8 +80,7 @@ class YamlReader {
     if (yaml_parser_parse(&parser_, event.get()) == 0) {
       const char* const problem =
           parser_.problem != nullptr ? parser_.problem : "cannot be read";
-      throw InputError("flags", fmt::format("{}: not valid YAML: {}",
-                                            place(parser_.problem_mark), problem));
+      fail_input("flags", "{}: not valid YAML: {}", place(parser_.problem_mark), problem);
     }
     if (event->type == YAML_ALIAS_EVENT) {
       fail(*event,
@@ -94,8 +96,7 @@ class YamlReader {
 
   void add(Said said, const yaml_event_t& event) {
     if (said_.size() >= kMostEntries) {
-      fail(event,
-           fmt::format("more than {} values; a training file has fewer", kMostEntries));
+      fail(event, "more than {} values; a training file has fewer", kMostEntries);
     }
     said.shown = said.name;
     said.where = place(event.start_mark);
@@ -110,7 +111,7 @@ class YamlReader {
       if (key->type != YAML_SCALAR_EVENT) fail(*key, "a key is a word here, not a list");
       const std::string word = scalar_of(*key);
       if (std::ranges::find(seen, word) != seen.end()) {
-        fail(*key, fmt::format("the key {} stands twice; keep one", word));
+        fail(*key, "the key {} stands twice; keep one", word);
       }
       seen.push_back(word);
       if (seen.size() > kMostEntries) fail(*key, "too many keys for a training file");
@@ -121,7 +122,7 @@ class YamlReader {
 
   void node(const std::string& name, const yaml_event_t& event, size_t depth) {
     if (depth > kMostDepth) {
-      fail(event, fmt::format("nested deeper than {} levels", kMostDepth));
+      fail(event, "nested deeper than {} levels", kMostDepth);
     }
     if (event.type == YAML_SCALAR_EVENT) {
       const std::string text = scalar_of(event);

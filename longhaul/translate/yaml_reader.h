@@ -9,13 +9,13 @@
 
 namespace longhaul::translate {
 
-/// The settings of a YAML file, key by key ("optimizer.zero_stage"); items of a list
-/// share the list's name. The text may be hostile: depth and number of entries have
-/// bounds, and an alias (*name) is refused, so that nothing grows. Throws InputError with
-/// file, line and column.
+/// Reads the settings of a YAML file, key by key ("optimizer.zero_stage"); items of a
+/// list share the list's name. The text may be hostile: depth and number of entries are
+/// limited, and an alias (*name) is refused, so that the result cannot grow. Throws
+/// InputError with file, line and column.
 std::vector<Said> read_yaml(std::string_view text, const std::string& name);
 
-/// The same for a TOML file that was parsed.
+/// Returns the settings of a parsed TOML file in the same form.
 std::vector<Said> said_of(const config::Table& table);
 
 }  // namespace longhaul::translate

@@ -108,7 +108,8 @@ def names_of(run, path):
     return json.loads(run("longhaul", "inspect", path, "--names", "--json").stdout)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "pythia", "llama3_gqa", "tied", "qwen3", "mistral"])
+@pytest.mark.parametrize("name", ["gpt2", "pythia", "llama3_gqa", "tied", "qwen3", "mistral", "gemma3",
+                                  "olmo2", "olmo3", "granite", "smollm3"])
 def test_both_kinds_of_names_are_listed_for_each_family(run, tmp_path, name):
     make_model(name).save_pretrained(tmp_path / "model")
     listed = names_of(run, tmp_path / "model")

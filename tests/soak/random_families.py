@@ -12,7 +12,11 @@ from random_models import POSITIONS, check_export, draw_rope, draw_sizes, draw_t
 from test_model import GRADIENT_TOLERANCE, LOGITS_TOLERANCE, differences_on
 from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
 
-DECODERS = ["Llama", "Mistral", "Qwen2", "Qwen3"]
+DECODERS = ["Llama", "Mistral", "Qwen2", "Qwen3", "Olmo2", "Granite", "SmolLM3"]
+# What the classes of families take for absent fields, where not the same as most.
+OWN_DEFAULTS = {"olmo2": {"pad_token_id": 1},
+                "smollm3": {"pad_token_id": 128004, "tie_word_embeddings": True,
+                            "num_key_value_heads": 4}}
 
 
 def draw_gelu(rng):
@@ -106,6 +110,7 @@ def as_another_version(path, forms):
         defaults["num_key_value_heads"] = keys
     if kind in ("llama", "mistral", "qwen2") and fields["hidden_size"] % heads == 0:
         defaults["head_dim"] = fields["hidden_size"] // heads
+    defaults.update(OWN_DEFAULTS.get(kind, {}))
     for field, default in defaults.items():
         if field in fields and fields[field] == default and next(choices, 1.0) < 0.6:
             del fields[field]

@@ -17,10 +17,7 @@ using namespace families;
 
 class ToyFamily : public Family {
  public:
-  std::string model_type() const override { return "toy"; }
-  std::string about() const override { return "a test's"; }
-  std::vector<std::string> architectures() const override { return {"ToyForCausalLM"}; }
-  std::vector<std::string> fields() const override { return {"width", "depth"}; }
+  ToyFamily() : Family("toy", "a test's", "ToyForCausalLM", "width depth") {}
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     Network& network = config.network;
     const int64_t width = fields.required_integer("width", 1, kMaxWidth);

@@ -23,6 +23,18 @@ FAMILIES = {
                 "sliding_window": 10},
     "qwen2": {**MODEL, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
     "qwen3": {**MODEL, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+    "gemma3": {**{k: v for k, v in MODEL.items() if k != "rope_theta"},
+               "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+               "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24,
+               "sliding_window": 10, "sliding_window_pattern": 2},
+    "olmo2": {**MODEL, "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"},
+    "olmo3": {**MODEL, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3",
+              "sliding_window": 10},
+    "granite": {**MODEL, "architectures": ["GraniteForCausalLM"], "model_type": "granite",
+                "embedding_multiplier": 6.0, "attention_multiplier": 0.2,
+                "residual_multiplier": 0.4, "logits_scaling": 2.0, "attention_bias": True},
+    "smollm3": {**MODEL, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3",
+                "pad_token_id": 0},
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 301,
         "n_embd": 96, "n_inner": 150, "n_layer": 4, "n_head": 6, "n_positions": 64,
@@ -303,7 +315,9 @@ EVENTS = [
 FORMS = [
     ("gpt2", "gpt2", {}), ("bert", "bert", {}), ("neox_parallel", "gpt_neox", {}),
     ("neox_serial", "gpt_neox", {"use_parallel_residual": False}), ("qwen2", "qwen2", {}),
-    ("qwen3", "qwen3", {}), ("mistral", "mistral", {})]
+    ("qwen3", "qwen3", {}), ("mistral", "mistral", {}), ("gemma3", "gemma3", {}),
+    ("olmo2", "olmo2", {}), ("olmo3", "olmo3", {}), ("granite", "granite", {}),
+    ("smollm3", "smollm3", {})]
 EXAMPLES = 'data.train=[{path="../data/bert"}]'
 
 

@@ -10,8 +10,9 @@
 namespace longhaul::families {
 namespace {
 
-/// BERT: attention both ways, learned positions and token types, LayerNorm after each
-/// residual sum, GELU, dropout; the head, tied, sees the masked tokens only.
+/// The settings of BERT, which has attention both ways, learned positions and token
+/// types, a LayerNorm after each residual sum, GELU and dropout. Its tied head is
+/// computed for the masked tokens only.
 struct BertSettings {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -20,21 +21,21 @@ struct BertSettings {
   int64_t type_vocab_size = 2;
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
-  bool tanh_gelu = false;  ///< else the exact form
+  bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  std::optional<int64_t> padding_row = 0;  ///< of the words
+  std::optional<int64_t> padding_row = 0;  ///< of the table of words
   bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
 constexpr const char* kPreTraining = "BertForPreTraining";
 
-/// Fields that must hold the one value that the built mathematics has.
+/// Checks the fields that must hold the one value that the program computes with.
 void check_bert_neutral(const ConfigFields& fields) {
   const std::string kind = fields.text("position_embedding_type").value_or("absolute");
   if (kind != "absolute") {
     fields.fail("position_embedding_type",
-                fmt::format("\"{}\" is not available; supported: \"absolute\"", kind));
+                "\"{}\" is not available; supported: \"absolute\"", kind);
   }
   for (const char* key : {"is_decoder", "add_cross_attention"}) {
     if (fields.boolean(key).value_or(false)) {
@@ -134,27 +135,21 @@ Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t position
 
 class BertFamily : public Family {
  public:
-  std::string model_type() const override { return "bert"; }
-  std::string about() const override { return "BERT"; }
-  std::vector<std::string> architectures() const override {
-    return {kPreTraining, "BertForMaskedLM"};
-  }
-  std::vector<std::string> fields() const override {
-    return {"add_cross_attention", "attention_probs_dropout_prob", "hidden_act",
-            "hidden_dropout_prob", "hidden_size", "initializer_range",
-            "intermediate_size", "is_decoder", "layer_norm_eps",
-            "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
-            "pad_token_id", "position_embedding_type", "tie_word_embeddings",
-            "type_vocab_size",
-            // Of other heads, and how a result is computed.
-            "chunk_size_feed_forward", "classifier_dropout"};
-  }
+  BertFamily()
+      : Family("bert", "BERT", "BertForPreTraining BertForMaskedLM",
+               "add_cross_attention attention_probs_dropout_prob hidden_act "
+               "hidden_dropout_prob hidden_size initializer_range intermediate_size "
+               "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
+               "num_hidden_layers pad_token_id position_embedding_type "
+               "tie_word_embeddings type_vocab_size "
+               // Fields of other heads, and of how a result is computed.
+               "chunk_size_feed_forward classifier_dropout") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_bert_neutral(fields);
     BertSettings settings = read_bert_settings(fields);
     settings.padding_row = read_padding_row(fields, config, 0);
-    // A table of them is a parameter: no more than can be one.
+    // Positions are rows of a parameter, so that a parameter's limit applies.
     config.max_position_embeddings =
         fields.required_integer("max_position_embeddings", 1, kMaxVocab);
     config.network =

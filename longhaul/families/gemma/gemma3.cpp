@@ -6,32 +6,26 @@
 namespace longhaul::families {
 namespace {
 
-/// Gemma 3 without its eyes (Gemma Team 2025, arXiv 2503.19786): norms before and behind
-/// each branch that multiply with one plus their weight, GEGLU, and five of six layers
-/// with a window and a rotation of their own.
+/// Gemma 3 for text (Gemma Team 2025, arXiv 2503.19786). It has norms before and behind
+/// each branch that multiply with one plus their weight, GEGLU, and a window and another
+/// rotation in five of six layers.
 class Gemma3Family : public DecoderFamily {
  public:
   Gemma3Family()
-      : DecoderFamily("gemma3_text", "Gemma 3 for text", {"Gemma3ForCausalLM"}) {}
+      : DecoderFamily(
+            "gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM",
+            {.more = "attention_bias query_pre_attn_scalar rope_local_base_freq "
+                     "sliding_window sliding_window_pattern use_bidirectional_attention "
+                     "attn_logit_softcapping final_logit_softcapping",
+             .absent = {.num_key_value_heads = 4,
+                        .head_dim = 256,
+                        .tie_word_embeddings = true,
+                        .pad_token_id = 0},
+             .activation = "hidden_activation",
+             .activations = {"gelu_pytorch_tanh", "gelu_new"},
+             .kinds_of_layers = true}) {}
 
  private:
-  std::vector<std::string> more_fields() const override {
-    return {"attention_bias",         "query_pre_attn_scalar",
-            "rope_local_base_freq",   "sliding_window",
-            "sliding_window_pattern", "use_bidirectional_attention",
-            "attn_logit_softcapping", "final_logit_softcapping"};
-  }
-  AbsentFields absent_fields() const override {
-    return {.num_key_value_heads = 4,
-            .head_dim = 256,
-            .tie_word_embeddings = true,
-            .pad_token_id = 0};
-  }
-  std::string activation_field() const override { return "hidden_activation"; }
-  std::vector<std::string> activations() const override {
-    return {"gelu_pytorch_tanh", "gelu_new"};
-  }
-  bool has_kinds_of_layers() const override { return true; }
   void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
     s.rope = read_rope_of_kind(fields, "full_attention", "rope_theta", 1e6, true);
     s.sliding_rope = read_rope_of_kind(fields, "sliding_attention",

@@ -3,13 +3,15 @@
 #include <cmath>
 #include <utility>
 
+#include "longhaul/families/family.h"
 #include "longhaul/families/limits.h"
 
 namespace longhaul::families {
 namespace {
 
-/// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"):
-/// learned positions, LayerNorm, biases, GELU, the head tied, dropout.
+/// The settings of GPT-2 (Radford et al. 2019, "Language Models are Unsupervised
+/// Multitask Learners"), which has learned positions, LayerNorm, biases, GELU, a tied
+/// head and dropout.
 struct Gpt2Settings {
   int64_t n_embd = 0;
   int64_t n_inner = 0;
@@ -19,18 +21,18 @@ struct Gpt2Settings {
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
   double embedding_dropout = 0.1;
-  double attention_dropout = 0.1;  ///< of the probabilities
-  double residual_dropout = 0.1;   ///< of what a block adds to the hidden states
+  double attention_dropout = 0.1;  ///< dropout of the probabilities
+  double residual_dropout = 0.1;   ///< dropout of what a block adds to the hidden states
 };
 
 constexpr const char* kGpt2Prefix = "transformer.";
 
-/// Fields that must hold the one value that the built mathematics has.
+/// Checks the fields that must hold the one value that the program computes with.
 void check_gpt2_neutral(const ConfigFields& fields) {
   const std::string act = fields.text("activation_function").value_or("gelu_new");
   if (act != "gelu_new" && act != "gelu_pytorch_tanh") {
-    fields.fail("activation_function",
-                fmt::format("\"{}\" is not available; supported: \"gelu_new\"", act));
+    fields.fail("activation_function", "\"{}\" is not available; supported: \"gelu_new\"",
+                act);
   }
   if (!fields.boolean("scale_attn_weights").value_or(true)) {
     fields.fail("scale_attn_weights", "= false is not available");
@@ -43,18 +45,18 @@ void check_gpt2_neutral(const ConfigFields& fields) {
   }
 }
 
-/// A size under GPT-2's own name, or under the name that other families have for it:
-/// transformers takes both for one field.
+/// Reads a size under GPT-2's own name or under the name that other families use;
+/// transformers treats both names as one field.
 int64_t gpt2_size(const ConfigFields& fields, const char* own, const char* usual,
                   int64_t high) {
   const auto by_usual_name = fields.integer(usual, 1, high);
   if (!by_usual_name) return fields.required_integer(own, 1, high);
   const auto by_own_name = fields.integer(own, 1, high);
   if (by_own_name && *by_own_name != *by_usual_name) {
-    fields.fail(usual,
-                fmt::format("= {} disagrees with {} = {}, another name of the same "
-                            "field; keep one of them",
-                            *by_usual_name, own, *by_own_name));
+    fields.fail(
+        usual,
+        "= {} disagrees with {} = {}, another name of the same field; keep one of them",
+        *by_usual_name, own, *by_own_name);
   }
   return *by_usual_name;
 }
@@ -66,8 +68,7 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   s.n_head = gpt2_size(fields, "n_head", "num_attention_heads", kMaxWidth);
   s.n_inner = fields.integer("n_inner", 1, kMaxWidth).value_or(4 * s.n_embd);
   if (s.n_embd % s.n_head != 0) {
-    fields.fail("n_embd",
-                fmt::format("= {} does not divide by n_head = {}", s.n_embd, s.n_head));
+    fields.fail("n_embd", "= {} does not divide by n_head = {}", s.n_embd, s.n_head);
   }
   s.layer_norm_epsilon = fields.eps("layer_norm_epsilon", 1e-5);
   s.initializer_range = fields.initializer_range();
@@ -78,8 +79,8 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   return s;
 }
 
-/// A projection as Conv1D stores it, [in, out]: one of `parts` that lie one after another
-/// in the stored tensor.
+/// Returns a projection that Conv1D stores as [in, out]: one of `parts` projections that
+/// lie one after another in the stored tensor.
 Projection gpt2_projection(const std::string& name, const std::string& stored,
                            int64_t out, int64_t part = 0, int64_t parts = 1) {
   return {.name = name,
@@ -93,7 +94,7 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
   const auto norm = [&](const char* end) {
     return Norm{Norm::Kind::Layer, name + end, s.layer_norm_epsilon};
   };
-  // Radford et al. 2019, section 2.3: by the square root of the residual layers.
+  // Radford et al. 2019, section 2.3, divide by the square root of the residual layers.
   const auto residual = [&](Projection projection) {
     projection.stddev =
         s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.n_layer));
@@ -147,26 +148,23 @@ Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t position
 
 class Gpt2Family : public Family {
  public:
-  std::string model_type() const override { return "gpt2"; }
-  std::string about() const override { return "GPT-2"; }
-  std::vector<std::string> architectures() const override { return {"GPT2LMHeadModel"}; }
-  std::vector<std::string> fields() const override {
-    return {"activation_function", "add_cross_attention", "attn_pdrop", "embd_pdrop",
-            "initializer_range", "layer_norm_epsilon", "n_ctx", "n_embd", "n_head",
-            "n_inner", "n_layer", "n_positions", "reorder_and_upcast_attn", "resid_pdrop",
-            "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
-            // The usual names of four of them.
-            "hidden_size", "max_position_embeddings", "num_attention_heads",
-            "num_hidden_layers",
-            // Of other heads than a language model's.
-            "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-            "summary_type", "summary_use_proj", "tie_word_embeddings"};
-  }
+  Gpt2Family()
+      : Family("gpt2", "GPT-2", "GPT2LMHeadModel",
+               "activation_function add_cross_attention attn_pdrop embd_pdrop "
+               "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
+               "n_positions reorder_and_upcast_attn resid_pdrop "
+               "scale_attn_by_inverse_layer_idx scale_attn_weights "
+               // The usual names of four of these.
+               "hidden_size max_position_embeddings num_attention_heads "
+               "num_hidden_layers "
+               // Fields of other heads than a language model's.
+               "summary_activation summary_first_dropout summary_proj_to_labels "
+               "summary_type summary_use_proj tie_word_embeddings") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_gpt2_neutral(fields);
     const Gpt2Settings settings = read_gpt2_settings(fields);
-    // A table of them is a parameter: no more than can be one.
+    // Positions are rows of a parameter, so that a parameter's limit applies.
     config.max_position_embeddings =
         gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
     config.network =

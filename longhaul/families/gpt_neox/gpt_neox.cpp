@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "longhaul/families/family.h"
 #include "longhaul/families/gelu.h"
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
@@ -10,20 +11,21 @@
 namespace longhaul::families {
 namespace {
 
-/// GPT-NeoX and Pythia: a part of each head rotated, LayerNorm, biases, GELU, attention
-/// and feed-forward side by side or one after the other.
+/// The settings of GPT-NeoX and Pythia, which rotate a part of each head and have
+/// LayerNorm, biases and GELU. Attention and feed-forward run side by side or one after
+/// the other.
 struct GptNeoxSettings {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
-  int64_t rotated = 0;  ///< features of each head, the first ones
+  int64_t rotated = 0;  ///< rotated features of each head, which are its first
   double layer_norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   bool parallel_residual = true;
   bool attention_bias = true;
-  bool tanh_gelu = false;  ///< else the exact form
+  bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
   RopeConfig rope;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
@@ -33,20 +35,21 @@ void check_no_neox_dropout(const ConfigFields& fields) {
   for (const char* key : {"attention_dropout", "hidden_dropout"}) {
     const double probability = fields.number(key).value_or(0.0);
     if (probability == 0.0) continue;
-    fields.fail(key, fmt::format("= {}: dropout is not available yet; set "
-                                 "model.override.{} = 0.0 to train without it",
-                                 probability, key));
+    fields.fail(key,
+                "= {}: dropout is not available yet; set model.override.{} = 0.0 to "
+                "train without it",
+                probability, key);
   }
 }
 
-/// transformers takes it for the rotation alone, where it is neither null nor 0.
+/// Checks head_dim, which transformers uses for the rotation alone, unless null or 0.
 void check_neox_head_dim(const ConfigFields& fields, int64_t head_dim) {
   const auto given = fields.integer("head_dim", 0, kMaxWidth);
   if (given.value_or(0) == 0 || *given == head_dim) return;
   fields.fail("head_dim",
-              fmt::format("= {} is not available: heads are {} wide, which is "
-                          "hidden_size over num_attention_heads; remove it",
-                          *given, head_dim));
+              "= {} is not available: heads are {} wide, which is hidden_size over "
+              "num_attention_heads; remove it",
+              *given, head_dim);
 }
 
 GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
@@ -57,7 +60,7 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   s.layer_norm_eps = fields.eps("layer_norm_eps");
   s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
-  // Files of the first versions have none of these, and could only mean so.
+  // Files of the first versions have none of these fields and mean the defaults.
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
   s.tanh_gelu = read_tanh_gelu(fields);
@@ -73,7 +76,8 @@ Projection neox_projection(const std::string& name, const std::string& stored,
 }
 
 Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
-  // Queries, keys and values of a head lie one after another in the files, head by head.
+  // In the files the queries, keys and values of one head lie one after another, then
+  // those of the next head.
   const auto part = [&](const char* end, int64_t number) {
     Projection out = neox_projection(name + end, name + "query_key_value", s.hidden_size,
                                      s.attention_bias);
@@ -134,22 +138,16 @@ Network neox_network(const GptNeoxSettings& s, int64_t vocab_size, int64_t posit
 
 class GptNeoxFamily : public Family {
  public:
-  std::string model_type() const override { return "gpt_neox"; }
-  std::string about() const override { return "GPT-NeoX, Pythia"; }
-  std::vector<std::string> architectures() const override {
-    return {"GPTNeoXForCausalLM"};
-  }
-  std::vector<std::string> fields() const override {
-    return {"attention_bias", "attention_dropout", "head_dim", "hidden_act",
-            "hidden_dropout", "hidden_size", "initializer_range", "intermediate_size",
-            "layer_norm_eps", "max_position_embeddings", "num_attention_heads",
-            "num_hidden_layers", "original_max_position_embeddings",
-            "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta",
-            "rotary_emb_base", "rotary_pct", "tie_word_embeddings",
-            "use_parallel_residual",
-            // Of other heads than a language model's, and of encoders.
-            "classifier_dropout", "is_decoder"};
-  }
+  GptNeoxFamily()
+      : Family("gpt_neox", "GPT-NeoX, Pythia", "GPTNeoXForCausalLM",
+               "attention_bias attention_dropout head_dim hidden_act hidden_dropout "
+               "hidden_size initializer_range intermediate_size layer_norm_eps "
+               "max_position_embeddings num_attention_heads num_hidden_layers "
+               "original_max_position_embeddings partial_rotary_factor rope_parameters "
+               "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
+               "use_parallel_residual "
+               // Fields of other heads than a language model's, and of encoders.
+               "classifier_dropout is_decoder") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     const GptNeoxSettings settings = read_neox_settings(fields);

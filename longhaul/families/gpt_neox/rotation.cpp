@@ -8,12 +8,13 @@
 namespace longhaul::families {
 namespace {
 
-/// The objects that may hold it: transformers looks at the first that is not empty alone.
+/// The objects that may hold the rotation. transformers reads only the first that is not
+/// empty.
 constexpr const char* kObjects[] = {"rope_scaling", "rope_parameters"};
 
-/// A number of the rotation: its name inside of the objects, outside of them as the first
-/// versions had it, and what the class in transformers takes where both are absent. Under
-/// the name of the objects it looks at nothing outside.
+/// A number of the rotation: its name inside of the objects, its older name outside of
+/// the objects, and the value that the class in transformers takes if both are absent. A
+/// number outside of the objects under its inner name is not read there.
 struct RotationNumber {
   const char* inside;
   const char* outside;
@@ -25,8 +26,8 @@ struct Place {
   double value = 0.0;
 };
 
-/// Where the number stands, the place that transformers takes first: in one of the
-/// objects or under its old name outside.
+/// Returns every place where the number stands, the place that transformers reads first.
+/// Sets `taken` if transformers reads one of the places.
 std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& number,
                              bool& taken) {
   std::vector<Place> places;
@@ -56,32 +57,31 @@ std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& n
   return places;
 }
 
-/// The one that transformers takes; InputError where another place disagrees, or where
-/// there is none.
+/// Returns the number that transformers takes. Throws InputError if another place
+/// disagrees, or if the number stands nowhere.
 double one_number(const ConfigFields& fields, const RotationNumber& number) {
   bool taken = false;
   const std::vector<Place> places = places_of(fields, number, taken);
   if (places.empty()) {
-    fields.fail(number.outside, fmt::format("is missing, and so is rope_parameters.{}; "
-                                            "add one of them",
-                                            number.inside));
+    fields.fail(number.outside,
+                "is missing, and so is rope_parameters.{}; add one of them",
+                number.inside);
   }
   const double value = taken ? places.front().value : number.absent;
   for (const Place& place : places) {
     if (place.value == value) continue;
     if (taken) {
-      fields.fail(place.name,
-                  fmt::format("= {} disagrees with {} = {}, which transformers "
-                              "takes; keep one of them",
-                              place.value, places.front().name, value));
+      fields.fail(
+          place.name,
+          "= {} disagrees with {} = {}, which transformers takes; keep one of them",
+          place.value, places.front().name, value);
     }
     const bool inside = place.name != number.inside;
-    fields.fail(
-        place.name,
-        fmt::format("= {} has no effect in transformers{}, which takes {} where {} "
-                    "is absent; set {} instead",
-                    place.value, inside ? " beside rope_scaling" : "", value,
-                    number.outside, number.outside));
+    fields.fail(place.name,
+                "= {} has no effect in transformers{}, which takes {} where {} is "
+                "absent; set {} instead",
+                place.value, inside ? " beside rope_scaling" : "", value, number.outside,
+                number.outside);
   }
   return value;
 }
@@ -91,7 +91,7 @@ double one_number(const ConfigFields& fields, const RotationNumber& number) {
 NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   const double theta = one_number(fields, {"rope_theta", "rotary_emb_base", 10000.0});
   const double part = one_number(fields, {"partial_rotary_factor", "rotary_pct", 0.25});
-  // As other families have it, whose heads are rotated whole.
+  // The form of the other families, whose heads are rotated whole.
   OrderedJson usual = {{"rope_theta", theta}};
   constexpr const char* kOriginal = "original_max_position_embeddings";
   if (const OrderedJson* json = fields.find(kOriginal)) usual[kOriginal] = *json;
@@ -106,17 +106,16 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   NeoxRotation rotation;
   rotation.rope = read_rope(ConfigFields(usual, fields.file()));
   if (part <= 0.0 || part > 1.0) {
-    fields.fail("rotary_pct", fmt::format("(partial_rotary_factor) = {} must be above 0 "
-                                          "and at most 1",
-                                          part));
+    fields.fail("rotary_pct",
+                "(partial_rotary_factor) = {} must be above 0 and at most 1", part);
   }
   // Rounded down, as transformers does.
   rotation.features = static_cast<int64_t>(static_cast<double>(head_dim) * part);
   if (rotation.features < 2 || rotation.features % 2 != 0) {
     fields.fail("rotary_pct",
-                fmt::format("(partial_rotary_factor) = {} of heads of {} gives {} "
-                            "features, which must be an even number of them",
-                            part, head_dim, rotation.features));
+                "(partial_rotary_factor) = {} of heads of {} gives {} features, which "
+                "must be an even number of them",
+                part, head_dim, rotation.features);
   }
   return rotation;
 }

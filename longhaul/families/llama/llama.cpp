@@ -7,7 +7,7 @@
 namespace longhaul::families {
 namespace {
 
-/// Fields that must hold the one value that the built mathematics has.
+/// Checks the fields that must hold the one value that the program computes with.
 void check_llama_neutral(const ConfigFields& fields) {
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     if (fields.boolean(key).value_or(false)) {
@@ -16,12 +16,11 @@ void check_llama_neutral(const ConfigFields& fields) {
   }
   const auto slices = fields.integer("pretraining_tp", 1, kMaxWidth);
   if (slices.value_or(1) != 1) {
-    fields.fail(
-        "pretraining_tp",
-        fmt::format("= {} makes transformers compute each product in {} slices, which "
-                    "changes the rounding only; set model.override.pretraining_tp = 1 "
-                    "to train the same model without them",
-                    *slices, *slices));
+    fields.fail("pretraining_tp",
+                "= {} makes transformers compute each product in {} slices, which "
+                "changes the rounding only; set model.override.pretraining_tp = 1 to "
+                "train the same model without them",
+                *slices, *slices);
   }
   const OrderedJson* window = fields.find("sliding_window");
   if (window && !is_off(*window)) fields.refuse("sliding_window", *window);
@@ -30,15 +29,14 @@ void check_llama_neutral(const ConfigFields& fields) {
 /// Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024).
 class LlamaFamily : public DecoderFamily {
  public:
-  // The capital A is how the first converted Llamas spelt it.
+  // The first converted Llamas spelt the name with a capital A.
   LlamaFamily()
       : DecoderFamily("llama", "Llama 1, 2, 3, 3.1 and models of the same form",
-                      {"LlamaForCausalLM", "LLaMAForCausalLM"}) {}
+                      "LlamaForCausalLM LLaMAForCausalLM",
+                      {.more = "attention_bias mlp_bias pretraining_tp sliding_window"}) {
+  }
 
  private:
-  std::vector<std::string> more_fields() const override {
-    return {"attention_bias", "mlp_bias", "pretraining_tp", "sliding_window"};
-  }
   void read_more(const ConfigFields& fields, DecoderSettings& /*s*/) const override {
     check_llama_neutral(fields);
   }

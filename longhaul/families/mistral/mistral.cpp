@@ -7,27 +7,26 @@
 namespace longhaul::families {
 namespace {
 
-/// transformers takes numbers of its own for these where they are absent, and others
-/// where they are null.
+/// Refuses absent fields for which transformers has other values than for null.
 void check_mistral_is_whole(const ConfigFields& fields) {
   for (const auto& [key, theirs] :
        {std::pair("num_key_value_heads", 8), std::pair("sliding_window", 4096)}) {
     if (fields.object().contains(key)) continue;
-    fields.fail(key, fmt::format("is missing, and no default is safe (transformers takes "
-                                 "{}); add it, or set model.override.{}",
-                                 theirs, key));
+    fields.fail(key,
+                "is missing, and no default is safe (transformers takes {}); add it, or "
+                "set model.override.{}",
+                theirs, key);
   }
 }
 
-/// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): attention within a window.
+/// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825), with attention within a window.
 class MistralFamily : public DecoderFamily {
  public:
   MistralFamily()
       : DecoderFamily("mistral", "Mistral 7B and models of the same form",
-                      {"MistralForCausalLM"}) {}
+                      "MistralForCausalLM", {.more = "sliding_window"}) {}
 
  private:
-  std::vector<std::string> more_fields() const override { return {"sliding_window"}; }
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
     check_mistral_is_whole(fields);
     s.sliding_window = fields.integer("sliding_window", 1, kMaxPositions);

@@ -5,22 +5,20 @@
 namespace longhaul::families {
 namespace {
 
-/// OLMo 2 (OLMo et al. 2024, arXiv 2501.00656): norms behind each branch alone, and of
-/// queries and keys over all heads. OLMo 3: three of four layers with a window.
+/// OLMo 2 (OLMo et al. 2024, arXiv 2501.00656) has norms behind each branch only, and
+/// norms of queries and keys over all heads. OLMo 3 has a window in three of four layers.
 class OlmoFamily : public DecoderFamily {
  public:
   explicit OlmoFamily(int version)
-      : DecoderFamily(fmt::format("olmo{}", version), fmt::format("OLMo {}", version),
-                      {fmt::format("Olmo{}ForCausalLM", version)}),
+      : DecoderFamily(
+            fmt::format("olmo{}", version), fmt::format("OLMo {}", version),
+            fmt::format("Olmo{}ForCausalLM", version),
+            {.more = version == 2 ? "attention_bias" : "attention_bias sliding_window",
+             .absent = {.pad_token_id = 1},
+             .kinds_of_layers = version == 3}),
         version_(version) {}
 
  private:
-  std::vector<std::string> more_fields() const override {
-    if (version_ == 2) return {"attention_bias"};
-    return {"attention_bias", "sliding_window"};
-  }
-  AbsentFields absent_fields() const override { return {.pad_token_id = 1}; }
-  bool has_kinds_of_layers() const override { return version_ == 3; }
   void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
     if (version_ == 2) return DecoderFamily::read_rotation(fields, s);
     constexpr double kTheta = 5e5;

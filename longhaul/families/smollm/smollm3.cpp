@@ -4,29 +4,26 @@
 namespace longhaul::families {
 namespace {
 
-/// SmolLM3 (Hugging Face 2025): Llama's form, every fourth layer without a rotation (Yang
-/// et al. 2025, "RoPE to NoPE and Back Again", arXiv 2501.18795).
+/// SmolLM3 (Hugging Face 2025), which is Llama's form with every fourth layer without a
+/// rotation (Yang et al. 2025, "RoPE to NoPE and Back Again", arXiv 2501.18795).
 class SmolLm3Family : public DecoderFamily {
  public:
-  SmolLm3Family() : DecoderFamily("smollm3", "SmolLM3", {"SmolLM3ForCausalLM"}) {}
+  SmolLm3Family()
+      : DecoderFamily("smollm3", "SmolLM3", "SmolLM3ForCausalLM",
+                      {.more = "attention_bias max_window_layers mlp_bias "
+                               "no_rope_layer_interval no_rope_layers sliding_window "
+                               "use_sliding_window",
+                       .absent = {.num_key_value_heads = 4,
+                                  .tie_word_embeddings = true,
+                                  .pad_token_id = 128004}}) {}
 
  private:
-  std::vector<std::string> more_fields() const override {
-    return {"attention_bias",         "max_window_layers", "mlp_bias",
-            "no_rope_layer_interval", "no_rope_layers",    "sliding_window",
-            "use_sliding_window"};
-  }
-  AbsentFields absent_fields() const override {
-    return {
-        .num_key_value_heads = 4, .tie_word_embeddings = true, .pad_token_id = 128004};
-  }
-
   void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
     s.rope = read_rope(fields, 2e6);
   }
 
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    // Without it sliding_window and max_window_layers have no effect.
+    // Without this field sliding_window and max_window_layers have no effect.
     if (fields.boolean("use_sliding_window").value_or(false)) {
       fields.fail("use_sliding_window", "= true is not available yet");
     }

@@ -23,18 +23,19 @@ constexpr const char* kAdditional = "additional_special_tokens";
 constexpr std::array kMatching = {"lstrip", "rstrip", "single_word", "normalized"};
 constexpr size_t kMostShown = 8;
 
-/// The JSON object in a file of the directory; null where the file is absent.
+/// Returns the JSON object in a file of the directory; null if the file is absent.
 Json read_beside(const fs::path& dir, const char* name) {
   const fs::path file = dir / name;
   if (!fs::exists(file)) return {};
   Json json = read_json(file);
   if (!json.is_object()) {
-    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+    fail_input("tokenizer", "{}: expected an object", file.string());
   }
   return json;
 }
 
-/// config.json, which is the model's: what is wrong with it is no tokenizer's business.
+/// Returns config.json, or null if it cannot be read; its errors are reported for the
+/// model.
 Json read_model(const fs::path& dir) {
   try {
     return read_beside(dir, "config.json");
@@ -51,17 +52,17 @@ std::string text_at(const Json& json, const char* key) {
   return has(json, key) && json[key].is_string() ? json[key].get<std::string>() : "";
 }
 
-/// A string, or the `content` of an object; empty for anything else.
+/// Returns a string, or the `content` of an object; empty for anything else.
 std::string token_of(const Json& json) {
   return json.is_string() ? json.get<std::string>() : text_at(json, "content");
 }
 
-/// What stands beside a tokenizer's file, as AutoTokenizer puts it together: with
-/// added_tokens_decoder the other two files have no say, else special_tokens_map.json
-/// goes over tokenizer_config.json.
+/// The content of the files beside a tokenizer's file, merged as AutoTokenizer does. With
+/// added_tokens_decoder the other two files are ignored; otherwise
+/// special_tokens_map.json overrides tokenizer_config.json.
 struct Beside {
   Json config = Json::object();
-  /// Tokens, and where each stands.
+  /// Tokens, with the place of each.
   std::vector<std::pair<std::string, std::string>> tokens;
 };
 
@@ -89,7 +90,7 @@ class Collector {
   Beside take() { return std::move(beside_); }
 
  private:
-  /// Those that `over` names too have no say.
+  /// Tokens that `over` names too are ignored.
   void named_in(const Json& json, const std::string& file, const Json& over = {}) {
     const bool extra = has(json, kExtra) && !json[kExtra].empty();
     for (const auto& [key, value] : json.items()) {
@@ -110,7 +111,7 @@ class Collector {
   std::set<std::string> seen_;
 };
 
-/// "a, b and 3 more".
+/// Returns a list for messages: "a, b and 3 more".
 std::string list(const std::vector<std::string>& items) {
   const auto shown = std::min(items.size(), kMostShown);
   std::string text =
@@ -119,7 +120,7 @@ std::string list(const std::vector<std::string>& items) {
   return text;
 }
 
-/// added_tokens of a tokenizer.json by their text.
+/// Returns added_tokens of a tokenizer.json by their text.
 std::map<std::string, const Json*> added_of(const Json& root) {
   std::map<std::string, const Json*> added;
   if (!has(root, "added_tokens")) return added;
@@ -148,7 +149,8 @@ class Differences {
   }
 
  private:
-  /// A token that is found in no text: it is absent, or only a piece of the vocabulary.
+  /// Returns whether a token is found in no text, because it is absent or only a piece of
+  /// the vocabulary.
   bool lacks(const std::string& token) const {
     if (root_.is_object()) return !added_.contains(token);
     return !tokenizer_.token_to_id(token);
@@ -172,7 +174,7 @@ class Differences {
         save_again()));
   }
 
-  /// Of tokens that the file has, how they are found in a text.
+  /// Compares how tokens of the file are found in a text.
   void say_other_flags(const Json& config) {
     if (!has(config, kDecoder)) return;
     std::vector<std::string> others;
@@ -246,7 +248,7 @@ class Differences {
         kConfig);
   }
 
-  /// Two tokens stand around a text as the file says, or none.
+  /// Compares the tokens around a text.
   bool stands_around(const std::vector<std::string>& around) const {
     std::vector<TokenId> ids;
     for (const std::string& token : around) {

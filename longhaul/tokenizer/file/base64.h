@@ -6,7 +6,7 @@
 
 namespace longhaul::tokenizer {
 
-/// The bytes of standard base64 with padding; nothing when it is not that.
+/// Decodes standard base64 with padding. Returns nothing if the text is something else.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace longhaul::tokenizer

@@ -11,8 +11,8 @@ namespace longhaul::tokenizer {
 void FileTokenizer::encode(std::string_view text, bool add_special_tokens,
                            std::vector<TokenId>& out) const {
   if (!simdjson::validate_utf8(text.data(), text.size())) {
-    throw InputError("tokenizer", fmt::format("the text is not UTF-8 at byte {}",
-                                              find_invalid_utf8(text).value_or(0)));
+    fail_input("tokenizer", "the text is not UTF-8 at byte {}",
+               find_invalid_utf8(text).value_or(0));
   }
   const auto append = [&](const std::vector<TokenId>& ids) {
     if (add_special_tokens) out.insert(out.end(), ids.begin(), ids.end());

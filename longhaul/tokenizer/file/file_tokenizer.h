@@ -8,7 +8,7 @@
 
 namespace longhaul::tokenizer {
 
-/// Which tokens open and close a document, and the files that say so.
+/// The tokens that open and close a document, and the files that say so.
 struct TokenizerSurroundings {
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
@@ -16,14 +16,14 @@ struct TokenizerSurroundings {
   std::vector<std::string> warnings;
 };
 
-/// What stands before and after a single text.
+/// The ids before and after a single text.
 struct Affixes {
   std::vector<TokenId> prefix;
   std::vector<TokenId> suffix;
 };
 
-/// What all tokenizers that are read from a file have in common: a table of tokens, ids
-/// that surround a text, a fingerprint, and what lies beside the file.
+/// The common part of all tokenizers that are read from a file: a table of tokens, ids
+/// around a text, a fingerprint, and facts from the files beside the file.
 class FileTokenizer : public Tokenizer {
  public:
   using Tokenizer::encode;
@@ -55,7 +55,7 @@ class FileTokenizer : public Tokenizer {
     affixes_ = std::move(affixes);
     fingerprint_ = std::move(fingerprint);
   }
-  /// Appends the ids of valid UTF-8, without what surrounds it.
+  /// Appends the ids of valid UTF-8, without the ids around the text.
   virtual void encode_text(std::string_view text, std::vector<TokenId>& out) const = 0;
 
  private:
@@ -65,7 +65,8 @@ class FileTokenizer : public Tokenizer {
   TokenizerSurroundings around_;
 };
 
-/// Reads the files beside a tokenizer's own file. `root`: see auto_tokenizer_differences.
+/// Reads the files beside a tokenizer's own file. See auto_tokenizer_differences for
+/// `root`.
 TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
                                         const Tokenizer& tokenizer);
 

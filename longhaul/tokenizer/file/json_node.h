@@ -14,20 +14,22 @@ namespace longhaul::tokenizer {
 /// Ids must be below this.
 inline constexpr uint32_t kMaxTokens = uint32_t{1} << 24;
 
-/// A value of a tokenizer.json with its place in it, for messages. The document must
-/// outlive it.
+/// A value of a tokenizer.json with its place in the file, for messages. The document
+/// must outlive the node.
 class JsonNode {
  public:
   JsonNode(const Json& json, std::string_view file, std::string path)
       : json_(&json), file_(file), path_(std::move(path)) {}
 
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw InputError("tokenizer", fmt::format("{}: {}: {}", file_, path_, problem));
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input("tokenizer", "{}: {}: {}", file_, path_,
+               fmt::format(problem, std::forward<Args>(args)...));
   }
   const Json& json() const { return *json_; }
   bool is_null() const { return json_->is_null(); }
 
-  /// The member, or a null node.
+  /// Returns the member, or a null node.
   JsonNode member(const char* key) const {
     static const Json null;
     if (!json_->is_object()) fail("expected an object");
@@ -64,8 +66,7 @@ class JsonNode {
     if (!json_->is_number_unsigned()) fail("expected a token id");
     const auto value = json_->get<uint64_t>();
     if (value >= kMaxTokens) {
-      fail(
-          fmt::format("the token id {} is not below the limit of {}", value, kMaxTokens));
+      fail("the token id {} is not below the limit of {}", value, kMaxTokens);
     }
     return static_cast<uint32_t>(value);
   }

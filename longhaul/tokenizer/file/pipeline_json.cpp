@@ -49,7 +49,7 @@ TokenIds read_unigram(const JsonNode& node, Pipeline& pipeline) {
       entry.fail("expected a token and its score");
     }
     if (spec.entries.size() >= kMaxTokens) {
-      entry.fail(fmt::format("more than {} tokens", kMaxTokens));
+      entry.fail("more than {} tokens", kMaxTokens);
     }
     ids.insert_or_assign(pair[0].text(), static_cast<uint32_t>(spec.entries.size()));
     spec.entries.push_back({pair[0].text(), pair[1].json().get<double>()});
@@ -58,8 +58,7 @@ TokenIds read_unigram(const JsonNode& node, Pipeline& pipeline) {
   const JsonNode unknown = node.member("unk_id");
   if (!unknown.is_null()) {
     if (unknown.id() >= spec.entries.size()) {
-      unknown.fail(fmt::format("{} is not below the {} tokens", unknown.id(),
-                               spec.entries.size()));
+      unknown.fail("{} is not below the {} tokens", unknown.id(), spec.entries.size());
     }
     spec.unknown = unknown.id();
   }
@@ -70,17 +69,16 @@ TokenIds read_unigram(const JsonNode& node, Pipeline& pipeline) {
 
 TokenIds read_model(const JsonNode& node, Pipeline& pipeline) {
   if (node.is_null()) node.fail("missing");
-  // Files from before the type was written say nothing; their merges say BPE.
+  // Older files have no type. They are BPE.
   const JsonNode type = node.member("type");
   const std::string name = type.is_null() ? "BPE" : type.text();
   if (name == "BPE") return read_char_bpe(node, pipeline);
   if (name == "WordPiece") return read_word_piece(node, pipeline);
   if (name == "Unigram") return read_unigram(node, pipeline);
-  type.fail(
-      fmt::format("the model {} is not supported; BPE, WordPiece and Unigram are", name));
+  type.fail("the model {} is not supported; BPE, WordPiece and Unigram are", name);
 }
 
-/// All that decides ids, with merges in one form; equal for equal tokenizers.
+/// Returns a hash of everything that decides ids, with merges in one form.
 std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
   std::string text = "longhaul pipeline 1\n";
   const Json& model = root.json()["model"];
@@ -111,7 +109,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
 Pipeline read_pipeline(const JsonNode& root) {
   Pipeline pipeline;
   TokenIds ids = read_model(root.member("model"), pipeline);
-  // An entry of a Unigram list that stands twice counts twice.
+  // A repeated entry of a Unigram list counts twice.
   const Json& vocab = root.json()["model"]["vocab"];
   pipeline.added =
       read_added(root.member("added_tokens"), ids, static_cast<uint32_t>(vocab.size()));

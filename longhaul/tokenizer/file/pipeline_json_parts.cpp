@@ -10,7 +10,7 @@ constexpr int kMaxSequenceDepth = 4;  // of sequences in sequences
 uint32_t read_char(const JsonNode& node) {
   const std::string& text = node.text();
   if (text.empty() || decode_at(text.data(), 0).bytes != text.size()) {
-    node.fail(fmt::format("\"{}\" is not one character", text));
+    node.fail("\"{}\" is not one character", text);
   }
   return decode_at(text.data(), 0).value;
 }
@@ -21,7 +21,7 @@ Regex read_pattern(const JsonNode& node) {
     try {
       return Regex(regex.text());
     } catch (const InputError& error) {
-      regex.fail(error.what());
+      regex.fail("{}", error.what());
     }
   }
   const JsonNode text = node.member("String");
@@ -30,7 +30,7 @@ Regex read_pattern(const JsonNode& node) {
   return Regex::literal(text.text());
 }
 
-/// What replaces a pattern; Hugging Face may read $1 in it as a group.
+/// Reads what replaces a pattern. Hugging Face may read $1 there as a group.
 std::string read_content(const JsonNode& node) {
   const JsonNode content = node.member("content");
   const bool regex = !node.member("pattern").member("Regex").is_null();
@@ -57,7 +57,7 @@ Normalizer read_charsmap(const JsonNode& node) {
   try {
     return make_precompiled(*bytes);
   } catch (const InputError& error) {
-    text.fail(error.what());
+    text.fail("{}", error.what());
   }
 }
 
@@ -79,22 +79,22 @@ Normalizer one_normalizer(const JsonNode& node, const std::string& type) {
   if (type == "Replace") {
     return make_replace(read_pattern(node.member("pattern")), read_content(node));
   }
-  node.fail(fmt::format(
+  node.fail(
       "the normalizer {} is not supported; NFC, NFD, NFKC, NFKD, Lowercase, "
       "StripAccents, Strip, Replace, Prepend, Precompiled, BertNormalizer, Nmt, "
       "ByteLevel and Sequence are",
-      type));
+      type);
 }
 
 SplitBehavior read_behavior(const JsonNode& node, const char* when_absent) {
   const JsonNode behavior = node.member("behavior");
   const std::string name = behavior.is_null() ? when_absent : behavior.text();
   const auto known = split_behavior(name);
-  if (!known) behavior.fail(fmt::format("the behavior \"{}\" is not supported", name));
+  if (!known) behavior.fail("the behavior \"{}\" is not supported", name);
   return *known;
 }
 
-/// Files from before `prepend_scheme` say `add_prefix_space`.
+/// Reads the scheme, or `add_prefix_space` of older files.
 PrependScheme read_scheme(const JsonNode& node) {
   const JsonNode scheme = node.member("prepend_scheme");
   const bool prefix = node.flag("add_prefix_space", true);
@@ -103,7 +103,7 @@ PrependScheme read_scheme(const JsonNode& node) {
   if (name == "always") return PrependScheme::Always;
   if (name == "first") return PrependScheme::First;
   if (name == "never") return PrependScheme::Never;
-  scheme.fail(fmt::format("\"{}\" is not supported; always, first and never are", name));
+  scheme.fail("\"{}\" is not supported; always, first and never are", name);
 }
 
 PreTokenizer read_split(const JsonNode& node) {
@@ -138,10 +138,10 @@ PreTokenizer one_pre_tokenizer(const JsonNode& node, const std::string& type) {
                            node.flag("split", true)});
   }
   node.fail(
-      fmt::format("the pre-tokenizer {} is not supported; ByteLevel, Split, Digits, "
-                  "Punctuation, Whitespace, WhitespaceSplit, Metaspace, "
-                  "BertPreTokenizer, CharDelimiterSplit and Sequence are",
-                  type));
+      "the pre-tokenizer {} is not supported; ByteLevel, Split, Digits, Punctuation, "
+      "Whitespace, WhitespaceSplit, Metaspace, BertPreTokenizer, CharDelimiterSplit and "
+      "Sequence are",
+      type);
 }
 
 TokenDecoder one_decoder(const JsonNode& node, const std::string& type) {
@@ -168,12 +168,12 @@ TokenDecoder one_decoder(const JsonNode& node, const std::string& type) {
     return make_bpe_decoder(suffix.is_null() ? "</w>" : suffix.text());
   }
   node.fail(
-      fmt::format("the decoder {} is not supported; ByteLevel, WordPiece, Metaspace, "
-                  "ByteFallback, Fuse, Replace, Strip, BPEDecoder and Sequence are",
-                  type));
+      "the decoder {} is not supported; ByteLevel, WordPiece, Metaspace, ByteFallback, "
+      "Fuse, Replace, Strip, BPEDecoder and Sequence are",
+      type);
 }
 
-/// The parts of a sequence, or the one that stands there alone.
+/// Appends the parts of a sequence, or a single part.
 template <typename Part, typename Read>
 void read_parts(const JsonNode& node, const char* members, const Read& read_one,
                 std::vector<Part>& parts, int depth = 0) {

@@ -28,18 +28,22 @@ class Message {
   Message(std::string_view bytes, size_t at, std::string_view name)
       : bytes_(bytes), at_(at), name_(name) {}
 
-  [[noreturn]] void fail(size_t at, const std::string& problem) const {
-    throw DamagedModel("tokenizer",
-                       fmt::format("{}: not a SentencePiece model: {} at byte "
-                                   "{}; fetch the file again",
-                                   name_, problem, at));
+  template <class... Args>
+  [[noreturn]] void fail(size_t at, fmt::format_string<Args...> problem,
+                         Args&&... args) const {
+    throw DamagedModel(
+        "tokenizer",
+        fmt::format("{}: not a SentencePiece model: {} at byte "
+                    "{}; fetch the file again",
+                    name_, fmt::format(problem, std::forward<Args>(args)...), at));
   }
-  [[noreturn]] void refuse(size_t at, const std::string& what) const {
-    throw InputError("tokenizer",
-                     fmt::format("{}: {} at byte {}, which is not supported; save the "
-                                 "tokenizer as tokenizer.json with transformers and give "
-                                 "that",
-                                 name_, what, at));
+  template <class... Args>
+  [[noreturn]] void refuse(size_t at, fmt::format_string<Args...> what,
+                           Args&&... args) const {
+    fail_input("tokenizer",
+               "{}: {} at byte {}, which is not supported; save the tokenizer as "
+               "tokenizer.json with transformers and give that",
+               name_, fmt::format(what, std::forward<Args>(args)...), at);
   }
   std::string_view name() const { return name_; }
 
@@ -60,8 +64,8 @@ class Message {
       case 2: {
         const uint64_t size = varint();
         if (size > bytes_.size() - pos_) {
-          fail(field.at, fmt::format("a field of {} bytes where {} are left", size,
-                                     bytes_.size() - pos_));
+          fail(field.at, "a field of {} bytes where {} are left", size,
+               bytes_.size() - pos_);
         }
         field.bytes = bytes_.substr(pos_, size);
         field.delimited = true;
@@ -73,7 +77,7 @@ class Message {
         field.value = fixed(4);
         break;
       default:
-        fail(field.at, fmt::format("a field of the kind {}", tag & 7));
+        fail(field.at, "a field of the kind {}", tag & 7);
     }
     return true;
   }
@@ -129,12 +133,12 @@ SentencePieceFile::Piece read_piece(Message message) {
       }
     } else if (field.number == 3) {
       if (field.value < 1 || field.value > 6) {
-        message.refuse(field.at, fmt::format("a piece of the type {}", field.value));
+        message.refuse(field.at, "a piece of the type {}", field.value);
       }
       piece.type = static_cast<SentencePieceFile::PieceType>(field.value);
     }
     if (piece.text.size() > kMaxPieceBytes) {
-      message.refuse(field.at, fmt::format("a piece of {} bytes", piece.text.size()));
+      message.refuse(field.at, "a piece of {} bytes", piece.text.size());
     }
   }
   return piece;
@@ -145,7 +149,7 @@ void read_trainer(Message message, SentencePieceFile& file) {
     switch (field.number) {
       case 3:
         if (field.value < 1 || field.value > 4) {
-          message.refuse(field.at, fmt::format("the model type {}", field.value));
+          message.refuse(field.at, "the model type {}", field.value);
         }
         file.model_type = static_cast<SentencePieceFile::ModelType>(field.value);
         break;
@@ -200,7 +204,7 @@ SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view n
   for (Field field; message.next(field);) {
     if (field.number == 1) {
       if (file.pieces.size() >= kMaxTokens) {
-        message.refuse(field.at, fmt::format("more than {} pieces", kMaxTokens));
+        message.refuse(field.at, "more than {} pieces", kMaxTokens);
       }
       file.pieces.push_back(read_piece(message.inside(field)));
       if (file.pieces.back().text.empty()) message.fail(field.at, "a piece without text");
@@ -209,12 +213,11 @@ SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view n
     } else if (field.number == 3) {
       read_normalizer(message.inside(field), file);
     } else if (field.number == 5) {
-      // A map that is applied when decoding; those of published models are empty.
+      // The denormalizer, which published models leave empty.
       SentencePieceFile back;
       read_normalizer(message.inside(field), back);
       if (!back.charsmap.empty()) {
-        throw InputError("tokenizer",
-                         fmt::format("{}: a denormalizer is not supported", name));
+        fail_input("tokenizer", "{}: a denormalizer is not supported", name);
       }
     }
   }

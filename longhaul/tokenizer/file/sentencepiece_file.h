@@ -9,7 +9,7 @@
 
 namespace longhaul::tokenizer {
 
-/// What a SentencePiece `.model` file says, as far as it decides ids and text.
+/// The content of a SentencePiece `.model` file that decides ids and text.
 struct SentencePieceFile {
   enum class PieceType { Normal = 1, Unknown, Control, UserDefined, Unused, Byte };
   struct Piece {
@@ -26,19 +26,20 @@ struct SentencePieceFile {
   std::string unknown_surface = " \xE2\x81\x87 ";
   std::string bos_piece = "<s>";
   std::string eos_piece = "</s>";
-  std::string charsmap;  ///< empty: characters stay as they are
+  std::string charsmap;  ///< empty if characters stay as they are
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 };
 
-/// The file is cut short or corrupt: nobody can read it.
+/// Thrown for a file that is cut short or corrupt.
 struct DamagedModel : InputError {
   using InputError::InputError;
 };
 
-/// Reads the protocol buffer; `name` is its path, for messages. DamagedModel with the
-/// byte where the file is damaged, InputError for what is whole and not supported.
+/// Reads the protocol buffer; `name` is its path, for messages. Throws DamagedModel with
+/// the byte where the file is damaged, and InputError for what is whole and not
+/// supported.
 SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view name);
 
 }  // namespace longhaul::tokenizer

@@ -8,15 +8,16 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// The class of transformers 5.23 for a model_type; empty where it reads the file.
+/// A model_type and its class in transformers 5.23; the class is empty if it reads the
+/// file.
 constexpr std::pair<std::string_view, std::string_view> kOfModel[] = {
     {"bert", "BertTokenizer"},        {"gpt2", "GPT2Tokenizer"},
     {"gpt_neox", "GPTNeoXTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
     {"qwen2", "Qwen2Tokenizer"},      {"qwen3", "Qwen2Tokenizer"},
 };
 
-/// Classes of transformers 5.23 that build a tokenizer anew or read other files, beside
-/// those below: their names without "Tokenizer".
+/// Names, without "Tokenizer", of further classes of transformers 5.23 that build a
+/// tokenizer anew or read other files.
 constexpr std::string_view kOwnRules =
     " "
     "Albert Bart Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird "
@@ -47,8 +48,8 @@ std::string text(const Json& json, const char* key, std::string when_absent = {}
   return content.is_string() ? content.get<std::string>() : std::move(when_absent);
 }
 
-/// The parts with everything written out, a sequence as its members, so that equal ones
-/// compare equal.
+/// Returns the parts with all defaults written out and sequences as their members, so
+/// that equal parts compare equal.
 void append_parts(const Json& json, Json& parts) {
   if (!json.is_object()) return;
   const std::string type = text(json, "type");
@@ -83,7 +84,7 @@ bool same_parts(const Json& a, const Json& b) {
   return left == right;
 }
 
-/// What a class has instead of the file's parts.
+/// The parts that a class has instead of the file's.
 struct Parts {
   const char* model = "BPE";
   Json normalizer = {};
@@ -185,9 +186,10 @@ Parts bert(const Json& config) {
 struct Class {
   const char* name;
   Parts (*parts)(const Json& config);
-  /// Keys of tokenizer_config.json for tokens, and what they are where it has none.
+  /// Keys of tokenizer_config.json for tokens, with the tokens that stand for absent
+  /// keys.
   std::vector<std::pair<const char*, const char*>> tokens;
-  /// Keys of the tokens around a text; {}: as the file says.
+  /// Keys of the tokens around a text; {} if the file decides.
   std::optional<std::vector<const char*>> around;
 };
 
@@ -273,7 +275,7 @@ const Class* find_class(std::string_view name) {
   return found == classes().end() ? nullptr : &*found;
 }
 
-/// A ByteLevel pre-tokenizer or decoder anywhere.
+/// Returns whether there is a ByteLevel pre-tokenizer or decoder.
 bool has_byte_level(const Json& root) {
   for (const char* key : {"pre_tokenizer", "decoder"}) {
     const Json& part = member(root, key);
@@ -295,7 +297,7 @@ std::string auto_tokenizer_class(std::string named, std::string_view model_type,
   const auto* const of_model = std::ranges::find(
       kOfModel, model_type, &std::pair<std::string_view, std::string_view>::first);
   const std::string registered(of_model == std::end(kOfModel) ? "" : of_model->second);
-  // Its files are known to name wrong classes.
+  // Files of this type are known to name wrong classes.
   if (model_type == "qwen2") return registered;
   // What is registered for these reads the file, whatever class is named; of Mistral it
   // is its own library's class, which takes other files.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
 #include "longhaul/tokenizer/file/pipeline_json.h"
@@ -16,7 +17,7 @@ std::string type_of(const Json& json) {
   return json["type"].get<std::string>();
 }
 
-/// The value itself, or the members of a sequence of it.
+/// Returns the members of a sequence, or the value itself.
 std::vector<const Json*> members(const Json& json, const char* key) {
   if (type_of(json) != "Sequence") return {&json};
   std::vector<const Json*> found;
@@ -39,8 +40,8 @@ bool is_known_split(const Json& json) {
          behavior == Json("Isolated");
 }
 
-/// True for the tokenizers that the byte-level path reads: BPE over bytes, at most NFC
-/// before it, known split patterns and then ByteLevel. Says nothing of what is damaged.
+/// Returns whether the byte-level path reads the tokenizer: BPE over bytes, at most NFC
+/// before, known split patterns and then ByteLevel. Does not check for damage.
 bool is_byte_level(const Json& root) {
   const Json& model = value_of(root, "model");
   const std::string type = type_of(model);
@@ -97,12 +98,11 @@ TokenizerSpec read_byte_level(const JsonNode& root) {
 
 Json read_tokenizer_root(std::string_view text, std::string_view name) {
   if (const auto bad = find_invalid_utf8(text)) {
-    throw InputError("tokenizer", fmt::format("{}: not UTF-8 at byte {}", name, *bad));
+    fail_input("tokenizer", "{}: not UTF-8 at byte {}", name, *bad);
   }
   Json json = parse_json(text, name, 16);
   if (!json.is_object()) {
-    throw InputError("tokenizer",
-                     fmt::format("{}: not a tokenizer.json: expected an object", name));
+    fail_input("tokenizer", "{}: not a tokenizer.json: expected an object", name);
   }
   return json;
 }

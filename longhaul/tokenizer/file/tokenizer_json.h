@@ -13,7 +13,7 @@
 
 namespace longhaul::tokenizer {
 
-/// One pre-tokenizer of a sequence: a space in front where there is none, then a split.
+/// One pre-tokenizer of a sequence: adds a space in front if there is none, then splits.
 struct SplitStep {
   bool add_prefix_space = false;
   SplitPattern pattern = SplitPattern::None;
@@ -26,16 +26,17 @@ struct TokenizerSpec {
   bool nfc = false;
   std::vector<SplitStep> steps;
   Affixes affixes;
-  bool byte_level_decoder = false;  ///< false: tokens joined by spaces
+  bool byte_level_decoder = false;  ///< false: decoding joins tokens by spaces
 };
 
 /// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
 /// padding are not read: transformers switches both off unless a call asks for them.
-/// InputError names the component that is not supported, or what is wrong and where.
+/// Throws InputError that names the component that is not supported, or what is wrong and
+/// where.
 std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
                                                     std::string_view name);
 
-/// The two halves of it: the text as JSON, and the tokenizer of that.
+/// The two halves of parse_tokenizer_json: text to JSON, and JSON to a tokenizer.
 Json read_tokenizer_root(std::string_view text, std::string_view name);
 std::unique_ptr<FileTokenizer> tokenizer_of(const Json& root, std::string_view name);
 

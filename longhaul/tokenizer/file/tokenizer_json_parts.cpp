@@ -11,14 +11,14 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
   for (auto entry = node.json().begin(); entry != node.json().end(); ++entry) {
     const Json& id = entry.value();
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMaxTokens) {
-      node.fail(fmt::format("\"{}\" has the id {}; expected a whole number below {}",
-                            entry.key(), json_text(id), kMaxTokens));
+      node.fail("\"{}\" has the id {}; expected a whole number below {}", entry.key(),
+                json_text(id), kMaxTokens);
     }
     largest = std::max(largest, id.get<uint32_t>());
   }
   // One entry with a huge id must not cost the memory of all ids below it.
   if (largest > 4 * node.json().size() + (uint32_t{1} << 20)) {
-    node.fail(fmt::format("{} tokens with ids up to {}", node.json().size(), largest));
+    node.fail("{} tokens with ids up to {}", node.json().size(), largest);
   }
   if (!node.json().empty()) vocab.resize(size_t{largest} + 1);
   TokenIds ids;
@@ -26,8 +26,7 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
   for (auto entry = node.json().begin(); entry != node.json().end(); ++entry) {
     const auto id = entry.value().get<uint32_t>();
     if (vocab[id]) {
-      node.fail(fmt::format("\"{}\" and \"{}\" have the same id {}", *vocab[id],
-                            entry.key(), id));
+      node.fail("\"{}\" and \"{}\" have the same id {}", *vocab[id], entry.key(), id);
     }
     vocab[id] = entry.key();
     ids.emplace(entry.key(), id);
@@ -37,11 +36,11 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
 
 namespace {
 
-/// Absent, null, empty or zero; else `why` is not supported.
+/// Refuses a value that is not absent, null, empty or zero: `why` is not supported.
 void require_neutral(const JsonNode& node, const char* why) {
   if (node.is_null() || (node.json().is_string() && node.text().empty())) return;
   if (node.json().is_number() && node.json().get<double>() == 0.0) return;
-  node.fail(fmt::format("{} is not supported", why));
+  node.fail("{} is not supported", why);
 }
 
 std::pair<std::string, std::string> merge_parts(const JsonNode& node) {
@@ -49,22 +48,22 @@ std::pair<std::string, std::string> merge_parts(const JsonNode& node) {
     const std::string& text = node.text();
     const size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      node.fail(fmt::format("\"{}\" is not two tokens with one space between", text));
+      node.fail("\"{}\" is not two tokens with one space between", text);
     }
     return {text.substr(0, space), text.substr(space + 1)};
   }
   const std::vector<JsonNode> pair = node.elements();
-  if (pair.size() != 2) node.fail(fmt::format("{} tokens, not two", pair.size()));
+  if (pair.size() != 2) node.fail("{} tokens, not two", pair.size());
   return {pair[0].text(), pair[1].text()};
 }
 
-/// Strings of two tokens, or pairs.
+/// Reads merges, which are strings of two tokens or pairs.
 void read_merges(const JsonNode& node, const TokenIds& ids, std::vector<Merge>& merges) {
   const auto id_of = [&](const JsonNode& merge, const std::string& token,
                          const char* role) {
     const auto found = ids.find(token);
     if (found == ids.end()) {
-      merge.fail(fmt::format("the {} \"{}\" is not in the vocabulary", role, token));
+      merge.fail("the {} \"{}\" is not in the vocabulary", role, token);
     }
     return found->second;
   };
@@ -81,7 +80,7 @@ std::optional<uint32_t> read_unknown(const JsonNode& node, const TokenIds& ids) 
   if (node.is_null() || node.text().empty()) return std::nullopt;
   const auto found = ids.find(node.text());
   if (found == ids.end()) {
-    node.fail(fmt::format("\"{}\" is not in the vocabulary", node.text()));
+    node.fail("\"{}\" is not in the vocabulary", node.text());
   }
   return found->second;
 }
@@ -115,16 +114,15 @@ std::vector<AddedToken> read_added(const JsonNode& node, TokenIds& ids,
     token.normalized = entry.flag("normalized", !token.special);
     if (token.content.empty()) entry.fail("a token without text");
     if (!seen.insert(entry.member("content").text()).second) {
-      entry.fail(fmt::format("the token \"{}\" stands twice", token.content));
+      entry.fail("the token \"{}\" stands twice", token.content);
     }
     const auto known = ids.find(entry.member("content").text());
     const uint32_t next = largest ? std::max(*largest + 1, vocab_count) : vocab_count;
     const uint32_t expected = known != ids.end() ? known->second : next;
     if (token.id != expected) {
       entry.fail(
-          fmt::format("\"{}\" has the id {}, but Hugging Face would give it {}; "
-                      "correct the file",
-                      token.content, token.id, expected));
+          "\"{}\" has the id {}, but Hugging Face would give it {}; correct the file",
+          token.content, token.id, expected);
     }
     largest = std::max(largest.value_or(0), token.id);
     ids.emplace(entry.member("content").text(), token.id);
@@ -138,7 +136,7 @@ namespace {
 void check_id(const JsonNode& node, uint32_t id, const TokenIds& ids) {
   const bool known = std::any_of(ids.begin(), ids.end(),
                                  [&](const auto& entry) { return entry.second == id; });
-  if (!known) node.fail(fmt::format("no token has the id {}", id));
+  if (!known) node.fail("no token has the id {}", id);
 }
 
 void read_template(const JsonNode& node, Affixes& affixes, const TokenIds& ids) {
@@ -159,8 +157,7 @@ void read_template(const JsonNode& node, Affixes& affixes, const TokenIds& ids) 
     const JsonNode entry =
         node.member("special_tokens").member(special.member("id").text().c_str());
     if (entry.is_null()) {
-      special.fail(
-          fmt::format("\"{}\" is not among special_tokens", special.member("id").text()));
+      special.fail("\"{}\" is not among special_tokens", special.member("id").text());
     }
     for (const JsonNode& id : entry.member("ids").elements()) {
       check_id(id, id.id(), ids);
@@ -195,10 +192,9 @@ void read_post_processor(const JsonNode& node, Affixes& affixes, const TokenIds&
     }
   } else {
     node.fail(
-        fmt::format("the post-processor {} is not supported; TemplateProcessing, "
-                    "BertProcessing, RobertaProcessing, ByteLevel and one Sequence of "
-                    "them are",
-                    type));
+        "the post-processor {} is not supported; TemplateProcessing, BertProcessing, "
+        "RobertaProcessing, ByteLevel and one Sequence of them are",
+        type);
   }
 }
 

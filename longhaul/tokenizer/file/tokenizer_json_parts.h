@@ -12,25 +12,26 @@
 
 namespace longhaul::tokenizer {
 
-// The parts of a tokenizer.json that every kind of tokenizer has. All throw InputError
-// with the file and the place in it.
+// Readers of the parts of a tokenizer.json that every kind of tokenizer has. All throw
+// InputError with the file and the place in the file.
 
 /// Views into the document's own strings.
 using TokenIds = std::unordered_map<std::string_view, uint32_t>;
 
 TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab);
-/// The token that stands for what the vocabulary cannot express.
+/// Returns the token that stands for what the vocabulary cannot express.
 std::optional<uint32_t> read_unknown(const JsonNode& node, const TokenIds& ids);
-/// A model of merges over bytes or characters.
+/// Reads a model of merges over bytes or characters.
 TokenIds read_bpe(const JsonNode& node, BpeSpec& spec);
 
-/// Hugging Face ignores the ids of this list: a token has the id that the vocabulary
-/// gives it, else the next free one. A file that says otherwise would read differently
-/// there. Adds them to `ids`. `vocab_count`: entries of the model's vocabulary.
+/// Reads the added tokens, and adds their ids to `ids`. Hugging Face ignores the ids of
+/// this list: a token has the id that the vocabulary gives it, else the next free one. A
+/// file with other ids is refused, since Hugging Face would read it differently.
+/// `vocab_count` is the number of entries of the model's vocabulary.
 std::vector<AddedToken> read_added(const JsonNode& node, TokenIds& ids,
                                    uint32_t vocab_count);
 
-/// What the post-processor puts before and after a single text.
+/// Reads what the post-processor puts before and after a single text.
 void read_post_processor(const JsonNode& node, Affixes& affixes, const TokenIds& ids,
                          int depth = 0);
 

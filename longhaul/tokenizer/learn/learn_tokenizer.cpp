@@ -20,11 +20,12 @@ constexpr size_t kBytes = 256;
 
 uint64_t pair_of(uint32_t left, uint32_t right) { return (uint64_t{left} << 32) | right; }
 
-/// The order of merges is that of Hugging Face's trainer: the largest count first, among
-/// equals the smallest pair of ids. Two of its habits matter for equal results. A count
-/// in the queue is looked up again when it comes to the top. And a pair that appears at
-/// two times (its token can be made by more than one merge) has two entries in the queue,
-/// each with the words of its own time; the pair's second merge gets a later rank.
+/// Trains with the order of merges of Hugging Face's trainer: the largest count first,
+/// and among equal counts the smallest pair of ids. Two details matter for equal results.
+/// A count in the queue is looked up again when it comes to the top. And a pair that
+/// appears at two times, because more than one merge can make its token, has two entries
+/// in the queue, each with the words of its own time; the pair's second merge gets a
+/// later rank.
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const WordCounts& counts);
@@ -78,7 +79,7 @@ Trainer::Trainer(const TrainOptions& options, const WordCounts& counts)
   add_words(counts);
 }
 
-/// In the order of the characters, not of the bytes.
+/// Lists the alphabet in the order of characters, not of bytes.
 void Trainer::add_alphabet() {
   std::array<std::pair<uint32_t, uint8_t>, kBytes> letters;
   for (size_t byte = 0; byte < kBytes; ++byte) {
@@ -205,7 +206,7 @@ TrainedBpe Trainer::run() {
   return trained;
 }
 
-/// A pair that was merged twice keeps its later rank.
+/// Keeps the later rank of a pair that was merged twice.
 std::vector<TrainedBpe::Merge> Trainer::last_of_each() const {
   FlatMap<uint32_t> last(merges_.size());
   for (size_t i = 0; i < merges_.size(); ++i) {
@@ -234,27 +235,23 @@ void check_options(const TrainOptions& options) {
   }
   const size_t least = kBytes + special.size();
   if (options.vocab_size < least) {
-    throw InputError(
-        "tokenizer",
-        fmt::format("a vocabulary of {} is too small: 256 bytes and {} special "
-                    "tokens need {}",
-                    options.vocab_size, special.size(), least));
+    fail_input("tokenizer",
+               "a vocabulary of {} is too small: 256 bytes and {} special tokens need {}",
+               options.vocab_size, special.size(), least);
   }
   for (const std::string& token : {options.bos_token, options.eos_token}) {
     if (!token.empty() && !special.contains(token)) {
-      throw InputError(
+      fail_input(
           "tokenizer",
-          fmt::format("\"{}\" is to open or close documents, but is not among "
-                      "the special tokens",
-                      token));
+          "\"{}\" is to open or close documents, but is not among the special tokens",
+          token);
     }
   }
   if (options.prepend_bos && options.bos_token.empty()) {
     throw InputError("tokenizer", "no BOS token is named that could stand before a text");
   }
   if (options.split == SplitPattern::None) {
-    throw InputError("tokenizer", fmt::format("no split pattern is chosen; there are {}",
-                                              known_splits()));
+    fail_input("tokenizer", "no split pattern is chosen; there are {}", known_splits());
   }
 }
 
@@ -277,9 +274,8 @@ TrainedBpe train_bpe(const NextText& next, const TrainOptions& options) {
   check_options(options);
   const WordCounts counts = count_words(next, options);
   if (counts.words.empty()) {
-    throw InputError("tokenizer",
-                     fmt::format("there is no text in {} documents; name files with text",
-                                 counts.texts));
+    fail_input("tokenizer", "there is no text in {} documents; name files with text",
+               counts.texts);
   }
   TrainedBpe trained = Trainer(options, counts).run();
   trained.texts = counts.texts;

@@ -47,7 +47,8 @@ OrderedJson post_processor(const TrainedBpe& trained, const TrainOptions& option
 
 OrderedJson model(const TrainedBpe& trained) {
   OrderedJson vocab = OrderedJson::object();
-  // The vector behind an ordered object; inserting by key would look through all of it.
+  // Uses the vector behind an ordered object, since inserting by key would search all of
+  // it.
   auto& entries = vocab.get_ref<OrderedJson::object_t&>();
   entries.reserve(trained.vocab.size());
   for (size_t id = 0; id < trained.vocab.size(); ++id) {

@@ -29,13 +29,13 @@ void count_text(std::string_view text, SplitPattern split, WordCounts& counts) {
   }
 }
 
-/// Texts `first`, `first` + step, ... of a batch.
+/// Counts the texts `first`, `first` + step, ... of a batch.
 void count_share(const std::vector<std::string>& batch, size_t first, size_t step,
                  uint64_t texts_before, SplitPattern split, WordCounts& counts) {
   for (size_t i = first; i < batch.size(); i += step) {
     if (const auto bad = find_invalid_utf8(batch[i])) {
-      throw InputError("tokenizer", fmt::format("text {} is not UTF-8 at byte {}",
-                                                texts_before + i + 1, *bad));
+      fail_input("tokenizer", "text {} is not UTF-8 at byte {}", texts_before + i + 1,
+                 *bad);
     }
     count_text(batch[i], split, counts);
   }

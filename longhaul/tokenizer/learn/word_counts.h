@@ -17,14 +17,14 @@ struct WordHash {
   }
 };
 
-/// How often each piece of the texts was seen.
+/// The number of times that each piece occurs in the texts.
 struct WordCounts {
   std::unordered_map<std::string, uint64_t, WordHash, std::equal_to<>> words;
   uint64_t texts = 0;
   uint64_t text_bytes = 0;
 };
 
-/// Reads all texts, batch by batch; each batch is counted by options.threads threads.
+/// Reads all texts batch by batch and counts each batch with options.threads threads.
 WordCounts count_words(const NextText& next, const TrainOptions& options);
 
 }  // namespace longhaul::tokenizer

@@ -18,12 +18,12 @@ constexpr size_t kPlane = 0x10000;  // characters_ has the code points below
 
 bool ascii(char c) { return static_cast<uint8_t>(c) < 0x80; }
 
-/// Per token, the least rank of the merges that join it to a text which begins, or ends,
-/// as another character may.
+/// For each token, the lowest rank of the merges that join it to text of another
+/// character.
 struct Neighbours {
-  std::vector<uint32_t> right;  // of those in which it stands on the left
+  std::vector<uint32_t> right;  // merges with the token on the left
   std::vector<uint32_t> left;
-  std::vector<uint32_t> any;  // all that use it
+  std::vector<uint32_t> any;  // all merges with the token
 
   Neighbours(const std::vector<Merge>& merges,
              const std::vector<std::optional<std::string>>& bytes)
@@ -65,8 +65,8 @@ BpeModel::BpeModel(const BpeSpec& spec)
   find_characters(spec, bytes);
 }
 
-/// A piece that is a token is that token at once: always with ignore_merges, else when
-/// the merges lead to it.
+/// Finds the pieces that become their token at once: all tokens with ignore_merges, else
+/// those that the merges lead to.
 void BpeModel::find_wholes(const BpeSpec& spec, const ByteSpellings& bytes) {
   wholes_.reserve(spec.vocab.size());
   std::vector<uint32_t> ids;
@@ -86,10 +86,10 @@ void BpeModel::find_wholes(const BpeSpec& spec, const ByteSpellings& bytes) {
   }
 }
 
-/// Merging can begin at characters instead of bytes where that gives the same ids. That
-/// is certain of a character whose bytes merge to one token before (by rank) any merge
-/// that reaches over its borders to another character's bytes, and before any merge that
-/// uses the token itself.
+/// Finds the characters at which merging can begin instead of bytes, with the same ids.
+/// That is certain for a character whose bytes merge to one token before (by rank) any
+/// merge with bytes of another character, and before any merge that uses the token
+/// itself.
 void BpeModel::find_characters(const BpeSpec& spec, const ByteSpellings& bytes) {
   characters_.assign(kPlane, kNone);
   const Neighbours least(spec.merges, bytes);
@@ -105,7 +105,7 @@ void BpeModel::find_characters(const BpeSpec& spec, const ByteSpellings& bytes) 
     std::array<uint32_t, 4> symbols{};
     size_t count = spell_bytes(text, symbols.data());
     uint32_t last = 0;         // the highest rank of the merges inside
-    uint32_t outside = kNone;  // the lowest of those that reach out
+    uint32_t outside = kNone;  // the lowest rank of the merges that reach out
     while (count > 1) {
       outside =
           std::min({outside, least.left[symbols[0]], least.right[symbols[count - 1]]});
@@ -134,11 +134,10 @@ size_t BpeModel::spell_bytes(std::string_view piece, uint32_t* ids) const {
       continue;
     }
     if (!unknown_) {
-      throw InputError(
-          "tokenizer",
-          fmt::format("the vocabulary has no token for the byte 0x{:02X} and no unknown "
-                      "token; use a tokenizer whose alphabet has all 256 bytes",
-                      byte));
+      fail_input("tokenizer",
+                 "the vocabulary has no token for the byte 0x{:02X} and no unknown "
+                 "token; use a tokenizer whose alphabet has all 256 bytes",
+                 byte);
     }
     if (!in_unknown || !fuse_unknown_) ids[count++] = *unknown_;
     in_unknown = true;
@@ -146,7 +145,7 @@ size_t BpeModel::spell_bytes(std::string_view piece, uint32_t* ids) const {
   return count;
 }
 
-/// The symbols that merging begins with.
+/// Writes the symbols with which merging begins.
 size_t BpeModel::spell(std::string_view piece, uint32_t* ids) const {
   size_t count = 0;
   size_t done = 0;

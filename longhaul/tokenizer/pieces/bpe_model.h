@@ -13,7 +13,7 @@
 
 namespace longhaul::tokenizer {
 
-/// What tokenizer.json says about the model; ids and merges are checked by the reader.
+/// The model in tokenizer.json. The reader has checked ids and merges.
 struct BpeSpec {
   Vocabulary vocab;
   std::vector<Merge> merges;  ///< by rank
@@ -22,15 +22,15 @@ struct BpeSpec {
   bool ignore_merges = false;
 };
 
-/// Byte-level BPE of one piece. Immutable; any number of threads. A BpeSession is the
-/// fast way to use it.
+/// Byte-level BPE of one piece. Immutable; any number of threads may use the model.
+/// BpeSession is the fast way to use it.
 class BpeModel {
  public:
   explicit BpeModel(const BpeSpec& spec);
 
-  /// Writes the ids of a piece that is not empty, at most piece.size() of them, and
-  /// returns their number. `key` is the piece's. InputError: a byte that the vocabulary
-  /// lacks.
+  /// Writes the ids of a piece, which is not empty, and returns their number, at most
+  /// piece.size(). `key` is the piece's key. Throws InputError for a byte that the
+  /// vocabulary lacks.
   size_t encode(std::string_view piece, const PieceKey& key, uint32_t* ids) const;
 
  private:
@@ -46,8 +46,8 @@ class BpeModel {
   std::optional<uint32_t> unknown_;
   bool fuse_unknown_;
   WholeWords wholes_;
-  /// By code point: the token that its bytes become whatever other characters beside it
-  /// are, ASCII excepted; kNone where that is not certain.
+  /// For each code point the token that its bytes become beside any characters that are
+  /// not ASCII; kNone if that is not certain.
   std::vector<uint32_t> characters_;
 };
 

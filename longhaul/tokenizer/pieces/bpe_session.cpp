@@ -22,14 +22,14 @@ uint32_t* BpeSession::put_new(const PieceKey& key, std::string_view piece, uint3
   return to + count;
 }
 
-/// Writes the ids of a piece; where they end.
+/// Writes the ids of a piece and returns their end.
 inline uint32_t* BpeSession::put(const Looked& looked, std::string_view piece,
                                  uint32_t* to) {
   const PieceCache::Entry* entry = cache_.find(looked.key, looked.hash, piece);
   if (!entry) [[unlikely]]
     return put_new(looked.key, piece, to);
   if (entry->count < PieceCache::kElsewhere) [[likely]] {
-    // All three, of which `count` are kept: no branch on how many there are.
+    // Copy all three and keep `count`, so that there is no branch on the count.
     std::memcpy(to, entry->ids.data(), sizeof(entry->ids));
     return to + entry->count;
   }
@@ -58,13 +58,13 @@ void BpeSession::encode_piece(std::string_view piece, std::vector<uint32_t>& out
   flush(out);
 }
 
-/// Notes the ends of the pieces between set bits; the bytes that they have.
+/// Notes the ends of the pieces between set bits, and returns the bytes of these pieces.
 inline size_t BpeSession::add_ends(uint64_t starts, size_t pos) {
   const auto count = static_cast<size_t>(std::popcount(starts)) - 1;
   if (count == 0) return 0;
   const size_t last = 63 - static_cast<size_t>(std::countl_zero(starts));
   starts &= starts - 1;
-  // Eight at a time, whether there are so many or not: what is too much is overwritten.
+  // Write eight at a time; later pieces overwrite those beyond `count`.
   size_t* next = ends_.data() + found_;
   for (size_t done = 0; done < count; done += 8) {
     for (size_t i = 0; i < 8; ++i) {
@@ -76,7 +76,8 @@ inline size_t BpeSession::add_ends(uint64_t starts, size_t pos) {
   return last;
 }
 
-/// Finds pieces from `pos` on while they are certain; where the last one ends.
+/// Finds pieces from `pos` on while they are certain, and returns the end of the last
+/// piece.
 size_t BpeSession::find_pieces(SplitPattern pattern, std::string_view text, size_t pos) {
   found_ = 0;
   AsciiClasses classes;
@@ -98,10 +99,10 @@ size_t BpeSession::find_pieces(SplitPattern pattern, std::string_view text, size
   return pos;
 }
 
-/// Puts the pieces found, the first of which begins at `pos`.
+/// Encodes the found pieces, the first of which begins at `pos`.
 void BpeSession::put_pieces(std::string_view text, size_t pos,
                             std::vector<uint32_t>& out) {
-  // Behind a piece that begins before, 16 bytes can be read.
+  // 16 bytes can be read from every place below this.
   const size_t readable = text.size() < 16 ? 0 : text.size() - 15;
   for (size_t first = 0; first < found_; first += kBatch) {
     const size_t count = std::min(kBatch, found_ - first);
@@ -139,7 +140,7 @@ void BpeSession::encode_text(SplitPattern pattern, std::string_view text,
     return;
   }
   end_ = ids_.data();
-  // Room for about as many as there will be; twice as much, where it is not the first.
+  // Reserve room for about as many ids as will come, or twice the capacity.
   const size_t likely = out.size() + text.size() / 3 + 16;
   if (likely > out.capacity()) out.reserve(std::max(likely, out.capacity() * 2));
   for (size_t pos = 0; pos < text.size();) {

@@ -11,16 +11,17 @@
 
 namespace longhaul::tokenizer {
 
-/// The fast way through a BpeModel: text is cut 64 bytes at a time where it is ASCII, and
-/// pieces seen before come out of a cache. What it keeps makes later texts faster and
-/// never changes ids. One thread's; the model must outlive it.
+/// The fast way to encode with a BpeModel. ASCII text is split 64 bytes at a time, and
+/// known pieces come out of a cache. The cache makes later texts faster and never changes
+/// ids. For one thread; the model must outlive the session.
 class BpeSession {
  public:
   explicit BpeSession(const BpeModel& model, Isa isa = best_isa());
 
-  /// Appends the ids of a piece. InputError: a byte that the vocabulary lacks.
+  /// Appends the ids of a piece. Throws InputError for a byte that the vocabulary lacks.
   void encode_piece(std::string_view piece, std::vector<uint32_t>& out);
-  /// Appends the ids of the pieces of `text`, valid UTF-8. InputError as above.
+  /// Appends the ids of the pieces of `text`, which is valid UTF-8. Throws like
+  /// encode_piece.
   void encode_text(SplitPattern pattern, std::string_view text,
                    std::vector<uint32_t>& out);
 
@@ -46,11 +47,11 @@ class BpeSession {
   const CharClasses& classes_;
   ClassifyAscii classify_;
   PieceCache cache_;
-  std::array<size_t, kPieces + 2 * kAsciiWindow> ends_;  // of pieces found
+  std::array<size_t, kPieces + 2 * kAsciiWindow> ends_;  // ends of the pieces found
   size_t found_ = 0;
   std::array<Looked, kBatch> looked_;
   std::array<uint32_t, kWaiting + kRoom> ids_;
-  uint32_t* end_;  // of the ids that wait
+  uint32_t* end_;  // end of the waiting ids
 };
 
 }  // namespace longhaul::tokenizer

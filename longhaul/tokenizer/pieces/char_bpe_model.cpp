@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
-/// True for a mark that follows another character.
+/// Returns whether a mark follows another character.
 bool has_inner_mark(std::string_view token) {
   bool plain = false;
   for (size_t pos = 0; pos < token.size();) {
@@ -45,8 +45,8 @@ CharBpeModel::CharBpeModel(const CharBpeSpec& spec)
   find_word_starts(spec);
 }
 
-/// Where no merge joins a mark to what stands before it, words can be merged apart from
-/// each other, which is much faster than a long text at once and gives the same ids.
+/// Finds out whether words can be merged separately, which is much faster than a long
+/// text at once. The ids are the same if no merge joins a mark to the text before it.
 void CharBpeModel::find_word_starts(const CharBpeSpec& spec) {
   const bool mark_known = char_id(0x2581).has_value();
   const bool crossed =
@@ -65,8 +65,8 @@ std::optional<uint32_t> CharBpeModel::char_id(uint32_t code_point) const {
 }
 
 void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out) const {
-  // As Hugging Face does: an unknown character waits until a known one follows, and
-  // bytes of one that falls back do not end the wait.
+  // As in Hugging Face, an unknown character is added when a known one follows, and bytes
+  // of a character with fallback do not count as known.
   bool waiting = false;
   for (size_t pos = 0; pos < word.size();) {
     const CodePoint point = decode_at(word.data(), pos);
@@ -80,11 +80,10 @@ void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out
     }
     if (byte_fallback_ && append_bytes(bytes_, text, out)) continue;
     if (!unknown_) {
-      throw InputError(
-          "tokenizer",
-          fmt::format("the vocabulary has no token for the character U+{:04X} and no "
-                      "unknown token; use a tokenizer that knows it",
-                      point.value));
+      fail_input("tokenizer",
+                 "the vocabulary has no token for the character U+{:04X} and no unknown "
+                 "token; use a tokenizer that knows it",
+                 point.value);
     }
     if (waiting && !fuse_unknown_) out.push_back(*unknown_);
     waiting = true;
@@ -92,7 +91,7 @@ void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out
   if (waiting) out.push_back(*unknown_);
 }
 
-/// Characters that only merges know and that none has taken become unknown.
+/// Makes characters unknown that only merges know and that no merge has taken.
 void CharBpeModel::resolve_leftovers(std::vector<uint32_t>& out, size_t start) const {
   std::vector<uint32_t> resolved;
   for (size_t i = start; i < out.size(); ++i) {
@@ -140,7 +139,7 @@ class CharBpeModel::CharSession final : public PieceModel::Session {
   }
 
  private:
-  /// Marks, then all up to the next mark.
+  /// Returns the end of a word: marks, then all up to the next mark.
   static size_t word_end(std::string_view piece) {
     size_t pos = 0;
     while (piece.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();

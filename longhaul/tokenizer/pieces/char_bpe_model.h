@@ -9,7 +9,7 @@
 
 namespace longhaul::tokenizer {
 
-/// What a character-level BPE is made of; ids and merges are checked by the reader.
+/// The parts of a character-level BPE. The reader has checked ids and merges.
 struct CharBpeSpec {
   Vocabulary vocab;
   struct RankedMerge {
@@ -21,8 +21,8 @@ struct CharBpeSpec {
   bool fuse_unknown = false;
   bool byte_fallback = false;
   bool ignore_merges = false;
-  /// Ids below this are the vocabulary's own. Those from here on stand for characters
-  /// that merge but are no tokens; where one is left over it is unknown.
+  /// Ids below this are the vocabulary's own. Ids from here on stand for characters that
+  /// merge but are no tokens; such a character is unknown if no merge takes it.
   uint32_t token_count = UINT32_MAX;
 };
 
@@ -48,7 +48,7 @@ class CharBpeModel final : public PieceModel {
   bool fuse_unknown_;
   bool byte_fallback_;
   uint32_t token_count_;
-  std::vector<std::string> leftovers_;  // text of ids from token_count_ on
+  std::vector<std::string> leftovers_;  // texts of the ids from token_count_ on
   bool words_apart_ = false;
 };
 

@@ -10,8 +10,8 @@
 
 namespace longhaul::tokenizer {
 
-/// One decoder of a tokenizer.json: tokens as written to parts of the text, which are
-/// joined in the end. Any number of threads may call it.
+/// One decoder of a tokenizer.json, which turns tokens as written into parts of the text.
+/// The parts are joined in the end. Any number of threads may call a decoder.
 using TokenDecoder = std::function<void(std::vector<std::string>& tokens)>;
 using TokenDecoders = std::vector<TokenDecoder>;
 
@@ -21,7 +21,8 @@ TokenDecoder make_metaspace_decoder(uint32_t replacement, PrependScheme scheme);
 TokenDecoder make_byte_fallback_decoder();
 TokenDecoder make_fuse_decoder();
 TokenDecoder make_replace_decoder(Regex pattern, std::string content);
-/// Cuts `content` off, at most so many times at each end of each token.
+/// Removes `content` from each token, at most `start` times in front and `stop` times
+/// behind.
 TokenDecoder make_strip_decoder(uint32_t content, size_t start, size_t stop);
 TokenDecoder make_bpe_decoder(std::string suffix);
 

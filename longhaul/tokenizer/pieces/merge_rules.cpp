@@ -9,9 +9,9 @@
 namespace longhaul::tokenizer {
 namespace {
 
-constexpr size_t kManyMerges = 8192;  // from here on a square of 2 MB is worth it
+constexpr size_t kManyMerges = 8192;  // from this size on a square of 2 MB pays off
 constexpr uint32_t kDirectIds = 512;
-constexpr size_t kShortPiece = 48;  // symbols; above, a heap beats scanning
+constexpr size_t kShortPiece = 48;  // symbols; beyond this a heap is faster than scanning
 
 }  // namespace
 
@@ -21,7 +21,7 @@ MergeRules::MergeRules(const std::vector<Merge>& merges) : rules_(merges.size())
     direct_.resize(size_t{kDirectIds} * kDirectIds);
   }
   for (size_t rank = 0; rank < merges.size(); ++rank) {
-    // A pair that stands twice has its last rank, as in Hugging Face.
+    // A repeated pair has its last rank, as in Hugging Face.
     add(merges[rank], static_cast<uint32_t>(rank));
   }
 }
@@ -51,7 +51,7 @@ std::optional<MergeRules::Step> MergeRules::best(const uint32_t* symbols,
 size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
   if (count < 2) return count;
   if (count > kShortPiece) return merge_long(symbols, count);
-  // Of symbols i and i + 1. The lowest rank first, the leftmost among equals.
+  // Ranks and results of the pairs (i, i + 1).
   std::array<uint32_t, kShortPiece> ranks;
   std::array<uint32_t, kShortPiece> results;
   const auto look = [&](size_t i) {
@@ -84,7 +84,7 @@ size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
   return pairs + 1;
 }
 
-/// The same with a heap over a linked list: n log n.
+/// Merges long pieces with a heap over a linked list, in n log n steps.
 size_t MergeRules::merge_long(uint32_t* symbols, size_t size) const {
   struct Node {
     uint32_t id;

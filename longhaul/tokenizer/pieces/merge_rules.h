@@ -15,24 +15,26 @@ struct Merge {
   uint32_t result;
 };
 
-/// The merges of a BPE vocabulary: which pair first, and what it becomes. Immutable once
-/// filled; any number of threads.
+/// The merges of a BPE vocabulary: the rank of each pair and its result. Immutable once
+/// filled; any number of threads may use the rules.
 class MergeRules {
  public:
   MergeRules() = default;
-  /// Ranks are places in the list.
+  /// Takes the places in the list as ranks.
   explicit MergeRules(const std::vector<Merge>& merges);
-  /// The lowest rank is merged first, the leftmost among equals. Not UINT32_MAX.
+  /// Adds a merge. The lowest rank is merged first, the leftmost pair among equals. The
+  /// rank must not be UINT32_MAX.
   void add(const Merge& merge, uint32_t rank);
 
-  /// Merges `count` symbols in place until no rule applies; how many are left.
+  /// Merges `count` symbols in place until no rule applies, and returns how many are
+  /// left.
   size_t merge(uint32_t* symbols, size_t count) const;
-  /// The same for the symbols of `out` from `start` on.
+  /// Merges the symbols of `out` from `start` on.
   void merge(std::vector<uint32_t>& out, size_t start) const {
     out.resize(start + merge(out.data() + start, out.size() - start));
   }
-  /// The merge that comes first among `count` symbols, if any: that of the symbols at
-  /// `place` and behind it.
+  /// The first merge among `count` symbols: that of the symbols at `place` and `place`
+  /// + 1.
   struct Step {
     size_t place;
     uint32_t rank;
@@ -46,7 +48,7 @@ class MergeRules {
     uint32_t result = 0;
   };
   static constexpr uint32_t kNoRank = UINT32_MAX;
-  /// Its rank is kNoRank where the two do not merge.
+  /// Returns the rule of a pair, with the rank kNoRank if the two do not merge.
   Rule rule(uint32_t left, uint32_t right) const {
     if ((left | right) < direct_ids_) return direct_[left * direct_ids_ + right];
     const uint64_t pair = (uint64_t{left} << 32) | right;
@@ -63,9 +65,11 @@ class MergeRules {
   static constexpr int kFilterBits = 21;
 
   FlatMap<Rule> rules_;
-  /// Most pairs do not merge: a bit per hash that says so, in less memory than the rules.
+  /// A bit per hash of a pair. Most pairs do not merge, and the bits say so in less
+  /// memory than the rules.
   std::vector<uint64_t> filter_ = std::vector<uint64_t>((size_t{1} << kFilterBits) / 64);
-  /// The rules of the first ids, among them those of bytes, in a square. A power of two.
+  /// The rules of the first ids, with those of bytes, in a square of this side; a power
+  /// of two.
   uint32_t direct_ids_ = 0;
   std::vector<Rule, LargePages<Rule>> direct_;
 };

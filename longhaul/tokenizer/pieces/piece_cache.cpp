@@ -20,13 +20,14 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
     entry.ids[1] = static_cast<uint32_t>(text_.size());
     text_.append(piece);
   }
-  // Half full, most pieces lie in their own line.
+  // As long as the lines are half full, most pieces lie in their own line.
   if (used_ > lines_.size() && lines_.size() < kMostLines) grow();
   place(entry);
 }
 
-/// In its line or the one beside it, else in the place of another piece. Mostly who came
-/// first stays, since the frequent ones come first; but not for ever.
+/// Places an entry in its line or the neighbouring line, else replaces another entry.
+/// Mostly the first entry of a line stays, since frequent pieces come first, but not
+/// forever.
 void PieceCache::place(const Entry& entry) {
   const size_t line = entry.key.hash() >> shift_;
   for (const size_t i : {line, line ^ 1}) {

@@ -13,16 +13,16 @@
 
 namespace longhaul::tokenizer {
 
-/// A piece in the form in which tables hold it. Up to kShort bytes it is the bytes
-/// themselves and their number, so that comparing two numbers is comparing pieces;
-/// longer ones are a hash, and the text has to be compared as well.
+/// A piece in the form in which tables hold it. The key of a piece of up to kShort bytes
+/// is the bytes and their number, so that equal keys mean equal pieces. The key of a
+/// longer piece is a hash, and the texts must be compared as well.
 struct PieceKey {
   static constexpr size_t kShort = 15;
 
   uint64_t low = 0;
   uint64_t high = 0;
 
-  /// Any piece.
+  /// Returns the key of any piece.
   static PieceKey of(std::string_view piece) {
     if (piece.size() > kShort) {
       return {hash_bytes(piece.data(), piece.size()),
@@ -32,7 +32,7 @@ struct PieceKey {
     std::memcpy(bytes, piece.data(), piece.size());
     return padded(bytes, piece.size());
   }
-  /// At most kShort bytes, behind whose first 16 can be read.
+  /// Returns the key of at most kShort bytes at `data`, where 16 bytes can be read.
   static PieceKey padded(const char* data, size_t size) {
     PieceKey key;
     PieceKey mask;
@@ -41,11 +41,11 @@ struct PieceKey {
     return {key.low & mask.low, (key.high & mask.high) | size_part(size)};
   }
   bool is_long() const { return (high & kLong) == kLong; }
-  /// Without a branch.
+  /// Compares without a branch.
   bool operator==(const PieceKey& other) const {
     return ((low ^ other.low) | (high ^ other.high)) == 0;
   }
-  /// Its high bits are well mixed.
+  /// Returns a hash whose high bits are well mixed.
   uint64_t hash() const {
     __extension__ using Wide = unsigned __int128;
     const Wide product = Wide{low ^ 0x9E3779B97F4A7C15u} * (high ^ 0xC2B2AE3D27D4EB4Fu);
@@ -65,8 +65,8 @@ struct PieceKey {
   }();
 };
 
-/// The ids of pieces seen before. Its memory is bounded: kMostLines lines, and texts and
-/// ids of kMostText bytes each, beyond which it forgets. One thread's.
+/// The ids of known pieces, for one thread. Memory is limited to kMostLines lines and to
+/// kMostText bytes each of texts and ids; beyond these the cache forgets everything.
 class PieceCache {
  public:
   static constexpr size_t kLongest = 128;  ///< bytes; longer pieces are not kept
@@ -74,14 +74,15 @@ class PieceCache {
 
   struct Entry {
     PieceKey key;
-    std::array<uint32_t, kInline> ids{};  // or where they are: in ids_, in text_
-    uint32_t count = 0;                   // of ids; 0: an empty entry. kElsewhere + it
+    std::array<uint32_t, kInline> ids{};  // the ids, or their places in ids_ and text_
+    uint32_t count = 0;  // number of ids, plus kElsewhere if ids has places; 0: empty
   };
   static constexpr uint32_t kElsewhere = uint32_t{1} << 31;
 
   PieceCache() { resize(size_t{1} << kFirstBits); }
 
-  /// What is known of a piece of at most kLongest bytes, or nullptr. `hash` is the key's.
+  /// Returns the entry of a piece of at most kLongest bytes, or nullptr. `hash` is the
+  /// key's.
   const Entry* find(const PieceKey& key, uint64_t hash, std::string_view piece) const {
     const size_t line = hash >> shift_;
     const Entry* entry = find_in(lines_[line], key);
@@ -95,16 +96,16 @@ class PieceCache {
                ? entry
                : nullptr;
   }
-  /// Has the memory ready that `find` will look at.
+  /// Prefetches the memory that `find` will read.
   void prefetch(uint64_t hash) const { __builtin_prefetch(&lines_[hash >> shift_]); }
   std::span<const uint32_t> ids(const Entry& entry) const {
     if (entry.count < kElsewhere) return {entry.ids.data(), entry.count};
     return {ids_.data() + entry.ids[0], entry.count - kElsewhere};
   }
-  /// Remembers a piece of at most kLongest bytes that is not known, of at least one id.
+  /// Adds an unknown piece of at most kLongest bytes and at least one id.
   void add(const PieceKey& key, std::string_view piece, std::span<const uint32_t> ids);
 
-  /// Appends what is known of any piece; false when nothing is.
+  /// Appends the ids of a known piece, or returns false.
   bool append(std::string_view piece, std::vector<uint32_t>& out) const {
     if (piece.size() > kLongest) return false;
     const PieceKey key = PieceKey::of(piece);
@@ -114,7 +115,7 @@ class PieceCache {
     out.insert(out.end(), found.begin(), found.end());
     return true;
   }
-  /// Remembers the ids from `start` on, if the piece is short enough.
+  /// Adds the ids from `start` on, if the piece is short enough.
   void add(std::string_view piece, const std::vector<uint32_t>& out, size_t start) {
     if (piece.empty() || piece.size() > kLongest || start == out.size()) return;
     add(PieceKey::of(piece), piece, std::span(out).subspan(start));

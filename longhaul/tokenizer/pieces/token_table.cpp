@@ -22,7 +22,7 @@ TokenTable::TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& add
   }
   for (size_t id = 0; id < entries_.size(); ++id) {
     if (!entries_[id].known) continue;
-    // By its text, as in Hugging Face: a list may have a special token twice.
+    // Special tokens go by text, as in Hugging Face: a list may have one twice.
     if (special.contains(entries_[id].token)) entries_[id].special = true;
     const auto [found, fresh] =
         ids_.emplace(entries_[id].token, static_cast<uint32_t>(id));
@@ -32,8 +32,8 @@ TokenTable::TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& add
 
 const TokenTable::Entry& TokenTable::at(uint32_t id) const {
   if (const Entry* entry = find(id)) return *entry;
-  throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
-                                            id, entries_.size()));
+  fail_input("tokenizer", "no token has the id {}; ids are below {}", id,
+             entries_.size());
 }
 
 std::optional<uint32_t> TokenTable::id_of(std::string_view token) const {

@@ -12,28 +12,29 @@
 
 namespace longhaul::tokenizer {
 
-/// The tokens of a tokenizer by id and by text. Immutable; any number of threads.
+/// The tokens of a tokenizer by id and by text. Immutable; any number of threads may use
+/// a table.
 class TokenTable {
  public:
-  /// Which id counts where two tokens have the same text.
+  /// Which id counts if two tokens have the same text.
   enum class Equals { First, Last };
   struct Entry {
-    bool known = false;  ///< false: a hole, no token has the id
+    bool known = false;  ///< false if no token has the id
     bool added = false;
     bool special = false;
     std::string token;  ///< as written
   };
 
-  /// A vocabulary, and added tokens that take the place of entries or come behind them.
+  /// Takes a vocabulary, and added tokens that replace entries or come behind them.
   TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& added, Equals equals);
 
-  /// Ids are below this.
+  /// Returns the bound that all ids are below.
   size_t size() const { return entries_.size(); }
-  /// nullptr where no token has the id.
+  /// Returns nullptr if no token has the id.
   const Entry* find(uint32_t id) const {
     return id < entries_.size() && entries_[id].known ? &entries_[id] : nullptr;
   }
-  /// InputError where no token has the id.
+  /// Throws InputError if no token has the id.
   const Entry& at(uint32_t id) const;
   std::optional<uint32_t> id_of(std::string_view token) const;
 

@@ -47,7 +47,8 @@ UnigramModel::UnigramModel(const UnigramSpec& spec)
 
 double UnigramModel::score_of(uint32_t id, size_t bytes) const {
   if (!user_defined_[id]) return scores_[id];
-  // SentencePiece prefers these to all others, and the longer to the shorter.
+  // SentencePiece prefers user-defined tokens to all others, and longer ones to shorter
+  // ones.
   return static_cast<float>(static_cast<double>(bytes - 1) * 0.1);
 }
 
@@ -58,9 +59,9 @@ void UnigramModel::offer(Best& target, double score, size_t start, uint32_t id) 
   target = {score, start, id};
 }
 
-/// In a long text a sum grows until single precision tells pieces apart no more. From
-/// here on SentencePiece counts from zero again: which of two ways it takes depends on
-/// where it does so.
+/// Restarts the sums from zero, as SentencePiece does when a sum in single precision gets
+/// too large to tell pieces apart. The place decides which of two paths SentencePiece
+/// takes.
 void UnigramModel::begin_anew(std::vector<Best>& best, size_t pos, size_t reached) {
   const auto so_far = static_cast<float>(best[pos].score);
   for (size_t end = pos; end <= reached; ++end) {
@@ -86,10 +87,10 @@ void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) c
     });
     if (!single) {
       if (!unknown_) {
-        throw InputError("tokenizer",
-                         fmt::format("the vocabulary has no token for the character "
-                                     "U+{:04X} and no unknown token",
-                                     decode_at(piece.data(), pos).value));
+        fail_input(
+            "tokenizer",
+            "the vocabulary has no token for the character U+{:04X} and no unknown token",
+            decode_at(piece.data(), pos).value);
       }
       offer(best[pos + char_bytes], unknown_score_ + so_far, pos, *unknown_);
       reached = std::max(reached, pos + char_bytes);
@@ -99,7 +100,7 @@ void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) c
 }
 
 void UnigramModel::add_unknown(std::string_view text, std::vector<uint32_t>& out) const {
-  // A run of unknown characters counts as one text.
+  // Unknown characters in a row are one text here.
   const auto found = ids_.find(std::string(text));
   if (found != ids_.end() && !single_precision_) {
     out.push_back(found->second);

@@ -13,19 +13,19 @@ struct UnigramSpec {
   struct Entry {
     std::string token;
     double score = 0;
-    bool matches = true;        ///< false: never found in text (control, unused, bytes)
+    bool matches = true;        ///< false for control, unused and byte entries
     bool user_defined = false;  ///< always preferred, as SentencePiece does
   };
   std::vector<Entry> entries;  ///< by id
   std::optional<uint32_t> unknown;
   bool byte_fallback = false;
-  /// SentencePiece adds scores in single precision, from zero again when the sum is
-  /// large, and takes the least score of those that match; Hugging Face adds in double
-  /// precision and looks at all.
+  /// SentencePiece's arithmetic: it adds scores in single precision, restarts from zero
+  /// if the sum gets large, and takes the least score of entries that match. Hugging Face
+  /// adds in double precision and takes the least score of all entries.
   bool single_precision = false;
 };
 
-/// Unigram: the path of tokens with the highest sum of scores.
+/// A Unigram model: the ids are the path of tokens with the highest sum of scores.
 class UnigramModel final : public PieceModel {
  public:
   explicit UnigramModel(const UnigramSpec& spec);

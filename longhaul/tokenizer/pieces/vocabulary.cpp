@@ -21,7 +21,7 @@ std::optional<uint8_t> byte_of_token(std::string_view token) {
     return -1;
   };
   const int low = digit(token[4]);
-  // Hugging Face reads the digits as Rust does, which takes a plus sign.
+  // Hugging Face reads the digits as Rust does, which allows a plus sign.
   const int high = token[3] == '+' ? 0 : digit(token[3]);
   if (low < 0 || high < 0) return std::nullopt;
   return static_cast<uint8_t>(high * 16 + low);

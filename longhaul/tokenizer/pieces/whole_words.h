@@ -10,14 +10,15 @@
 
 namespace longhaul::tokenizer {
 
-/// Texts that are one token each. Immutable once filled; any number of threads.
+/// Texts that are one token each. Immutable once filled; any number of threads may use
+/// it.
 class WholeWords {
  public:
-  /// `expected`: how many will be added at most.
+  /// Makes room for at most `expected` texts.
   void reserve(size_t expected) { entries_.resize(std::bit_ceil(expected * 2 + 16)); }
-  /// Not an empty text, not one that is known.
+  /// Adds a text that is not empty and not known yet.
   void add(std::string_view text, uint32_t id);
-  /// The id of a text whose key is `key`.
+  /// Returns the id of a text whose key is `key`.
   std::optional<uint32_t> find(const PieceKey& key, std::string_view text) const {
     const size_t mask = entries_.size() - 1;
     for (size_t slot = slot_of(key); entries_[slot].used; slot = (slot + 1) & mask) {

@@ -11,12 +11,12 @@ namespace longhaul::tokenizer {
 struct WordPieceSpec {
   Vocabulary vocab;
   uint32_t unknown = 0;
-  std::string prefix = "##";  ///< of pieces inside a word
+  std::string prefix = "##";  ///< prefix of entries inside a word
   uint64_t max_chars = 100;   ///< longer words are unknown
 };
 
-/// WordPiece: the longest entry first, again and again; a word that is not covered so is
-/// one unknown token.
+/// A WordPiece model: takes the longest entry again and again. A word that cannot be
+/// covered in this way is one unknown token.
 class WordPieceModel final : public PieceModel {
  public:
   explicit WordPieceModel(const WordPieceSpec& spec);
@@ -27,7 +27,7 @@ class WordPieceModel final : public PieceModel {
   void encode_word(std::string_view word, std::vector<uint32_t>& out) const;
 
   ByteTrie starts_;  // entries that may begin a word
-  ByteTrie inside_;  // those that may go on with one, without their prefix
+  ByteTrie inside_;  // entries that may continue a word, without their prefix
   uint32_t unknown_;
   uint64_t max_chars_;
 };

@@ -16,12 +16,11 @@ AddedTokenFinder::AddedTokenFinder(
     if (token.normalized != normalized) continue;
     const std::string pattern = normalized ? normalize(token.content) : token.content;
     if (pattern.empty()) {
-      // Hugging Face then finds it, empty, between any two bytes of every text.
-      throw InputError("tokenizer",
-                       fmt::format("the normalizer leaves nothing of the added token "
-                                   "\"{}\"; give it \"normalized\": false in "
-                                   "tokenizer.json",
-                                   token.content));
+      // Hugging Face would find the empty token between any two bytes of every text.
+      fail_input("tokenizer",
+                 "the normalizer leaves nothing of the added token \"{}\"; give it "
+                 "\"normalized\": false in tokenizer.json",
+                 token.content);
     }
     uint32_t node = 0;
     for (const char c : pattern) {
@@ -77,15 +76,14 @@ bool AddedTokenFinder::stands_alone(const CharClasses& classes, std::string_view
 
 namespace {
 
-// Hugging Face's tokenizers panic on such a text: there are no ids to agree with.
+// Hugging Face's tokenizers panic on such a text, so that there are no ids to agree with.
 [[noreturn]] void fail_swallowed(const AddedToken& token, const AddedToken& before,
                                  size_t bytes) {
-  throw InputError(
+  fail_input(
       "tokenizer",
-      fmt::format("the added token \"{}\" (rstrip) has taken {} bytes behind the end of "
-                  "\"{}\" (lstrip), which follows it; give both rstrip, or neither, in "
-                  "tokenizer.json",
-                  before.content, bytes, token.content));
+      "the added token \"{}\" (rstrip) has taken {} bytes behind the end of \"{}\" "
+      "(lstrip), which follows it; give both rstrip, or neither, in tokenizer.json",
+      before.content, bytes, token.content);
 }
 
 }  // namespace
@@ -106,7 +104,7 @@ void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
       if (!(classes[point.value] & kSpace)) break;
       start -= point.bytes;
     }
-    // Spaces that the token before has taken stay with it.
+    // Spaces that the token before has taken stay with that token.
     if (token.lstrip) start = std::max(start, done);
     while (token.rstrip && end < text.size()) {
       const CodePoint point = decode_at(text.data(), end);
@@ -115,7 +113,7 @@ void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
     }
     if (start > end) fail_swallowed(token, tokens_[before], start - end);
     if (done < start) parts.push_back({done, start, -1});
-    // A token of which the one before has left nothing is none.
+    // Skip a token if the one before has taken all of it.
     if (start < end) parts.push_back({start, end, token.id});
     done = end;
     before = match.token;

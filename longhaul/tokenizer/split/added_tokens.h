@@ -23,12 +23,13 @@ struct AddedToken {
   bool normalized = false;
 };
 
-/// Finds added tokens in a text: the leftmost first, the longest among those that start
-/// together.
+/// Finds added tokens in a text: the leftmost first, and the longest of those that start
+/// at the same place.
 class AddedTokenFinder {
  public:
-  /// Of `added` those that are sought in a normalized text, or those that are not;
-  /// `normalize` gives what a text becomes. InputError: nothing is left of a token.
+  /// Takes the tokens of `added` that are found in normalized text, or those that are
+  /// not. `normalize` normalizes a text. Throws InputError if a normalized token is
+  /// empty.
   AddedTokenFinder(const std::vector<AddedToken>& added, bool normalized,
                    const std::function<std::string(std::string)>& normalize);
 
@@ -38,7 +39,7 @@ class AddedTokenFinder {
     int64_t id;  ///< -1: text between tokens
   };
   bool empty() const { return tokens_.empty(); }
-  /// The parts of `text` in order, into `parts` (cleared first).
+  /// Writes the parts of `text` in order to `parts`, which is cleared first.
   void split(const CharClasses& classes, std::string_view text,
              std::vector<Part>& parts) const;
   /// Appends to `out` the ids of the added tokens in `text`, and calls
@@ -69,7 +70,7 @@ class AddedTokenFinder {
 
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> starts_{};
-  int only_start_ = -1;           // the byte that all begin with, if they do
+  int only_start_ = -1;           // the first byte of all tokens, if it is the same
   FlatMap<uint32_t> edges_;       // (node, byte) -> node
   std::vector<int32_t> accepts_;  // node -> token, or -1
 };

@@ -5,13 +5,13 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// The bits below `bit`.
+/// Returns the bits below `bit`.
 uint64_t below(size_t bit) { return bit >= 64 ? ~uint64_t{0} : (uint64_t{1} << bit) - 1; }
 
-/// The bytes of `set` that have none of it before them.
+/// Returns the bytes of `set` whose previous byte is not in the set.
 uint64_t starts(uint64_t set) { return set & ~(set << 1); }
 
-/// The classes of the bytes that can be judged: ASCII, and of the text.
+/// Returns the classes of the bytes that are ASCII and belong to the text.
 struct Window {
   uint64_t valid;
   uint64_t letters;
@@ -29,8 +29,8 @@ struct Window {
         visible(judged & ~c.spaces) {}
 };
 
-/// Where the piece that begins with an apostrophe at `quote` ends if it is 's 't 're 've
-/// 'm 'll 'd; else 0. `count` bytes of the text are known.
+/// Returns the end of the piece at the apostrophe `quote` if it is 's 't 're 've 'm 'll
+/// 'd, else 0. `count` bytes of the text are known.
 size_t contraction_end(const char* text, size_t quote, size_t count, bool any_case) {
   const auto letter = [&](size_t i) {
     const char c = i < count ? text[i] : '\0';
@@ -53,7 +53,7 @@ size_t contraction_end(const char* text, size_t quote, size_t count, bool any_ca
   }
 }
 
-/// Digits by three, from where each run of them begins.
+/// Returns the starts of pieces of three digits, counted from the start of each run.
 uint64_t by_three(uint64_t digits) {
   uint64_t found = starts(digits);
   const uint64_t fourth = digits & (digits << 1) & (digits << 2) & (digits << 3);
@@ -64,26 +64,27 @@ uint64_t by_three(uint64_t digits) {
   return found;
 }
 
-/// Newlines right behind signs: these belong to the signs.
+/// Returns the newlines right behind signs, which belong to the signs.
 uint64_t behind_signs(uint64_t newlines, uint64_t signs) {
   const uint64_t first = newlines & (signs << 1);
   return newlines & ~(newlines + first);
 }
 
-/// Pieces of white space where newlines end pieces: a run is cut behind its last newline,
-/// and its last character belongs to what follows, or is a piece.
+/// Returns the starts of pieces of white space for patterns in which newlines end pieces.
+/// A run is cut behind its last newline, and its last character belongs to what follows
+/// or is a piece.
 uint64_t space_starts(const Window& w, uint64_t run, uint64_t blanks, uint64_t newlines) {
   uint64_t behind = blanks & ((newlines & run) << 1);
   const uint64_t ends = (blanks + behind) & ~blanks;
   for (uint64_t again = ends & newlines & run; again != 0; again &= again - 1) {
-    // A newline comes later in the run: only behind that one is the run cut.
+    // A newline comes later in the run, and the run is cut behind that one only.
     const auto newline = static_cast<size_t>(std::countr_zero(again));
     behind &= ~std::bit_floor(behind & below(newline));
   }
   return starts(run) | behind | (blanks & (w.visible >> 1));
 }
 
-/// All but the highest positions, whose pieces depend on what follows.
+/// Removes the highest positions, whose pieces depend on what follows.
 uint64_t certain(const Window& w, uint64_t found) {
   return (found & below(static_cast<size_t>(std::bit_width(w.visible)))) | 1;
 }
@@ -111,7 +112,8 @@ uint64_t gpt2(const AsciiClasses& c, Window w, const char* text, size_t count) {
   return certain(w, found);
 }
 
-/// Llama-3, cl100k and Qwen-2, which differ in how digits are cut.
+/// Returns the starts of pieces of Llama-3, cl100k and Qwen-2, which differ in how digits
+/// are cut.
 uint64_t cl100k(const AsciiClasses& c, const Window& w, const char* text, size_t count,
                 bool digits_apart) {
   const uint64_t newlines = c.newlines & w.valid;
@@ -131,8 +133,9 @@ uint64_t cl100k(const AsciiClasses& c, const Window& w, const char* text, size_t
   return certain(w, found);
 }
 
-/// Words by case; a contraction belongs to the word before it. What is rare is left to
-/// the general matcher: contractions, and slashes behind newlines behind signs.
+/// Returns the starts of words by case. The general matcher handles rare cases:
+/// contractions, which belong to the word before, and slashes behind newlines behind
+/// signs.
 uint64_t o200k(const AsciiClasses& c, Window w) {
   const uint64_t taken = behind_signs(c.newlines & w.valid, w.signs);
   const uint64_t no_letter_next = (w.valid & ~w.letters) >> 1;

@@ -9,7 +9,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// Visits each code point of a text and puts another in its place.
+/// Visits each code point of a text and replaces it.
 template <typename Visit>
 void rewrite(NormalText& normal, Visit&& visit) {
   const std::string_view text = normal.text;
@@ -25,9 +25,9 @@ void rewrite(NormalText& normal, Visit&& visit) {
   normal = {std::move(out), at_start};
 }
 
-/// NormalText::at_start of a text of `changes`, as Hugging Face's alignments have it: a
-/// point that is new (change 1) stands where the one before it does, any other takes the
-/// next code point of `before` and drops as many more as it says (change 0, -1, ..).
+/// Returns NormalText::at_start of a changed text, as in Hugging Face's alignments. A new
+/// code point (change 1) stands where the one before does. Any other takes the next code
+/// point of `before` and drops as many more as it says (change 0, -1, ..).
 size_t start_behind(const NormalText& before, const std::vector<PointChange>& changes) {
   size_t taken = 0;  // bytes of `before`
   size_t at_start = 0;
@@ -42,7 +42,7 @@ size_t start_behind(const NormalText& before, const std::vector<PointChange>& ch
   return at_start;
 }
 
-/// Drops the code points with a property.
+/// Returns a normalizer that drops the code points with a property.
 Normalizer drop(uint16_t property) {
   return [property, &data = unicode_data()](NormalText& normal) {
     rewrite(normal, [&](uint32_t point, std::string_view own, std::string& out) {
@@ -100,7 +100,8 @@ class Precompiled {
         taken += static_cast<size_t>(1 - changes.back().change);
         pos += bytes;
       }
-      // What is lost before anything was written is not counted there either.
+      // Code points lost before anything was written are not counted in Hugging Face
+      // either.
       if (new_count < old_count && !changes.empty()) {
         changes.back().change += new_count - old_count;
         taken += static_cast<size_t>(old_count - new_count);
@@ -114,8 +115,8 @@ class Precompiled {
     }));
   }
 
-  /// A short cluster as a whole is what its shortest prefix in the map becomes, the rest
-  /// of it is lost: so does Hugging Face, and the ids follow from it.
+  /// Replaces a short cluster by what its shortest prefix in the map becomes. The rest of
+  /// the cluster is lost, as in Hugging Face, and ids depend on that.
   void add_cluster(std::string_view cluster, Writer& writer) const {
     if (cluster.size() < 6) {
       if (const auto found = map_.shortest_prefix(cluster)) {
@@ -140,7 +141,7 @@ class Precompiled {
 Normalizer make_normal_form(NormalForm form) {
   return [form, &data = unicode_data()](NormalText& normal) {
     if (normal.at_start > 0) {
-      // No mark moves over, and nothing joins with, an ASCII character behind it.
+      // No mark moves over an ASCII character behind it, or joins with it.
       size_t end = normal.at_start;
       while (end < normal.text.size() && (normal.text[end] & 0x80) != 0) ++end;
       const std::string_view front = std::string_view(normal.text).substr(0, end);
@@ -227,7 +228,7 @@ Normalizer make_replace(Regex pattern, std::string content) {
         };
         while (done < text.size()) {
           const auto match = pattern.find(text, done);
-          // Patterns that match nothing at all are refused when they are read.
+          // Patterns that can match an empty text are refused while reading.
           if (!match || match->end == match->start) break;
           keep(match->start);
           out.append(content);  // stands where the last of what it replaces stood

@@ -10,15 +10,16 @@
 
 namespace longhaul::tokenizer {
 
-/// A text on its way through the normalizers, valid UTF-8.
+/// A text on its way through the normalizers. The text is valid UTF-8.
 struct NormalText {
   std::string text;
-  /// How many of its first bytes Hugging Face's alignments lead back to the first byte of
-  /// what the person gave: 0 once that is gone. "Metaspace, first" goes by it.
+  /// The number of first bytes that Hugging Face's alignments map to the first byte of
+  /// the original text, 0 once that byte is gone. Metaspace's scheme "first" depends on
+  /// it.
   size_t at_start = 0;
 };
 
-/// One normalizer of a tokenizer.json. Any number of threads may call it.
+/// One normalizer of a tokenizer.json. Any number of threads may call a normalizer.
 using Normalizer = std::function<void(NormalText&)>;
 using Normalizers = std::vector<Normalizer>;
 
@@ -28,7 +29,7 @@ Normalizer make_strip_accents();
 Normalizer make_nmt();
 Normalizer make_byte_level_normalizer();
 Normalizer make_strip(bool left, bool right);
-/// Puts `text` before a text that is not empty.
+/// Returns a normalizer that puts `text` before a text that is not empty.
 Normalizer make_prepend(std::string text);
 Normalizer make_replace(Regex pattern, std::string content);
 
@@ -40,8 +41,8 @@ struct BertNormalizerOptions {
 };
 Normalizer make_bert_normalizer(const BertNormalizerOptions& options);
 
-/// SentencePiece's compiled map of characters, applied as Hugging Face does. InputError
-/// when the bytes are no such map.
+/// Returns a normalizer that applies SentencePiece's compiled map of characters as
+/// Hugging Face does. Throws InputError if the bytes are no such map.
 Normalizer make_precompiled(std::string_view charsmap);
 
 }  // namespace longhaul::tokenizer

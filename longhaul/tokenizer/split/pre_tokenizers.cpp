@@ -8,14 +8,14 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// A stretch of a piece that matches, or that lies between matches.
+/// A part of a piece that matches a pattern or lies between matches.
 struct Stretch {
   size_t start;
   size_t end;
   bool match;
 };
 
-/// Joins or drops stretches; what is left are the new pieces.
+/// Joins or drops parts. The remaining parts are the new pieces.
 void behave(std::vector<Stretch>& stretches, SplitBehavior behavior) {
   std::vector<Stretch> kept;
   bool before = false;
@@ -55,7 +55,7 @@ void behave(std::vector<Stretch>& stretches, SplitBehavior behavior) {
   stretches = std::move(kept);
 }
 
-/// Cuts every piece: `find(view, add)` calls add(start, end) for each match in order.
+/// Splits every piece. `find(view, add)` calls add(start, end) for each match in order.
 template <typename Find>
 void cut(Pieces& pieces, SplitBehavior behavior, bool invert, Find&& find) {
   std::vector<Pieces::Piece> out;
@@ -80,7 +80,7 @@ void cut(Pieces& pieces, SplitBehavior behavior, bool invert, Find&& find) {
   pieces.pieces = std::move(out);
 }
 
-/// The same for single code points that `wanted` accepts.
+/// Splits every piece at single code points that `wanted` accepts.
 template <typename Wanted>
 void cut_points(Pieces& pieces, SplitBehavior behavior, Wanted&& wanted) {
   cut(pieces, behavior, false, [&](std::string_view view, auto&& add) {
@@ -92,8 +92,8 @@ void cut_points(Pieces& pieces, SplitBehavior behavior, Wanted&& wanted) {
   });
 }
 
-/// Writes every piece anew: `prefix(view, piece)` goes before it, then `write(view,
-/// text)` appends what it becomes.
+/// Rewrites every piece: `prefix(view, piece)` comes first, then `write(view, text)`
+/// appends the new text.
 template <typename Prefix, typename Write>
 void rewrite(Pieces& pieces, Prefix&& prefix, Write&& write) {
   std::string text;
@@ -112,7 +112,7 @@ void rewrite(Pieces& pieces, Prefix&& prefix, Write&& write) {
   pieces.text = std::move(text);
 }
 
-/// Single code points with a property.
+/// Splits at single code points with a property.
 PreTokenizer split_property(uint16_t property, SplitBehavior behavior) {
   return [property, behavior, &data = unicode_data()](Pieces& pieces) {
     cut_points(pieces, behavior,
@@ -186,7 +186,7 @@ PreTokenizer make_punctuation(SplitBehavior behavior) {
   return split_property(kPunctuation, behavior);
 }
 
-/// Runs of \w and runs of what is neither \w nor \s.
+/// Splits into runs of \w and runs of what is neither \w nor \s.
 PreTokenizer make_whitespace() {
   return [&classes = char_classes()](Pieces& pieces) {
     cut(pieces, SplitBehavior::Removed, true, [&](std::string_view view, auto&& add) {

@@ -11,13 +11,13 @@
 
 namespace longhaul::tokenizer {
 
-/// Text between added tokens on its way to the model: a text and the pieces of it that
-/// are left, in order, none empty.
+/// Text between added tokens on its way to the model, with the remaining pieces in order.
+/// No piece is empty.
 struct Pieces {
   struct Piece {
     size_t start;
     size_t end;
-    size_t at_start;  ///< how many of its bytes NormalText::at_start counts
+    size_t at_start;  ///< bytes of the piece that NormalText::at_start counts
   };
   std::string text;
   std::vector<Piece> pieces;
@@ -27,7 +27,7 @@ struct Pieces {
   }
 };
 
-/// One pre-tokenizer of a tokenizer.json. Any number of threads may call it.
+/// One pre-tokenizer of a tokenizer.json. Any number of threads may call a pre-tokenizer.
 using PreTokenizer = std::function<void(Pieces&)>;
 using PreTokenizers = std::vector<PreTokenizer>;
 
@@ -41,9 +41,9 @@ enum class SplitBehavior {
 };
 std::optional<SplitBehavior> split_behavior(std::string_view name);
 
-/// `invert`: what lies between the matches counts as match.
+/// Returns a split by a pattern. `invert`: the text between matches counts as a match.
 PreTokenizer make_split(Regex pattern, SplitBehavior behavior, bool invert);
-/// The pieces of a known pattern, which has a faster matcher of its own.
+/// Returns a split by a known pattern, which has a faster matcher.
 PreTokenizer make_known_split(SplitPattern pattern);
 PreTokenizer make_byte_level(bool add_prefix_space, bool use_regex);
 PreTokenizer make_digits(bool individual);

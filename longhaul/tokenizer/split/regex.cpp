@@ -17,13 +17,14 @@ class Machine {
         text_(text),
         limit_(kStepLimit + kStepsPerByte * text.size()) {}
 
-  /// Where a match that starts at `pos` ends.
+  /// Returns the end of a match that starts at `pos`.
   std::optional<size_t> run(uint32_t pc, size_t pos);
   bool exhausted() const { return steps_ > limit_; }
 
  private:
   using Op = Regex::Op;
-  /// What to try when the way taken fails; with low < pos, one code point less first.
+  /// A place to try if the current path fails. With low < pos, one code point less is
+  /// tried first.
   struct Retry {
     uint32_t pc;
     size_t pos;
@@ -42,7 +43,7 @@ class Machine {
     }
     return pos;
   }
-  /// One step; false when this way fails.
+  /// Runs one step. Returns false if this path fails.
   bool step(uint32_t& pc, size_t& pos);
   bool retry(size_t base, uint32_t& pc, size_t& pos);
 
@@ -152,10 +153,10 @@ std::optional<Regex::Match> Regex::find(std::string_view text, size_t from) cons
   for (size_t start = from; start <= text.size();) {
     const auto end = machine.run(0, start);
     if (machine.exhausted()) {
-      throw InputError("tokenizer",
-                       fmt::format("the pattern {} takes more than {} steps on a text of "
-                                   "{} bytes; split the text into shorter documents",
-                                   pattern_, kStepLimit, text.size()));
+      fail_input("tokenizer",
+                 "the pattern {} takes more than {} steps on a text of {} bytes; split "
+                 "the text into shorter documents",
+                 pattern_, kStepLimit, text.size());
     }
     if (end) return Match{start, *end};
     if (start == text.size()) break;
@@ -169,7 +170,7 @@ std::string Regex::replace_all(std::string_view text, std::string_view content) 
   size_t done = 0;
   while (done < text.size()) {
     const auto match = find(text, done);
-    // Patterns that match nothing at all are refused when they are read.
+    // Patterns that can match an empty text are refused while reading.
     if (!match || match->end == match->start) break;
     out.append(text.substr(done, match->start - done)).append(content);
     done = match->end;

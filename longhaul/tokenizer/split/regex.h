@@ -10,34 +10,34 @@
 
 namespace longhaul::tokenizer {
 
-/// The regular expressions of published tokenizers, with the meaning that Hugging Face's
-/// engine (Oniguruma, Ruby syntax) gives them: literals, classes, \p{..} of general
+/// A regular expression as in published tokenizers, with the meaning of Hugging Face's
+/// engine (Oniguruma, Ruby syntax). Supported are literals, classes, \p{..} of general
 /// categories, alternation, groups, (?i:..), look-ahead, greedy, lazy and possessive
-/// repetition, ^ $ \A \z. Immutable; any number of threads.
+/// repetition, and ^ $ \A \z. Immutable; any number of threads may use a regex.
 class Regex {
  public:
-  /// InputError names what is not supported and where it stands.
+  /// Throws InputError that names what is not supported and its place.
   explicit Regex(std::string_view pattern);
-  /// Finds exactly `text`, which is not empty.
+  /// Returns a regex that finds exactly `text`, which is not empty.
   static Regex literal(std::string_view text);
 
   struct Match {
     size_t start;
     size_t end;
   };
-  /// The first match at or after `from` of valid UTF-8. InputError when the search takes
-  /// more steps than any sensible pattern needs.
+  /// Returns the first match at or after `from` in valid UTF-8. Throws InputError if the
+  /// search takes more steps than any sensible pattern needs.
   std::optional<Match> find(std::string_view text, size_t from) const;
-  /// The text with every match replaced.
+  /// Returns the text with every match replaced.
   std::string replace_all(std::string_view text, std::string_view content) const;
 
   enum class Op : uint8_t {
     Set,      ///< one code point of set a
-    SetStar,  ///< as many as there are of set a, giving back one by one
-    Split,    ///< to a, then to b
-    Jump,     ///< to a
-    Look,     ///< the program behind must match (b: must not); goes on at a
-    Atomic,   ///< the program behind, without giving back; goes on at a
+    SetStar,  ///< as many code points of set a as possible, given back one by one
+    Split,    ///< tries a, then b
+    Jump,     ///< goes on at a
+    Look,     ///< the following program must match (with b, must not); goes on at a
+    Atomic,   ///< runs the following program without giving back; goes on at a
     LineStart,
     LineEnd,
     TextStart,

@@ -65,10 +65,10 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw InputError("tokenizer",
-                     fmt::format("the pattern {} is not supported: {}, at byte {}",
-                                 pattern_, problem, pos_));
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) const {
+    fail_input("tokenizer", "the pattern {} is not supported: {}, at byte {}", pattern_,
+               fmt::format(problem, std::forward<Args>(args)...), pos_);
   }
   bool at_end() const { return pos_ == pattern_.size(); }
   char peek(size_t ahead = 0) const {
@@ -133,7 +133,7 @@ void Parser::add_literal(CharSet& set, uint32_t first, uint32_t last, bool any_c
 NodePtr Parser::literal(uint32_t value, bool any_case) {
   CharSet set;
   const bool folds = any_case && value < 0x80;
-  // Signs without case may stand in a part that ignores it.
+  // Signs without case may stand in a part that ignores case.
   if (any_case && value >= 0x80) fail("case is ignored for ASCII letters only");
   add_literal(set, value, value, folds);
   return set_node(std::move(set));
@@ -164,7 +164,7 @@ bool Parser::counts(uint32_t& min, uint32_t& max) {
     for (value = 0; peek() >= '0' && peek() <= '9'; ++digits, ++pos_) {
       value = std::min(value * 10 + static_cast<uint32_t>(peek() - '0'), kMaxCount + 1);
     }
-    if (value > kMaxCount) fail(fmt::format("a count above {}", kMaxCount));
+    if (value > kMaxCount) fail("a count above {}", kMaxCount);
     return digits > 0;
   };
   ++pos_;
@@ -190,7 +190,7 @@ NodePtr Parser::repeated(NodePtr node) {
     } else if (take("+")) {
       min = 1;
     } else if (peek() == '{') {
-      if (!counts(min, max)) fail("a { that opens no count");
+      if (!counts(min, max)) fail("a {{ that opens no count");
       counted = true;
     } else if (!take("*")) {
       return node;
@@ -280,7 +280,8 @@ NodePtr Parser::escape(bool any_case) {
   return literal(escaped_point(), any_case);
 }
 
-/// \s \d \w \p{..} and their opposites; false, and nothing taken, for other escapes.
+/// Reads \s \d \w \p{..} and their opposites. Returns false and reads nothing for other
+/// escapes.
 bool Parser::class_escape(CharSet& set, bool in_brackets) {
   const auto category = [](std::string_view name) {
     const auto* found =
@@ -314,10 +315,10 @@ bool Parser::class_escape(CharSet& set, bool in_brackets) {
 }
 
 void Parser::property(CharSet& set, bool negated) {
-  if (!take("{")) fail("a property without {");
+  if (!take("{")) fail("a property without {{");
   if (take("^")) negated = !negated;
   const size_t end = pattern_.find('}', pos_);
-  if (end == std::string_view::npos) fail("a property without }");
+  if (end == std::string_view::npos) fail("a property without }}");
   const std::string_view name = pattern_.substr(pos_, end - pos_);
   uint32_t mask = 0;
   for (size_t i = 0; i < std::size(kCategoryNames); ++i) {
@@ -325,7 +326,7 @@ void Parser::property(CharSet& set, bool negated) {
     if (major || kCategoryNames[i] == name) mask |= 1u << (i + 1);
   }
   if (name == "C") mask |= 1;  // not assigned
-  if (mask == 0) fail(fmt::format("the property {}", name));
+  if (mask == 0) fail("the property {}", name);
   pos_ = end + 1;
   set.add_categories(mask, negated);
 }
@@ -347,7 +348,7 @@ uint32_t Parser::hex(size_t digits) {
   return value;
 }
 
-/// Behind the backslash.
+/// Reads an escape behind its backslash.
 uint32_t Parser::escaped_point() {
   const uint32_t value = point();
   switch (value) {
@@ -364,7 +365,7 @@ uint32_t Parser::escaped_point() {
     case 'x': {
       const bool braces = take("{");
       const uint32_t code = hex(braces ? 8 : 2);
-      if (braces && !take("}")) fail("a code point without }");
+      if (braces && !take("}")) fail("a code point without }}");
       if (!braces && code >= 0x80) fail("a byte that is no character");
       return code;
     }
@@ -375,7 +376,7 @@ uint32_t Parser::escaped_point() {
   }
   const bool letter = (value >= '0' && value <= '9') || (value >= 'a' && value <= 'z') ||
                       (value >= 'A' && value <= 'Z');
-  if (letter) fail(fmt::format("the escape \\{}", static_cast<char>(value)));
+  if (letter) fail("the escape \\{}", static_cast<char>(value));
   return value;
 }
 
@@ -444,9 +445,8 @@ class Emitter {
   uint32_t here() const { return static_cast<uint32_t>(code_.size()); }
   uint32_t add(Regex::Instruction instruction) {
     if (code_.size() > kMaxProgram) {
-      throw InputError("tokenizer",
-                       fmt::format("the pattern {} is not supported: it is too long",
-                                   pattern_.substr(0, 200)));
+      fail_input("tokenizer", "the pattern {} is not supported: it is too long",
+                 pattern_.substr(0, 200));
     }
     code_.push_back(instruction);
     return here() - 1;

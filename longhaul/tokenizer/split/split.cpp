@@ -30,7 +30,7 @@ constexpr std::array kSpellings = {
         R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
 
-/// Reads one text with one table; every function returns where a match ends, or
+/// Matches one text with one table. Every function returns the end of a match, or
 /// kNoMatch.
 class Matcher {
  public:
@@ -105,7 +105,7 @@ size_t Matcher::contraction(size_t pos, bool any_case) const {
   return kNoMatch;
 }
 
-/// At white space: \s*[\r\n]+ (where asked), then \s+(?!\S), then \s+.
+/// Matches white space: \s*[\r\n]+ (if asked for), then \s+(?!\S), then \s+.
 size_t Matcher::spaces(size_t pos, bool newlines_first) const {
   size_t end = pos;
   size_t last_start = pos;
@@ -156,13 +156,13 @@ size_t Matcher::cl100k(size_t pos, int digits) const {
   return spaces(pos, true);
 }
 
-/// The two word alternatives of o200k from `start`, without their first character:
-/// upper* lower+, else upper+ lower*, then a contraction.
+/// Matches the two word alternatives of o200k from `start`, without their first
+/// character: upper* lower+, else upper+ lower*, then a contraction.
 size_t Matcher::cased_word(size_t start) const {
   const size_t upper_end = run(start, kUpperLike);
   size_t end = run(upper_end, kLowerLike);
   if (end == upper_end) {
-    // upper* must give back until lower+ finds a character that is both.
+    // upper* gives back until lower+ finds a character of both classes.
     size_t last_both = kNoMatch;
     CodePoint point;
     for (size_t pos = start; pos < upper_end; pos += point.bytes) {

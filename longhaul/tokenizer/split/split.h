@@ -9,7 +9,7 @@
 
 namespace longhaul::tokenizer {
 
-/// The split patterns that are known, each by the exact text of its regular expression.
+/// The known split patterns. Each is known by the exact text of its regular expression.
 enum class SplitPattern {
   None,    ///< the text is one piece
   Gpt2,    ///< also ByteLevel with use_regex
@@ -19,15 +19,15 @@ enum class SplitPattern {
 };
 
 std::string_view split_name(SplitPattern pattern);
-/// The pattern whose regular expression is `regex`, in any of its published spellings.
+/// Returns the pattern with the regular expression `regex`, in any published spelling.
 std::optional<SplitPattern> split_from_regex(std::string_view regex);
-/// The spelling that is written to new files. Not for None.
+/// Returns the spelling for new files. Not for None.
 std::string_view split_regex(SplitPattern pattern);
-/// For messages: the names of all patterns.
+/// Returns the names of all patterns for messages.
 std::string known_splits();
 
-/// Where the piece that starts at `pos` < text.size() ends: one match of the pattern in
-/// valid UTF-8. The pieces of a text cover it without gaps.
+/// Returns the end of the piece that starts at `pos` < text.size(): one match of the
+/// pattern in valid UTF-8. The pieces of a text cover the text without gaps.
 size_t next_piece_end(SplitPattern pattern, const CharClasses& classes,
                       std::string_view text, size_t pos);
 

@@ -8,12 +8,12 @@
 
 namespace longhaul::tokenizer {
 
-/// Strings to numbers, found by walking along a text.
+/// A map from strings to numbers that finds strings by walking along a text.
 class ByteTrie {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  /// A string that stands twice has its last value.
+  /// Inserts a string; a repeated string gets the last value.
   void insert(std::string_view text, uint32_t value) {
     uint32_t node = 0;
     for (const char c : text) {
@@ -29,7 +29,7 @@ class ByteTrie {
   bool empty() const { return values_.size() == 1; }
 
   /// Calls visit(end, value) for each string that stands in `text` at `pos`, the shortest
-  /// first; `end` is where it ends.
+  /// first. `end` is the end of the string in the text.
   template <typename Visit>
   void each_prefix(std::string_view text, size_t pos, Visit&& visit) const {
     uint32_t node = 0;
@@ -46,7 +46,7 @@ class ByteTrie {
     size_t end;
     uint32_t value = kNone;
   };
-  /// The longest of them; `end` == `pos` when there is none.
+  /// Returns the longest such string; `end` == `pos` if there is none.
   Found longest(std::string_view text, size_t pos) const {
     Found found{pos};
     each_prefix(text, pos, [&](size_t end, uint32_t value) { found = {end, value}; });

@@ -10,7 +10,7 @@
 
 namespace longhaul::tokenizer {
 
-/// A fast hash of a short string; only for tables in memory.
+/// Returns a fast hash of a short string, for tables in memory only.
 inline uint64_t hash_bytes(const char* data, size_t size) {
   constexpr uint64_t kMix = 0x9E3779B97F4A7C15u;
   uint64_t hash = size * kMix;
@@ -31,7 +31,8 @@ inline uint64_t hash_bytes(const char* data, size_t size) {
   return hash;
 }
 
-/// uint64 keys to a small value; open addressing. The key ~0 is not allowed.
+/// A map from uint64 keys to small values with open addressing. The key ~0 is not
+/// allowed.
 template <typename Value>
 class FlatMap {
  public:
@@ -46,7 +47,7 @@ class FlatMap {
   Value* find(uint64_t key) {
     return const_cast<Value*>(static_cast<const FlatMap*>(this)->find(key));
   }
-  /// The value of `key`, made from Value{} where absent.
+  /// Returns the value of `key`, which is made from Value{} if absent.
   Value& operator[](uint64_t key) {
     if ((count_ + 1) * 3 > slots_.size() * 2) grow();
     size_t i = slot_of(key);

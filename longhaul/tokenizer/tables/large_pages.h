@@ -9,8 +9,8 @@
 
 namespace longhaul::tokenizer {
 
-/// Memory of large tables that are looked up at random: in large pages, since with small
-/// ones the address of nearly every look would have to be looked up as well.
+/// An allocator for large tables with random accesses. It uses large pages, because with
+/// small pages nearly every access would also miss the TLB.
 template <typename T>
 struct LargePages {
   using value_type = T;

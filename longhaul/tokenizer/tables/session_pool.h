@@ -7,12 +7,13 @@
 
 namespace longhaul::tokenizer {
 
-/// Lends out sessions, each to one call at a time, so that what one call has learned
-/// serves the next. As many are kept as calls ran at once. Any number of threads.
+/// Lends sessions, each to one call at a time, so that the cache of one call serves the
+/// next. The pool keeps as many sessions as calls ran at once. Any number of threads may
+/// use a pool.
 template <typename Session>
 class SessionPool {
  public:
-  /// A session lent; it goes back at the end.
+  /// A lent session, which the destructor gives back.
   class Lease {
    public:
     Lease(SessionPool& pool, std::unique_ptr<Session> session)
@@ -28,7 +29,7 @@ class SessionPool {
     std::unique_ptr<Session> session_;
   };
 
-  /// One that is free, else what `make` returns.
+  /// Lends a free session, else the one that `make` returns.
   template <typename Make>
   Lease lend(Make&& make) {
     {

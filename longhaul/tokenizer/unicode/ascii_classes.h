@@ -4,11 +4,11 @@
 
 #include "longhaul/system/isa.h"
 
-// Included by files that are compiled for one instruction set: nothing of the standard
-// library that could be instantiated there.
+// Files that are compiled for one instruction set include this header. It must not
+// include parts of the standard library that could be instantiated there.
 namespace longhaul::tokenizer {
 
-/// What each of 64 bytes is, a bit per byte, the first byte in the lowest bit.
+/// The classes of 64 bytes, one bit per byte, the first byte in the lowest bit.
 struct AsciiClasses {
   uint64_t letters = 0;
   uint64_t uppers = 0;

@@ -10,7 +10,7 @@ uint64_t mask(__m256i low, __m256i high) {
          uint64_t{static_cast<uint32_t>(_mm256_movemask_epi8(high))} << 32;
 }
 
-/// Bytes from `first` to `first` + `count` - 1.
+/// Returns a bit for each byte from `first` to `first` + `count` - 1.
 __m256i within(__m256i bytes, char first, char count) {
   const __m256i distance = _mm256_sub_epi8(bytes, _mm256_set1_epi8(first));
   const __m256i last = _mm256_set1_epi8(static_cast<char>(count - 1));

@@ -5,7 +5,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// Bytes from `first` to `first` + `count` - 1.
+/// Returns a bit for each byte from `first` to `first` + `count` - 1.
 uint64_t within(__m512i bytes, char first, char count) {
   return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(bytes, _mm512_set1_epi8(first)),
                                 _mm512_set1_epi8(count));

@@ -9,22 +9,22 @@
 namespace longhaul::tokenizer {
 
 /// SentencePiece's compiled map of strings to strings: a double-array trie and a block of
-/// texts. Immutable; any number of threads.
+/// texts. Immutable; any number of threads may use a map.
 class CharMap {
  public:
-  /// A map without entries.
+  /// Makes a map without entries.
   CharMap() = default;
-  /// `bytes`: the size of the trie as little-endian u32, the trie, the texts. InputError
-  /// when they are not. Damage inside the trie is found while looking up.
+  /// `bytes` are the size of the trie as little-endian u32, the trie, and the texts.
+  /// Throws InputError if they are not. Damage inside the trie is found while looking up.
   explicit CharMap(std::string_view bytes);
 
-  /// What the shortest key that starts `text` becomes.
+  /// Returns the value of the shortest key that starts `text`.
   std::optional<std::string_view> shortest_prefix(std::string_view text) const;
   struct Found {
-    size_t bytes;  ///< of the key
+    size_t bytes;  ///< bytes of the key
     std::string_view text;
   };
-  /// The longest key that starts `text`.
+  /// Returns the longest key that starts `text`.
   std::optional<Found> longest_prefix(std::string_view text) const;
 
  private:

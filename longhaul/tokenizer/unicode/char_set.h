@@ -13,18 +13,18 @@ namespace longhaul::tokenizer {
 class CharSet {
  public:
   void add_range(uint32_t first, uint32_t last) { ranges_.push_back({first, last}); }
-  /// Bit i: the general category i.
+  /// Adds general categories; bit i of the mask is category i.
   void add_categories(uint32_t mask, bool negated) {
     add_item({Item::Categories, mask, negated});
   }
   void add_space(bool negated) { add_item({Item::Space, 0, negated}); }
-  /// The engine whose meaning is followed counts six signs of Latin-1 (superscript digits
-  /// and fractions) as word characters, but not between brackets.
+  /// Adds word characters. Oniguruma counts six signs of Latin-1 (superscript digits and
+  /// fractions) as word characters, but not between brackets.
   void add_word(bool negated, bool in_brackets) {
     add_item({in_brackets ? Item::WordInBrackets : Item::Word, 0, negated});
   }
   void negate() { negated_ = !negated_; }
-  /// To be called once, when the set is complete.
+  /// Must be called once, when the set is complete.
   void finish() {
     for (uint32_t point = 0; point < 128; ++point) ascii_[point] = holds(point);
   }

@@ -32,7 +32,7 @@ bool same_syllable(uint32_t before, uint32_t after) {
 size_t grapheme_end(const UnicodeData& data, std::string_view text, size_t pos) {
   CodePoint before = decode_at(text.data(), pos);
   int kind = data.grapheme_class(before.value);
-  // A pictograph, extenders and a joiner hold the next pictograph (rule GB11).
+  // A pictograph, extenders and a joiner keep the next pictograph (rule GB11).
   bool after_pictograph = kind == kPictograph;
   bool joined = false;
   bool odd_regional = regional(before.value);

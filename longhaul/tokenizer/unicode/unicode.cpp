@@ -8,8 +8,8 @@ namespace longhaul::tokenizer {
 
 namespace {
 
-/// Code points whose \w differs between the engine of the split patterns, which the
-/// tables have, and the one that looks around added tokens.
+/// Code points for which \w differs between the engine of the split patterns, whose \w is
+/// in the tables, and the engine that looks around added tokens.
 constexpr uint32_t kOnlyInPatterns[] = {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE};
 constexpr uint32_t kOnlyAroundTokens[] = {0x200C, 0x200D};  // the joiners
 
@@ -55,7 +55,7 @@ const CharClasses& char_classes() {
 
 namespace {
 
-/// Bytes that a well-formed sequence with this lead has, and the range of its second
+/// The length of a well-formed sequence with this lead byte, and the range of its second
 /// byte.
 struct Lead {
   int length = 0;  // 0: not a lead

@@ -8,14 +8,14 @@
 
 namespace longhaul::tokenizer {
 
-/// Classes of code points, as the split patterns name them.
+/// Classes of code points in split patterns.
 enum CharClass : uint8_t {
   kLetter = 1,      ///< \p{L}
   kNumber = 2,      ///< \p{N}
   kSpace = 4,       ///< \s
   kUpperLike = 8,   ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerLike = 16,  ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-  kWord = 32,       ///< \w, as the search for added tokens sees it
+  kWord = 32,       ///< \w in the search for added tokens
 };
 
 /// The classes of every code point, one byte each.
@@ -28,7 +28,7 @@ class CharClasses {
   std::vector<uint8_t> classes_;
 };
 
-/// Built at the first call, never changed afterwards.
+/// Returns the classes, which the first call builds.
 const CharClasses& char_classes();
 
 struct CodePoint {
@@ -36,7 +36,7 @@ struct CodePoint {
   uint32_t bytes;
 };
 
-/// The code point at `pos` of valid UTF-8.
+/// Returns the code point at `pos` of valid UTF-8.
 inline CodePoint decode_at(const char* text, size_t pos) {
   const auto byte = [&](size_t i) {
     return uint32_t{static_cast<uint8_t>(text[pos + i])};
@@ -52,14 +52,15 @@ inline CodePoint decode_at(const char* text, size_t pos) {
           4};
 }
 
-/// The code point that ends before `pos` (> 0) of valid UTF-8.
+/// Returns the code point that ends before `pos` (> 0) of valid UTF-8.
 inline CodePoint decode_before(const char* text, size_t pos) {
   size_t start = pos - 1;
   while ((static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
   return decode_at(text, start);
 }
 
-/// Each maximal ill-formed part becomes U+FFFD, as the Unicode standard recommends.
+/// Returns valid UTF-8, in which each maximal ill-formed part of `bytes` is U+FFFD, as
+/// the Unicode standard recommends.
 std::string utf8_lossy(std::string_view bytes);
 
 }  // namespace longhaul::tokenizer

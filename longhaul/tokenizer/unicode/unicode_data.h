@@ -20,8 +20,8 @@ extern const size_t kCombiningClassesCount;
 extern const uint32_t kCompositions[];  // first, second, composed
 extern const size_t kCompositionsCount;
 
-/// What a code point is besides CharClass, as the parts of Hugging Face tokenizers that
-/// ask for it see it. The low five bits are the general category.
+/// Properties of a code point besides CharClass, as parts of Hugging Face tokenizers
+/// define them. The low five bits are the general category.
 enum CharProperty : uint16_t {
   kCategoryMask = 31,
   kPunctuation = 32,      ///< Punctuation and BertPreTokenizer
@@ -30,9 +30,9 @@ enum CharProperty : uint16_t {
   kNonspacingMark = 256,  ///< BertNormalizer's strip_accents drops it
   kCombiningMark = 512,   ///< StripAccents drops it
   kRegexWord = 1024,      ///< \w of the split patterns
-  kGraphemeShift = 11,    ///< the class of grapheme clusters, three bits, stands there
+  kGraphemeShift = 11,    ///< place of the three bits of the grapheme class
   kGraphemeMask = 7 << kGraphemeShift,
-  /// Not in the tables: form C may change it, or join it to what stands before.
+  /// Computed: form C may change the code point, or join it to the one before.
   kMovesInFormC = 1 << 14,
 };
 
@@ -43,14 +43,16 @@ inline constexpr std::string_view kCategoryNames[] = {
 
 enum class NormalForm { C, D, KC, KD };
 
-/// Where a code point of a changed text comes from: 1, it is new; else it takes the next
-/// one of the text before and, when below 0, that many more.
+/// Where a code point of a changed text comes from. `change` is 1 for a new code point.
+/// Otherwise it takes the next code point of the old text and, if below 0, that many
+/// more.
 struct PointChange {
-  size_t bytes;  ///< of the code point
+  size_t bytes;  ///< bytes of the code point
   int change;
 };
 
-/// The tables in a form for looking up. Immutable; any number of threads.
+/// The Unicode tables in a form for looking up. Immutable; any number of threads may use
+/// it.
 class UnicodeData {
  public:
   UnicodeData();
@@ -63,9 +65,9 @@ class UnicodeData {
   }
   /// Appends the lower case of a code point.
   void append_lower(uint32_t code_point, std::string& out) const;
-  /// Valid UTF-8 in a normal form.
+  /// Returns valid UTF-8 in a normal form.
   std::string normalize(std::string_view text, NormalForm form) const;
-  /// How normalize() makes each code point of its result.
+  /// Returns how normalize() makes each code point of its result.
   std::vector<PointChange> normal_changes(std::string_view text, NormalForm form) const;
 
  private:
@@ -73,9 +75,9 @@ class UnicodeData {
   struct Mark {
     uint32_t point;
     uint8_t combining_class;
-    int16_t change = 0;  // as in PointChange
+    int16_t change = 0;  // see PointChange
   };
-  /// The entry of kMappings, or nullptr.
+  /// Returns the entry of kMappings, or nullptr.
   const uint32_t* mapping(Kind kind, uint32_t code_point) const;
   void mark_moving();
   std::string normalize_all(std::string_view text, NormalForm form) const;
@@ -90,13 +92,13 @@ class UnicodeData {
   FlatMap<uint32_t> compositions_;
 };
 
-/// Built at the first call, never changed afterwards.
+/// Returns the tables, which the first call builds.
 const UnicodeData& unicode_data();
 
 /// Appends a code point as UTF-8.
 void append_utf8(uint32_t code_point, std::string& out);
 
-/// Where the grapheme cluster that starts at `pos` of valid UTF-8 ends.
+/// Returns the end of the grapheme cluster that starts at `pos` of valid UTF-8.
 size_t grapheme_end(const UnicodeData& data, std::string_view text, size_t pos);
 
 }  // namespace longhaul::tokenizer

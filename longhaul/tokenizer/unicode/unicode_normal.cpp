@@ -16,7 +16,7 @@ constexpr uint32_t kVowels = 21;
 constexpr uint32_t kTails = 28;
 constexpr uint32_t kSyllables = kLeads * kVowels * kTails;
 
-/// The first code point that a form may change or move.
+/// Returns the first code point that a form may change or move.
 constexpr uint32_t first_changed(NormalForm form) {
   switch (form) {
     case NormalForm::C:
@@ -28,7 +28,7 @@ constexpr uint32_t first_changed(NormalForm form) {
   }
 }
 
-/// No byte of a text whose code points all are below U+0300 reaches this.
+/// Text without bytes from this on has only code points below U+0300.
 constexpr uint8_t kFirstLeadOfMarks = 0xCC;
 
 }  // namespace
@@ -197,8 +197,8 @@ std::string UnicodeData::normalize(std::string_view text, NormalForm form) const
     return static_cast<uint8_t>(c) < kFirstLeadOfMarks;
   });
   if (plain) return std::string(text);
-  // What moves is taken with the code point before it up to the next that does not move:
-  // nothing passes such a border in form C.
+  // Code points that move are normalized together with the one before, up to the next
+  // code point that does not move. In form C nothing crosses such a border.
   std::string out;
   out.reserve(text.size());
   size_t copied = 0;  // text[copied, border) stands as it is
