@@ -32,7 +32,8 @@ class Library {
                                     kLibrary, ::dlerror()));
     }
     int version = 0;
-    get<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
+    const decltype(&ncclGetVersion) get_version = get("ncclGetVersion");
+    get_version(&version);
     if (version / 10000 != NCCL_MAJOR || version < kOldest) {
       throw ConfigError("comm", fmt::format("{} is NCCL {}; this build needs one of "
                                             "version {}, at least {}",
@@ -40,14 +41,21 @@ class Library {
     }
   }
 
-  template <typename Function>
-  Function get(const char* name) const {
-    void* symbol = ::dlsym(handle_, name);
-    if (symbol == nullptr) {
+  /// A function of the library, as whichever type it is taken for.
+  struct Symbol {
+    void* address;
+    template <typename Function>
+    operator Function*() const {
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol get(const char* name) const {
+    void* address = ::dlsym(handle_, name);
+    if (address == nullptr) {
       throw ConfigError(
           "comm", fmt::format("{} has no {}; install a newer NCCL", kLibrary, name));
     }
-    return reinterpret_cast<Function>(symbol);
+    return {address};
   }
 
  private:
@@ -84,7 +92,7 @@ class RealNccl : public DeviceApi {
   std::string name() const override { return "NCCL"; }
   std::string describe() const override {
     int version = 0;
-    f<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
+    get_version_(&version);
     std::string text =
         fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
     for (const char* setting : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
@@ -180,30 +188,22 @@ class RealNccl : public DeviceApi {
 
  private:
   Library library_;
-  template <typename Function>
-  Function f(const char* name) const {
-    return library_.get<Function>(name);
-  }
-  decltype(&ncclGetUniqueId) get_unique_id_ =
-      f<decltype(&ncclGetUniqueId)>("ncclGetUniqueId");
+  decltype(&ncclGetVersion) get_version_ = library_.get("ncclGetVersion");
+  decltype(&ncclGetUniqueId) get_unique_id_ = library_.get("ncclGetUniqueId");
   decltype(&ncclCommInitRankConfig) init_rank_config_ =
-      f<decltype(&ncclCommInitRankConfig)>("ncclCommInitRankConfig");
-  decltype(&ncclAllReduce) all_reduce_ = f<decltype(&ncclAllReduce)>("ncclAllReduce");
-  decltype(&ncclAllGather) all_gather_ = f<decltype(&ncclAllGather)>("ncclAllGather");
-  decltype(&ncclReduceScatter) reduce_scatter_ =
-      f<decltype(&ncclReduceScatter)>("ncclReduceScatter");
-  decltype(&ncclBroadcast) broadcast_ = f<decltype(&ncclBroadcast)>("ncclBroadcast");
-  decltype(&ncclSend) send_ = f<decltype(&ncclSend)>("ncclSend");
-  decltype(&ncclRecv) recv_ = f<decltype(&ncclRecv)>("ncclRecv");
-  decltype(&ncclGroupStart) group_start_ = f<decltype(&ncclGroupStart)>("ncclGroupStart");
-  decltype(&ncclGroupEnd) group_end_ = f<decltype(&ncclGroupEnd)>("ncclGroupEnd");
-  decltype(&ncclCommGetAsyncError) async_error_ =
-      f<decltype(&ncclCommGetAsyncError)>("ncclCommGetAsyncError");
-  decltype(&ncclCommAbort) abort_ = f<decltype(&ncclCommAbort)>("ncclCommAbort");
-  decltype(&ncclGetLastError) last_error_ =
-      f<decltype(&ncclGetLastError)>("ncclGetLastError");
-  decltype(&ncclGetErrorString) error_string_ =
-      f<decltype(&ncclGetErrorString)>("ncclGetErrorString");
+      library_.get("ncclCommInitRankConfig");
+  decltype(&ncclAllReduce) all_reduce_ = library_.get("ncclAllReduce");
+  decltype(&ncclAllGather) all_gather_ = library_.get("ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter_ = library_.get("ncclReduceScatter");
+  decltype(&ncclBroadcast) broadcast_ = library_.get("ncclBroadcast");
+  decltype(&ncclSend) send_ = library_.get("ncclSend");
+  decltype(&ncclRecv) recv_ = library_.get("ncclRecv");
+  decltype(&ncclGroupStart) group_start_ = library_.get("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end_ = library_.get("ncclGroupEnd");
+  decltype(&ncclCommGetAsyncError) async_error_ = library_.get("ncclCommGetAsyncError");
+  decltype(&ncclCommAbort) abort_ = library_.get("ncclCommAbort");
+  decltype(&ncclGetLastError) last_error_ = library_.get("ncclGetLastError");
+  decltype(&ncclGetErrorString) error_string_ = library_.get("ncclGetErrorString");
 };
 
 }  // namespace

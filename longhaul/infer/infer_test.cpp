@@ -13,6 +13,7 @@
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/init.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/flat_parameters.h"
 #include "tests/support/whole_model.h"
 
 namespace longhaul::infer {

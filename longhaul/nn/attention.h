@@ -13,12 +13,12 @@
 
 namespace longhaul::nn {
 
-/// The tables of a model's rotations, each made once.
+/// The tables of the rotations of a model. Each table is made once.
 class RopeTables {
  public:
   RopeTables(int64_t positions, at::Device device)
       : positions_(positions), device_(device) {}
-  /// The table of a rotation.
+  /// Returns the table of a rotation.
   std::shared_ptr<const ops::RopeTable> table(const families::Rotation& rotation);
 
  private:
@@ -28,24 +28,26 @@ class RopeTables {
       tables_;
 };
 
-/// Grouped-query self-attention, with rotary positions or without; causal where the batch
-/// has no document_end. The numbers of heads are read from the shapes of the projections'
-/// results, so the same code serves a part of the heads.
+/// Grouped-query self-attention, with or without rotary positions; causal if the batch
+/// has no document_end. The numbers of heads follow from the shapes of the results of the
+/// projections, so that the same code serves a part of the heads.
 class Attention {
  public:
   /// Takes the parameters of block number `layer`.
   Attention(ParameterSet& parameters, const families::Attention& form, int64_t layer);
-  /// Takes the rotation's table; called before forward(), and again for more positions.
+  /// Takes the table of the rotation. Called before forward(), and again for more
+  /// positions.
   void prepare(RopeTables& tables);
-  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
+  /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
+  /// there is a region.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  /// An empty cache for `batch` sequences of up to `capacity` positions.
+  /// Makes an empty cache for `batch` sequences of up to `capacity` positions.
   KvCache::Layer make_cache(int64_t batch, int64_t capacity,
                             const at::TensorOptions& options) const;
 
  private:
   ops::AttentionMask mask(const ForwardContext& context) const;
-  /// Projected, normed and rotated: [T, heads, D] each.
+  /// Returns projected, normed and rotated heads, [T, heads, D] each.
   ops::Heads heads(const ops::LinearInput& in, const ForwardContext& context) const;
   ops::Heads normed(const ops::Heads& heads, const ForwardContext& context) const;
 

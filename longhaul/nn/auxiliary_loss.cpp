@@ -9,7 +9,7 @@ namespace longhaul::nn {
 at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_t term,
                                const ForwardContext& context) {
   if (context.losses == nullptr) return x;
-  // What every rank of a region has in common is counted by each in part.
+  // Ranks of a region that have the same positions each count a part of the sum.
   const SplitRegion* region = context.region;
   const int64_t copies = region == nullptr ? 1 : region->ranks() / region->token_parts();
   context.losses->add(term, sum.detach().to(at::kDouble) / static_cast<double>(copies));

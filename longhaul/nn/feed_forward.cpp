@@ -13,7 +13,7 @@ FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& 
   if (form.gate) gate_.emplace(parameters, *form.gate);
 }
 
-/// What the activation is given: the gate's result and up's, or up's alone.
+/// Returns the inputs of the activation: the results of gate and up, or of up alone.
 std::vector<at::Tensor> FeedForward::inputs(const ops::LinearInput& x,
                                             const ForwardContext& context) const {
   if (gate_) return Linear::forward_all({&*gate_, &up_}, x, context);

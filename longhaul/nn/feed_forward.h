@@ -8,12 +8,13 @@
 
 namespace longhaul::nn {
 
-/// down(act(gate x) * up x), or down(act(up x)). Inside a SplitRegion gate and up have a
-/// part of the inner features.
+/// Computes down(act(gate x) * up x), or down(act(up x)) without a gate. Inside a
+/// SplitRegion gate and up have a part of the inner features.
 class FeedForward {
  public:
   FeedForward(ParameterSet& parameters, const families::FeedForward& form);
-  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
+  /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
+  /// there is a region.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:

@@ -13,7 +13,8 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, Bias bias)
 
 at::Tensor Linear::forward(const ops::LinearInput& x,
                            const ForwardContext& context) const {
-  // A further mode belongs here, as the compiler says; forward_all comes here with it.
+  // The compiler warns here about a mode that is not handled; forward_all() calls this
+  // function for every mode but Compute.
   switch (context.products) {
     case ProductPrecision::Compute:
       return ops::linear(x, weight_, context.weight_gradients, bias_);

@@ -8,19 +8,20 @@ namespace longhaul::nn {
 
 enum class Bias { No, Yes };
 
-/// y = x W^T, or with a bias; W [out, in].
+/// Computes y = x W^T + b, or without a bias; W is [out, in].
 class Linear {
  public:
-  /// Takes NAME.weight, and NAME.bias.
+  /// Takes the parameter NAME.weight, and NAME.bias with a bias.
   Linear(ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
   Linear(ParameterSet& parameters, const families::Projection& form)
       : Linear(parameters, form.name, form.bias ? Bias::Yes : Bias::No) {}
-  /// [T, in] -> [T, out].
+  /// Maps [T, in] to [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
 
-  /// forward() of each, in their order: one product where the weights' memory allows it
-  /// (ops::joint_linear), unless the context asks for the plain forms.
+  /// Returns forward() of each layer, in their order. Layers whose weights lie side by
+  /// side are one product (ops::joint_linear), unless the context asks for the plain
+  /// forms.
   static std::vector<at::Tensor> forward_all(const std::vector<const Linear*>& layers,
                                              const ops::LinearInput& x,
                                              const ForwardContext& context);
@@ -30,12 +31,12 @@ class Linear {
   ParameterPtr bias_;  ///< or null
 };
 
-/// leave(x W^T) + b: the projection at the end of a region with split features
-/// (SplitRegion). The bias is added once, where features are whole.
+/// Computes leave(x W^T) + b: the projection at the end of a region with split features
+/// (SplitRegion). The bias is added once, outside of the region.
 class OutLinear {
  public:
   OutLinear(ParameterSet& parameters, const families::Projection& form);
-  /// [T, in] -> [T, out] of this rank's part of T. Collective there.
+  /// Maps [T, in] to [T, out] for this rank's part of T. Collective if there is a region.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
 
  private:
@@ -43,14 +44,16 @@ class OutLinear {
   ParameterPtr bias_;  ///< or null
 };
 
-/// Rows of a [V, H] table, whose vocabulary may be split.
+/// Looks up rows of a [V, H] table, whose vocabulary may be split.
 class Embedding {
  public:
-  /// Takes NAME.weight.
+  /// Takes the parameter NAME.weight.
   Embedding(ParameterSet& parameters, const std::string& name);
-  /// ids [T]; result [T, H], or this rank's part of T (SplitRegion::leave).
+  /// Maps ids [T] to [T, H], or to this rank's part of T (SplitRegion::leave). Collective
+  /// if there is a region.
   at::Tensor forward(const at::Tensor& ids, const ForwardContext& context) const;
-  /// Before the ranks of a split vocabulary are summed: zeros for what others have.
+  /// Returns the rows before the ranks of a split vocabulary are summed: zeros for ids
+  /// that other ranks have.
   at::Tensor partial(const at::Tensor& ids) const;
   const ParameterPtr& weight() const { return weight_; }
 

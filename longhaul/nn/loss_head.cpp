@@ -30,7 +30,7 @@ at::Tensor counted(const ops::LossHeadResult& result, size_t term,
 
 at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor) {
-  // The head forms its gradients at once: nothing of its input is needed again.
+  // The head forms its gradients at once, so that the backward does not need its input.
   const at::Tensor rows =
       context.region == nullptr ? hidden : context.region->enter(hidden).x;
   ops::LossHeadOptions options = head_options(0, context);

@@ -5,24 +5,26 @@
 
 namespace longhaul::nn {
 
-/// The first term of the loss by ops::loss_head of the head's weight, whose vocabulary
-/// may be split: hidden [T, H] or this rank's part of T, the same loss on every rank of a
-/// SplitRegion. Its sum is added to context.losses. Collective where there is a region.
-/// The logits are divided by `logits_divisor`.
+/// Returns the first term of the loss by ops::loss_head with the weight of the head,
+/// whose vocabulary may be split. `hidden` is [T, H] or this rank's part of T; the loss
+/// is the same on every rank of a SplitRegion. Adds the sum of the term to
+/// context.losses. The logits are divided by `logits_divisor`. Collective if there is a
+/// region.
 at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor = 1.0);
 
-/// The same, with a bias, of rows [R, H] that have entered the region before: `targets`
-/// [R] int64.
+/// Does the same for a term of the loss, with a bias, for rows [R, H] that have entered
+/// the region before. `targets` is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const ParameterPtr& weight, const ParameterPtr& bias,
                             size_t term, const ForwardContext& context);
 
-/// Numbers of the tokens that have a target of the loss's first term, ascending, int64.
+/// Returns the numbers of the tokens that have a target of the first term of the loss,
+/// ascending, int64.
 at::Tensor rows_with_target(const Batch& batch);
 
-/// One term of the loss by ops::cross_entropy of few logits [R, V] that are the same on
-/// every rank of a region: each has an equal part of the gradient.
+/// Returns a term of the loss by ops::cross_entropy of few logits [R, V]. The logits are
+/// the same on every rank of a region, and each rank has an equal part of the gradient.
 at::Tensor loss_inside(const at::Tensor& logits, size_t term,
                        const ForwardContext& context);
 

@@ -7,20 +7,20 @@
 
 namespace longhaul::nn {
 
-/// ops::rms_norm or ops::layer_norm with its parameters [H].
+/// ops::rms_norm or ops::layer_norm with the parameters [H] of the norm.
 class Norm {
  public:
   Norm(ParameterSet& parameters, const families::Norm& form);
-  /// x [T, H] -> [T, H].
+  /// Maps x [T, H] to [T, H].
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  /// The norm of x + delta, or of x where delta is undefined, and that sum, in one
-  /// operation where the kind of norm has such a one.
+  /// Returns x + delta, or x if delta is undefined, and the norm of this sum. An RMS norm
+  /// does both in one operation.
   ops::ResidualNorm residual(const at::Tensor& x, const ForwardContext& context,
                              const at::Tensor& delta) const;
 
  private:
   ParameterPtr weight_;
-  ParameterPtr bias_;  ///< of a LayerNorm; null: an RMS norm
+  ParameterPtr bias_;  ///< of a LayerNorm; null for an RMS norm
   double eps_;
   RmsForm form_;
 };

@@ -13,33 +13,36 @@ namespace longhaul::ops {
 /// Longer than any sequence.
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
-/// Where documents begin among the tokens of all sequences, one after another, where the
-/// host knows it and each query's document is all that the mask's start and end hide or
-/// show: int32 [n + 1], ascending from 0, the last is the number of tokens. For kernels
-/// that take documents so; undefined: not known.
+/// Where documents begin among the tokens of all sequences, one sequence after another,
+/// for kernels that take documents in this form. Known only if the host knows the
+/// documents and if the start and the end of the mask show each query exactly its own
+/// document.
 struct DocumentBounds {
+  /// int32 [n + 1], ascending from 0 to the number of tokens; undefined: not known.
   at::Tensor bounds = {};
-  int64_t longest = 0;  ///< tokens of a document
+  int64_t longest = 0;  ///< tokens of the longest document
 };
 
-/// Which keys a query sees, which of those count, and by what their scores are
-/// multiplied. Tensors are contiguous.
+/// Which keys a query sees, which probabilities are dropped, and the factor of the
+/// scores. Tensors are contiguous.
 struct AttentionMask {
-  at::Tensor document_start = {};  ///< [B, S] int32: from this one on; undefined: all 0
-  /// So many at most, its own the last; at least 1.
+  /// int32 [B, S]: the first key that each query sees; undefined: all 0.
+  at::Tensor document_start = {};
+  /// A query sees at most so many keys, of which its own is the last; at least 1.
   int64_t window = kNoWindow;
-  /// [B, S] int32: each query sees keys before this one, also those later than itself,
-  /// and has no window; undefined: up to its own (causal).
+  /// int32 [B, S]: one past the last key that each query sees, which may be later than
+  /// the query; there is no window then. Undefined: a query sees keys up to its own
+  /// (causal).
   at::Tensor document_end = {};
-  /// Of the probabilities, after the softmax: rows are queries, columns are keys.
+  /// Drops probabilities after the softmax: rows are queries, columns are keys.
   Dropout dropout = {};
   DocumentBounds documents = {};
-  /// What each product of a query and a key is multiplied by before the softmax: finite
-  /// and above 0; absent: 1 / sqrt(D). Use scale_of() to read it.
+  /// The factor of each product of a query and a key before the softmax, finite and above
+  /// 0; absent: 1 / sqrt(D). Read by scale_of().
   std::optional<double> scale = {};
 };
 
-/// What the products of queries and keys of `head_dim` features are multiplied by, in the
+/// Returns the factor of the products of queries and keys of `head_dim` features, in the
 /// precision T of the caller's arithmetic.
 template <typename T>
 T scale_of(const AttentionMask& mask, int64_t head_dim) {
@@ -52,8 +55,9 @@ T scale_of(const AttentionMask& mask, int64_t head_dim) {
 /// document_start <= index of the key <= index of the query < index of the key + window,
 /// or document_start <= index of the key < document_end.
 struct AttentionPart {
-  at::Tensor q;     ///< [B, S, Hq, D], any strides but 1 for D; so all others
-  at::Tensor k, v;  ///< [B, K, Hkv, D], dtype as q
+  // In these tensors and in the results D has stride 1, the other dims have any strides.
+  at::Tensor q;     ///< [B, S, Hq, D]
+  at::Tensor k, v;  ///< [B, K, Hkv, D], of the dtype of q
   AttentionMask mask;
   int64_t query_begin = 0;
   int64_t key_begin = 0;

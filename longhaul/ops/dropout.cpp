@@ -19,12 +19,13 @@
 namespace longhaul::ops {
 namespace {
 
-/// Of Philox, each int64 in [0, 2^32).
+/// The four words of Philox, as int64 in [0, 2^32).
 using Words = std::array<at::Tensor, 4>;
 
 constexpr int64_t kWord = 0xFFFFFFFF;
 
-/// The upper word of a product of two words, whose 64 bits may look negative.
+/// Returns the upper word of a product of two words. The 64 bits of the product may look
+/// negative.
 at::Tensor upper(const at::Tensor& product) {
   return product.bitwise_right_shift(32) & kWord;
 }
@@ -63,7 +64,8 @@ struct DropoutTask {
   }
 };
 
-/// The gradient of the input is the gradient of the result, dropped alike.
+/// The gradient of the input is the gradient of the result with the same elements
+/// dropped.
 struct DropoutNode : Function<DropoutNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, DropoutTask task) {
     at::Tensor y = task.run(x);

@@ -13,8 +13,8 @@
 namespace longhaul::ops {
 namespace {
 
-/// Row numbers in the handle's slice of the table; `outside` [T] where it has not the
-/// row, undefined if it is the whole table.
+/// The numbers of rows in this rank's slice of the table. `outside` [T] tells which ids
+/// lie in other slices; it is undefined if the slice is the whole table.
 struct LocalRows {
   at::Tensor rows;
   at::Tensor outside;
@@ -34,7 +34,7 @@ at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
       .masked_fill_(outside.unsqueeze(1), 0);
 }
 
-/// local_rows() of the backward: rows without a gradient count as outside.
+/// Returns local_rows() for the backward, where rows without a gradient count as outside.
 LocalRows trained_rows(const at::Tensor& ids, const Parameter& table) {
   LocalRows local = local_rows(ids, table);
   const auto padding = table.padding_row();
@@ -47,10 +47,10 @@ LocalRows trained_rows(const at::Tensor& ids, const Parameter& table) {
 void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
   at::Tensor grad = table.grad();
   const auto [rows, outside] = trained_rows(ids, table);
-  if (fused::supports(fused::Form::EmbeddingGradient, dy) &&
+  if (fused::supports(dy, fused::embedding_gradient) &&
       grad.scalar_type() == at::kFloat) {
-    // Each row's tokens in their order, so that its sum has the same bits in every run.
-    // The kernel leaves out what is no row.
+    // A stable sort keeps the tokens of a row in their order, so that the sum of a row
+    // has the same bits in every run. The kernel leaves out ids that are no row here.
     const auto [sorted, order] =
         at::sort(outside.defined() ? rows.masked_fill(outside, -1) : rows,
                  /*stable=*/std::optional(true));
@@ -62,8 +62,8 @@ void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& 
     return;
   }
   if (!dy.is_cpu()) {
-    // How many rows are here a device does not tell without being waited for: those that
-    // are not add zeros, each to another row.
+    // The host would have to wait for the device to learn how many rows are here. So the
+    // rows that are elsewhere add zeros, spread over the rows of the table.
     grad.index_add_(0, rows.remainder(grad.size(0)),
                     dy.masked_fill(outside.unsqueeze(1), 0).to(grad.scalar_type()));
     return;

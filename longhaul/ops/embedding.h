@@ -6,11 +6,12 @@
 
 namespace longhaul::ops {
 
-/// Rows of the table: ids [T] int32 or int64, table [V, H], result [T, H]. Of a table
-/// that is a part of the vocabulary, ids of other parts give zeros and no gradient. The
-/// result is part of a graph although no input requires grad: it anchors the first stage.
-/// The backward adds rows in ascending token order, so it repeats bitwise. To the table's
-/// padding row it adds nothing.
+/// Returns the rows of the table that `ids` name: ids is int32 or int64 [T], the table is
+/// [V, H], the result [T, H]. If the table is a part of the vocabulary, ids of other
+/// parts give zeros and no gradient. The result is part of a graph although no input
+/// requires a gradient, because the graph of the first stage begins with it. The backward
+/// adds rows in ascending order of tokens, so that its bits repeat, and adds nothing to
+/// the padding row of the table.
 at::Tensor embedding(const at::Tensor& ids, const ParameterPtr& table);
 
 }  // namespace longhaul::ops

@@ -43,8 +43,9 @@ at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up,
                          Activation activation, bool fused) {
   LH_CHECK(gate.sizes() == up.sizes() && gate.dim() == 2, "gated product",
            "gate has {} elements, up {}", gate.numel(), up.numel());
-  if (fused && fused::supports(fused::Form::GatedProduct, gate)) {
-    // The kernels know one stride for both.
+  if (fused && fused::supports(gate, fused::gated_product_forward,
+                               fused::gated_product_backward)) {
+    // The kernels take one stride for gate and up.
     const bool rows = gate.stride(1) == 1 && up.stride(1) == 1;
     if (rows && gate.stride(0) == up.stride(0)) {
       return GatedProductNode::apply(gate, up, activation);

@@ -32,7 +32,7 @@ struct GeluNode : Function<GeluNode> {
 at::Tensor gelu(const at::Tensor& x, Activation activation, bool fused) {
   LH_ASSERT(activation != Activation::Silu, "GELU in the form of another activation");
   const bool tanh = activation == Activation::GeluTanh;
-  if (fused && fused::supports(fused::Form::Gelu, x)) {
+  if (fused && fused::supports(x, fused::gelu_forward, fused::gelu_backward)) {
     return GeluNode::apply(x.contiguous(), tanh);
   }
   return at::gelu(x, tanh ? "tanh" : "none");

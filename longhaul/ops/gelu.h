@@ -6,7 +6,8 @@
 
 namespace longhaul::ops {
 
-/// GELU of x in the form that `activation` names, element by element; fp32 inside.
+/// Returns the GELU of each element of x in the form that `activation` names, computed in
+/// fp32.
 at::Tensor gelu(const at::Tensor& x, Activation activation, bool fused);
 
 }  // namespace longhaul::ops

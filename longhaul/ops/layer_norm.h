@@ -6,9 +6,10 @@
 
 namespace longhaul::ops {
 
-/// y = (x - mean) / sqrt(variance + eps) * w + b over the last dim (Ba et al., "Layer
-/// Normalization"), in fp32 inside, rounded once. x [T, H], weight and bias [H], y [T, H]
-/// in x's dtype. Weight and bias take their gradients in the backward.
+/// Returns y = (x - mean) / sqrt(variance + eps) * w + b over the last dim (Ba et al.,
+/// "Layer Normalization"), computed in fp32 and rounded once. x is [T, H], weight and
+/// bias are [H], and y [T, H] has the dtype of x. The backward adds the gradients of
+/// weight and bias to their accumulators.
 at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight,
                       const ParameterPtr& bias, double eps);
 

@@ -1,6 +1,7 @@
 #include "longhaul/ops/loss_head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -22,18 +23,19 @@
 namespace longhaul::ops {
 namespace {
 
-/// Per row of a chunk; `loss` and `z` are zero where there is no target. fp32 [R].
+/// The loss of each row of a chunk, fp32 [R]; 0 where there is no target.
 struct ChunkLoss {
   at::Tensor cross_entropy;
   at::Tensor squared_lse;
 };
 
-/// fp32 [R].
+/// Makes fp32 [R] of any content.
 at::Tensor row_values(const at::Tensor& logits) {
   return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
 }
 
-/// Where the targets' logits lie in a part of the vocabulary that begins at `begin`.
+/// Where the logits of the targets lie in a part of the vocabulary that begins at
+/// `begin`.
 struct LocalTargets {
   LocalTargets(const at::Tensor& targets, int64_t begin, int64_t columns)
       : elsewhere((targets - begin).lt(0).logical_or((targets - begin).ge(columns))),
@@ -42,13 +44,13 @@ struct LocalTargets {
   at::Tensor index;      ///< [R, 1], 0 elsewhere
 };
 
-/// The scale of a row's gradient, which is that of the head's product, not of the
-/// quotient.
+/// Returns the scale of the gradient of the head's product, which is divided to give the
+/// logits.
 double gradient_scale(const LossHeadOptions& options) {
   return options.scale / options.logits_divisor;
 }
 
-/// softmax (1 + 2 z_loss lse) - onehot(target), times the row's scale; fp32.
+/// Returns row_scale (softmax (1 + 2 z_loss lse) - onehot(target)), fp32.
 at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
                               const LocalTargets& local, const at::Tensor& row_scale,
                               double z_loss) {
@@ -58,9 +60,9 @@ at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
   return p.mul_(row_scale.unsqueeze(1));
 }
 
-/// The composite form. Of a part of the vocabulary that begins at `begin`, or of all. So
-/// many `rows` are in fp32 at once. Replaces the logits by the gradient of the scaled
-/// loss when `want_gradient`: in place, unless all rows are taken at once.
+/// The composite form, for the whole vocabulary or a part that begins at `begin`. Holds
+/// `rows` rows in fp32 at once. With `want_gradient` the gradient of the scaled loss
+/// replaces the logits: in place, unless all rows are taken at once.
 ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                           const LossHeadOptions& options, bool want_gradient,
                           int64_t rows) {
@@ -99,7 +101,8 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
   return result;
 }
 
-/// The fused form for a whole vocabulary: one pass while a row is in cache.
+/// The fused form for a whole vocabulary, which passes over a row once, while the row is
+/// in cache.
 ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
                       const LossHeadOptions& options, bool want_gradient) {
   ChunkLoss loss{row_values(logits), row_values(logits)};
@@ -108,7 +111,7 @@ ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
   return loss;
 }
 
-/// The fused form for a part that begins at `begin`.
+/// The fused form for a part of the vocabulary that begins at `begin`.
 ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                             const LossHeadOptions& options, bool want_gradient) {
   const at::Tensor local = targets - begin;
@@ -129,14 +132,16 @@ ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64
 ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                      const LossHeadOptions& options, bool want_gradient) {
   if (options.fused && !options.combine &&
-      fused::supports(fused::Form::CrossEntropy, logits)) {
+      fused::supports(logits, fused::cross_entropy)) {
     return fused_chunk(logits, targets, options, want_gradient);
   }
   if (options.fused && options.combine &&
-      fused::supports(fused::Form::SplitCrossEntropy, logits)) {
+      fused::supports(logits, fused::cross_entropy_statistics,
+                      fused::cross_entropy_gradient)) {
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
-  // Its fp32 copies are several times the chunk, and no weights pass for them.
+  // On a device the fp32 copies of the composite form, several times the chunk, are made
+  // for fewer rows at a time; that reads no weights again.
   constexpr int64_t kFewest = 64;
   const int64_t rows = logits.is_cpu() ? logits.size(0)
                                        : logits_rows(logits.size(0), logits.size(1),
@@ -144,7 +149,8 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
   return composite_chunk(logits, targets, begin, options, want_gradient, rows);
 }
 
-/// Rows of a chunk. With a split vocabulary from the whole size: ranks agree.
+/// Returns the rows of a chunk. With a split vocabulary they follow from the whole size,
+/// so that all ranks agree.
 int64_t chunk_rows(const Parameter& weight, const at::Tensor& h,
                    const LossHeadOptions& options) {
   const int64_t vocabulary =
@@ -155,7 +161,8 @@ int64_t chunk_rows(const Parameter& weight, const at::Tensor& h,
   return logits_rows(h.size(0), vocabulary, elements);
 }
 
-/// fp64 scalars where the logits lie: a device is not waited for.
+/// Sums over all rows, fp64 scalars on the device of the logits, so that the host does
+/// not wait for the device; and the gradient of h.
 struct HeadTotals {
   at::Tensor cross_entropy;
   at::Tensor squared_lse;
@@ -195,27 +202,40 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
   return totals;
 }
 
-/// The root: a scalar, fp32.
+/// Returns the root of the backward, an fp32 scalar.
 at::Tensor total_of(const HeadTotals& totals, const LossHeadOptions& options) {
   return at::add(totals.cross_entropy, totals.squared_lse, options.z_loss)
       .mul_(options.scale)
       .to(at::kFloat);
 }
 
+/// Hands on the gradient that was formed with the loss.
 struct LossHeadNode : Function<LossHeadNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h,
-                            const ParameterPtr& weight, const at::Tensor& targets,
-                            const LossHeadOptions& options, HeadTotals* totals) {
-    *totals = run_chunks(h, weight, targets, options, /*want_gradient=*/true);
-    ctx->save_for_backward({std::move(totals->dh)});
-    return total_of(*totals, options);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*x*/,
+                            const at::Tensor& loss, const at::Tensor& dx) {
+    ctx->save_for_backward({dx});
+    return loss.detach();
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& /*ones*/) {
-    return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable(),
-            Variable()};
+    return {ctx->get_saved_variables()[0], Variable(), Variable()};
   }
 };
+
+/// Makes the root of totals_of(want_gradient), a function of x.
+template <typename TotalsOf>
+LossHeadResult result_of(const at::Tensor& x, const LossHeadOptions& options,
+                         const TotalsOf& totals_of) {
+  const bool want_gradient = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;
+  const HeadTotals totals = totals_of(want_gradient);
+  at::Tensor loss = total_of(totals, options);
+  if (want_gradient) {
+    const at::AutoGradMode grad_mode(true);
+    loss = LossHeadNode::apply(x, loss, totals.dh);
+  }
+  return {loss, totals.cross_entropy};
+}
 
 HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
                      const LossHeadOptions& options, bool want_gradient) {
@@ -224,20 +244,6 @@ HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
       composite_chunk(gradient, targets, 0, options, want_gradient, logits.size(0));
   return {sum_of(loss.cross_entropy), sum_of(loss.squared_lse), gradient};
 }
-
-struct CrossEntropyNode : Function<CrossEntropyNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
-                            const at::Tensor& targets, const LossHeadOptions& options,
-                            HeadTotals* totals) {
-    *totals = totals_of(logits, targets, options, /*want_gradient=*/true);
-    ctx->save_for_backward({std::move(totals->dh)});
-    return total_of(*totals, options);
-  }
-
-  static tensor_list backward(AutogradContext* ctx, const tensor_list& /*ones*/) {
-    return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable()};
-  }
-};
 
 }  // namespace
 
@@ -253,16 +259,11 @@ LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
   LH_CHECK(options.logits_divisor > 0.0, "loss_head",
            "the logits are divided by {}, which must be positive",
            options.logits_divisor);
-  HeadTotals totals;
-  at::Tensor loss;
-  if (at::GradMode::is_enabled()) {
-    LH_ASSERT(h.requires_grad(), "the head's input is not part of a graph");
-    loss = LossHeadNode::apply(h, weight, targets, options, &totals);
-  } else {
-    totals = run_chunks(h, weight, targets, options, /*want_gradient=*/false);
-    loss = total_of(totals, options);
-  }
-  return {loss, totals.cross_entropy};
+  LH_ASSERT(!at::GradMode::is_enabled() || h.requires_grad(),
+            "the head's input is not part of a graph");
+  return result_of(h, options, [&](bool want_gradient) {
+    return run_chunks(h, weight, targets, options, want_gradient);
+  });
 }
 
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
@@ -271,13 +272,9 @@ LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows of logits, {} targets", logits.size(0), targets.numel());
   LH_ASSERT(options.logits_divisor == 1.0, "these logits are final");
-  HeadTotals totals;
-  if (at::GradMode::is_enabled()) {
-    const at::Tensor loss = CrossEntropyNode::apply(logits, targets, options, &totals);
-    return {loss, totals.cross_entropy};
-  }
-  totals = totals_of(logits, targets, options, /*want_gradient=*/false);
-  return {total_of(totals, options), totals.cross_entropy};
+  return result_of(logits, options, [&](bool want_gradient) {
+    return totals_of(logits, targets, options, want_gradient);
+  });
 }
 
 }  // namespace longhaul::ops

@@ -9,49 +9,52 @@
 
 namespace longhaul::ops {
 
-/// What the loss head is told besides its tensors.
+/// The settings of the loss head.
 struct LossHeadOptions {
-  /// One over the targets of the global batch: every term is a sum times this.
+  /// One over the number of targets of the global batch. Every term is a sum times this.
   double scale = 1.0;
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
   bool fused = true;
-  /// Where the weight is a part of the vocabulary: makes of this part's `lse` [R] and
-  /// `picked` [R], fp32, those of all `vocabulary_parts`, in place; called once a chunk,
-  /// of the same rows on every rank. Empty: the weight is the whole vocabulary.
+  /// Set if the weight is a part of the vocabulary: replaces `lse` [R] and `picked` [R],
+  /// fp32, of this part by the values over all `vocabulary_parts`, in place. Called once
+  /// a chunk, for the same rows on every rank. Empty if the weight is the whole
+  /// vocabulary.
   std::function<void(at::Tensor& lse, at::Tensor& picked)> combine = nullptr;
   int64_t vocabulary_parts = 1;
-  /// Of the logits that exist at once on another device than a CPU.
+  /// Bytes of logits that exist at once on a device that is not a CPU.
   int64_t device_logits_bytes = kDeviceLogitsBytes;
-  /// [V], added to the logits; split as the weight is. Null: none.
+  /// Is added to the logits; [V], split as the weight is. Null: there is no bias.
   ParameterPtr bias = nullptr;
-  /// The logits, with the bias, are divided by it (`logits_scaling` of Granite) and
-  /// rounded to the compute dtype once more, as a model's code does; everything above is
-  /// of the quotients, z-loss included.
+  /// The logits, with the bias, are divided by this (`logits_scaling` of Granite) and
+  /// rounded to the compute dtype once more, as the code of a model does. The loss and
+  /// the z-loss are those of the quotients.
   double logits_divisor = 1.0;
 };
 
 struct LossHeadResult {
-  /// scale * (cross-entropy sum + z-loss sum), fp32 scalar, the root of the backward.
+  /// The root of the backward: scale * (cross-entropy sum + z-loss sum), an fp32 scalar.
   at::Tensor loss;
-  /// Sum of the cross-entropy over valid targets, unscaled: an fp64 scalar where h lies.
+  /// The sum of the cross-entropy over valid targets, unscaled: an fp64 scalar on the
+  /// device of h.
   at::Tensor cross_entropy_sum;
 };
 
-/// Cross-entropy of logits = (h W^T + b) / divisor without ever holding all logits: rows
-/// are taken in chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64,
-/// negative: no target. With grad mode the gradients of each chunk are formed while its
-/// logits are in cache: dW and db go straight to the accumulators, dh is kept for the
-/// backward. So the result's loss has to be the root of the backward, with gradient 1.
-/// With a part of the vocabulary, the loss is that of all parts on every rank, and dh is
-/// this part's share: the sum over parts is the gradient. Per chunk only the rows'
-/// log-sum-exps and target logits cross the ranks (Shoeybi et al., "Megatron-LM",
-/// section 3).
+/// Computes the cross-entropy of logits = (h W^T + b) / divisor without ever holding all
+/// logits: rows are taken in chunks. h is [T, K] in the compute dtype, W [V, K], targets
+/// int64 [T], where a negative target means that there is none. In grad mode the
+/// gradients of each chunk are formed while its logits are in cache: dW and db are added
+/// to the accumulators at once, and dh is kept for the backward. So the loss has to be
+/// the root of the backward, with gradient 1. With a part of the vocabulary, every rank
+/// has the loss over all parts, and dh is the share of this part: the sum over parts is
+/// the gradient. Per chunk only the log-sum-exps and the target logits of the rows cross
+/// the ranks (Shoeybi et al., "Megatron-LM", section 3).
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 
-/// Cross-entropy of logits [R, V] that are few, whole and final, targets [R] int64,
-/// negative: no target: as loss_head, their gradient is formed at once.
+/// Computes the cross-entropy of logits [R, V] that are few, final and of the whole
+/// vocabulary; targets is int64 [R], where a negative target means that there is none. As
+/// in loss_head, the gradient is formed at once.
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                              const LossHeadOptions& options);
 

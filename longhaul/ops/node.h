@@ -1,6 +1,6 @@
 #pragma once
 
-// Only for the .cpp files of ops: what every autograd node of ours needs.
+// What every autograd node of this folder needs. Only .cpp files of ops include this.
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -15,7 +15,7 @@ using torch::autograd::Function;
 using torch::autograd::tensor_list;
 using torch::autograd::Variable;
 
-/// Values other than tensors that a backward needs, kept alive by the graph.
+/// A value that a backward needs besides tensors. The graph keeps it alive.
 template <typename T>
 struct Saved : torch::CustomClassHolder {
   explicit Saved(T v) : value(std::move(v)) {}

@@ -15,13 +15,14 @@ class Recomputation : public SavedInput {
  public:
   Recomputation(TensorFunction f, const std::vector<at::Tensor>& inputs)
       : f_(std::move(f)) {
-    // Without their graph: the graph refers to this.
+    // Detached, since the graph of the inputs refers to this object.
     for (const at::Tensor& x : inputs) inputs_.push_back(x.detach());
   }
 
   at::Tensor forward() const { return f_(inputs_); }
 
-  /// Gradients of the inputs. Forgets everything but the result that others still take.
+  /// Returns the gradients of the inputs. Forgets everything except the result, which
+  /// other nodes may still take.
   tensor_list backward(const at::Tensor& dy) {
     take();
     const at::Tensor y = std::exchange(y_, {});
@@ -39,7 +40,7 @@ class Recomputation : public SavedInput {
  private:
   TensorFunction f_;
   std::vector<at::Tensor> inputs_;
-  at::Tensor y_;  ///< with its graph, from make() to backward()
+  at::Tensor y_;  ///< the result with its graph, from make() to backward()
 };
 
 struct RecomputedNode : Function<RecomputedNode> {

@@ -21,15 +21,15 @@ struct NormWeight {
   ParameterPtr weight;
   RmsForm form;
 
-  /// What a normed element is multiplied with.
+  /// Returns the factor of a normed element.
   at::Tensor factor() const {
     const at::Tensor& w = weight->weight();
     return form == RmsForm::OnePlusWeight ? w.to(at::kFloat) + 1.0 : w;
   }
 };
 
-/// y = x * factor, of x's dtype, for the composite form: the handle's weight stays out of
-/// the graph.
+/// y = x * factor in the dtype of x, for the composite form. As a node of its own it
+/// keeps the weight of the parameter out of the graph.
 struct ScaleNode : Function<ScaleNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, NormWeight scale) {
     ctx->save_for_backward({x});
@@ -56,19 +56,20 @@ struct Normed {
   at::Tensor y, inverse_rms, sum;
 };
 
-/// Of x [T, H] or [T, heads, H], or of x + delta; y is contiguous.
+/// Norms x [T, H] or [T, heads, H], or x + delta; y is contiguous.
 Normed normed(const at::Tensor& x, const NormWeight& scale, double eps,
               const at::Tensor& delta = {}) {
   Normed out{at::empty(x.sizes(), x.options()),
              at::empty(x.sizes().slice(0, static_cast<size_t>(x.dim() - 1)),
                        x.options().dtype(at::kFloat)),
              delta.defined() ? at::empty(x.sizes(), x.options()) : at::Tensor()};
-  fused::rms_norm_forward(x, delta, scale.weight->weight(), eps, out.sum, out.y,
-                          out.inverse_rms, scale.form);
+  fused::rms_norm_forward(x, delta, scale.weight->weight(), eps, scale.form, out.sum,
+                          out.y, out.inverse_rms);
   return out;
 }
 
-/// The kernel adds to fp32; gradients that are kept in bf16 take its sum, rounded once.
+/// Computes dx and adds the gradient of the weight. The kernel adds to fp32; a gradient
+/// that is kept in bf16 is given the sum of the kernel, rounded once.
 void norm_backward(const at::Tensor& dy, const at::Tensor& x,
                    const at::Tensor& inverse_rms, const NormWeight& scale, at::Tensor& dx,
                    const at::Tensor& dsum = {}) {
@@ -76,9 +77,13 @@ void norm_backward(const at::Tensor& dy, const at::Tensor& x,
   const bool narrow = grad.defined() && grad.scalar_type() != at::kFloat;
   const at::Tensor sums =
       narrow ? at::zeros(grad.sizes(), grad.options().dtype(at::kFloat)) : grad;
-  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, scale.weight->weight(), dsum,
-                           dx, sums, scale.form);
+  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, scale.weight->weight(),
+                           scale.form, dsum, dx, sums);
   if (narrow) grad.add_(sums);
+}
+
+bool takes_fused(bool fused, const at::Tensor& x) {
+  return fused && fused::supports(x, fused::rms_norm_forward, fused::rms_norm_backward);
 }
 
 struct RmsNormNode : Function<RmsNormNode> {
@@ -134,7 +139,7 @@ struct HeadNormsNode : Function<HeadNormsNode> {
     const Normed of_q = normed(q, {norms.q, norms.form}, norms.eps);
     const Normed of_k = normed(k, {norms.k, norms.form}, norms.eps);
     ctx->save_for_backward({q, k, of_q.inverse_rms, of_k.inverse_rms});
-    save(ctx, HeadNormsSaved{std::move(norms), ColumnLayout(as_rows({q, k, v}))});
+    save(ctx, HeadNormsSaved{std::move(norms), ColumnLayout({q, k, v})});
     return {of_q.y, of_k.y, v.detach()};
   }
 
@@ -142,22 +147,17 @@ struct HeadNormsNode : Function<HeadNormsNode> {
     const auto& [norms, layout] = saved<HeadNormsSaved>(ctx);
     const auto t = ctx->get_saved_variables();
     tensor_list d = layout.empty(grads[0].options());
-    for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(grads[i].sizes());
     for (const size_t i : {0, 1}) {
       norm_backward(grads[i], t[i], t[2 + i], {i == 0 ? norms.q : norms.k, norms.form},
                     d[i]);
     }
-    if (layout.is_alone(2)) {
-      d[2] = grads[2];
-    } else {
-      d[2].copy_(grads[2]);
-    }
+    layout.hand_on(2, grads[2], d);
     d.emplace_back();
     return d;
   }
 };
 
-/// x [.., H].
+/// Returns the composite form for x [.., H].
 at::Tensor composite_norm(const at::Tensor& x, const NormWeight& scale, double eps) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor normal =
@@ -174,7 +174,7 @@ void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
            weight->slice().extent[0], x.size(-1));
 }
 
-/// The heads of a token follow each other.
+/// Error: the heads of a token do not follow each other in memory.
 void check_heads(const at::Tensor& x) {
   LH_ASSERT(x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2)),
             "heads that do not follow each other");
@@ -185,8 +185,7 @@ void check_heads(const at::Tensor& x) {
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
                     bool fused, RmsForm form) {
   check_norm(x, 2, weight);
-  if (!fused || !fused::supports(fused::Form::RmsNorm, x))
-    return composite_norm(x, {weight, form}, eps);
+  if (!takes_fused(fused, x)) return composite_norm(x, {weight, form}, eps);
   return RmsNormNode::apply(x.contiguous(), NormWeight{weight, form}, eps);
 }
 
@@ -196,7 +195,7 @@ ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
   check_norm(x, 2, weight);
   LH_CHECK(!delta.defined() || delta.sizes() == x.sizes(), "rms_norm",
            "{} elements are added to {}", delta.numel(), x.numel());
-  if (!fused || !fused::supports(fused::Form::RmsNorm, x)) {
+  if (!takes_fused(fused, x)) {
     const at::Tensor sum = delta.defined() ? x + delta : x;
     return {sum, composite_norm(sum, {weight, form}, eps)};
   }
@@ -211,8 +210,9 @@ Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {
   const auto& [q, k, v] = heads;
   check_norm(q, 3, norms.q);
   check_norm(k, 3, norms.k);
-  if (!fused || !fused::supports(fused::Form::RmsNorm, q)) {
-    // A norm of bf16 keeps copies: without v there, nothing keeps the matrix.
+  if (!takes_fused(fused, q)) {
+    // A norm of bf16 keeps fp32 copies of q and k. With a copy of v, nothing keeps the
+    // matrix that all three are slices of.
     const bool copied = q.scalar_type() != at::kFloat;
     return {composite_norm(q, {norms.q, norms.form}, norms.eps),
             composite_norm(k, {norms.k, norms.form}, norms.eps),

@@ -28,11 +28,13 @@ double llama3_frequency(const RopeConfig& rope, double frequency) {
   return (1.0 - blend) * frequency / rope.factor + blend * frequency;
 }
 
-/// How much of pair `index` YaRN divides by the factor, from 0 to 1.
+/// Returns the share of the frequency of pair `index` that YaRN divides by the factor,
+/// from 0 to 1.
 double yarn_stretched(const RopeConfig& rope, int64_t index, int64_t rotated) {
   const auto features = static_cast<double>(rotated);
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
-  // The pair, not a whole one, that turns so often within the original positions.
+  // The number of the pair, a real number, that makes so many turns within the original
+  // positions.
   const auto turning = [&](double turns) {
     return features * std::log(original / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(rope.theta));
@@ -48,7 +50,7 @@ double yarn_stretched(const RopeConfig& rope, int64_t index, int64_t rotated) {
   return std::clamp((static_cast<double>(index) - low) / (high - low), 0.0, 1.0);
 }
 
-/// Radians per position of pair `index`.
+/// Returns the radians per position of pair `index`.
 double frequency_of(const RopeConfig& rope, int64_t index, int64_t rotated) {
   const double exponent = 2.0 * static_cast<double>(index) / static_cast<double>(rotated);
   const double frequency = std::pow(rope.theta, -exponent);
@@ -59,11 +61,7 @@ double frequency_of(const RopeConfig& rope, int64_t index, int64_t rotated) {
   return stretched * frequency / rope.factor + (1.0 - stretched) * frequency;
 }
 
-struct RopeSaved {
-  RopeTable table;
-};
-
-/// x -> y [T, heads, D], of which the table's features are rotated. y may be x.
+/// Writes x [T, heads, D], with the features of the table rotated, to y. y may be x.
 void rotate(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
             bool inverse, at::Tensor& y) {
   const int64_t part = 2 * table.cos.size(1);
@@ -80,12 +78,12 @@ struct RopeNode : Function<RopeNode> {
     ctx->save_for_backward({positions});
     at::Tensor y = at::empty_like(x);
     rotate(x, table, positions, /*inverse=*/false, y);
-    save(ctx, RopeSaved{std::move(table)});
+    save(ctx, std::move(table));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const RopeTable& table = saved<RopeSaved>(ctx).table;
+    const RopeTable& table = saved<RopeTable>(ctx);
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx = at::empty_like(dy);
     rotate(dy, table, ctx->get_saved_variables()[0], /*inverse=*/true, dx);
@@ -108,7 +106,7 @@ at::Tensor composite(const at::Tensor& x, const RopeTable& table,
 
 void rotate_anywhere(const at::Tensor& x, const RopeTable& table,
                      const at::Tensor& positions, bool inverse, at::Tensor& y) {
-  if (fused::supports(fused::Form::Rope, x)) {
+  if (fused::supports(x, fused::rope)) {
     rotate(x.stride(2) == 1 ? x : x.contiguous(), table, positions, inverse, y);
   } else {
     y.copy_(composite(x, table, positions, inverse));
@@ -135,25 +133,18 @@ struct RopeInPlaceNode : Function<RopeInPlaceNode> {
       rotate_anywhere(heads[i], table, positions, /*inverse=*/false, heads[i]);
     }
     ctx->save_for_backward({positions});
-    save(ctx, HeadsSaved{std::move(table), ColumnLayout(as_rows(heads))});
+    save(ctx, HeadsSaved{std::move(table), ColumnLayout(heads)});
     return heads;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto& [table, layout] = saved<HeadsSaved>(ctx);
     const at::Tensor positions = ctx->get_saved_variables()[0];
-    const std::vector<at::Tensor> rows = as_rows(grads), made = layout.reuse(rows);
-    tensor_list out;
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const bool in_place = made[i].is_same(rows[i]);
-      out.push_back(in_place ? grads[i] : made[i].view(grads[i].sizes()));
-      if (i < 2) rotate_anywhere(grads[i], table, positions, /*inverse=*/true, out[i]);
+    tensor_list out = layout.reuse(grads);
+    for (const size_t i : {0, 1}) {
+      rotate_anywhere(grads[i], table, positions, /*inverse=*/true, out[i]);
     }
-    if (layout.is_alone(2)) {
-      out[2] = grads[2];
-    } else if (!out[2].is_same(grads[2])) {
-      out[2].copy_(grads[2]);
-    }
+    layout.hand_on(2, grads[2], out);
     out.resize(5);
     return out;
   }
@@ -185,7 +176,7 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused) {
   check_rope(x, table);
-  if (fused && fused::supports(fused::Form::Rope, x))
+  if (fused && fused::supports(x, fused::rope))
     return RopeNode::apply(x.contiguous(), table, positions);
   return composite(x, table, positions);
 }

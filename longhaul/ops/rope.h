@@ -7,29 +7,31 @@
 
 namespace longhaul::ops {
 
-/// Cosines and sines of every position and frequency, fp32 [positions, R / 2]: R features
-/// of each head are rotated.
+/// Cosines and sines of every position and frequency, fp32 [positions, R / 2], where R
+/// features of each head are rotated.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;
 };
 
-/// The table of a model (Su et al., "RoFormer"; llama3 scaling as in the Llama 3.1 model
-/// code: wavelengths beyond original / low_freq_factor are divided by `factor`, those
-/// below original / high_freq_factor are kept, between them a linear blend; YaRN, whose
-/// attention factor is part of the table, as in transformers). Angles in fp64.
+/// Makes the table of a model (Su et al., "RoFormer"), with angles computed in fp64.
+/// llama3 scaling follows the model code of Llama 3.1: frequencies whose wavelengths are
+/// beyond original / low_freq_factor are divided by `factor`, those whose wavelengths are
+/// below original / high_freq_factor are kept, and between them is a linear blend. YaRN
+/// follows transformers; its attention factor is part of the table.
 RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t positions,
                           at::Device device);
 
-/// Rotates pairs (i, i + R/2) of every head's first R features by the angle of its
-/// position, fp32 inside; the others stay as they are. x [T, heads, D], R <= D, positions
-/// [T] int32; the result has x's dtype.
+/// Returns x with the pairs (i, i + R/2) among the first R features of every head rotated
+/// by the angle of the token's position, computed in fp32; the other features stay as
+/// they are. x is [T, heads, D] with R <= D, positions is int32 [T], and the result has
+/// the dtype of x.
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
 
-/// q and k rotated in the memory in which they lie, which nobody else may need, on every
-/// device; v as it is. The gradients lie as q, k and v do (ColumnLayout), so those of a
-/// joint product are one matrix.
+/// Rotates q and k in the memory in which they lie, which nothing else may need, on any
+/// device; v stays as it is. The gradients lie as q, k and v do (ColumnLayout), so that
+/// the gradients of a joint product are one matrix.
 Heads rope_in_place(const Heads& heads, const RopeTable& table,
                     const at::Tensor& positions);
 

@@ -10,7 +10,7 @@ at::Tensor scaled(const at::Tensor& x, double scale) {
 }
 
 double rounded_to(at::ScalarType type, double scale) {
-  // By way of fp32, as torch.tensor(scale).to(type) goes.
+  // torch.tensor(scale).to(type) goes through fp32 as well.
   return at::scalar_tensor(scale, at::kFloat).to(type).item<double>();
 }
 

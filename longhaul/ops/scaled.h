@@ -4,13 +4,14 @@
 
 namespace longhaul::ops {
 
-/// x * scale: the product in fp32, with `scale` in fp32, rounded once to x's dtype, and
-/// the gradient alike: what LibTorch, and so a model's code in transformers, makes of a
-/// tensor times a Python float. The backward keeps no tensor. A scale of 1 is x itself.
+/// Returns x * scale, multiplied in fp32 with `scale` in fp32 and rounded once to the
+/// dtype of x; the gradient is computed in the same way. LibTorch, and so the code of a
+/// model in transformers, multiplies a tensor by a Python float like this. The backward
+/// keeps no tensor. Returns x itself for a scale of 1.
 at::Tensor scaled(const at::Tensor& x, double scale);
 
-/// `scale` as a tensor of this dtype holds it: where a model's code turns the number into
-/// a tensor of its weights' dtype before it multiplies (Gemma 3's embedding).
+/// Returns `scale` rounded to a dtype, for models whose code turns the number into a
+/// tensor of the dtype of the weights before it multiplies (the embedding of Gemma 3).
 double rounded_to(at::ScalarType type, double scale);
 
 }  // namespace longhaul::ops

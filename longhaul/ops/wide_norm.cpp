@@ -17,19 +17,19 @@
 namespace longhaul::ops {
 namespace {
 
-/// Of all ranks: N.
+/// Returns N.
 int64_t whole_width(const ParameterPtr& weight) {
   return weight->slice().global_shape[0];
 }
 
-/// False where another rank, which holds the same key heads, counts them: the one that
-/// holds the first of their query heads.
+/// Returns whether this rank counts its key heads. If several ranks hold the same key
+/// heads, the rank that holds the first of their query heads counts them.
 bool counts_keys(const WideNorms& norms) {
   const TensorSlice &q = norms.q->slice(), &k = norms.k->slice();
   return q.offset[0] * k.global_shape[0] == k.offset[0] * q.global_shape[0];
 }
 
-/// What a pass has of queries or of keys.
+/// The queries or the keys, as a pass works on them.
 struct WidePart {
   const ParameterPtr& weight;
   bool counted;
@@ -42,7 +42,7 @@ std::array<WidePart, 2> parts_of(const WideNorms& norms, const at::Tensor& q,
   return {WidePart{norms.q, true, wide(q)}, {norms.k, counts_keys(norms), wide(k)}};
 }
 
-/// fp32 [2, T] of both, over all ranks.
+/// Returns the sums of queries and of keys over all ranks, fp32 [2, T].
 at::Tensor summed(const WideNorms& norms, const at::Tensor& of_q,
                   const at::Tensor& of_k) {
   at::Tensor sums = at::stack({of_q, of_k});
@@ -50,12 +50,12 @@ at::Tensor summed(const WideNorms& norms, const at::Tensor& of_q,
   return sums;
 }
 
-/// [T] of [2, T], as it multiplies [T, n].
+/// Returns row `part` of [2, T] as [T, 1], which multiplies [T, n].
 at::Tensor of_rows(const at::Tensor& both, int64_t part) {
   return both.select(0, part).unsqueeze(1);
 }
 
-/// One over the root of the mean square, [2, T].
+/// Returns one over the root of the mean square, [2, T].
 at::Tensor inverse_rms(const WideNorms& norms, const std::array<WidePart, 2>& parts) {
   const auto squares = [](const WidePart& part) {
     const at::Tensor sum = at::sum(part.wide * part.wide, {-1});
@@ -88,7 +88,7 @@ struct WideNormsNode : Function<WideNormsNode> {
     };
     tensor_list out = {normed(q, 0), normed(k, 1), v.detach()};
     ctx->save_for_backward({q, k, inverse});
-    save(ctx, WideNormsSaved{std::move(norms), ColumnLayout(as_rows({q, k, v}))});
+    save(ctx, WideNormsSaved{std::move(norms), ColumnLayout({q, k, v})});
     return out;
   }
 
@@ -105,12 +105,12 @@ struct WideNormsNode : Function<WideNormsNode> {
         part.weight->grad().add_(at::sum(normal.mul_(dy), {0}));
       }
       scaled[i] = at::mul(dy, part.weight->weight());
-      // Ranks that hold the same key heads have a part of their gradient each.
+      // Ranks that hold the same key heads each have a part of the gradient of these
+      // heads.
       sums[i] = at::sum(scaled[i] * part.wide, {-1});
     }
     const at::Tensor all = summed(norms, sums[0], sums[1]);
     tensor_list d = layout.empty(grads[0].options());
-    for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(grads[i].sizes());
     for (const size_t i : {0, 1}) {
       const WidePart& part = parts[i];
       const at::Tensor inverse = of_rows(t[2], static_cast<int64_t>(i));
@@ -122,11 +122,7 @@ struct WideNormsNode : Function<WideNormsNode> {
       }
       d[i].copy_(dx.view(d[i].sizes()));
     }
-    if (layout.is_alone(2)) {
-      d[2] = grads[2];
-    } else {
-      d[2].copy_(grads[2]);
-    }
+    layout.hand_on(2, grads[2], d);
     d.emplace_back();
     return d;
   }

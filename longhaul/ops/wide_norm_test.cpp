@@ -5,6 +5,7 @@
 #include "longhaul/ops/linear/side_by_side.h"
 #include "longhaul/ops/rope.h"
 #include "tests/support/parameters.h"
+#include "tests/support/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
@@ -100,7 +101,7 @@ TEST_P(WideNorm, EqualsAutogradOverAllHeadsOfAToken) {
     EXPECT_TRUE(at::equal(dx[2], dy[2]));
     EXPECT_TRUE(out.q.is_contiguous() && out.k.is_contiguous());
     EXPECT_FALSE(out.q.is_view() || out.k.is_view());
-    EXPECT_EQ(joined_columns(as_rows(dx)).defined(), !apart());
+    EXPECT_EQ(joined_columns(testing::as_rows(dx)).defined(), !apart());
     EXPECT_EQ(dx[2].is_alias_of(dy[2]), apart());
   }
 }

@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/optim/kernels/update_loops.h"
 
 namespace longhaul::optim {
 namespace {
@@ -47,14 +48,12 @@ void check_range(const AdamWRange& range, int64_t update) {
            "");
 }
 
-void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update, Isa isa) {
-  const auto loop = isa == Isa::Avx2 ? adamw_avx2 : adamw_avx512;
-  loop(range, s, update);
+const UpdateLoops& updates_of(Isa isa) {
+  return isa == Isa::Avx2 ? avx2_updates() : avx512_updates();
 }
 
-void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step.update);
-  adamw_loop(range, adamw_scalars(step), step.update, isa);
+void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update, Isa isa) {
+  updates_of(isa).adamw(range, s, update);
 }
 
 }  // namespace longhaul::optim

@@ -20,9 +20,4 @@ struct AdamWStep {
   int64_t update = 1;       ///< counts from 1: bias correction
 };
 
-/// One update of a range, in fp32 whatever the storage. Every element is computed by the
-/// same IEEE operations, so the bits depend neither on the number of threads nor on the
-/// instruction set. Uses OpenMP threads. A dtype that is not named above is refused.
-void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa = best_isa());
-
 }  // namespace longhaul::optim

@@ -10,17 +10,28 @@
 
 namespace longhaul::optim {
 
+CompositeMoments::CompositeMoments(const AdamWTensors& t, const AdamWStep& step) {
+  const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
+  first = t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1);
+  second = t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2);
+}
+
+void CompositeMoments::store(const AdamWTensors& t, int64_t update) const {
+  store_composite(t.exp_avg, first, kRoundExpAvg, t, update);
+  store_composite(t.exp_avg_sq, second, kRoundExpAvgSq, t, update);
+}
+
+BiasCorrections::BiasCorrections(const AdamWStep& step)
+    : first(1.0 - std::pow(step.beta1, static_cast<double>(step.update))),
+      second(1.0 - std::pow(step.beta2, static_cast<double>(step.update))) {}
+
 namespace {
 
 void update_part(const AdamWTensors& t, const AdamWStep& step) {
-  const auto updates = static_cast<double>(step.update);
-  const double correction1 = 1.0 - std::pow(step.beta1, updates);
-  const double correction2 = 1.0 - std::pow(step.beta2, updates);
-  const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
-  const at::Tensor m = t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1);
-  const at::Tensor v =
-      t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2);
-  at::Tensor p = t.master.to(at::kFloat);  // itself where it is fp32
+  const auto [correction1, correction2] = BiasCorrections(step);
+  const CompositeMoments moments(t, step);
+  const auto& [m, v] = moments;
+  at::Tensor p = t.master.to(at::kFloat);  // the master itself if it is fp32
   if (step.convention == AdamConvention::Torch) {
     p.mul_(1.0 - step.lr * step.weight_decay);
     p.sub_(m / (at::sqrt(v) / std::sqrt(correction2) + step.eps) *
@@ -30,8 +41,7 @@ void update_part(const AdamWTensors& t, const AdamWStep& step) {
            (step.lr * std::sqrt(correction2) / correction1));
     p.mul_(1.0 - step.lr * step.weight_decay);
   }
-  store_composite(t.exp_avg, m, kRoundExpAvg, t, step.update);
-  store_composite(t.exp_avg_sq, v, kRoundExpAvgSq, t, step.update);
+  moments.store(t, step.update);
   if (t.rounding) {
     store_composite(t.master, p, kRoundMaster, t, step.update);
   } else if (t.weight.data_ptr() != p.data_ptr()) {

@@ -9,7 +9,7 @@
 
 namespace longhaul::optim {
 
-/// One contiguous range of elements with its state, all of one length.
+/// A contiguous range of elements with its state. All tensors have one length.
 struct AdamWTensors {
   at::Tensor gradient;
   at::Tensor master;  ///< fp32, or bf16 with `rounding`
@@ -19,22 +19,38 @@ struct AdamWTensors {
   std::optional<Rounding> rounding = {};  ///< as AdamWRange::rounding
 };
 
-/// Elements that composite forms take at a time, which bounds their fp32 copies; those
+/// Elements that composite forms take at a time, which bounds their fp32 copies. Elements
 /// that are rounded at random have numbers of 64 bits beside them.
 inline constexpr int64_t kCompositeElements = int64_t{1} << 24;
 inline constexpr int64_t kRoundedElements = int64_t{1} << 22;
 
-/// `t` in parts of at most `most` elements (0: as above), in ascending order.
+/// Returns `t` in parts of at most `most` elements, in ascending order. 0 stands for the
+/// number above.
 std::vector<AdamWTensors> parts_of(const AdamWTensors& t, int64_t most = 0);
 
-/// adamw_update in ATen operations, for any device: the reference of the fused form.
-/// `most`: as parts_of has it.
+/// 1 - b1^t and 1 - b2^t of an update t.
+struct BiasCorrections {
+  explicit BiasCorrections(const AdamWStep& step);
+  double first, second;
+};
+
+/// The moments after an update, fp32, in ATen operations.
+struct CompositeMoments {
+  CompositeMoments(const AdamWTensors& t, const AdamWStep& step);
+  /// Writes the moments to `t`, rounded as `t` says.
+  void store(const AdamWTensors& t, int64_t update) const;
+  at::Tensor first, second;
+};
+
+/// An update of AdamW in ATen operations, for any device: the reference of the fused
+/// form. `most`: as parts_of has it.
 void adamw_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most = 0);
 
 /// Elements whose fp64 copy the composite form of a sum of squares makes at a time.
 inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
 
-/// Adds sum_of_squares to `into`, fp64 of one element, on any device: waits for nothing.
+/// Adds sum_of_squares of x to `into`, fp64 of one element, on any device. The host does
+/// not wait.
 void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
 
 }  // namespace longhaul::optim

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim {
 namespace {

@@ -7,6 +7,7 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/element.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/update_loops.h"
 
 namespace longhaul::optim {
 
@@ -34,8 +35,7 @@ AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double r
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, Isa isa) {
   std::vector<LambSums> partial(static_cast<size_t>(norm_blocks(range.count)));
-  const auto loop = isa == Isa::Avx2 ? lamb_moments_avx2 : lamb_moments_avx512;
-  loop(range, s, decay, update, partial.data());
+  updates_of(isa).lamb_moments(range, s, decay, update, partial.data());
   LambSums sums;
   for (const LambSums& block : partial) {
     sums.weight += block.weight;
@@ -46,19 +46,7 @@ LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float
 
 void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                      Isa isa) {
-  const auto loop = isa == Isa::Avx2 ? lamb_apply_avx2 : lamb_apply_avx512;
-  loop(range, s, update);
-}
-
-LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step.update);
-  return lamb_moments_loop(range, lamb_moments_scalars(step),
-                           static_cast<float>(step.weight_decay), step.update, isa);
-}
-
-void lamb_apply(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step.update);
-  lamb_apply_loop(range, lamb_apply_scalars(step), step.update, isa);
+  updates_of(isa).lamb_apply(range, s, update);
 }
 
 double trust_ratio(const LambSums& sums) {

@@ -4,7 +4,8 @@
 
 namespace longhaul::optim {
 
-/// Sums of squares in fp64: of masters, and of the directions that LAMB moves them in.
+/// Sums of squares in fp64: of masters, and of the directions in which LAMB moves the
+/// masters.
 struct LambSums {
   double weight = 0.0;
   double update = 0.0;
@@ -16,18 +17,7 @@ struct LambSums {
 // and u. So an update has two passes with the ratios in between. u is not kept: the
 // second pass forms it again from the moments.
 
-/// The first pass: updates the moments of a range and returns the sums that they lead to,
-/// added over blocks of kNormBlock in their order. The bits depend neither on threads nor
-/// on the instruction set. step.lr and step.convention have no part in it, and the
-/// masters stay. Uses OpenMP threads.
-LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step,
-                      Isa isa = best_isa());
-
-/// The second pass, from updated moments: moves masters by step.lr, which has the ratio
-/// in it, and writes the weights. Gradients are not read.
-void lamb_apply(const AdamWRange& range, const AdamWStep& step, Isa isa = best_isa());
-
-/// ||p|| / ||u||, at most 1; 1 where either is 0.
+/// Returns ||p|| / ||u||, at most 1; 1 if either norm is 0.
 double trust_ratio(const LambSums& sums);
 
 }  // namespace longhaul::optim

@@ -12,22 +12,10 @@ namespace {
 
 /// m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
 at::Tensor direction(const AdamWTensors& t, const AdamWStep& step) {
-  const auto updates = static_cast<double>(step.update);
-  const double correction1 = 1.0 - std::pow(step.beta1, updates);
-  const double correction2 = 1.0 - std::pow(step.beta2, updates);
+  const auto [correction1, correction2] = BiasCorrections(step);
   const at::Tensor root = at::sqrt(t.exp_avg_sq.to(at::kFloat)) / std::sqrt(correction2);
   return t.exp_avg.to(at::kFloat) / correction1 / (root + step.eps) +
          t.master.to(at::kFloat) * step.weight_decay;
-}
-
-void moments_of_part(const AdamWTensors& t, const AdamWStep& step) {
-  const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
-  store_composite(t.exp_avg,
-                  t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1),
-                  kRoundExpAvg, t, step.update);
-  store_composite(t.exp_avg_sq,
-                  t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2),
-                  kRoundExpAvgSq, t, step.update);
 }
 
 }  // namespace
@@ -35,7 +23,7 @@ void moments_of_part(const AdamWTensors& t, const AdamWStep& step) {
 void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
                             const at::Tensor& sums, int64_t most) {
   for (const AdamWTensors& part : parts_of(t, most)) {
-    moments_of_part(part, step);
+    CompositeMoments(part, step).store(part, step.update);
     add_squares_composite(part.master, sums.narrow(0, 0, 1));
     add_squares_composite(direction(part, step), sums.narrow(0, 1, 1));
   }

@@ -5,10 +5,10 @@
 
 namespace longhaul::optim {
 
-/// lamb_moments, and lamb_apply at step.lr times `rate`, in ATen operations, for any
-/// device: the reference of the fused form. LambSums are added to `sums`, fp64 [2] on the
-/// device, where `rate` is, fp64 of one element: nothing is waited for. `most`: as
-/// parts_of has it.
+/// The two passes of LAMB (lamb.h) in ATen operations, for any device: the reference of
+/// the fused form. The first pass adds LambSums to `sums`, fp64 [2]; the second moves
+/// masters by step.lr times `rate`, fp64 of one element. Both tensors are on the device,
+/// and the host does not wait. `most`: as in parts_of().
 void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
                             const at::Tensor& sums, int64_t most = 0);
 void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,

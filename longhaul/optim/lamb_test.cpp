@@ -8,6 +8,7 @@
 
 #include "longhaul/base/random.h"
 #include "longhaul/optim/grad_norm.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim {
 namespace {

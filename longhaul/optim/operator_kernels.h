@@ -1,64 +1,83 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/fused/operator.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/adamw_kernel.h"
 #include "longhaul/tensor/scalar_type.h"
 
-// The operators of operators.cpp as loops on raw pointers: tensors become ranges, alike
-// for every device that works in its memory.
+namespace longhaul::ops::fused {
+
+template <>
+struct Wire<optim::AdamWScalars> : WireOfNumbers<optim::AdamWScalars, float> {};
+template <>
+struct Wire<optim::LambRate> : WireOfNumbers<optim::LambRate, double> {};
+
+/// Absent: an empty list. Else the key and the members of ElementPlace.
+template <>
+struct Wire<std::optional<optim::Rounding>> {
+  static constexpr ops::fused::Text kSchema = "int[]";
+  using Type = at::IntArrayRef;
+  static std::vector<int64_t> pack(const std::optional<optim::Rounding>& rounding) {
+    if (!rounding) return {};
+    const optim::ElementPlace& place = rounding->place;
+    return {std::bit_cast<int64_t>(rounding->key), place.begin, place.row, place.stride,
+            place.first};
+  }
+  static std::optional<optim::Rounding> unpack(Type list) {
+    if (list.empty()) return std::nullopt;
+    LH_ASSERT(list.size() == 5, "{} numbers of a rounding", list.size());
+    return optim::Rounding{std::bit_cast<uint64_t>(list[0]),
+                           {list[1], list[2], list[3], list[4]}};
+  }
+};
+
+}  // namespace longhaul::ops::fused
 
 namespace longhaul::optim {
 
-using ScalarList = std::array<double, sizeof(AdamWScalars) / sizeof(float)>;
+// The updates as operators of LibTorch's dispatcher, for kernels of any device, and as
+// loops on raw pointers: tensors become ranges, alike for every device that works in its
+// own memory. Tensors are flat and contiguous, fp32 or bf16; element.h has the formulas.
+// `rounding` says how bf16 masters, which are the weights, and bf16 moments are rounded;
+// absent: to the nearest.
 
-/// In the order of AdamWScalars.
-inline ScalarList list_of(const AdamWScalars& s) {
-  ScalarList list;
-  std::ranges::copy(std::bit_cast<std::array<float, list.size()>>(s), list.begin());
-  return list;
-}
-inline AdamWScalars scalars_of(c10::ArrayRef<double> list) {
-  std::array<float, std::tuple_size_v<ScalarList>> values{};
-  LH_ASSERT(list.size() == values.size(), "{} scalars of an update", list.size());
-  std::ranges::transform(list, values.begin(),
-                         [](double x) { return static_cast<float>(x); });
-  return std::bit_cast<AdamWScalars>(values);
-}
+namespace op {
 
-using RateList = std::array<double, sizeof(LambRate) / sizeof(double)>;
+using ops::fused::Argument, ops::fused::In, ops::fused::Out;
 
-/// In the order of LambRate.
-inline RateList list_of(const LambRate& rate) { return std::bit_cast<RateList>(rate); }
-inline LambRate rate_of(c10::ArrayRef<double> list) {
-  RateList values{};
-  LH_ASSERT(list.size() == values.size(), "{} numbers of a rate", list.size());
-  std::ranges::copy(list, values.begin());
-  return std::bit_cast<LambRate>(values);
-}
+/// `weight` may be `master`.
+inline constexpr ops::fused::Operator<
+    "adamw", In<"gradient">, Out<"master">, Out<"exp_avg">, Out<"exp_avg_sq">,
+    Out<"weight">, Argument<AdamWScalars, "scalars">, Argument<int64_t, "update">,
+    Argument<std::optional<Rounding>, "rounding">>
+    adamw{};
+/// Leaves masters as they are; adds LambSums to `sums`, fp64 [2].
+inline constexpr ops::fused::Operator<
+    "lamb_moments", In<"gradient">, In<"master">, Out<"exp_avg">, Out<"exp_avg_sq">,
+    Argument<AdamWScalars, "scalars">, Argument<double, "decay">,
+    Argument<int64_t, "update">, Argument<std::optional<Rounding>, "rounding">,
+    Out<"sums">>
+    lamb_moments{};
+/// `rate`, fp64 of one element, is read when the kernel runs.
+inline constexpr ops::fused::Operator<
+    "lamb_apply", Out<"master">, In<"exp_avg">, In<"exp_avg_sq">, In<"rate">,
+    Out<"weight">, Argument<AdamWScalars, "scalars">, Argument<LambRate, "of_rate">,
+    Argument<int64_t, "update">, Argument<std::optional<Rounding>, "rounding">>
+    lamb_apply{};
+/// Adds sum_of_squares of x[i] to into[places[i]], fp64, one after the other. All x have
+/// one dtype.
+inline constexpr ops::fused::Operator<"add_squares", Argument<at::TensorList, "x">,
+                                      Argument<at::IntArrayRef, "places">, Out<"into">>
+    add_squares{};
 
-/// Empty: to the nearest. Else the key and the fields of ElementPlace.
-inline std::vector<int64_t> list_of(const std::optional<Rounding>& rounding) {
-  if (!rounding) return {};
-  const ElementPlace& place = rounding->place;
-  return {std::bit_cast<int64_t>(rounding->key), place.begin, place.row, place.stride,
-          place.first};
-}
-inline std::optional<Rounding> rounding_of(c10::IntArrayRef list) {
-  if (list.empty()) return std::nullopt;
-  LH_ASSERT(list.size() == 5, "{} numbers of a rounding", list.size());
-  return Rounding{std::bit_cast<uint64_t>(list[0]), {list[1], list[2], list[3], list[4]}};
-}
+}  // namespace op
 
 /// Error (Internal) for dtypes that the loops do not know.
 inline AdamWRange range_of(const at::Tensor& gradient, const at::Tensor& master,
@@ -79,43 +98,40 @@ inline AdamWRange range_of(const at::Tensor& gradient, const at::Tensor& master,
   return range;
 }
 
-/// Gives `library` every operator, by functions of Launch that get ranges and, last, the
-/// device that their memory is of.
+/// Gives `library` a kernel for each update, by functions of Launch that get ranges and,
+/// last, the device that their memory is of.
 template <typename Launch>
-void register_updates(torch::Library& library) {
+void implement_updates(torch::Library& library) {
   using at::Tensor;
-  using Scalars = c10::ArrayRef<double>;
-  library.impl(
-      "adamw", [](const Tensor& gradient, const Tensor& master, const Tensor& exp_avg,
-                  const Tensor& exp_avg_sq, const Tensor& weight, Scalars scalars,
-                  int64_t update, c10::IntArrayRef rounding) {
-        const auto rounded = rounding_of(rounding);
+  op::adamw.implement(
+      library, [](const Tensor& gradient, const Tensor& master, const Tensor& exp_avg,
+                  const Tensor& exp_avg_sq, const Tensor& weight, const AdamWScalars& s,
+                  int64_t update, const std::optional<Rounding>& rounding) {
         Launch::adamw(
-            range_of(gradient, master, exp_avg, exp_avg_sq, weight, update, rounded),
-            scalars_of(scalars), update, master.device());
+            range_of(gradient, master, exp_avg, exp_avg_sq, weight, update, rounding), s,
+            update, master.device());
       });
-  library.impl("lamb_moments", [](const Tensor& gradient, const Tensor& master,
-                                  const Tensor& exp_avg, const Tensor& exp_avg_sq,
-                                  Scalars scalars, double decay, int64_t update,
-                                  c10::IntArrayRef rounding, const Tensor& sums) {
-    const auto rounded = rounding_of(rounding);
-    Launch::lamb_moments(
-        range_of(gradient, master, exp_avg, exp_avg_sq, master, update, rounded),
-        scalars_of(scalars), static_cast<float>(decay), update,
-        static_cast<double*>(sums.data_ptr()), master.device());
-  });
-  library.impl("lamb_apply", [](const Tensor& master, const Tensor& exp_avg,
-                                const Tensor& exp_avg_sq, const Tensor& rate,
-                                const Tensor& weight, Scalars scalars, Scalars of_rate,
-                                int64_t update, c10::IntArrayRef rounding) {
-    const auto rounded = rounding_of(rounding);
+  op::lamb_moments.implement(
+      library,
+      [](const Tensor& gradient, const Tensor& master, const Tensor& exp_avg,
+         const Tensor& exp_avg_sq, const AdamWScalars& s, double decay, int64_t update,
+         const std::optional<Rounding>& rounding, const Tensor& sums) {
+        Launch::lamb_moments(
+            range_of(gradient, master, exp_avg, exp_avg_sq, master, update, rounding), s,
+            static_cast<float>(decay), update, static_cast<double*>(sums.data_ptr()),
+            master.device());
+      });
+  op::lamb_apply.implement(library, [](const Tensor& master, const Tensor& exp_avg,
+                                       const Tensor& exp_avg_sq, const Tensor& rate,
+                                       const Tensor& weight, const AdamWScalars& s,
+                                       const LambRate& of_rate, int64_t update,
+                                       const std::optional<Rounding>& rounding) {
     Launch::lamb_apply(
-        range_of(master, master, exp_avg, exp_avg_sq, weight, update, rounded),
-        scalars_of(scalars), rate_of(of_rate),
-        static_cast<const double*>(rate.data_ptr()), update, master.device());
+        range_of(master, master, exp_avg, exp_avg_sq, weight, update, rounding), s,
+        of_rate, static_cast<const double*>(rate.data_ptr()), update, master.device());
   });
-  library.impl(
-      "add_squares", [](at::TensorList x, c10::IntArrayRef places, const Tensor& into) {
+  op::add_squares.implement(
+      library, [](at::TensorList x, at::IntArrayRef places, const Tensor& into) {
         LH_ASSERT(x.size() == places.size(), "{} tensors, {} places", x.size(),
                   places.size());
         std::vector<SquaresRange> parts;

@@ -6,21 +6,22 @@
 
 namespace longhaul::optim {
 
-// What an optimizer does to flat memory, on the tensors' device: by the operators of
-// LibTorch's dispatcher that operators.cpp describes where the device has them, else in
-// ATen operations. Nothing waits for the device.
+// The updates of flat memory, on the device of the tensors: by the operators of
+// operator_kernels.h if the device has kernels for them, else in ATen operations. The
+// host does not wait for the device.
 
-/// adamw_update.
+/// Makes an update of AdamW.
 void update_adamw(const AdamWTensors& t, const AdamWStep& step);
 
-/// lamb_moments; its sums are added to `sums`, fp64 [2].
+/// Makes the first pass of LAMB and adds its LambSums to `sums`, fp64 [2].
 void update_lamb_moments(const AdamWTensors& t, const AdamWStep& step,
                          const at::Tensor& sums);
-/// lamb_apply at step.lr times `rate`: fp64 of one element, on the tensors' device.
+/// Makes the second pass of LAMB at step.lr times `rate`, fp64 of one element on the
+/// device of the tensors.
 void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const at::Tensor& rate);
 
-/// Adds sum_of_squares of each x[i] to into[places[i]], fp64, in their order; all of one
-/// dtype and on one device.
+/// Adds sum_of_squares of each x[i] to into[places[i]], fp64, in the order of i. All x
+/// have one dtype and are on one device.
 void add_squares(at::TensorList x, at::IntArrayRef places, const at::Tensor& into);
 
 }  // namespace longhaul::optim

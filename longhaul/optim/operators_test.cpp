@@ -17,6 +17,8 @@
 #include "longhaul/optim/operator_kernels.h"
 #include "longhaul/optim/optimizer.h"
 #include "tests/support/checked_device.h"
+#include "tests/support/flat_parameters.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim {
 namespace {
@@ -152,7 +154,7 @@ TEST(UpdateOperators, OfAPluginAreTakenOnItsDevice) {
   make_device();
   torch::Library library(torch::Library::IMPL, "longhaul", c10::DispatchKey::PrivateUse1,
                          __FILE__, __LINE__);
-  register_updates<OfAPlugin>(library);
+  implement_updates<OfAPlugin>(library);
   plugin_calls = 0;
   expect_loops(kDevice);
   EXPECT_EQ(plugin_calls, 5 * std::ssize(kHeld));

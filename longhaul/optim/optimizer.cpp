@@ -21,15 +21,15 @@ at::Tensor part(const at::Tensor& flat, FlatRange range) {
   return flat.narrow(0, range.begin, range.size());
 }
 
-/// Owned elements side by side that are updated alike; counted from the owned range's
-/// start.
+/// Owned elements side by side that are updated in the same way.
 struct ClassRun {
   ParameterClass kind;
-  int64_t update = 0;  ///< the number of the members' own update
-  FlatRange range;
+  int64_t update = 0;  ///< the number of the update of the members
+  FlatRange range;     ///< counts from the start of the owned range
 };
 
-/// A padding goes with the tensor before it: zeros stay zeros under any class.
+/// Returns the runs of a bucket. A padding belongs to the tensor before it: zeros stay
+/// zeros under any class.
 std::vector<ClassRun> runs_of(const Bucket& bucket, const UpdateCounts& counts) {
   std::vector<ClassRun> runs;
   for (size_t i = 0; i < bucket.members.size(); ++i) {
@@ -51,7 +51,8 @@ std::vector<ClassRun> runs_of(const Bucket& bucket, const UpdateCounts& counts) 
   return runs;
 }
 
-/// What belongs to a range of a bucket's owned elements, counted from their first.
+/// Returns the tensors of a range of the owned elements of a bucket, which counts from
+/// the first owned element.
 AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
                            FlatRange range) {
   return {part(bucket.owned_grads, range), part(state.master, range),
@@ -59,13 +60,14 @@ AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
           part(bucket.owned_weights, range)};
 }
 
-/// Part of a tensor that this rank updates, and whether it alone counts it in norms.
+/// A part of a tensor that this rank updates, and whether this rank counts the part in
+/// norms.
 struct CountedRange {
-  FlatRange range;  ///< of the bucket
+  FlatRange range;  ///< counts elements of the bucket
   bool counted = false;
 };
 
-/// In ascending order: one side of `saved` after the other.
+/// Returns the parts of a piece before, in and after `saved`, in this order.
 std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& piece) {
   const FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
   const int64_t begin = std::clamp(bucket.saved.begin, all.begin, all.end);

@@ -16,65 +16,68 @@
 
 namespace longhaul::optim {
 
-/// The optimizer's own state of the part of a bucket that this rank owns.
+/// The state of the optimizer for the part of a bucket that this rank owns.
 struct BucketState {
-  at::Tensor master;      ///< master dtype; the weights' own memory where dtypes agree
+  at::Tensor master;      ///< master dtype; the memory of the weights if dtypes agree
   at::Tensor exp_avg;     ///< moments dtype
   at::Tensor exp_avg_sq;  ///< moments dtype
 };
 
-/// What an optimizer has to know beside its settings.
+/// What an optimizer has to know besides its settings.
 struct OptimizerInputs {
-  TensorOfParameter tensor_of = {};   ///< for LAMB: the whole model's
-  uint64_t seed = 0;                  ///< for stochastic rounding: the run's
+  TensorOfParameter tensor_of = {};   ///< for LAMB: of the whole model
+  uint64_t seed = 0;                  ///< of the run, for stochastic rounding
   std::set<std::string> frozen = {};  ///< parameters of the whole model
 };
 
-/// The global norm of what ranks have as Optimizer::gradient_squares. Collective.
+/// Returns the global norm that follows from Optimizer::gradient_squares of all ranks.
+/// Collective.
 double norm_over(comm::Communicator& world, std::vector<double> squares);
 
-/// AdamW or LAMB over flat buffers, on what this rank owns of each bucket. Frozen buckets
-/// have an empty state but for their master. Bf16 masters, which are the weights
-/// themselves, are rounded stochastically, and bf16 moments with them.
+/// AdamW or LAMB over flat buffers, for the part of each bucket that this rank owns. The
+/// state of a frozen bucket has a master only. Bf16 masters, which are the weights
+/// themselves, are rounded stochastically, and so are bf16 moments then.
 class Optimizer {
  public:
-  /// `flat` must outlive this. Moments start at zero, masters as the weights are.
+  /// `flat` must outlive this object. Moments start at zero, masters at the weights.
   Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
             OptimizerInputs inputs = {});
 
-  /// Sums of squares of the gradients over what this rank alone counts (Bucket::saved),
-  /// fp64 [names]: one for each parameter of the whole model, 0 for what other ranks
-  /// have. On the buffers' device, and nothing is waited for: norm_over() makes the
-  /// global norm of them.
+  /// Returns sums of squares of the gradients over the elements that this rank alone
+  /// counts (Bucket::saved), fp64 [names]: one sum for each parameter of the whole model,
+  /// 0 for parameters of other ranks. The sums are on the device of the buffers, and the
+  /// host does not wait. norm_over() makes the global norm of the sums.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 
-  /// The global L2 norm of the gradients in fp64: gradient_squares added over the ranks
-  /// of `world`, combined in the order of `names`. Collective.
+  /// Returns the global L2 norm of the gradients in fp64: gradient_squares added over the
+  /// ranks of `world` and combined in the order of `names`. Collective.
   double gradient_norm(comm::Communicator& world,
                        const std::vector<std::string>& names) const;
 
-  /// One update with owned gradients times `gradient_scale`; writes the owned weights.
-  /// Collective over `world` for LAMB, whose tensors' norms span ranks: all ranks, for
-  /// tensors of the buffers' device, which is not waited for.
+  /// Makes one update with owned gradients times `gradient_scale`, and writes the owned
+  /// weights. For LAMB, whose norms span ranks, this is collective over `world`, which
+  /// has all ranks and takes tensors of the device of the buffers. The host does not wait
+  /// for the device.
   void step(double lr, double gradient_scale, comm::Communicator& world);
 
-  /// What the last update's rate was multiplied with for this parameter: 1 but for LAMB,
-  /// and for parameters without weight decay. Waits for the device.
+  /// Returns the factor of the rate of this parameter in the last update: 1 for AdamW and
+  /// for parameters without weight decay. Waits for the device.
   double trust_ratio(const FlatMember& member) const;
 
   /// Copies the masters to the owned weights, after masters were written from outside.
   void publish_masters();
 
-  /// Updates made so far.
+  /// Returns the updates that the run has made.
   int64_t updates() const { return counts_.of_run(); }
-  /// The same by parameter: bias correction counts from it. Frozen ones have had none.
+  /// Returns the updates of each parameter, which the bias correction follows from.
+  /// Frozen parameters have had none.
   const UpdateCounts& counts() const { return counts_; }
-  /// Goes on from these; what is frozen begins anew.
+  /// Continues from these counts; frozen parameters begin anew.
   void set_counts(UpdateCounts counts);
-  /// Parameters of the whole model.
+  /// Returns the frozen parameters of the whole model.
   const std::set<std::string>& frozen() const { return frozen_; }
 
-  /// One per bucket, in their order.
+  /// Returns the state of each bucket, in the order of the buckets.
   std::vector<BucketState>& states() { return states_; }
   const std::vector<BucketState>& states() const { return states_; }
   int64_t bytes() const;
@@ -82,18 +85,18 @@ class Optimizer {
  private:
   AdamWStep step_of(const ParameterClass& kind, int64_t update, double lr,
                     double gradient_scale) const;
-  /// Calls act(bucket's number, piece) for what is updated, tensor by tensor.
+  /// Calls act(number of the bucket, piece) for each part of a tensor that is updated.
   template <typename Act>
   void for_pieces(const Act& act);
-  /// The state of a part of a piece; `range` is of the bucket.
+  /// Returns the state of a part of a piece; `range` counts elements of the bucket.
   AdamWTensors tensors_of(size_t bucket, const FlatPiece& piece, FlatRange range) const;
   void adamw_step(double lr, double gradient_scale);
   void lamb_step(double lr, double gradient_scale, comm::Communicator& world);
 
   FlatBuffers& flat_;
   OptimizerSection settings_;
-  std::optional<TrustRatios> ratios_;  ///< LAMB's
-  std::optional<uint64_t> rounding_;   ///< the seed, where masters are bf16
+  std::optional<TrustRatios> ratios_;  ///< for LAMB
+  std::optional<uint64_t> rounding_;   ///< the seed, if masters are bf16
   std::vector<BucketState> states_;
   std::set<std::string> frozen_;
   UpdateCounts counts_;

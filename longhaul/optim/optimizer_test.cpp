@@ -15,6 +15,8 @@
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/rounding_composite.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/flat_parameters.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim {
 namespace {

@@ -12,9 +12,9 @@
 namespace longhaul::optim {
 namespace {
 
-/// A parameter with all names that a pattern may mean it by.
+/// A parameter with all names by which a pattern may match it.
 struct NamedParameter {
-  std::vector<std::string> names;  ///< its own first
+  std::vector<std::string> names;  ///< the name of the parameter itself comes first
   bool decays = true;
 
   const std::string& name() const { return names.front(); }
@@ -34,9 +34,9 @@ std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
   return parameters;
 }
 
-ParamSettings settings_of(const NamedParameter& parameter,
-                          const OptimizerSection& optimizer) {
-  ParamSettings settings;
+ParameterClass settings_of(const NamedParameter& parameter,
+                           const OptimizerSection& optimizer) {
+  ParameterClass settings;
   const bool usual = optimizer.no_decay == OptimizerSection{}.no_decay;
   const bool decays =
       !(usual && !parameter.decays) &&
@@ -60,7 +60,7 @@ bool any_is_meant(const std::vector<NamedParameter>& parameters,
       parameters, [&](const NamedParameter& p) { return p.is_meant_by(pattern); });
 }
 
-/// What a pattern that matches nothing may have been meant for.
+/// Returns what a pattern that matches nothing may have been meant for.
 std::string advice(const ModelDescription& model,
                    const std::vector<NamedParameter>& parameters,
                    const std::string& pattern) {

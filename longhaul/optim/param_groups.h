@@ -7,47 +7,43 @@
 
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description.h"
+#include "longhaul/tensor/parameter_class.h"
 
 namespace longhaul::optim {
 
-/// What the optimizer does with one parameter.
-struct ParamSettings {
-  double lr_scale = 1.0;
-  double weight_decay = 0.0;
-  bool frozen = false;
-  bool operator==(const ParamSettings&) const = default;
-};
-
 struct ParamGroups {
-  std::map<std::string, ParamSettings> settings;  ///< of every parameter of the model
-  /// Groups that match no parameter of the whole model, in words. Their exceptions are
-  /// not made, so that nothing should begin with them.
+  std::map<std::string, ParameterClass> settings;  ///< by parameter, for the whole model
+  /// Messages about groups that match no parameter of the whole model. Such a group has
+  /// no effect, so that no run should begin with one.
   std::vector<std::string> unmatched;
-  std::vector<std::string> warnings;  ///< the same of no_decay, but for its default
+  /// Messages about patterns of no_decay that match no parameter; none for the default.
+  std::vector<std::string> warnings;
 
   std::set<std::string> frozen() const;
 };
 
-/// The first group of [optimizer] groups that matches a parameter decides; where it names
-/// no weight_decay, and for parameters without a group, the optimizer's holds, 0 for
-/// those of no_decay. A group's weight_decay holds for parameters of no_decay too. While
-/// no_decay is its default, the model's norms and biases by whatever names are left alone
-/// as well. A pattern matches a parameter by any of its names
-/// (families/parameter_names.h): one that matches a tensor of the files which holds
-/// several parameters matches all of them. ConfigError when every parameter is frozen.
+/// Returns the class of every parameter. The first group of [optimizer] groups that
+/// matches a parameter decides. If the group names no weight_decay, and for parameters
+/// without a group, the weight_decay of the optimizer holds, or 0 for parameters of
+/// no_decay. The weight_decay of a group holds for parameters of no_decay too. If
+/// no_decay is the default, norms and biases do not decay either, whatever their names
+/// are. A pattern matches a parameter by any of its names (families/parameter_names.h); a
+/// pattern that matches a tensor of the files that holds several parameters matches all
+/// of these parameters. Throws ConfigError if every parameter is frozen.
 ParamGroups assign_param_groups(const ModelDescription& model,
                                 const OptimizerSection& optimizer);
 
-/// ConfigError, at their place in the file, that says what `groups`, those of `config`,
-/// leaves unmatched, if anything.
+/// Throws ConfigError, with the place in the file, if groups of `config` match no
+/// parameter. `groups` are those of `config`.
 void refuse_unmatched(const RunConfig& config, const ParamGroups& groups);
 
-/// Parameters that are treated otherwise than by older versions of this program, which
-/// knew a parameter by its own name only: a run of theirs that goes on changes there.
+/// Returns the parameters whose class differs from the class that older versions of this
+/// program gave them. Those versions knew a parameter by its own name only, so that a run
+/// that one of them began changes for these parameters.
 std::set<std::string> newly_meant(const ModelDescription& model,
                                   const OptimizerSection& optimizer);
 
-/// What those older versions froze.
+/// Returns the parameters that those older versions froze.
 std::set<std::string> frozen_by_own_names(const ModelDescription& model,
                                           const OptimizerSection& optimizer);
 

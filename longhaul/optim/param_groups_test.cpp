@@ -62,7 +62,7 @@ std::set<std::string> frozen_by(const std::string& pattern) {
 
 TEST(ParamGroups, NormsAndBiasesAreNotDecayedByDefault) {
   const auto groups = assign_param_groups(plain_model(), section());
-  const std::map<std::string, ParamSettings> expected = {
+  const std::map<std::string, ParameterClass> expected = {
       {"model.embed_tokens.weight", {1.0, 0.1, false}},
       {"model.layers.0.input_layernorm.weight", {1.0, 0.0, false}},
       {"model.layers.0.mlp.up_proj.weight", {1.0, 0.1, false}},
@@ -77,11 +77,11 @@ TEST(ParamGroups, TheFirstGroupThatMatchesWins) {
   OptimizerSection s = section();
   s.groups = {{"embed", 0.5, {}, false}, {"*weight", 2.0, 0.3, true}};
   const auto settings = assign_param_groups(plain_model(), s).settings;
-  EXPECT_EQ(settings.at("model.embed_tokens.weight"), (ParamSettings{0.5, 0.1, false}));
+  EXPECT_EQ(settings.at("model.embed_tokens.weight"), (ParameterClass{0.5, 0.1, false}));
   EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.weight"),
-            (ParamSettings{2.0, 0.3, true}));
+            (ParameterClass{2.0, 0.3, true}));
   EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.bias"),
-            (ParamSettings{1.0, 0.0, false}));
+            (ParameterClass{1.0, 0.0, false}));
 }
 
 TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
@@ -90,7 +90,7 @@ TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
   const auto settings = assign_param_groups(plain_model(), s).settings;
   EXPECT_EQ(settings.at("model.norm.weight").weight_decay, 0.2);
   EXPECT_EQ(settings.at("model.layers.0.input_layernorm.weight"),
-            (ParamSettings{3.0, 0.0, false}));
+            (ParameterClass{3.0, 0.0, false}));
 }
 
 TEST(ParamGroups, MatchEveryNameThatAParameterHas) {

@@ -8,13 +8,14 @@
 
 namespace longhaul::optim {
 
-/// Every parameter of the whole model, and the tensor of the Hugging Face model that it
-/// is or lies in.
+/// The tensor of the Hugging Face model that holds each parameter of the whole model, by
+/// parameter.
 using TensorOfParameter = std::map<std::string, std::string>;
 TensorOfParameter stored_tensor_names(const ModelDescription& model);
 
-/// ConfigError where parameters that one tensor of the Hugging Face model holds are told
-/// different weight decays, or to be frozen in part: LAMB has one ratio for them.
+/// Throws ConfigError if parameters that one tensor of the Hugging Face model holds have
+/// different weight decays, or if only some of them are frozen: LAMB has one ratio for
+/// the tensor.
 void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups);
 
 }  // namespace longhaul::optim

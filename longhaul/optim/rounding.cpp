@@ -32,11 +32,4 @@ RoundingKeys rounding_keys(uint64_t key, int64_t update, int64_t high) {
   return drawn_keys(key, update, high);
 }
 
-uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
-                       int64_t number) {
-  const RoundingKeys keys = rounding_keys(rounding.key, update, number >> 32);
-  const auto low = static_cast<uint32_t>(number);
-  return mixed(mixed(low + keys.of[of][0]) ^ keys.of[of][1]) >> 16;
-}
-
 }  // namespace longhaul::optim

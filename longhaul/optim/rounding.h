@@ -13,7 +13,7 @@ namespace longhaul::optim {
 // element's number in the whole tensor. So it is the same in every layout and on a
 // resume.
 
-/// What is rounded: each draws numbers of its own.
+/// What is rounded. Each kind draws random numbers of its own.
 enum RoundingOf : int { kRoundMaster, kRoundExpAvg, kRoundExpAvgSq };
 inline constexpr int kRoundings = 3;
 
@@ -30,8 +30,8 @@ struct ElementPlace {
   return j / place.row * place.stride + place.first + j % place.row;
 }
 
-/// For elements of the slice from `begin` on. Internal error where the slice is cut in
-/// more than one dim.
+/// Returns the place of the elements of the slice from `begin` on. Throws an Internal
+/// error if the slice is cut in more than one dim.
 ElementPlace element_place(const TensorSlice& slice, int64_t begin);
 
 struct Rounding {
@@ -46,10 +46,5 @@ struct RoundingKeys {
   uint32_t of[kRoundings][2];
 };
 RoundingKeys rounding_keys(uint64_t key, int64_t update, int64_t high);
-
-/// The 16 random bits that are added below those that stay, by the definition that the
-/// loops follow.
-uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
-                       int64_t number);
 
 }  // namespace longhaul::optim

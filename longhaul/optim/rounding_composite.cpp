@@ -11,7 +11,7 @@ constexpr int64_t kLow32 = 0xFFFFFFFF;
 
 at::Tensor high_bits(const at::Tensor& x, int64_t from) { return x.__rshift__(from); }
 
-/// x * factor modulo 2^32, where no intermediate passes 63 bits.
+/// Returns x * factor modulo 2^32; no intermediate needs more than 63 bits.
 at::Tensor times(const at::Tensor& x, int64_t factor) {
   const at::Tensor low = (x & 0xFFFF) * factor;
   const at::Tensor high = ((high_bits(x, 16) * factor) & 0xFFFF) * 65536;
@@ -24,7 +24,7 @@ at::Tensor mixed_composite(const at::Tensor& x) {
   return twice ^ high_bits(twice, 16);
 }
 
-/// Ascending.
+/// Returns the numbers of the elements in their tensor, ascending.
 at::Tensor numbers(const ElementPlace& place, const at::Tensor& like) {
   const at::Tensor own = at::arange(place.begin, place.begin + like.numel(),
                                     like.options().dtype(at::kLong));

@@ -6,12 +6,12 @@
 
 namespace longhaul::optim {
 
-/// fp32 values as stochastically rounded bf16, in ATen operations: to the bit what the
-/// fused loops make of them.
+/// Returns fp32 values rounded to bf16 stochastically, in ATen operations. The bits are
+/// those of the fused loops.
 at::Tensor rounded_composite(const at::Tensor& x, const Rounding& rounding, RoundingOf of,
                              int64_t update);
 
-/// Writes fp32 values into a state tensor of `t`, rounded as it wants.
+/// Writes fp32 values to a tensor of the state `t`, rounded as `t` says.
 void store_composite(const at::Tensor& into, const at::Tensor& x, RoundingOf of,
                      const AdamWTensors& t, int64_t update);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhaul/optim/lamb.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim {
 namespace {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <set>
 
 #include "longhaul/base/error.h"
@@ -13,7 +12,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// Rates that are compared at most, beside the next.
+/// The largest number of past rates that are compared.
 constexpr int64_t kCompared = 2048;
 
 int64_t horizon_of(const ScheduleBasis& basis) {
@@ -24,19 +23,20 @@ bool rewarms(const ScheduleBasis& basis) {
   return basis.from && basis.section.continue_ == ContinueKind::Rewarm;
 }
 
-/// What a new warm-up leads to.
+/// Returns the rate at the end of a new warm-up.
 double peak_of(const ScheduleBasis& basis) {
   return basis.lr * basis.section.continue_fraction;
 }
 
-/// W of a new warm-up: of the steps that are left where it is a share.
+/// Returns W of a new warm-up. A warm-up that is given as a share is a share of the steps
+/// that are left.
 int64_t new_warmup(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return 0;
   const int64_t left = horizon_of(basis) - basis.from->step;
   return std::llround(warmup_length(basis.section, std::max<int64_t>(1, left)));
 }
 
-/// The schedule that a new warm-up leads to, or the plain one.
+/// Returns the schedule of the steps after a new warm-up, or of all steps.
 Schedule shape_of(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return {basis.section, basis.lr, basis.steps};
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);
@@ -74,7 +74,7 @@ std::vector<std::string> changed_keys(const RunConfig& saved, const RunConfig& n
   return keys;
 }
 
-/// Rates so far and the next one are the same.
+/// Returns whether the rates so far and the next rate are the same.
 bool agree_so_far(const ScheduleBasis& a, const ScheduleBasis& b, int64_t step) {
   const RunSchedule one(a);
   const RunSchedule other(b);
@@ -138,11 +138,8 @@ double RunSchedule::decay(double k) const {
   const double low = basis_.section.min_lr;
   const double x = (k - 1.0) / span;
   if (x >= 1.0) return low;
-  double left = 1.0 - x;
   const DecayForm form = basis_.section.decay.value_or(DecayForm::Linear);
-  if (form == DecayForm::Cosine) left = 0.5 * (1.0 + std::cos(std::numbers::pi * x));
-  if (form == DecayForm::Sqrt) left = 1.0 - std::sqrt(x);
-  return low + (basis_.from->rate - low) * left;
+  return low + (basis_.from->rate - low) * decay_left(form, x);
 }
 
 double RunSchedule::lr(int64_t step) const {

@@ -10,77 +10,82 @@
 
 namespace longhaul::optim {
 
-/// Where a schedule goes on from an earlier one.
+/// The point at which a schedule continues an earlier schedule.
 struct Junction {
-  int64_t step = 0;   ///< steps that were done
-  double rate = 0.0;  ///< what the next one would have had
+  int64_t step = 0;   ///< steps made under the earlier schedule
+  double rate = 0.0;  ///< the rate of the next step under the earlier schedule
   bool operator==(const Junction&) const = default;
 };
 
-/// What decides the rate of every step of a run. A checkpoint holds it, since what a run
-/// goes on from is no part of its settings.
+/// Everything that decides the rate of every step of a run. A checkpoint holds it, since
+/// the junction with an earlier schedule is no part of the settings of a run.
 struct ScheduleBasis {
   ScheduleSection section;
   double lr = 0.0;    ///< optimizer.lr
-  int64_t steps = 0;  ///< the run's length, which is the horizon unless the section says
+  int64_t steps = 0;  ///< the length of the run: the horizon if the section names none
   std::optional<Junction> from = {};  ///< with section.continue_ rewarm or decay
 
   Json to_json() const;
-  /// InputError.
+  /// Throws InputError for anything that to_json() has not written.
   static ScheduleBasis from_json(const Json& json);
 };
 
-/// The rate of every step, as ScheduleSection defines it. Immutable; any thread.
+/// The rate of every step, as ScheduleSection defines it. Immutable; may be used from any
+/// thread.
 class RunSchedule {
  public:
-  /// ConfigError where the pieces do not fit into the steps, or a decay begins at its
-  /// end.
+  /// Throws ConfigError if the pieces do not fit into the steps, or if a decay begins at
+  /// its end.
   explicit RunSchedule(const ScheduleBasis& basis);
 
-  /// Of optimizer step `step` (from 1); before a junction, the junction's.
+  /// Returns the rate of optimizer step `step`, which counts from 1; the rate of the
+  /// junction for steps before a junction.
   double lr(int64_t step) const;
   const ScheduleBasis& basis() const { return basis_; }
-  /// "rewarm after step 100: from 1e-06 to 3e-05 over 20 steps, then cosine"; "" where it
-  /// goes on from nothing.
+  /// Returns "rewarm after step 100: from 1e-06 to 3e-05 over 20 steps", or "" if there
+  /// is no junction.
   std::string describe() const;
 
  private:
   double decay(double k) const;
 
   ScheduleBasis basis_;
-  int64_t warmup_ = 0;  ///< rewarm: W
-  double peak_ = 0.0;   ///< rewarm: F lr
+  int64_t warmup_ = 0;  ///< W of a new warm-up
+  double peak_ = 0.0;   ///< F lr, the peak of a new warm-up
   double horizon_ = 0.0;
-  Schedule shape_;  ///< of the steps after a new warm-up, or of all
+  Schedule shape_;  ///< of the steps after a new warm-up, or of all steps
 };
 
-/// What a start knows when it resumes from a checkpoint.
+/// What a run that resumes knows from its checkpoint.
 struct Resumed {
   const RunConfig& saved;  ///< the checkpoint's settings
-  ScheduleBasis basis;     ///< and its schedule
-  int64_t step = 0;        ///< steps done
+  ScheduleBasis basis;     ///< the checkpoint's schedule
+  int64_t step = 0;        ///< steps made so far
 };
 
-/// The schedule of a run that resumes with the settings `now`, of `steps` steps in all. A
-/// change of [schedule], or of the run's length where rates that were or the next one
-/// depend on it, needs schedule.continue: ConfigError names what has changed. `trains`:
-/// false where no step is left to be made.
+/// Returns the schedule of a run that resumes with the settings `now` and has `steps`
+/// steps in all. schedule.continue must be set if [schedule] has changed, or if the
+/// length of the run has changed and past rates or the next rate depend on it: else
+/// throws ConfigError, which names the changes. `trains` is false if no step is left to
+/// be made.
 ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
                                int64_t steps, bool trains);
 
-/// The same from a checkpoint that another program made: it says no schedule, so that a
-/// new warm-up begins at 0.
+/// Does the same for a checkpoint that another program has made. Such a checkpoint has no
+/// schedule, so that a new warm-up begins at 0.
 ScheduleBasis imported_schedule(const RunConfig& now, int64_t steps, int64_t step);
 
-/// ConfigError where there is nothing to continue.
+/// Returns the schedule of a run without a checkpoint. Throws ConfigError if
+/// schedule.continue is set.
 ScheduleBasis first_schedule(const RunConfig& config, int64_t steps);
 
 struct RatePoint {
   int64_t step = 0;
   double rate = 0.0;
 };
-/// Rates that show the schedule's shape between two steps (both included): the first, the
-/// end of a warm-up, each quarter, the last. Nothing where first > last.
+/// Returns rates that show the shape of the schedule between two steps, both included: at
+/// the first step, the end of a warm-up, each quarter, and the last step. Empty if first
+/// > last.
 std::vector<RatePoint> rate_points(const RunSchedule& schedule, int64_t first,
                                    int64_t last);
 

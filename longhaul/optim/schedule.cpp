@@ -75,11 +75,13 @@ double Schedule::warmup_rate(double s) const {
   return lr_ * (s + 1.0) / (warmup_ + 1.0);
 }
 
+double decay_left(DecayForm form, double x) {
+  if (form == DecayForm::Cosine) return 0.5 * (1.0 + std::cos(std::numbers::pi * x));
+  return form == DecayForm::Sqrt ? 1.0 - std::sqrt(x) : 1.0 - x;
+}
+
 double Schedule::decayed(DecayForm form, double x) const {
-  double left = 1.0 - x;
-  if (form == DecayForm::Cosine) left = 0.5 * (1.0 + std::cos(std::numbers::pi * x));
-  if (form == DecayForm::Sqrt) left = 1.0 - std::sqrt(x);
-  return section_.min_lr + (lr_ - section_.min_lr) * left;
+  return section_.min_lr + (lr_ - section_.min_lr) * decay_left(form, x);
 }
 
 double Schedule::cosine(double s) const {
@@ -102,7 +104,7 @@ double Schedule::wsd(double s) const {
 
 double Schedule::smp(double s) const {
   // The form is kept with its quirks: the denominator is T and not T - W, the count stops
-  // at T - W, and min_lr is a clamp on what follows the warm-up.
+  // at T - W, and min_lr is a lower bound of the rates after the warm-up.
   const double last = horizon_ - warmup_;
   if (warmup_ > 0.0 && s <= warmup_) return lr_ * std::min(s, last) / warmup_;
   const double n = std::min(s, last) - warmup_;
@@ -126,11 +128,6 @@ double Schedule::smp(double s) const {
       break;
   }
   return std::max(rate, section_.min_lr);
-}
-
-double learning_rate(const ScheduleSection& section, double lr, int64_t steps,
-                     int64_t step) {
-  return Schedule(section, lr, steps).lr(step);
 }
 
 }  // namespace longhaul::optim

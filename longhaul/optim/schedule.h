@@ -6,19 +6,24 @@
 
 namespace longhaul::optim {
 
-/// The learning rate as a pure function of the step: nothing to save, nothing to restore.
-/// The forms and their letters are those of ScheduleSection. Immutable; any thread.
+/// Returns the share of the rate above its end that is left at x, from 1 at x = 0 to 0 at
+/// x = 1.
+double decay_left(DecayForm form, double x);
+
+/// The learning rate as a pure function of the step, so that nothing has to be saved or
+/// restored. ScheduleSection defines the forms and their letters. Immutable; may be used
+/// from any thread.
 ///
 /// Optimizer steps count from 1. The source systems call their scheduler after each step
 /// and count from 0: step n here is their scheduler step n - 1, so that under a warm-up
-/// from zero the first step runs at rate 0, as it does there.
+/// from zero the first step runs at rate 0, as it does in those systems.
 class Schedule {
  public:
-  /// `lr` is the peak, `steps` the run's length, which is the horizon T unless the
-  /// section names one. ConfigError if the pieces do not fit into T.
+  /// `lr` is the peak; `steps` is the length of the run, which is the horizon T unless
+  /// the section names a horizon. Throws ConfigError if the pieces do not fit into T.
   Schedule(const ScheduleSection& section, double lr, int64_t steps);
 
-  /// The rate of optimizer step `step` (from 1; LH_CHECK).
+  /// Returns the rate of optimizer step `step`, which counts from 1.
   double lr(int64_t step) const;
 
  private:
@@ -28,7 +33,7 @@ class Schedule {
   double smp(double s) const;
   bool in_warmup(double s) const;
   double warmup_rate(double s) const;
-  /// From lr at x = 0 to min_lr at x = 1.
+  /// Returns the rate at x of a decay from lr at x = 0 to min_lr at x = 1.
   double decayed(DecayForm form, double x) const;
 
   ScheduleSection section_;
@@ -37,9 +42,5 @@ class Schedule {
   double warmup_;   ///< W
   double decay_;    ///< D of wsd
 };
-
-/// Schedule(section, lr, steps).lr(step).
-double learning_rate(const ScheduleSection& section, double lr, int64_t steps,
-                     int64_t step);
 
 }  // namespace longhaul::optim

@@ -12,7 +12,7 @@ namespace longhaul::optim {
 
 at::Tensor trust_ratios(const at::Tensor& sums) {
   if (sums.is_cpu()) {
-    // Of ATen's square roots a library has the last bit.
+    // The last bit of ATen's square roots depends on a library.
     at::Tensor ratios = at::empty({sums.size(0)}, sums.options());
     const auto from = sums.accessor<double, 2>();
     for (int64_t i = 0; i < sums.size(0); ++i) {
@@ -22,7 +22,7 @@ at::Tensor trust_ratios(const at::Tensor& sums) {
   }
   const at::Tensor weight = sums.select(-1, 0), update = sums.select(-1, 1);
   at::Tensor ratio = at::sqrt(weight) / at::sqrt(update);
-  // Where there is no update it is infinite, or no number, and so not below 1.
+  // A tensor without an update has an infinite ratio or NaN, which is not below 1.
   const at::Tensor holds = ratio.lt(1.0).logical_and(weight.gt(0.0));
   return ratio.masked_fill_(holds.logical_not(), 1.0);
 }

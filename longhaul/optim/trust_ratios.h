@@ -11,40 +11,40 @@
 
 namespace longhaul::optim {
 
-/// trust_ratio of LambSums, fp64 [N, 2] -> [N], on their device and with the same bits
-/// where its square roots are rounded correctly.
+/// Returns trust_ratio of LambSums, fp64 [N, 2] -> [N], on their device. The bits are
+/// those of trust_ratio() if the square roots of the device are rounded correctly.
 at::Tensor trust_ratios(const at::Tensor& sums);
 
-/// LAMB's ratios of one update: sums of squares of each tensor of the Hugging Face model,
-/// however its parameters are cut, and what follows from them. All stays on the device,
-/// and the host does not wait for it.
+/// The trust ratios of LAMB for one update: the sums of squares of each tensor of the
+/// Hugging Face model, however its parameters are cut, and the ratios that follow from
+/// the sums. All of it stays on the device, and the host does not wait for the device.
 class TrustRatios {
  public:
   explicit TrustRatios(TensorOfParameter tensor_of);
 
-  /// Forgets the last update's; the sums of the next are formed on this device.
+  /// Begins an update, whose sums are formed on this device.
   void begin(at::Device device);
-  /// Where LambSums of a parameter are added, fp64 [2]: those that this rank alone
-  /// counts, or those that count elsewhere and are dropped.
+  /// Returns where LambSums of a parameter are added, fp64 [2]: sums that this rank alone
+  /// counts, or sums that another rank counts and that are dropped here.
   at::Tensor sums_of(const std::string& parameter, bool counted) const;
-  /// Adds over the ranks, with one message, and makes the ratios, and rates of `lr`.
-  /// `world`: for tensors of the device. Collective.
+  /// Adds the sums over the ranks with one message, and makes the ratios and the rates of
+  /// `lr`. `world` takes tensors of the device. Collective.
   void finish(comm::Communicator& world, double lr);
-  /// lr times the parameter's ratio, fp64 [1]; after finish.
+  /// Returns lr times the ratio of the parameter, fp64 [1]. Called after finish().
   at::Tensor rate_of(const std::string& parameter) const;
-  /// lr itself.
+  /// Returns lr itself, fp64 [1].
   at::Tensor rate_without_ratio() const;
-  /// The parameter's ratio, after finish: waits for the device.
+  /// Returns the ratio of the parameter. Called after finish(); waits for the device.
   double of(const std::string& parameter) const;
 
  private:
   int64_t row_of(const std::string& parameter) const;
 
-  std::map<std::string, int64_t> rows_;  ///< by parameter: the same on every rank
+  std::map<std::string, int64_t> rows_;  ///< by parameter; the same on every rank
   int64_t tensors_ = 0;
-  at::Tensor sums_;    ///< [tensors + 1, 2]; the last row is what is dropped
+  at::Tensor sums_;    ///< [tensors + 1, 2]; the last row has the dropped sums
   at::Tensor ratios_;  ///< [tensors + 1]; the last one is 1
-  at::Tensor rates_;   ///< times lr
+  at::Tensor rates_;   ///< ratios times lr
 };
 
 }  // namespace longhaul::optim

@@ -5,24 +5,24 @@
 #include "longhaul/format/dtype.h"
 #include "longhaul/optim/rounding.h"
 
-// What an update works on, for loops of every device: these headers bring nothing that
+// The data of an update, for the loops of every device. These headers bring nothing that
 // nvcc would not compile.
 
 namespace longhaul::optim {
 
-/// One contiguous range of elements with its state. Nothing overlaps, but for `weight`,
-/// which may be `master` itself.
+/// A contiguous range of elements with its state. The arrays do not overlap, except that
+/// `weight` may be `master` itself.
 struct AdamWRange {
   int64_t count = 0;
   const void* grad = nullptr;  ///< F32 or BF16
   DType grad_dtype = DType::F32;
   void* master = nullptr;  ///< F32, or BF16: then it is the weight, and `rounding` is set
   void* exp_avg = nullptr;     ///< F32 or BF16
-  void* exp_avg_sq = nullptr;  ///< as exp_avg
+  void* exp_avg_sq = nullptr;  ///< of the dtype of exp_avg
   DType moments_dtype = DType::F32;
   void* weight = nullptr;  ///< F32 or BF16: the updated master, rounded to nearest even
   DType weight_dtype = DType::F32;
-  /// How a BF16 master is rounded, and BF16 moments with it; null: to the nearest.
+  /// How a BF16 master and BF16 moments are rounded; null: to the nearest.
   const Rounding* rounding = nullptr;
 };
 
@@ -38,9 +38,10 @@ struct AdamWScalars {
   float decay_after;  ///< hf: lr * decay; torch: 0
 };
 
-/// Of LAMB's second pass, whose rate is known when it runs: see at_rate in element.h.
+/// What LAMB's second pass makes its scalars of, whose rate is known only when the pass
+/// runs: see at_rate in element.h.
 struct LambRate {
-  double lr;           ///< times that rate
+  double lr;           ///< is multiplied by the rate
   double decay;        ///< weight decay
   double correction1;  ///< 1 - beta1^t
 };

@@ -6,7 +6,7 @@
 
 namespace longhaul {
 
-/// A tensor's memory for a verb of the communicator. The tensor must be contiguous.
+/// Returns the memory of a contiguous tensor as an argument of the communicator.
 comm::Buffer buffer_of(const at::Tensor& x);
 
 }  // namespace longhaul

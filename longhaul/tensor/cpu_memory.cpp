@@ -16,8 +16,9 @@
 namespace longhaul {
 namespace {
 
-/// The word before a tensor's first element has what malloc gave, so that the address of
-/// the element is enough to give it back: some of LibTorch's operators ask for that.
+/// The word before the first element of a tensor holds the address that malloc returned,
+/// so that the address of the element is enough to free the memory. Some operators of
+/// LibTorch rely on that.
 class AlignedMalloc final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -57,7 +58,7 @@ class AlignedMalloc final : public c10::Allocator {
 
 void tune_cpu_memory() {
   tune_malloc();
-  // Never destroyed: a tensor may outlive what is static.
+  // Never destroyed: a tensor may outlive static objects.
   static auto* const memory = new AlignedMalloc;
   c10::SetCPUAllocator(memory, /*priority=*/1);
 }

@@ -21,13 +21,6 @@ at::Tensor part(const at::Tensor& flat, FlatRange range) {
 
 }  // namespace
 
-std::vector<FlatParameter> flat_parameters(const std::vector<ParameterPtr>& parameters,
-                                           ParameterClass kind) {
-  std::vector<FlatParameter> flat;
-  for (const ParameterPtr& p : parameters) flat.push_back({p, kind});
-  return flat;
-}
-
 FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
   const int64_t begin = std::max(range.begin, member.begin);
   const int64_t end = std::min(range.end, member.begin + member.num_elements);
@@ -146,7 +139,8 @@ void FlatBuffers::zero_grads() {
 }
 
 void FlatBuffers::clear_grads(Bucket& bucket) const {
-  // On a device products add, and one call is less than one of each parameter.
+  // On a device products add to gradients, and one call is faster than one for each
+  // parameter.
   if (!device_.is_cpu()) {
     bucket.grads.zero_();
     return;

@@ -9,19 +9,12 @@
 
 #include "longhaul/layout/buckets.h"
 #include "longhaul/tensor/parameter.h"
+#include "longhaul/tensor/parameter_class.h"
 #include "longhaul/tensor/scalar_type.h"
 
 namespace longhaul {
 
-/// What the optimizer does with a parameter.
-struct ParameterClass {
-  double lr_scale = 1.0;
-  double weight_decay = 0.0;
-  bool frozen = false;
-  bool operator==(const ParameterClass&) const = default;
-};
-
-/// A parameter and what a layout says about it: see PlacedParameter.
+/// A parameter and its place in a layout: see PlacedParameter.
 struct FlatParameter {
   ParameterPtr parameter;
   ParameterClass kind;
@@ -31,10 +24,6 @@ struct FlatParameter {
   bool expert = false;
   bool joint = false;
 };
-
-/// All in one unit and of one class: what one rank alone holds.
-std::vector<FlatParameter> flat_parameters(const std::vector<ParameterPtr>& parameters,
-                                           ParameterClass kind);
 
 /// A parameter's place in its bucket.
 struct FlatMember {
@@ -50,23 +39,23 @@ struct Bucket : BucketShape {
   std::vector<FlatMember> members;
   at::Tensor weights;        ///< all elements; undefined while released
   at::Tensor grads;          ///< all elements; undefined while released, or frozen
-  at::Tensor owned_weights;  ///< the owned elements: a view of weights where they stay
+  at::Tensor owned_weights;  ///< the owned elements: a view of weights if weights stay
   at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
 
-  /// The part of the member's own elements that lies in `range`; empty if none does.
+  /// Returns the range of the member's own elements that lies in `range`; may be empty.
   static FlatRange overlap(const FlatMember& member, FlatRange range);
 
-  /// Zeros in `grads` where nothing was added: before anybody reads them but through the
-  /// parameters.
+  /// Writes zeros to the parts of `grads` to which nothing was added. Called before
+  /// `grads` is read in any way but through the parameters.
   void settle_grads() const;
 };
 
-/// Owns the storage of all parameters, in the buckets that plan_buckets makes of them.
-/// Not thread-safe.
+/// Owns the storage of all parameters, in the buckets of plan_buckets. Not thread-safe.
 class FlatBuffers {
  public:
-  /// `parameters` in forward order; `max_bucket_elements` bounds a bucket (a larger
-  /// tensor, or joint ones, have one of their own). Weights and gradients start as zeros.
+  /// `parameters` are in forward order. A bucket has at most `max_bucket_elements`; a
+  /// larger tensor, or larger joint tensors, have a bucket of their own. Weights and
+  /// gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
               at::Device device, const FlatSharding& sharding = {},
               int64_t max_bucket_elements = kMaxBucketElements);
@@ -77,23 +66,25 @@ class FlatBuffers {
   const FlatSharding& sharding() const { return sharding_; }
   at::Device device() const { return device_; }
 
-  /// Gives the bucket memory for all its weights (of any content) or all its gradients
-  /// (as after zero_grads), and takes it away again; no effect on what stays. Handles are
-  /// bound to it.
+  /// These give the bucket memory for all its weights (of any content) or all its
+  /// gradients (as after zero_grads), bind the parameters to the memory, and take it away
+  /// again. They do nothing to weights or gradients that stay.
   void hold_weights(Bucket& bucket);
   void release_weights(Bucket& bucket);
   void hold_grads(Bucket& bucket);
   void release_grads(Bucket& bucket);
 
-  /// Memory that is used again instead of being given back: page faults cost more than
-  /// the copies that such buffers serve. Of any content.
+  /// Returns a buffer of any content, which give_scratch() takes back to be used again.
+  /// New memory instead would cost more in page faults than the copies that buffers
+  /// serve.
   at::Tensor take_scratch(int64_t num_elements, at::ScalarType type);
   void give_scratch(at::Tensor tensor);
 
-  /// All gradients that this rank keeps between micro batches. On a CPU those of
-  /// parameters are unset instead, until settle_grads.
+  /// Sets all gradients that this rank keeps between micro batches to zero. On a CPU the
+  /// gradients of parameters are unset instead (Parameter::unset_grad), until
+  /// settle_grads.
   void zero_grads();
-  /// Bytes of weights and gradients that stay, and of scratch.
+  /// Returns the bytes of weights and gradients that stay, and of scratch buffers.
   int64_t bytes() const;
 
  private:
@@ -109,8 +100,8 @@ class FlatBuffers {
   int64_t scratch_bytes_ = 0;
 };
 
-/// A zeroed one-dimensional tensor. On a CPU it lies on its own mapping with huge pages
-/// asked for: large, long-lived buffers do not go through malloc.
+/// Returns a zeroed one-dimensional tensor. On a CPU the tensor has a mapping of its own,
+/// for which huge pages are requested: large, long-lived buffers do not use malloc.
 at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device device);
 
 }  // namespace longhaul

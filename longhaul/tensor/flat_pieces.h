@@ -10,12 +10,12 @@ namespace longhaul {
 /// A contiguous part of a tensor inside a bucket.
 struct FlatPiece {
   const FlatMember* member = nullptr;
-  FlatRange in_member;    ///< element range of the parameter's slice
+  FlatRange in_member;    ///< range of elements of the parameter's slice
   int64_t in_bucket = 0;  ///< first element in the bucket
 };
 
-/// The parts of tensors in a range of a bucket, in the order of the bucket; padding is
-/// left out.
+/// Returns the parts of tensors in a range of a bucket, in the order of the bucket.
+/// Padding is left out.
 std::vector<FlatPiece> pieces_in(const Bucket& bucket, FlatRange range);
 
 /// Reads elements [begin, end) of a slice, row-major in its extent, in the given dtype.
@@ -23,10 +23,7 @@ using FlatReader =
     std::function<void(const TensorSlice& slice, int64_t begin, int64_t end, DType dtype,
                        std::span<std::byte> out)>;
 
-/// Fills the weights of all buckets in the compute dtype.
-void read_weights(FlatBuffers& flat, const FlatReader& read);
-
-/// Memory of a contiguous CPU tensor.
+/// Returns the memory of a contiguous CPU tensor.
 std::span<std::byte> bytes_of(const at::Tensor& tensor);
 
 }  // namespace longhaul

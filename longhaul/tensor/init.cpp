@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-/// Four normal numbers for global elements 4 * block ... 4 * block + 3.
+/// Returns normal numbers for the global elements 4 * block to 4 * block + 3.
 std::array<float, 4> normals(uint64_t key, int64_t block) {
   const auto bits = philox(key, static_cast<uint64_t>(block), 0);
   const auto a = normal_from_bits(bits[0], bits[1]);
@@ -17,7 +17,7 @@ std::array<float, 4> normals(uint64_t key, int64_t block) {
   return {a[0], a[1], b[0], b[1]};
 }
 
-/// Global linear index of the slice's element `local`.
+/// Returns the global linear index of the slice's element `local`.
 int64_t global_index(const TensorSlice& slice, int64_t local) {
   int64_t index = 0;
   int64_t stride = 1;
@@ -29,7 +29,7 @@ int64_t global_index(const TensorSlice& slice, int64_t local) {
   return index;
 }
 
-/// Elements with consecutive global indices.
+/// Fills elements with consecutive global indices.
 void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* out) {
   while (count > 0) {
     const auto four = normals(key, global / 4);

@@ -7,13 +7,13 @@
 namespace longhaul {
 
 /// Fills a contiguous CPU fp32 tensor with the first values of elements [begin, end) of
-/// the slice's extent. A value depends on (seed, tensor name, global element index) only,
-/// so every layout starts from the same weights. Thread count does not matter.
+/// the slice's extent. A value depends only on the seed, the name of the tensor and the
+/// global index of the element, so that every layout starts from the same weights.
 void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
                     int64_t begin, int64_t end, float* out);
 
-/// Sets to zero what elements [begin, end) of the slice's extent hold of a row of the
-/// whole tensor. `out`: those elements, as initial_values fills them.
+/// Sets those of the elements [begin, end) of the slice's extent to zero that belong to a
+/// row of the whole tensor. `out` has the elements as initial_values fills them.
 void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
               float* out);
 

@@ -11,11 +11,11 @@
 
 namespace longhaul {
 
-/// One trainable tensor as a layer sees it: a handle that a layer asks for its weight
-/// when it needs it. A model declares parameters without storage; FlatBuffers gives them
-/// views into its buckets. The weight never requires grad and no autograd node may save
-/// it: a backward asks the handle again, so that storage can be gathered, released and
-/// rewritten.
+/// A trainable tensor as a layer sees it: a handle that a layer asks for the weight each
+/// time. A model declares parameters without storage; FlatBuffers gives them views into
+/// its buckets. The weight never requires a gradient, and no autograd node may save the
+/// weight: a backward asks the handle again, so that storage can be gathered, released
+/// and rewritten.
 class Parameter {
  public:
   explicit Parameter(const ParameterDescription& described)
@@ -28,35 +28,35 @@ class Parameter {
 
   const std::string& name() const { return slice_.name; }
   const TensorSlice& slice() const { return slice_; }
-  /// The part of the tensor that this rank holds, before storage is bound: same name and
-  /// global shape.
+  /// Sets the part of the tensor that this rank holds; the name and the global shape must
+  /// stay the same. Called before storage is bound.
   void set_slice(TensorSlice slice);
   const Init& init() const { return init_; }
-  /// Over the ranks of tensor parallelism.
+  /// Returns how the tensor is split over the ranks of tensor parallelism.
   const std::optional<ShardSplit>& split() const { return split_; }
-  /// A row of the whole tensor whose look-ups have no gradient.
+  /// Returns the row of the whole tensor whose look-ups have no gradient.
   const std::optional<int64_t>& padding_row() const { return padding_row_; }
   void set_padding_row(std::optional<int64_t> row) { padding_row_ = row; }
-  /// Without a gradient: nothing is computed for it. So it starts.
+  /// Returns whether no gradient is computed, as at the beginning.
   bool frozen() const { return frozen_; }
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
-  /// Local values in the compute dtype, shape slice().extent.
+  /// Returns the local values in the compute dtype, of shape slice().extent.
   const at::Tensor& weight() const;
-  /// The accumulator in the gradient dtype, shape slice().extent; undefined when frozen.
-  /// After unset_grad() it is zeros.
+  /// Returns the accumulator in the gradient dtype, of shape slice().extent; undefined if
+  /// frozen. Fills it with zeros first after unset_grad().
   const at::Tensor& grad() const;
 
-  /// Nothing has been added yet: what the accumulator holds is of no meaning until
-  /// somebody asks for it. To fill it with zeros first would be a write and a read of
-  /// memory more.
+  /// Marks the accumulator as one to which nothing has been added, so that its content
+  /// has no meaning until grad() fills it. Zeros at once would be one more write and read
+  /// of the memory.
   void unset_grad() { grad_unset_ = true; }
   bool grad_unset() const { return grad_unset_; }
-  /// The accumulator for a caller who writes each of its elements; of any content.
+  /// Returns the accumulator, of any content, to a caller who writes all its elements.
   const at::Tensor& grad_to_write() const;
 
-  /// Storage of both, or undefined tensors while it is released. Leaves frozen() and
-  /// grad_unset() as they are.
+  /// Sets the storage of weight and gradient, or undefined tensors while the storage is
+  /// released. frozen() and grad_unset() stay as they are.
   void bind(at::Tensor weight, at::Tensor grad);
 
  private:
@@ -72,7 +72,7 @@ class Parameter {
 
 using ParameterPtr = std::shared_ptr<Parameter>;
 
-/// A parameter that is the whole tensor `name`.
+/// Makes a parameter that is the whole tensor `name`.
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init,
                             std::optional<ShardSplit> split = {});
 

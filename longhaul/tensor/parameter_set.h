@@ -10,25 +10,25 @@
 
 namespace longhaul {
 
-/// A unit's parameters as handles; see UnitDescription.
+/// The parameters of a unit as handles; see UnitDescription.
 struct ParameterUnit {
   UnitKind kind = UnitKind::Block;
-  int64_t layer = 0;  ///< Block: its number in the whole model
+  int64_t layer = 0;  ///< of a block: its number in the whole model
   std::vector<ParameterPtr> parameters;
 };
 
-/// The parameters of a part of a model, whole and without storage, as its description has
-/// them. Layers take theirs by name, so that what is described and what is computed with
-/// cannot differ.
+/// The parameters of a part of a model, whole and without storage, as the description
+/// names them. Layers take their parameters by name, so that the described and the used
+/// parameters cannot differ.
 class ParameterSet {
  public:
   explicit ParameterSet(const std::vector<UnitDescription>& units);
 
-  /// In forward order, each parameter once.
+  /// Returns the units in forward order; each parameter occurs once.
   const std::vector<ParameterUnit>& units() const { return units_; }
-  /// Internal error for a name that is not described.
+  /// Returns a parameter. Throws an Internal error for a name that is not described.
   ParameterPtr take(const std::string& name);
-  /// Internal error where a parameter is described that nobody has taken.
+  /// Throws an Internal error if a described parameter has not been taken.
   void check_taken() const;
 
  private:

@@ -1,63 +1,34 @@
 #include "longhaul/tensor/scalar_type.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul {
+namespace {
+
+constexpr std::pair<DType, at::ScalarType> kTypes[] = {
+    {DType::F32, at::kFloat},  {DType::BF16, at::kBFloat16}, {DType::F16, at::kHalf},
+    {DType::F64, at::kDouble}, {DType::I64, at::kLong},      {DType::I32, at::kInt},
+    {DType::I16, at::kShort},  {DType::I8, at::kChar},       {DType::U8, at::kByte},
+    {DType::Bool, at::kBool}};
+
+}  // namespace
 
 at::ScalarType to_scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::F32:
-      return at::kFloat;
-    case DType::BF16:
-      return at::kBFloat16;
-    case DType::F16:
-      return at::kHalf;
-    case DType::F64:
-      return at::kDouble;
-    case DType::I64:
-      return at::kLong;
-    case DType::I32:
-      return at::kInt;
-    case DType::I16:
-      return at::kShort;
-    case DType::I8:
-      return at::kChar;
-    case DType::U8:
-      return at::kByte;
-    case DType::Bool:
-      return at::kBool;
-    default:
-      break;
-  }
-  LH_ASSERT(false, "{} has no tensor form", dtype_name(dtype));
+  const auto* found =
+      std::ranges::find(kTypes, dtype, &std::pair<DType, at::ScalarType>::first);
+  LH_ASSERT(found != std::end(kTypes), "{} has no tensor form", dtype_name(dtype));
+  return found->second;
 }
 
 DType from_scalar_type(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::F32;
-    case at::kBFloat16:
-      return DType::BF16;
-    case at::kHalf:
-      return DType::F16;
-    case at::kDouble:
-      return DType::F64;
-    case at::kLong:
-      return DType::I64;
-    case at::kInt:
-      return DType::I32;
-    case at::kShort:
-      return DType::I16;
-    case at::kChar:
-      return DType::I8;
-    case at::kByte:
-      return DType::U8;
-    case at::kBool:
-      return DType::Bool;
-    default:
-      break;
-  }
-  LH_ASSERT(false, "scalar type {} has no file form", static_cast<int>(type));
+  const auto* found =
+      std::ranges::find(kTypes, type, &std::pair<DType, at::ScalarType>::second);
+  LH_ASSERT(found != std::end(kTypes), "scalar type {} has no file form",
+            static_cast<int>(type));
+  return found->first;
 }
 
 }  // namespace longhaul

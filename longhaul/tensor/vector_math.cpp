@@ -7,8 +7,8 @@ namespace longhaul {
 
 void warm_up_vector_math() {
   const at::NoGradGuard no_grad;
-  // All of aten/src/ATen/cpu/vml.h that calls MKL, as LibTorch's vms* and vmd* symbols
-  // show.
+  // All functions of aten/src/ATen/cpu/vml.h that call MKL, as LibTorch's vms* and vmd*
+  // symbols show.
   using Function = at::Tensor (*)(const at::Tensor&);
   constexpr Function kFunctions[] = {
       at::acos, at::asin, at::atan,  at::cos, at::erf,  at::erfc, at::erfinv, at::exp,

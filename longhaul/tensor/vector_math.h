@@ -2,11 +2,11 @@
 
 namespace longhaul {
 
-/// Calls once, on one element and this thread, every function that ATen takes from MKL's
-/// vector mathematics, in fp32 and fp64. MKL chooses each one's kernel at its first call;
-/// where that comes from several threads at once, one of them may compute its part by a
-/// kernel of low accuracy. First thing in main of whatever computes with LibTorch. One
-/// or two milliseconds.
+/// Calls every function that ATen takes from MKL's vector mathematics once, on one
+/// element and this thread, in fp32 and fp64. MKL chooses the kernel of a function at its
+/// first call; if several threads make the first call at once, one of them may compute
+/// its part by a kernel of low accuracy. Called first in main() of every program that
+/// computes with LibTorch. Takes one or two milliseconds.
 void warm_up_vector_math();
 
 }  // namespace longhaul

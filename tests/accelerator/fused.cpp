@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "longhaul/ops/fused/fused.h"
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/fallback.h"
 #include "tests/support/flash_reference.h"
@@ -59,46 +60,32 @@ void wide_addmm(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 /// Row by row, and in a row token by token: index_add_ of a CPU goes in this order.
-void embedding_gradient(const c10::OperatorHandle& op, Stack* stack) {
-  const Given given{op, *stack};
-  at::Tensor grad = given["grad"].toTensor();
-  const at::Tensor rows = given["rows"].toTensor();
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
+                        const at::Tensor& order, const at::Tensor& grad) {
   const at::Tensor here =
       rows.ge(0).logical_and(rows.lt(grad.size(0))).nonzero().squeeze(1);
-  const at::Tensor tokens = given["order"].toTensor().index_select(0, here);
-  grad.index_add_(0, rows.index_select(0, here),
-                  wide(given, "dy").index_select(0, tokens));
-  given.give(stack, {});
+  const at::Tensor tokens = order.index_select(0, here);
+  at::Tensor(grad).index_add_(0, rows.index_select(0, here),
+                              dy.to(at::kFloat).index_select(0, tokens));
 }
 
-std::string gelu_form(const Given& given) {
-  return given["tanh"].toBool() ? "tanh" : "none";
+void gelu_forward(const at::Tensor& x, bool tanh, const at::Tensor& y) {
+  y.copy_(at::gelu(x, tanh ? "tanh" : "none"));
 }
 
-void gelu_forward(const c10::OperatorHandle& op, Stack* stack) {
-  const Given given{op, *stack};
-  given["y"].toTensor().copy_(at::gelu(given["x"].toTensor(), gelu_form(given)));
-  given.give(stack, {});
+void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh,
+                   const at::Tensor& dx) {
+  dx.copy_(at::gelu_backward(dy, x, tanh ? "tanh" : "none"));
 }
 
-void gelu_backward(const c10::OperatorHandle& op, Stack* stack) {
-  const Given given{op, *stack};
-  given["dx"].toTensor().copy_(
-      at::gelu_backward(given["dy"].toTensor(), given["x"].toTensor(), gelu_form(given)));
-  given.give(stack, {});
-}
-
-void merge_attention(const c10::OperatorHandle& op, Stack* stack) {
-  const Given given{op, *stack};
-  const at::Tensor out = given["merged"].toTensor(), lse = given["merged_lse"].toTensor();
-  const at::Tensor fresh = given["part_lse"].toTensor();
-  const at::Tensor now = at::logaddexp(lse, fresh);
+void merge_attention(const at::Tensor& part, const at::Tensor& part_lse,
+                     const at::Tensor& merged, const at::Tensor& merged_lse) {
+  const at::Tensor now = at::logaddexp(merged_lse, part_lse);
   const auto factors = [&](const at::Tensor& of) {
     return at::exp(of - now).nan_to_num_(0.0).transpose(1, 2).unsqueeze(-1);
   };
-  out.mul_(factors(lse)).addcmul_(wide(given, "part"), factors(fresh));
-  lse.copy_(now);
-  given.give(stack, {});
+  merged.mul_(factors(merged_lse)).addcmul_(part.to(at::kFloat), factors(part_lse));
+  merged_lse.copy_(now);
 }
 
 class Kernels {
@@ -112,10 +99,10 @@ class Kernels {
       }
     }
     // The CPU has none of these.
-    add<&of_host<&embedding_gradient>>("longhaul", {"longhaul::embedding_gradient", ""});
-    add<&of_host<&gelu_forward>>("longhaul", {"longhaul::gelu_forward", ""});
-    add<&of_host<&gelu_backward>>("longhaul", {"longhaul::gelu_backward", ""});
-    add<&of_host<&merge_attention>>("longhaul", {"longhaul::merge_attention", ""});
+    add_typed<&embedding_gradient>(ops::fused::embedding_gradient);
+    add_typed<&gelu_forward>(ops::fused::gelu_forward);
+    add_typed<&gelu_backward>(ops::fused::gelu_backward);
+    add_typed<&merge_attention>(ops::fused::merge_attention);
     add<&of_host<&flash_forward>>("aten", {"aten::_flash_attention_forward", ""});
     add<&of_host<&flash_backward>>("aten", {"aten::_flash_attention_backward", ""});
     add<&of_host<&wide_addmm>>("aten", {"aten::addmm", "dtype_out"});
@@ -125,6 +112,16 @@ class Kernels {
   template <HostKernel* kernel>
   static void of_host(const c10::OperatorHandle& op, Stack* stack) {
     run_on_device(op, stack, kernel);
+  }
+  /// Calls `kernel`, a function of the operator's arguments, by those on the stack.
+  template <auto kernel>
+  static void unboxed(const c10::OperatorHandle& op, Stack* stack) {
+    c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel).callBoxed(
+        op, c10::DispatchKeySet(DispatchKey::CPU), stack);
+  }
+  template <auto kernel, typename Operator>
+  void add_typed(const Operator& /*op*/) {
+    add<&of_host<&unboxed<kernel>>>("longhaul", {Operator::kFullName.chars.data(), ""});
   }
   static std::string text(const c10::OperatorName& name) {
     return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;

@@ -42,11 +42,13 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
   const auto fp32 = at::TensorOptions(device());
   const at::Tensor x = at::ones({6, 8}, fp32), weight = at::ones({8}, fp32);
   at::Tensor y = at::empty_like(x), inverse = at::empty({6}, fp32);
-  ASSERT_TRUE(ops::fused::supports(ops::fused::Form::RmsNorm, x));
+  ASSERT_TRUE(ops::fused::supports(x, ops::fused::rms_norm_forward,
+                                   ops::fused::rms_norm_backward));
   at::Tensor sum;
   const auto norm = [&](const at::Tensor& of, const at::Tensor& delta) {
     return added("longhaul::rms_norm_forward", [&] {
-      ops::fused::rms_norm_forward(of, delta, weight, 0.0, sum, y, inverse);
+      ops::fused::rms_norm_forward(of, delta, weight, 0.0, RmsForm::WeightAfterCast, sum,
+                                   y, inverse);
     });
   };
   EXPECT_EQ(norm(x, {}), Moved(1, 4 * (48 + 8 + 48 + 6)));
@@ -84,8 +86,8 @@ TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
   expected[0] += dy[5];
   for (const int64_t token : {3, 0, 2}) expected[2] += dy[token];
   const at::Tensor there = dy.to(device()), grad = table.to(device());
-  ASSERT_TRUE(ops::fused::supports(ops::fused::Form::EmbeddingGradient, there));
-  EXPECT_FALSE(ops::fused::supports(ops::fused::Form::EmbeddingGradient, dy));
+  ASSERT_TRUE(ops::fused::supports(there, ops::fused::embedding_gradient));
+  EXPECT_FALSE(ops::fused::supports(dy, ops::fused::embedding_gradient));
   EXPECT_EQ(added("longhaul::embedding_gradient",
                   [&] {
                     ops::fused::embedding_gradient(there, rows.to(device()),

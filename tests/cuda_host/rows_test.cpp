@@ -270,7 +270,7 @@ TEST_P(CudaKernels, GeluIsItsDefinition) {
         SCOPED_TRACE(::testing::Message() << tanh << " " << static_cast<int>(edge));
         Guarded<T> in(x, edge), out(std::vector<T>(size()), edge), gradient(dy, edge),
             din(std::vector<T>(size()), edge);
-        using kernels::cuda::GeluForward, kernels::cuda::GeluBackward;
+        using kernels::GeluForward, kernels::GeluBackward;
         const auto count = static_cast<int64_t>(size());
         kernels::cuda::run(GeluForward<T>{in.data(), count, tanh, out.data()}, nullptr);
         kernels::cuda::run(
@@ -297,11 +297,9 @@ TEST(CudaGelu, OfValuesFarOutIsZeroOrTheValue) {
     Guarded<float> x({-1e9F, -40.0F, 0.0F, 40.0F, 1e9F}, Edge::Begin);
     Guarded<float> y(std::vector<float>(5, 7.0F), Edge::Begin);
     Guarded<float> dx(std::vector<float>(5, 1.0F), Edge::Begin);
-    kernels::cuda::run(kernels::cuda::GeluForward<float>{x.data(), 5, tanh, y.data()},
-                       nullptr);
+    kernels::cuda::run(kernels::GeluForward<float>{x.data(), 5, tanh, y.data()}, nullptr);
     kernels::cuda::run(
-        kernels::cuda::GeluBackward<float>{dx.data(), x.data(), 5, tanh, dx.data()},
-        nullptr);
+        kernels::GeluBackward<float>{dx.data(), x.data(), 5, tanh, dx.data()}, nullptr);
     EXPECT_EQ(y.values(), (std::vector<float>{0.0F, 0.0F, 0.0F, 40.0F, 1e9F}));
     EXPECT_EQ(dx.values(), (std::vector<float>{0.0F, 0.0F, 0.5F, 1.0F, 1.0F}));
   }
@@ -350,9 +348,9 @@ void expect_merged(const Parts& s, Edge edge) {
   Guarded<T> fresh(part, edge);
   Guarded<float> of_fresh(part_lse, edge), sum(out, edge), of_sum(lse, edge);
   kernels::cuda::run(
-      kernels::cuda::MergeAttention<T>{fresh.data(), of_fresh.data(), s.sequences,
-                                       s.queries, s.heads, s.head_dim, sum.data() + row,
-                                       all * row, of_sum.data() + 1, s.heads * all, all},
+      kernels::MergeAttention<T>{fresh.data(), of_fresh.data(), s.sequences, s.queries,
+                                 s.heads, s.head_dim, sum.data() + row, all * row,
+                                 of_sum.data() + 1, s.heads * all, all},
       nullptr);
   expect_close(output(sum.values(), 4 * kSums, 1.0), {merged, 4 * kSums, 1.0});
   const auto found = of_sum.values();
@@ -480,8 +478,8 @@ TEST(CudaEmbedding, AddsTheGradientsOfARowInTheOrderOfItsTokens) {
         Guarded<int64_t> from(order, edge);
         Guarded<float> gradient(before, edge);
         kernels::cuda::run(
-            kernels::cuda::EmbeddingGradient<T>{of.data(), sorted.data(), from.data(),
-                                                tokens, width, 6, gradient.data()},
+            kernels::EmbeddingGradient<T>{of.data(), sorted.data(), from.data(), tokens,
+                                          width, 6, gradient.data()},
             nullptr);
         EXPECT_EQ(gradient.values(), expected) << width;
       }

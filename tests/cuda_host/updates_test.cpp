@@ -7,6 +7,7 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
 #include "tests/cuda_host/guarded.h"
+#include "tests/support/range_updates.h"
 
 namespace longhaul::optim::cuda {
 namespace {

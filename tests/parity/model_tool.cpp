@@ -26,6 +26,7 @@
 #include "longhaul/tensor/vector_math.h"
 #include "tests/dist/hidden_states.h"
 #include "tests/parity/network_faults.h"
+#include "tests/support/flat_parameters.h"
 
 namespace longhaul {
 namespace {

@@ -69,47 +69,47 @@ struct LambApply {
 
 void enqueue_adamw(const AdamWRange& r, const AdamWScalars& s, int64_t update,
                    Stream stream) {
-  with_weight(
-      r, update,
-      [&]<typename P, typename W, typename R>(P* master, W* weight, const R& rounding) {
-        with_type(r.grad_dtype, [&]<typename G>(G*) {
-          with_type(r.moments_dtype, [&]<typename M>(M*) {
-            const AdamW<G, P, M, W, R> of{static_cast<const G*>(r.grad),
-                                          master,
-                                          static_cast<M*>(r.exp_avg),
-                                          static_cast<M*>(r.exp_avg_sq),
-                                          weight,
-                                          s,
-                                          rounding};
-            enqueue_update(
-                "adamw", of, r.count,
-                lead_of(rounding, of.grad, of.master, of.exp_avg, of.exp_avg_sq, weight),
-                stream);
-          });
-        });
+  with_weight(r, [&]<typename P, typename W>(P* master, W* weight) {
+    const auto rounding = rounding_for<P>(r, update);
+    using R = std::remove_const_t<decltype(rounding)>;
+    with_type(r.grad_dtype, [&]<typename G>(G*) {
+      with_type(r.moments_dtype, [&]<typename M>(M*) {
+        const AdamW<G, P, M, W, R> of{static_cast<const G*>(r.grad),
+                                      master,
+                                      static_cast<M*>(r.exp_avg),
+                                      static_cast<M*>(r.exp_avg_sq),
+                                      weight,
+                                      s,
+                                      rounding};
+        enqueue_update(
+            "adamw", of, r.count,
+            lead_of(rounding, of.grad, of.master, of.exp_avg, of.exp_avg_sq, weight),
+            stream);
       });
+    });
+  });
 }
 
 void enqueue_lamb_apply(const AdamWRange& r, const AdamWScalars& s, const LambRate& of,
                         const double* rate, int64_t update, Stream stream) {
-  with_weight(
-      r, update,
-      [&]<typename P, typename W, typename R>(P* master, W* weight, const R& rounding) {
-        with_type(r.moments_dtype, [&]<typename M>(M*) {
-          const LambApply<P, M, W, R> apply{master,
-                                            static_cast<const M*>(r.exp_avg),
-                                            static_cast<const M*>(r.exp_avg_sq),
-                                            weight,
-                                            s,
-                                            of,
-                                            rate,
-                                            rounding};
-          enqueue_update(
-              "lamb_apply", apply, r.count,
-              lead_of(rounding, apply.master, apply.exp_avg, apply.exp_avg_sq, weight),
-              stream);
-        });
-      });
+  with_weight(r, [&]<typename P, typename W>(P* master, W* weight) {
+    const auto rounding = rounding_for<P>(r, update);
+    using R = std::remove_const_t<decltype(rounding)>;
+    with_type(r.moments_dtype, [&]<typename M>(M*) {
+      const LambApply<P, M, W, R> apply{master,
+                                        static_cast<const M*>(r.exp_avg),
+                                        static_cast<const M*>(r.exp_avg_sq),
+                                        weight,
+                                        s,
+                                        of,
+                                        rate,
+                                        rounding};
+      enqueue_update(
+          "lamb_apply", apply, r.count,
+          lead_of(rounding, apply.master, apply.exp_avg, apply.exp_avg_sq, weight),
+          stream);
+    });
+  });
 }
 
 }  // namespace longhaul::optim::cuda

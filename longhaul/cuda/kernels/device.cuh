@@ -126,6 +126,12 @@ bool aligned(const P*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
+/// Returns whether all of these are multiples of the elements in 16 bytes.
+template <typename T, typename... Sizes>
+bool in_wide_steps(Sizes... sizes) {
+  return ((sizes % kWide<T> == 0) && ...);
+}
+
 /// Calls act(constant) with the number of elements that a thread takes at a time: those
 /// of 16 bytes, or one.
 template <typename T, typename Act>
@@ -140,5 +146,16 @@ void with_width(bool wide, const Act& act) {
 inline int64_t blocks_of(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
+
+/// Defines run() of a kernel by enqueue() of the file that includes this.
+#define LH_CUDA_RUN(Kernel)                         \
+  template <>                                       \
+  void run(const Kernel<float>& a, Stream stream) { \
+    enqueue(a, stream);                             \
+  }                                                 \
+  template <>                                       \
+  void run(const Kernel<Bf16>& a, Stream stream) {  \
+    enqueue(a, stream);                             \
+  }
 
 }  // namespace longhaul::kernels::cuda

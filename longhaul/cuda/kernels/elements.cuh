@@ -3,6 +3,7 @@
 #include "longhaul/cuda/kernels/device.cuh"
 #include "longhaul/cuda/kernels/update_kernels.h"
 #include "longhaul/optim/kernels/element.h"
+#include "longhaul/optim/kernels/element_types.h"
 
 // How the optimizers' kernels walk flat memory: 16 bytes at a time where all arrays are
 // aligned alike, which parts of flat buffers are.
@@ -18,8 +19,6 @@ using kernels::cuda::store;
 /// Elements that a thread takes at a time: 16 bytes of bf16, 32 of fp32.
 constexpr int kEach = 8;
 
-/// The weight is the master.
-struct NoWeight {};
 inline bool fits(const NoWeight*, int) { return true; }
 /// Whether 16 bytes begin `lead` elements before this.
 template <typename T>
@@ -137,38 +136,14 @@ struct AtRandom {
   bool one_by_one;  ///< numbers have several upper 32 bits, and so several keys
 };
 
-/// act(null pointer of the element type).
-template <typename Act>
-void with_type(DType dtype, const Act& act) {
-  if (dtype == DType::F32) {
-    act(static_cast<float*>(nullptr));
+/// How masters of type P are rounded, and moments with them.
+template <typename P>
+auto rounding_for(const AdamWRange& r, int64_t update) {
+  if constexpr (std::is_same_v<P, float>) {
+    return ToNearest();
   } else {
-    act(static_cast<uint16_t*>(nullptr));
+    return AtRandom(r, update);
   }
-}
-
-/// act(master, rounding): how masters and moments are held and rounded.
-template <typename Act>
-void with_master(const AdamWRange& r, int64_t update, const Act& act) {
-  if (r.rounding != nullptr) {
-    act(static_cast<uint16_t*>(r.master), AtRandom(r, update));
-  } else {
-    act(static_cast<float*>(r.master), ToNearest());
-  }
-}
-
-/// act(master, weight, rounding).
-template <typename Act>
-void with_weight(const AdamWRange& r, int64_t update, const Act& act) {
-  with_master(r, update, [&]<typename P, typename R>(P* master, const R& rounding) {
-    if (r.weight == r.master) {
-      act(master, static_cast<NoWeight*>(nullptr), rounding);
-    } else if constexpr (std::is_same_v<P, float>) {
-      with_type(r.weight_dtype, [&]<typename W>(W*) {
-        act(master, static_cast<W*>(r.weight), rounding);
-      });
-    }
-  });
 }
 
 }  // namespace

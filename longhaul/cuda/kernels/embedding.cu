@@ -39,7 +39,7 @@ __global__ void embedding_gradient_kernel(EmbeddingGradient<T> a, int64_t across
 }  // namespace
 
 template <typename T>
-void run(const EmbeddingGradient<T>& a, Stream stream) {
+void enqueue(const EmbeddingGradient<T>& a, Stream stream) {
   if (a.tokens == 0 || a.features == 0) return;
   const bool wide = aligned(a.dy, a.gradient) && a.features % kWide<T> == 0;
   with_width<T>(wide, [&](auto n) {
@@ -49,7 +49,6 @@ void run(const EmbeddingGradient<T>& a, Stream stream) {
   });
 }
 
-template void run(const EmbeddingGradient<float>&, Stream);
-template void run(const EmbeddingGradient<Bf16>&, Stream);
+LH_CUDA_RUN(EmbeddingGradient)
 
 }  // namespace longhaul::kernels::cuda

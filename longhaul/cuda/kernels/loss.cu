@@ -115,7 +115,7 @@ bool wide_rows(const T* logits, int64_t vocabulary) {
 }  // namespace
 
 template <typename T>
-void run(const CrossEntropy<T>& a, Stream stream) {
+void enqueue(const CrossEntropy<T>& a, Stream stream) {
   if (a.rows == 0) return;
   with_width<T>(wide_rows(a.logits, a.vocabulary), [&](auto n) {
     launch("cross_entropy", cross_entropy_kernel<T, n>, a.rows, stream, a);
@@ -123,7 +123,7 @@ void run(const CrossEntropy<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const CrossEntropyStatistics<T>& a, Stream stream) {
+void enqueue(const CrossEntropyStatistics<T>& a, Stream stream) {
   if (a.rows == 0) return;
   with_width<T>(wide_rows(a.logits, a.vocabulary), [&](auto n) {
     launch("cross_entropy_statistics", statistics_kernel<T, n>, a.rows, stream, a);
@@ -131,18 +131,15 @@ void run(const CrossEntropyStatistics<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const CrossEntropyGradient<T>& a, Stream stream) {
+void enqueue(const CrossEntropyGradient<T>& a, Stream stream) {
   if (a.rows == 0) return;
   with_width<T>(wide_rows(a.logits, a.vocabulary), [&](auto n) {
     launch("cross_entropy_gradient", gradient_kernel<T, n>, a.rows, stream, a);
   });
 }
 
-template void run(const CrossEntropy<float>&, Stream);
-template void run(const CrossEntropy<Bf16>&, Stream);
-template void run(const CrossEntropyStatistics<float>&, Stream);
-template void run(const CrossEntropyStatistics<Bf16>&, Stream);
-template void run(const CrossEntropyGradient<float>&, Stream);
-template void run(const CrossEntropyGradient<Bf16>&, Stream);
+LH_CUDA_RUN(CrossEntropy)
+LH_CUDA_RUN(CrossEntropyStatistics)
+LH_CUDA_RUN(CrossEntropyGradient)
 
 }  // namespace longhaul::kernels::cuda

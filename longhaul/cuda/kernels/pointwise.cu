@@ -129,21 +129,17 @@ __global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
 }
 
 template <typename T, int N>
-auto forward_kernel_of(const GatedProductForward<T>& a) {
-  if (a.activation == Activation::Silu)
-    return gated_product_forward_kernel<T, N, Activation::Silu>;
-  return a.activation == Activation::GeluTanh
-             ? gated_product_forward_kernel<T, N, Activation::GeluTanh>
-             : gated_product_forward_kernel<T, N, Activation::GeluExact>;
+auto kernel_for(const GatedProductForward<T>& a) {
+  return with_activation(a.activation, [](auto kind) {
+    return &gated_product_forward_kernel<T, N, decltype(kind)::value>;
+  });
 }
 
 template <typename T, int N>
-auto backward_kernel_of(const GatedProductBackward<T>& a) {
-  if (a.activation == Activation::Silu)
-    return gated_product_backward_kernel<T, N, Activation::Silu>;
-  return a.activation == Activation::GeluTanh
-             ? gated_product_backward_kernel<T, N, Activation::GeluTanh>
-             : gated_product_backward_kernel<T, N, Activation::GeluExact>;
+auto kernel_for(const GatedProductBackward<T>& a) {
+  return with_activation(a.activation, [](auto kind) {
+    return &gated_product_backward_kernel<T, N, decltype(kind)::value>;
+  });
 }
 
 /// N elements a thread; `count` is a multiple of N.
@@ -206,16 +202,10 @@ __global__ void merge_attention_kernel(MergeAttention<T> a, int lanes) {
   if (mine && static_cast<int>(threadIdx.x) % lanes == 0) *lse = now;
 }
 
-/// Whether all of these are multiples of the elements in 16 bytes.
-template <typename T, typename... Sizes>
-bool in_wide_steps(Sizes... sizes) {
-  return ((sizes % kWide<T> == 0) && ...);
-}
-
 }  // namespace
 
 template <typename T>
-void run(const Rope<T>& a, Stream stream) {
+void enqueue(const Rope<T>& a, Stream stream) {
   if (a.tokens == 0) return;
   const bool wide = aligned(a.x, a.y, a.cos, a.sin) &&
                     in_wide_steps<T>(a.head_dim / 2, a.x_token_stride, a.x_head_stride,
@@ -225,27 +215,27 @@ void run(const Rope<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const GatedProductForward<T>& a, Stream stream) {
+void enqueue(const GatedProductForward<T>& a, Stream stream) {
   if (a.rows == 0) return;
   const bool wide =
       aligned(a.gate, a.up, a.y) && in_wide_steps<T>(a.features, a.row_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("gated_product_forward", forward_kernel_of<T, n>(a), a.rows, stream, a);
+    launch("gated_product_forward", kernel_for<T, n>(a), a.rows, stream, a);
   });
 }
 
 template <typename T>
-void run(const GatedProductBackward<T>& a, Stream stream) {
+void enqueue(const GatedProductBackward<T>& a, Stream stream) {
   if (a.rows == 0) return;
   const bool wide = aligned(a.dy, a.gate, a.up, a.dgate, a.dup) &&
                     in_wide_steps<T>(a.features, a.row_stride, a.d_row_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("gated_product_backward", backward_kernel_of<T, n>(a), a.rows, stream, a);
+    launch("gated_product_backward", kernel_for<T, n>(a), a.rows, stream, a);
   });
 }
 
 template <typename T>
-void run(const GeluForward<T>& a, Stream stream) {
+void enqueue(const GeluForward<T>& a, Stream stream) {
   if (a.count == 0) return;
   with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.count), [&](auto n) {
     const auto kernel =
@@ -255,7 +245,7 @@ void run(const GeluForward<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const GeluBackward<T>& a, Stream stream) {
+void enqueue(const GeluBackward<T>& a, Stream stream) {
   if (a.count == 0) return;
   with_width<T>(aligned(a.dy, a.x, a.dx) && in_wide_steps<T>(a.count), [&](auto n) {
     const auto kernel =
@@ -265,7 +255,7 @@ void run(const GeluBackward<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const MergeAttention<T>& a, Stream stream) {
+void enqueue(const MergeAttention<T>& a, Stream stream) {
   const int64_t rows = a.sequences * a.queries * a.heads;
   if (rows == 0) return;
   const bool wide =
@@ -278,17 +268,11 @@ void run(const MergeAttention<T>& a, Stream stream) {
   });
 }
 
-template void run(const Rope<float>&, Stream);
-template void run(const Rope<Bf16>&, Stream);
-template void run(const GatedProductForward<float>&, Stream);
-template void run(const GatedProductForward<Bf16>&, Stream);
-template void run(const GatedProductBackward<float>&, Stream);
-template void run(const GatedProductBackward<Bf16>&, Stream);
-template void run(const GeluForward<float>&, Stream);
-template void run(const GeluForward<Bf16>&, Stream);
-template void run(const GeluBackward<float>&, Stream);
-template void run(const GeluBackward<Bf16>&, Stream);
-template void run(const MergeAttention<float>&, Stream);
-template void run(const MergeAttention<Bf16>&, Stream);
+LH_CUDA_RUN(Rope)
+LH_CUDA_RUN(GatedProductForward)
+LH_CUDA_RUN(GatedProductBackward)
+LH_CUDA_RUN(GeluForward)
+LH_CUDA_RUN(GeluBackward)
+LH_CUDA_RUN(MergeAttention)
 
 }  // namespace longhaul::kernels::cuda

@@ -250,20 +250,14 @@ auto forward_kernel_of(RmsForm form) {
   }
 }
 
-/// Steps of so many elements keep the alignment.
-template <typename T, typename... Steps>
-bool whole_accesses(Steps... steps) {
-  return ((steps % kWide<T> == 0) && ...);
-}
-
 }  // namespace
 
 template <typename T>
-void run(const RmsNormForward<T>& a, Stream stream) {
+void enqueue(const RmsNormForward<T>& a, Stream stream) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
   const bool wide = aligned(a.x, a.weight, a.y, a.delta, a.sum) &&
-                    whole_accesses<T>(a.features, a.x_token_stride);
+                    in_wide_steps<T>(a.features, a.x_token_stride);
   with_width<T>(wide, [&](auto n) {
     launch("rms_norm_forward", forward_kernel_of<T, n>(a.form),
            Grid{rows, shape_of(a.features, n).threads}, stream, a);
@@ -282,7 +276,7 @@ void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
   const bool wide = aligned(a.dy, a.x, a.weight, a.dx, a.dsum) &&
-                    whole_accesses<T>(a.features, a.x_token_stride, a.dx_token_stride);
+                    in_wide_steps<T>(a.features, a.x_token_stride, a.dx_token_stride);
   with_width<T>(wide, [&](auto n) {
     const RowShape shape = shape_of(a.features, n);
     const int64_t blocks = blocks_of_rows(rows, shape);
@@ -297,11 +291,11 @@ void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
   });
 }
 
-template void run(const RmsNormForward<float>&, Stream);
-template void run(const RmsNormForward<Bf16>&, Stream);
 template void run(const RmsNormBackward<float>&, float*, Stream);
 template void run(const RmsNormBackward<Bf16>&, float*, Stream);
 template int64_t partial_sums(const RmsNormBackward<float>&);
 template int64_t partial_sums(const RmsNormBackward<Bf16>&);
+
+LH_CUDA_RUN(RmsNormForward)
 
 }  // namespace longhaul::kernels::cuda

@@ -258,7 +258,9 @@ void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* p
 void enqueue_lamb_moments(const AdamWRange& r, const AdamWScalars& s, float decay,
                           int64_t update, double* partial, Stream stream) {
   if (r.count == 0) return;
-  with_master(r, update, [&]<typename P, typename R>(P* master, const R& rounding) {
+  with_master(r, [&]<typename P>(P* master) {
+    const auto rounding = rounding_for<P>(r, update);
+    using R = std::remove_const_t<decltype(rounding)>;
     with_type(r.grad_dtype, [&]<typename G>(G*) {
       with_type(r.moments_dtype, [&]<typename M>(M*) {
         using Form = LambMoments<G, P, M, R>;

@@ -43,11 +43,11 @@ struct Shape {
         scale(scale_of<double>(part.mask, part.q.size(3))) {}
   int64_t B, S, K, Hkv, G;
   bool causal;
-  int64_t offset;  ///< of query 0 among the keys
+  int64_t offset;  ///< the position of query 0 among the keys
   double scale;
 
-  /// Queries before `end` see keys in [0, m) only, and those from `from` on none before
-  /// `first`.
+  /// Returns one past the last key that queries before `end` see; first() returns the
+  /// first key that queries from `from` on see.
   int64_t seen(int64_t end) const {
     return causal ? std::clamp<int64_t>(offset + end, 0, K) : K;
   }
@@ -93,7 +93,8 @@ at::Tensor by_group(const at::Tensor& x, int64_t key_heads) {
       .permute({0, 2, 3, 1, 4});
 }
 
-/// One block of queries, [from, from + n), with the m keys from `key` on that it can see.
+/// A block of queries, [from, from + n), with the m keys from `key` on that the block can
+/// see.
 struct Block {
   Block(const AttentionPart& part, const Shape& s, int64_t from_)
       : from(from_),
@@ -106,13 +107,13 @@ struct Block {
   int64_t from, n, key, m;
   at::Tensor q, k, v;  ///< [B, Hkv, G or 1, n or m, D]
 
-  /// fp32, masked: [B, Hkv, G, n, m].
+  /// Returns the masked scores, fp32 [B, Hkv, G, n, m].
   at::Tensor scores(const AttentionPart& part, const Shape& s) const {
     at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(at::kFloat).mul_(s.scale);
     return scores.masked_fill_(hidden(part, s), kMinusInfinity);
   }
 
-  /// Which keys a query does not see, [n, m] or [B, 1, 1, n, m].
+  /// Returns which keys a query does not see, [n, m] or [B, 1, 1, n, m].
   at::Tensor hidden(const AttentionPart& part, const Shape& s) const {
     const auto index = at::TensorOptions().dtype(at::kInt).device(q.device());
     const at::Tensor keys = at::arange(key, key + m, index);
@@ -133,7 +134,7 @@ struct Block {
     return out.dim() == 2 ? out : out.view({s.B, 1, 1, n, m});
   }
 
-  /// What probabilities are multiplied by, fp32 [B, Hkv, G, n, m].
+  /// Returns the dropout factors of probabilities, fp32 [B, Hkv, G, n, m].
   at::Tensor factors(const AttentionPart& part, const Shape& s) const {
     const Dropout& draws = part.mask.dropout;
     const auto index = at::TensorOptions().dtype(at::kLong).device(q.device());
@@ -148,12 +149,13 @@ struct Block {
   }
 };
 
-/// The rows of a block in a [B, Hq, S] tensor: [B, Hkv, G, n].
+/// Returns the rows of a block of [B, Hq, S], as [B, Hkv, G, n].
 at::Tensor rows_of(const at::Tensor& lse, const Shape& s, const Block& b) {
   return lse.view({s.B, s.Hkv, s.G, s.S}).narrow(3, b.from, b.n);
 }
 
-/// Minus infinity, a row without keys, made 0: e^(score - lse) is then 0, not NaN.
+/// Returns lse with 0 for minus infinity, the value of a row without keys, so that
+/// e^(score - lse) of such a row is 0 instead of NaN.
 at::Tensor finite(const at::Tensor& lse) {
   return lse.masked_fill(lse == kMinusInfinity, 0.0);
 }
@@ -203,13 +205,13 @@ void composite_backward(const AttentionPart& part, const at::Tensor& dout,
     const at::Tensor ds = (p * (dp - delta)).mul_(s.scale).to(type);
     if (factors.defined()) p.mul_(factors);
     by_group(dq.narrow(1, from, b.n), s.Hkv).add_(at::matmul(ds, b.k));
-    // The heads of a group add up.
+    // The gradients of a key head add up over the query heads of its group.
     sums(dk, b).add_(at::matmul(ds.transpose(-1, -2), b.q).sum({2}));
     sums(dv, b).add_(at::matmul(p.to(type).transpose(-1, -2), dy).sum({2}));
   }
 }
 
-/// All keys at once: those from the queries' own on are the last S.
+/// Returns all keys as one part; the last S keys belong to the queries.
 AttentionPart all_keys(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionMask& mask) {
   return {q, k, v, mask, k.size(1) - q.size(1), 0, false};
@@ -243,15 +245,6 @@ struct CompositeNode : Function<CompositeNode> {
   }
 };
 
-/// For the gradients of these, [B, L, heads, D], which lie as they do.
-tensor_list empty_gradients(const tensor_list& heads) {
-  std::vector<at::Tensor> rows;
-  for (const at::Tensor& x : heads) rows.push_back(x.flatten(0, 1).flatten(1));
-  tensor_list d = ColumnLayout(rows).empty(heads.front().options());
-  for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(heads[i].sizes());
-  return d;
-}
-
 struct FusedNode : Function<FusedNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
@@ -259,7 +252,7 @@ struct FusedNode : Function<FusedNode> {
     at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
     at::Tensor lse =
         at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat));
-    fused::attention_forward(q, k, v, mask, out, lse);
+    fused::attention_forward(all_keys(q, k, v, mask), fused::Results::Replace, out, lse);
     ctx->save_for_backward({q, k, v, out, lse});
     save(ctx, std::move(mask));
     return out;
@@ -267,9 +260,10 @@ struct FusedNode : Function<FusedNode> {
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    tensor_list d = empty_gradients({t[0], t[1], t[2]});
-    fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2],
-                              saved<AttentionMask>(ctx), t[3], t[4], d[0], d[1], d[2]);
+    tensor_list d = ColumnLayout({t[0], t[1], t[2]}).empty(t[0].options());
+    fused::attention_backward(all_keys(t[0], t[1], t[2], saved<AttentionMask>(ctx)),
+                              fused::Results::Replace, grads[0].contiguous(), t[3], t[4],
+                              d[0], d[1], d[2]);
     d.emplace_back();
     return d;
   }
@@ -300,7 +294,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   check(q, k, v, mask);
   LH_CHECK(k.size(1) >= q.size(1), "attention", "{} queries, but {} keys", q.size(1),
            k.size(1));
-  if (fused && fused::supports_attention(q, q.size(3))) {
+  if (fused && fused::supports_attention(q)) {
     return FusedNode::apply(q, k, v, mask);
   }
   if (fused && library::supports_attention(q, k, mask)) {
@@ -310,15 +304,15 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 bool attention_part_takes_rows(const at::Tensor& q, const AttentionMask& mask) {
-  return !fused::supports_attention(q, q.size(3)) &&
+  return !fused::supports_attention(q) &&
          library::supports_attention_part({q, q, q, mask});
 }
 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
-    return fused::attention_part_forward(part, out, lse);
+  if (part.fused && fused::supports_attention(part.q)) {
+    return fused::attention_forward(part, fused::Results::GoOn, out, lse);
   }
   if (part.fused && library::supports_attention_part(part)) {
     return library::attention_part_forward(part, out, lse);
@@ -331,8 +325,9 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              at::Tensor& dk, at::Tensor& dv) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
-    return fused::attention_part_backward(part, dout, out, lse, dq, dk, dv);
+  if (part.fused && fused::supports_attention(part.q)) {
+    return fused::attention_backward(part, fused::Results::GoOn, dout, out, lse, dq, dk,
+                                     dv);
   }
   if (part.fused && library::supports_attention_part(part)) {
     return library::attention_part_backward(part, dout, out, lse, dq, dk, dv);

@@ -14,25 +14,24 @@
 namespace longhaul::ops::library {
 namespace {
 
-const LibraryOp kForward("aten::_scaled_dot_product_cudnn_attention", "");
-const std::vector<std::string> kForwardArguments = {
-    "query",     "key",       "value",
-    "attn_bias", "dropout_p", "compute_log_sumexp",
-    "is_causal", "scale",     "return_debug_mask"};
-const LibraryOp kBackward("aten::_scaled_dot_product_cudnn_attention_backward", "");
-const std::vector<std::string> kBackwardArguments = {
-    "grad_out", "query",       "key",           "value",     "out",       "logsumexp",
-    "max_q",    "philox_seed", "philox_offset", "attn_bias", "cum_seq_q", "cum_seq_k",
-    "max_k",    "dropout_p",   "is_causal",     "scale"};
+const LibraryOp kCudnnForward("aten::_scaled_dot_product_cudnn_attention", "",
+                              "query key value attn_bias dropout_p compute_log_sumexp "
+                              "is_causal scale return_debug_mask");
+const LibraryOp kCudnnBackward(
+    "aten::_scaled_dot_product_cudnn_attention_backward", "",
+    "grad_out query key value out logsumexp max_q philox_seed "
+    "philox_offset attn_bias cum_seq_q cum_seq_k max_k dropout_p "
+    "is_causal scale");
 
 constexpr int64_t kShortest = 256;
 constexpr int64_t kMultiple = 64;
 constexpr int64_t kMostHeadDim = 128;
 
-/// [B, S, H, D] as the operators have it, [B, H, S, D]; nothing is copied.
+/// Returns [B, S, H, D] as [B, H, S, D], which the operators take; nothing is copied.
 at::Tensor by_heads(const at::Tensor& x) { return x.transpose(1, 2); }
 
-/// cuDNN has no kernel for the call; any other failure may be the device's.
+/// Returns whether cuDNN has no kernel for the call. Any other failure may be a fault of
+/// the device.
 bool is_refusal(const std::string& text) {
   return text.find("execution plans") != std::string::npos ||
          text.find("NOT_SUPPORTED") != std::string::npos;
@@ -58,8 +57,7 @@ std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
 }  // namespace
 
 std::string cudnn_obstacle(at::Device device) {
-  const std::string why = kForward.obstacle(device, kForwardArguments);
-  return why.empty() ? kBackward.obstacle(device, kBackwardArguments) : why;
+  return obstacle_of(device, kCudnnForward, kCudnnBackward);
 }
 
 bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
@@ -73,7 +71,7 @@ bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& 
 
 Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        double scale) {
-  const auto results = run(kForward,
+  const auto results = run(kCudnnForward,
                            {{"query", by_heads(q)},
                             {"key", by_heads(k)},
                             {"value", by_heads(v)},
@@ -89,7 +87,7 @@ Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
                                   const at::Tensor& k, const at::Tensor& v, double scale,
                                   const Attended& forward) {
-  const auto results = run(kBackward,
+  const auto results = run(kCudnnBackward,
                            {{"grad_out", by_heads(dout.contiguous())},
                             {"query", by_heads(q)},
                             {"key", by_heads(k)},

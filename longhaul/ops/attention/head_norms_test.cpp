@@ -3,6 +3,7 @@
 #include "longhaul/ops/linear/side_by_side.h"
 #include "longhaul/ops/rms_norm.h"
 #include "tests/support/parameters.h"
+#include "tests/support/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
@@ -77,7 +78,7 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
     // The composite form of bf16 lets go of the matrix.
     EXPECT_EQ(out.v.is_alias_of(x.matrix), fused() || type() == at::kFloat);
     if (!fused()) continue;
-    const auto rows = as_rows(dx);
+    const auto rows = testing::as_rows(dx);
     std::vector<at::Tensor> in_order;
     for (const size_t i : c.order) in_order.push_back(rows[i]);
     EXPECT_TRUE(joined_columns(in_order).defined());

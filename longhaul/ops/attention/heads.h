@@ -4,7 +4,7 @@
 
 namespace longhaul::ops {
 
-/// What attention takes, by token.
+/// The queries, keys and values that attention takes, by token.
 struct Heads {
   at::Tensor q, k, v;  ///< [T, heads of each, D]
 };

@@ -21,61 +21,34 @@
 namespace longhaul::ops::library {
 namespace {
 
-const LibraryOp kForward("aten::_flash_attention_forward", "");
-const std::vector<std::string> kForwardArguments = {"query",
-                                                    "key",
-                                                    "value",
-                                                    "cum_seq_q",
-                                                    "cum_seq_k",
-                                                    "max_q",
-                                                    "max_k",
-                                                    "dropout_p",
-                                                    "is_causal",
-                                                    "return_debug_mask",
-                                                    "scale",
-                                                    "window_size_left",
-                                                    "window_size_right"};
-const LibraryOp kBackward("aten::_flash_attention_backward", "");
-const std::vector<std::string> kBackwardArguments = {"grad_out",
-                                                     "query",
-                                                     "key",
-                                                     "value",
-                                                     "out",
-                                                     "logsumexp",
-                                                     "cum_seq_q",
-                                                     "cum_seq_k",
-                                                     "max_q",
-                                                     "max_k",
-                                                     "dropout_p",
-                                                     "is_causal",
-                                                     "rng_state",
-                                                     "unused",
-                                                     "scale",
-                                                     "window_size_left",
-                                                     "window_size_right"};
-
-std::string obstacle(at::Device device) {
-  const std::string why = kForward.obstacle(device, kForwardArguments);
-  return why.empty() ? kBackward.obstacle(device, kBackwardArguments) : why;
-}
+const LibraryOp kForward("aten::_flash_attention_forward", "",
+                         "query key value cum_seq_q cum_seq_k max_q max_k dropout_p "
+                         "is_causal return_debug_mask scale window_size_left "
+                         "window_size_right");
+const LibraryOp kBackward("aten::_flash_attention_backward", "",
+                          "grad_out query key value out logsumexp cum_seq_q cum_seq_k "
+                          "max_q max_k dropout_p is_causal rng_state unused scale "
+                          "window_size_left window_size_right");
 
 bool fits(const at::Tensor& q, const AttentionMask& mask) {
   const int64_t D = q.size(3);
   return !q.is_cpu() &&
          (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
-         D % 8 == 0 && D <= 256 && !mask.dropout.drops() && obstacle(q.device()).empty();
+         D % 8 == 0 && D <= 256 && !mask.dropout.drops() &&
+         obstacle_of(q.device(), kForward, kBackward).empty();
 }
 
-/// What one call of a kernel is told: [B, S, H, D], or with `bounds` [T, H, D].
+/// The arguments of one call of a kernel: tensors are [B, S, H, D], or [T, H, D] with
+/// `bounds`.
 struct Call {
   at::Tensor q, k, v;
-  double scale;        ///< of the scores
-  bool causal = true;  ///< the last query's last key is the last key
-  /// A query sees so many keys before the one that causality ends with, counted from the
-  /// last query and the last key backwards; absent: all.
+  double scale;        ///< factor of the scores
+  bool causal = true;  ///< the last query sees up to the last key
+  /// The number of keys that a query sees before the key at which causality ends, which
+  /// is counted backwards from the last query and the last key; absent: all.
   std::optional<int64_t> left = {};
-  at::Tensor bounds = {};  ///< int32, of documents
-  int64_t longest = 0;     ///< document
+  at::Tensor bounds = {};  ///< of documents, int32
+  int64_t longest = 0;     ///< tokens of the longest document
 
   c10::IValue bounds_or_none() const {
     return bounds.defined() ? c10::IValue(bounds) : c10::IValue();
@@ -128,7 +101,7 @@ std::optional<int64_t> left_of(int64_t window) {
   return window == kNoWindow ? std::nullopt : std::optional(window - 1);
 }
 
-/// The whole of it in one call.
+/// Returns the call for all keys at once.
 Call whole(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
            const AttentionMask& mask) {
   const bool causal = !mask.document_end.defined();
@@ -140,8 +113,9 @@ Call whole(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return call;
 }
 
-/// Some queries of a part and the keys that they see, such that each sees at least one
-/// and what is hidden follows from the ends of both runs, as the kernels have it.
+/// A run of the queries of a part and a run of the keys that these queries see. Each
+/// query sees at least one key, and which keys are hidden follows from the ends of both
+/// runs, as the kernels have it.
 struct Run {
   int64_t query, queries;
   int64_t key, keys;
@@ -158,20 +132,20 @@ std::vector<Run> runs_of(const AttentionPart& part) {
     return std::clamp<int64_t>(query + offset + 1 - std::min(window, kNoWindow), 0, K);
   };
   std::vector<Run> runs;
-  // Queries whose own key lies among these keys.
+  // The queries whose own key is among these keys.
   const int64_t from = std::clamp<int64_t>(-offset, 0, S);
   const int64_t beyond = std::clamp<int64_t>(K - offset, from, S);
   if (beyond > from) {
     const int64_t key = first_key(from), end = beyond + offset;
     runs.push_back({from, beyond - from, key, end - key, true, left_of(window)});
   }
-  // Those behind all keys, as far as the window reaches back.
+  // The queries behind all keys, as far as the window reaches back.
   const int64_t reach = window == kNoWindow ? S : K + window - 1 - offset;
   const int64_t end = std::clamp<int64_t>(reach, beyond, S);
   if (end > beyond) {
     const int64_t queries = end - beyond, key = first_key(beyond);
     std::optional<int64_t> left;
-    // Of the last query, whose index is end - 1, seen from the last key.
+    // Counted for the last query, end - 1, from the last key.
     if (window != kNoWindow) left = K - 1 - (end - 1 + offset - window + 1);
     runs.push_back({beyond, queries, key, K - key, false, left});
   }
@@ -187,18 +161,18 @@ Call call_of(const AttentionPart& part, const Run& run) {
           run.left};
 }
 
-/// What begins a result is of all its queries.
+/// Error: a part that begins a result does not have all its queries.
 void check_first(const AttentionPart& part, const Run& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));
 }
 
-/// [B, Hq, n] as it multiplies [B, n, Hq, D].
+/// Returns [B, Hq, n] in the shape that multiplies [B, n, Hq, D].
 at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-1); }
 
-/// Takes `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
+/// Merges `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
 void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
-  if (fused::supports(fused::Form::MergeAttention, fresh.out)) {
+  if (fused::supports(fresh.out, fused::merge_attention)) {
     return fused::merge_attention(fresh.out.contiguous(), fresh.lse.contiguous(), out,
                                   lse);
   }
@@ -226,7 +200,7 @@ bool supports_attention_part(const AttentionPart& part) {
 std::string describe_attention(at::ScalarType type, at::Device device) {
   if (device.is_cpu()) return "own";
   if (type == at::kFloat) return "operations of LibTorch";
-  const std::string why = obstacle(device);
+  const std::string why = obstacle_of(device, kForward, kBackward);
   if (why.empty()) {
     return cudnn_obstacle(device).empty() &&
                    !at::globalContext().deterministicAlgorithms()
@@ -278,7 +252,7 @@ void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tens
 void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              at::Tensor& dk, at::Tensor& dv) {
-  // Nothing is drawn: what a forward would have handed on is not looked at.
+  // There is no dropout, so the kernel does not read the random state of a forward.
   const at::Tensor rng =
       at::empty({2}, at::TensorOptions(at::kUInt64).device(part.q.device()));
   for (const Run& run : runs_of(part)) {

@@ -8,24 +8,25 @@
 
 namespace longhaul::ops::library {
 
-// Attention through LibTorch's own flash kernels (Dao, "FlashAttention-2"), where a
-// device has them, and where they are there and do it through those of cuDNN
-// (cudnn_attention.h): bf16 and fp16, head dims that are multiples of 8 up to 256,
-// grouped heads without copies of keys and values. What they cannot do stays with the
-// composite form: dropout, documents whose bounds the host does not know, ends of
-// documents beside them.
+// Attention through LibTorch's own flash kernels (Dao, "FlashAttention-2") on devices
+// that have these kernels, or through the kernels of cuDNN for the calls that cuDNN takes
+// (cudnn_attention.h). The kernels take bf16 and fp16, head dims that are multiples of 8
+// up to 256, and grouped heads without copies of keys and values. The composite form does
+// what they cannot do: dropout, documents whose bounds the host does not know, and other
+// ends of documents.
 
-/// All keys at once, the queries' own being the last.
+/// Returns whether the kernels take all keys at once, of which the last belong to the
+/// queries.
 bool supports_attention(const at::Tensor& q, const at::Tensor& k,
                         const AttentionMask& mask);
-/// A part of the keys: as above, and no documents.
+/// Returns whether the kernels take a part of the keys; documents are not taken.
 bool supports_attention_part(const AttentionPart& part);
-/// What attention runs through on this device, or why not through these kernels: for a
+/// Returns what computes attention on this device, or why these kernels do not: for the
 /// log and the numerics fingerprint.
 std::string describe_attention(at::ScalarType type, at::Device device);
 
-/// What a backward needs of its forward: the kernel's own log-sum-exp, whose shape is its
-/// affair, and its two tensors of random state.
+/// The results of a forward that its backward needs: the log-sum-exp, whose shape depends
+/// on the kernel, and two tensors of random state.
 struct Attended {
   at::Tensor out;  ///< as q, contiguous
   at::Tensor lse, rng, unused;
@@ -40,7 +41,7 @@ AttentionGradients attention_backward(const at::Tensor& dout, const at::Tensor& 
                                       const at::Tensor& k, const at::Tensor& v,
                                       const AttentionMask& mask, const Attended& forward);
 
-/// As ops::attention_part_forward and attention_part_backward.
+/// These do the same as ops::attention_part_forward and attention_part_backward.
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
 void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,

@@ -2,9 +2,9 @@
 
 namespace longhaul::ops {
 
-/// Forbids what LibTorch allows a GPU's matrix products by default: adding the parts of a
-/// split sum in bf16 or fp16. Products then sum in fp32, as ops promises. Once, before
-/// the first product; a CPU is not concerned.
+/// Forbids that matrix products of a GPU add the parts of a split sum in bf16 or fp16,
+/// which LibTorch allows by default. Products then sum in fp32, as ops promises. Called
+/// once, before the first product; does not affect a CPU.
 void set_device_precision();
 
 }  // namespace longhaul::ops

@@ -2,126 +2,164 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tuple>
+
 #include "longhaul/families/rms_form.h"
 #include "longhaul/ops/attention_mask.h"
+#include "longhaul/ops/fused/operator.h"
 #include "longhaul/ops/gated_product.h"
+#include "longhaul/ops/kernels/arguments.h"
+
+// The fused forms of the operations. A fused form checks nothing that its operation has
+// not checked, allocates nothing, and is called only where supports...() said yes.
+// Tensors are contiguous unless a comment says otherwise.
 
 namespace longhaul::ops::fused {
 
-// The fused forms of the operations on tensors: they check nothing that their operation
-// has not checked, allocate nothing, and are called only where supports...() said yes.
-// Everything is contiguous unless said otherwise.
+// ---- Operators that any device may have kernels for. This is their only declaration;
+// fused_kernels.h makes kernels on raw pointers of them.
 
-enum class Form {
-  RmsNorm,
-  Rope,
-  GatedProduct,
-  Gelu,
-  CrossEntropy,
-  SplitCrossEntropy,
-  EmbeddingGradient,
-  MergeAttention
-};
-/// The form has kernels for this tensor's device and dtype. They are operators of
-/// LibTorch's dispatcher (fused.cpp has their schemas), so that the library of a device
-/// brings its own.
-bool supports(Form form, const at::Tensor& x);
-/// Head dims that the attention kernel takes.
-bool supports_attention(const at::Tensor& q, int64_t head_dim);
+/// x is [T, H], or [T, heads, H] of which the last two dims are contiguous, so that x may
+/// be part of a wider matrix; y has the shape of x; inverse_rms is fp32 [T] or [T,
+/// heads]. `delta` [T, H] may be undefined. Where it is defined, x + delta is written to
+/// `sum` [T, H] and is what is normed.
+inline constexpr Operator<"rms_norm_forward", In<"x">, In<"delta">, In<"weight">,
+                          Argument<double, "eps">, Argument<RmsForm, "form">, Out<"sum">,
+                          Out<"y">, Out<"inverse_rms">>
+    rms_norm_forward{};
+/// Adds to dweight, fp32 [H], unless dweight is undefined. dx may lie in a wider matrix,
+/// as x may. `dsum` [T, H] is added to dx, unless dsum is undefined.
+inline constexpr Operator<"rms_norm_backward", In<"dy">, In<"x">, In<"inverse_rms">,
+                          In<"weight">, Argument<RmsForm, "form">, In<"dsum">, Out<"dx">,
+                          Out<"dweight">>
+    rms_norm_backward{};
 
-/// x [T, H], or [T, heads, H] of which the last two dims are contiguous, so that it may
-/// be part of a wider matrix; y the same; inverse_rms [T] or [T, heads] fp32. With
-/// `delta` [T, H], which may be undefined, `sum` [T, H] becomes x + delta, and that is
-/// normed.
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& delta,
-                      const at::Tensor& weight, double eps, at::Tensor& sum,
-                      at::Tensor& y, at::Tensor& inverse_rms,
-                      RmsForm form = RmsForm::WeightAfterCast);
-/// Adds to dweight [H] fp32. dx may lie as x may; `dsum` [T, H] is added to it, unless
-/// undefined.
-void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
-                       const at::Tensor& inverse_rms, const at::Tensor& weight,
-                       const at::Tensor& dsum, at::Tensor& dx, const at::Tensor& dweight,
-                       RmsForm form = RmsForm::WeightAfterCast);
+/// x and y are [T, heads, D], of which the last dim is contiguous; cos and sin are fp32
+/// [positions, D / 2]; positions is int32 [T].
+inline constexpr Operator<"rope", In<"x">, In<"cos">, In<"sin">, In<"positions">,
+                          Argument<bool, "inverse">, Out<"y">>
+    rope{};
 
-/// x, y [T, heads, D], of which the last dim is contiguous; cos, sin [positions, D / 2]
-/// fp32; positions [T] int32.
-void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-          const at::Tensor& positions, bool inverse, at::Tensor& y);
+/// y and dy are [T, F]. gate and up have the same row stride, and so have dgate and dup.
+inline constexpr Operator<"gated_product_forward", In<"gate">, In<"up">,
+                          Argument<Activation, "activation">, Out<"y">>
+    gated_product_forward{};
+inline constexpr Operator<"gated_product_backward", In<"dy">, In<"gate">, In<"up">,
+                          Argument<Activation, "activation">, Out<"dgate">, Out<"dup">>
+    gated_product_backward{};
 
-/// y, dy [T, F] contiguous; gate and up have one row stride, and dgate and dup.
-void gated_product_forward(const at::Tensor& gate, const at::Tensor& up,
-                           Activation activation, at::Tensor& y);
-void gated_product_backward(const at::Tensor& dy, const at::Tensor& gate,
-                            const at::Tensor& up, Activation activation,
-                            at::Tensor& dgate, at::Tensor& dup);
+/// logits [R, V] are replaced by the scaled gradient when `want_gradient` is set; targets
+/// is int64 [R]; cross_entropy and squared_lse are fp32 [R], 0 where there is no target.
+inline constexpr Operator<"cross_entropy", Out<"logits">, In<"targets">,
+                          Argument<double, "scale">, Argument<double, "z_loss">,
+                          Argument<bool, "want_gradient">, Out<"cross_entropy">,
+                          Out<"squared_lse">>
+    cross_entropy{};
+/// logits are [R, V]; targets is int64 [R], and a target outside of [0, V) lies in
+/// another part of the vocabulary. For each row, fp32 [R]: the maximum, the sum of
+/// exp(logit - maximum), and the logit of the target, or 0 where it lies elsewhere.
+inline constexpr Operator<"cross_entropy_statistics", In<"logits">, In<"targets">,
+                          Out<"maximum">, Out<"sum_exp">, Out<"picked">>
+    cross_entropy_statistics{};
+/// Computes logits = row_scale (softmax (1 + 2 z_loss lse) - onehot(target)) in place.
+/// `lse`, fp32 [R], is over all parts of the vocabulary; `row_scale`, fp32 [R], is 0
+/// where there is no target.
+inline constexpr Operator<"cross_entropy_gradient", Out<"logits">, In<"targets">,
+                          In<"lse">, In<"row_scale">, Argument<double, "z_loss">>
+    cross_entropy_gradient{};
 
-/// x, y, dy, dx of one shape; y may be x, and dx dy. `tanh`: by its tanh form.
-void gelu_forward(const at::Tensor& x, bool tanh, at::Tensor& y);
-void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh, at::Tensor& dx);
+// The CPU has no kernels for the operators below: LibTorch's gelu is one pass there, its
+// index_add_ is repeatable, and the attention of a CPU merges parts of the keys itself.
 
-bool supports_dropout(const at::Tensor& x);
-/// x, y [T, H]; y may be x.
-void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y);
+/// x, y, dy and dx have one shape; y may be x, and dx may be dy. `tanh` chooses the tanh
+/// form.
+inline constexpr Operator<"gelu_forward", In<"x">, Argument<bool, "tanh">, Out<"y">>
+    gelu_forward{};
+inline constexpr Operator<"gelu_backward", In<"dy">, In<"x">, Argument<bool, "tanh">,
+                          Out<"dx">>
+    gelu_backward{};
 
-/// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous; lse
-/// [B, Hq, S] fp32.
-void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const AttentionMask& mask, at::Tensor& out, at::Tensor& lse);
-void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const AttentionMask& mask,
-                        const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
-                        at::Tensor& dk, at::Tensor& dv);
+/// Computes grad[rows[i]] += dy[order[i]] for ascending i. grad is fp32 [V, H]; dy is
+/// [T, H]; rows, int64 [T], ascends, and rows outside of [0, V) are left out; order is
+/// int64 [T].
+inline constexpr Operator<"embedding_gradient", In<"dy">, In<"rows">, In<"order">,
+                          Out<"grad">>
+    embedding_gradient{};
 
-/// One part of the keys: out [B, S, Hq, D] fp32 and lse go on from the parts before; dq,
-/// dk, dv fp32 are added to. The last dim is contiguous, the others have any strides.
-void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
-void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
-                             const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
-                             at::Tensor& dk, at::Tensor& dv);
+/// Merges a part of the keys into the result of an attention. merged, fp32 [B, n, Hq, D],
+/// and merged_lse, fp32 [B, Hq, n], hold the result for the parts before, and afterwards
+/// for this part too: merged = merged e^(lse - now) + part e^(part_lse - now), where now
+/// is the new merged_lse. Each of the two may be a run of queries of a longer contiguous
+/// tensor; part [B, n, Hq, D] and part_lse are contiguous.
+inline constexpr Operator<"merge_attention", In<"part">, In<"part_lse">, Out<"merged">,
+                          Out<"merged_lse">>
+    merge_attention{};
 
-/// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R]
-/// int64; cross_entropy, squared_lse [R] fp32, zero where there is no target.
-void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
-                   double z_loss, bool want_gradient, at::Tensor& cross_entropy,
-                   at::Tensor& squared_lse);
+/// All of the above.
+inline constexpr std::tuple kOperators{rms_norm_forward,
+                                       rms_norm_backward,
+                                       rope,
+                                       gated_product_forward,
+                                       gated_product_backward,
+                                       cross_entropy,
+                                       cross_entropy_statistics,
+                                       cross_entropy_gradient,
+                                       gelu_forward,
+                                       gelu_backward,
+                                       embedding_gradient,
+                                       merge_attention};
 
-/// The two below are Form::SplitCrossEntropy.
-/// logits [R, V]; targets [R] int64, outside of [0, V): in another part. Per row, fp32
-/// [R]: the maximum, the sum of exp(logit - maximum), and the target's logit, or 0.
-void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
-                              at::Tensor& maximum, at::Tensor& sum_exp,
-                              at::Tensor& picked);
-/// logits = row_scale (softmax (1 + 2 z_loss lse) - onehot(target)), in place; `lse` [R]
-/// over all parts, `row_scale` [R], 0 where there is no target; fp32.
-void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
-                            const at::Tensor& lse, const at::Tensor& row_scale,
-                            double z_loss);
+inline bool has_element_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+}
 
-/// grad[rows[i]] += dy[order[i]] for ascending i: grad [V, H] fp32; dy [T, H]; rows [T]
-/// int64, ascending, of which those outside of [0, V) are left out; order [T] int64.
-void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
-                        const at::Tensor& order, const at::Tensor& grad);
+/// Returns whether each of these operators has a kernel for the device and the dtype of
+/// `x`.
+template <typename... Operators>
+bool supports(const at::Tensor& x, const Operators&... operators) {
+  return has_element_type(x) && (operators.serves(x) && ...);
+}
 
-/// Takes a part of the keys into an attention's result: out [B, n, Hq, D] and lse
-/// [B, Hq, n], fp32, hold it for the parts before and leave with this one,
-/// out = out e^(lse - now) + part e^(part_lse - now). Each may be a run of queries of a
-/// longer contiguous tensor; part [B, n, Hq, D] and part_lse are contiguous.
-void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Tensor& out,
-                     at::Tensor& lse);
+// ---- Kernels of the CPU alone.
 
-/// Whether the function below takes these factors and beats a library here.
+inline bool supports_dropout(const at::Tensor& x) {
+  return x.is_cpu() && has_element_type(x);
+}
+/// x and y are [T, H]; y may be x.
+void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y);
+
+/// Returns whether the attention kernels take these queries [B, S, Hq, D].
+bool supports_attention(const at::Tensor& q);
+
+/// Whether the results of an attention over a part of the keys replace what is there, or
+/// are merged into it.
+using kernels::Results;
+
+/// Replace: out [B, S, Hq, D] has the dtype of q and becomes the result for the keys of
+/// `part`, as lse, fp32 [B, Hq, S], does. GoOn: out is fp32; out and lse hold the result
+/// for the parts before, and afterwards for this part too. The last two dims of q, k, v
+/// and out are contiguous; with GoOn the last dim alone has to be.
+void attention_forward(const AttentionPart& part, Results results, const at::Tensor& out,
+                       const at::Tensor& lse);
+/// Replace: dq, dk and dv have the dtype of q and are overwritten. GoOn: dq, dk and dv
+/// are fp32, and are added to; `out` and `lse` are those over all parts.
+void attention_backward(const AttentionPart& part, Results results,
+                        const at::Tensor& dout, const at::Tensor& out,
+                        const at::Tensor& lse, const at::Tensor& dq, const at::Tensor& dk,
+                        const at::Tensor& dv);
+
+/// Returns whether product() takes these factors and is faster here than a library.
 bool supports_product(const at::Tensor& a, const at::Tensor& b);
 
-/// y [M, N] = a [M, K] b [K, N] + bias [N], which may be undefined: summed in fp32 and
-/// rounded once. A factor has contiguous rows or columns, y is contiguous.
+/// Computes y [M, N] = a [M, K] b [K, N] + bias [N], summed in fp32 and rounded once; the
+/// bias may be undefined. Each factor has contiguous rows or contiguous columns.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
-             at::Tensor& y);
+             const at::Tensor& y);
 
-/// grad [N, K], fp32 or of the compute dtype, = dy [T, N]^T x [T, K] or, with `add`, +=,
-/// without rounding to the compute dtype in between; false: no such kernel here, nothing
-/// done.
-bool weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
+/// Computes grad [N, K] = dy [T, N]^T x [T, K] or, with `add`, adds that to grad, which
+/// is fp32 or of the compute dtype; nothing is rounded to the compute dtype in between.
+/// Returns false, and does nothing, where there is no kernel for that.
+bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
                      bool add);
 
 }  // namespace longhaul::ops::fused

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "longhaul/base/error.h"
 
@@ -18,6 +20,12 @@ bool has_kernel(const c10::OperatorHandle& op, at::Device device) {
 
 }  // namespace
 
+LibraryOp::LibraryOp(std::string name, std::string overload, const std::string& arguments)
+    : name_(std::move(name)), overload_(std::move(overload)) {
+  std::istringstream names(arguments);
+  arguments_.assign(std::istream_iterator<std::string>(names), {});
+}
+
 std::optional<c10::OperatorHandle> LibraryOp::find() const {
   return c10::Dispatcher::singleton().findSchema({name_, overload_});
 }
@@ -26,23 +34,21 @@ std::string LibraryOp::full_name() const {
   return overload_.empty() ? name_ : name_ + "." + overload_;
 }
 
-std::string LibraryOp::obstacle(at::Device device,
-                                const std::vector<std::string>& names) const {
+std::string LibraryOp::obstacle(at::Device device) const {
   const auto op = find();
   if (!op) return fmt::format("this LibTorch has no {}", full_name());
   if (!has_kernel(*op, device)) {
     return fmt::format("{} has no kernel on {}", full_name(),
                        c10::DeviceTypeName(device.type(), /*lower_case=*/true));
   }
-  const auto& arguments = op->schema().arguments();
-  for (const std::string& name : names) {
-    const bool there = std::any_of(arguments.begin(), arguments.end(),
-                                   [&](const auto& a) { return a.name() == name; });
-    if (!there) return fmt::format("{} takes no argument '{}'", full_name(), name);
+  const auto& known = op->schema().arguments();
+  for (const std::string& name : arguments_) {
+    if (std::ranges::find(known, name, &c10::Argument::name) == known.end()) {
+      return fmt::format("{} takes no argument '{}'", full_name(), name);
+    }
   }
-  for (const auto& argument : arguments) {
-    const bool given =
-        std::find(names.begin(), names.end(), argument.name()) != names.end();
+  for (const auto& argument : known) {
+    const bool given = std::ranges::find(arguments_, argument.name()) != arguments_.end();
     if (!given && !argument.default_value()) {
       return fmt::format("{} wants an argument '{}'", full_name(), argument.name());
     }
@@ -50,8 +56,9 @@ std::string LibraryOp::obstacle(at::Device device,
   return {};
 }
 
-bool LibraryOp::serves(at::Device device, const std::vector<std::string>& names) const {
-  return obstacle(device, names).empty();
+std::string obstacle_of(at::Device device, const LibraryOp& one, const LibraryOp& other) {
+  const std::string why = one.obstacle(device);
+  return why.empty() ? other.obstacle(device) : why;
 }
 
 std::vector<c10::IValue> LibraryOp::call(LibraryArguments arguments) const {

@@ -10,25 +10,26 @@
 
 namespace longhaul::ops {
 
-/// Arguments by name. An undefined tensor is given as at::Tensor().
+/// Arguments by name. at::Tensor() stands for an undefined tensor.
 using LibraryArguments = std::vector<std::pair<std::string, c10::IValue>>;
 
-/// An operator of LibTorch that some devices have kernels for, found by its name at run
-/// time and called by its arguments' names: versions of LibTorch add arguments, and a
-/// device that is loaded later brings kernels.
+/// An operator of LibTorch that some devices have kernels for. It is found by its name at
+/// run time and called by the names of its arguments: versions of LibTorch add arguments,
+/// and a device that is loaded later brings kernels.
 class LibraryOp {
  public:
-  /// `name`: "aten::mm"; `overload`: "dtype_out", or empty.
-  LibraryOp(std::string name, std::string overload)
-      : name_(std::move(name)), overload_(std::move(overload)) {}
+  /// `name`: "aten::mm"; `overload`: "dtype_out", or empty; `arguments`: the names of all
+  /// arguments that call() is given, between spaces.
+  LibraryOp(std::string name, std::string overload, const std::string& arguments);
 
-  /// There is a kernel for tensors on `device`, and the operator takes all arguments that
-  /// `names` lists and needs no other.
-  bool serves(at::Device device, const std::vector<std::string>& names) const;
-  /// Why serves() says no, or empty: "no kernel on cuda", "it takes no argument 'scale'".
-  std::string obstacle(at::Device device, const std::vector<std::string>& names) const;
-  /// Calls it where serves() said yes; what is not given has the operator's default. The
-  /// results in the order of the schema.
+  /// Returns whether there is a kernel for tensors on `device`, and the operator takes
+  /// all arguments that it is given and needs no other.
+  bool serves(at::Device device) const { return obstacle(device).empty(); }
+  /// Returns why serves() says no, or nothing: "no kernel on cuda", "it takes no argument
+  /// 'scale'".
+  std::string obstacle(at::Device device) const;
+  /// Calls the operator where serves() said yes; an argument that is not given has the
+  /// operator's default. Returns the results in the order of the schema.
   std::vector<c10::IValue> call(LibraryArguments arguments) const;
 
  private:
@@ -36,6 +37,10 @@ class LibraryOp {
   std::string full_name() const;
 
   std::string name_, overload_;
+  std::vector<std::string> arguments_;
 };
+
+/// Returns why the device lacks one of two operators; empty where it has both.
+std::string obstacle_of(at::Device device, const LibraryOp& one, const LibraryOp& other);
 
 }  // namespace longhaul::ops

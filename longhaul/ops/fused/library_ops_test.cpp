@@ -417,18 +417,42 @@ TEST(WeightGradientsOnADevice, AreAddedWithoutARoundingWhateverKernelsThereAre) 
   EXPECT_EQ(addmms, 3);  // asked once
 }
 
-TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
-  using fused::Form;
+template <typename... Operators>
+void expect_of_the_cpu(const Operators&... operators) {
   const at::Tensor x = at::zeros({2, 8});
-  for (const Form form : {Form::RmsNorm, Form::Rope, Form::GatedProduct,
-                          Form::CrossEntropy, Form::SplitCrossEntropy}) {
-    EXPECT_TRUE(fused::supports(form, x));
-    EXPECT_TRUE(fused::supports(form, x.to(at::kBFloat16)));
-    EXPECT_FALSE(fused::supports(form, x.to(at::kDouble)));
-    EXPECT_FALSE(fused::supports(form, x.to(at::kMeta)));
-  }
-  EXPECT_FALSE(fused::supports(Form::EmbeddingGradient, x));  // index_add_ is repeatable
-  EXPECT_FALSE(fused::supports(Form::Gelu, x));               // LibTorch's is one pass
+  EXPECT_TRUE(fused::supports(x, operators...));
+  EXPECT_TRUE(fused::supports(x.to(at::kBFloat16), operators...));
+  EXPECT_FALSE(fused::supports(x.to(at::kDouble), operators...));
+  EXPECT_FALSE(fused::supports(x.to(at::kMeta), operators...));
+}
+
+TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
+  expect_of_the_cpu(fused::rms_norm_forward, fused::rms_norm_backward);
+  expect_of_the_cpu(fused::rope);
+  expect_of_the_cpu(fused::gated_product_forward, fused::gated_product_backward);
+  expect_of_the_cpu(fused::cross_entropy);
+  expect_of_the_cpu(fused::cross_entropy_statistics, fused::cross_entropy_gradient);
+  const at::Tensor x = at::zeros({2, 8});
+  EXPECT_FALSE(
+      fused::supports(x, fused::embedding_gradient));     // index_add_ is repeatable
+  EXPECT_FALSE(fused::supports(x, fused::gelu_forward));  // LibTorch's is one pass
+  EXPECT_FALSE(fused::supports(x, fused::rope, fused::gelu_backward));  // not both
+}
+
+std::string schema_of(const char* name) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  return c10::toString(op.schema());
+}
+
+TEST(FusedForms, HaveTheSchemaThatTheirDeclarationSays) {
+  EXPECT_EQ(schema_of("longhaul::rms_norm_forward"),
+            "longhaul::rms_norm_forward(Tensor x, Tensor delta, Tensor weight, "
+            "float eps, int form, Tensor(a!) sum, Tensor(b!) y, "
+            "Tensor(c!) inverse_rms) -> ()");
+  EXPECT_EQ(schema_of("longhaul::cross_entropy"),
+            "longhaul::cross_entropy(Tensor(a!) logits, Tensor targets, float scale, "
+            "float z_loss, bool want_gradient, Tensor(b!) cross_entropy, "
+            "Tensor(c!) squared_lse) -> ()");
 }
 
 // ---- The gradient of an embedding

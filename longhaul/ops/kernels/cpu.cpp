@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/kernels/table.h"
 
 namespace longhaul::kernels {
 namespace {
@@ -20,33 +19,6 @@ bool has_avx_bf16() {
   unsigned edx = 0;
   if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
   return ((edx >> 5) & 1U) != 0;
-}
-
-const KernelTable& table(Isa isa) {
-  LH_CHECK(isa <= best_isa(), "kernels", "this CPU has no {}, its best is {}",
-           isa_name(isa), isa_name(best_isa()));
-  if (isa == Isa::Avx2) return avx2_kernels();
-  if (isa == Isa::Avx512) return avx512_kernels();
-  if (isa == Isa::Avx512Bf16) return avx512bf16_kernels();
-  return amx_kernels();
-}
-
-void check(const AttentionShape& s) {
-  LH_CHECK(attention_supported(s.head_dim), "attention",
-           "head dim {}; the kernel takes multiples of 8 up to 256", s.head_dim);
-  LH_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "attention",
-           "{} query heads are no multiple of {} key heads", s.query_heads, s.key_heads);
-  LH_CHECK(s.scale > 0.0F, "attention", "scale {}, must be positive", s.scale);
-  LH_CHECK(s.document_end == nullptr || s.window > s.keys, "attention",
-           "a window of {} keys where queries see later keys", s.window);
-}
-
-template <typename Kernel>
-void check(const Kernel& kernel) {
-  if constexpr (requires { kernel.shape; }) check(kernel.shape);
-  if constexpr (requires { kernel.position_ids; }) {
-    LH_CHECK(kernel.head_dim % 2 == 0, "rope", "head dim {} is odd", kernel.head_dim);
-  }
 }
 
 }  // namespace
@@ -72,20 +44,40 @@ bool attention_supported(int64_t head_dim) {
   return head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0;
 }
 
-template <typename Kernel>
-void run(const Kernel& kernel, Isa isa) {
-  check(kernel);
-  const Entry<Kernel>& entry = table(isa);
-  LH_ASSERT(entry.run != nullptr, "no such kernel for {}", isa_name(isa));
-  entry.run(kernel);
+const KernelTable& kernels_of(Isa isa) {
+  LH_CHECK(isa <= best_isa(), "kernels", "this CPU has no {}, its best is {}",
+           isa_name(isa), isa_name(best_isa()));
+  if (isa == Isa::Avx2) return avx2_kernels();
+  if (isa == Isa::Avx512) return avx512_kernels();
+  if (isa == Isa::Avx512Bf16) return avx512bf16_kernels();
+  return amx_kernels();
+}
+
+void check_attention(const AttentionShape& s) {
+  LH_CHECK(attention_supported(s.head_dim), "attention",
+           "head dim {}; the kernel takes multiples of 8 up to 256", s.head_dim);
+  LH_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "attention",
+           "{} query heads are no multiple of {} key heads", s.query_heads, s.key_heads);
+  LH_CHECK(s.scale > 0.0F, "attention", "scale {}, must be positive", s.scale);
+  LH_CHECK(s.document_end == nullptr || s.window > s.keys, "attention",
+           "a window of {} keys where queries see later keys", s.window);
+}
+
+void check_rope(int64_t head_dim) {
+  LH_CHECK(head_dim % 2 == 0, "rope", "head dim {} is odd", head_dim);
+}
+
+void no_such_kernel(Isa isa) {
+  throw Error(ErrorKind::Internal, "kernels",
+              fmt::format("no such kernel for {}", isa_name(isa)));
 }
 
 void convert(const float* x, Bf16* y, int64_t count, Isa isa) {
-  table(isa).narrow(x, y, count);
+  kernels_of(isa).narrow(x, y, count);
 }
 
 void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
-  table(isa).widen(x, y, count);
+  kernels_of(isa).widen(x, y, count);
 }
 
 // Looked up once: CPUID is slow in a virtual machine, and every product asks.
@@ -104,27 +96,7 @@ bool weight_gradient_available() {
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
                                 float* grad) {
-  table(Isa::Avx512Bf16).weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
+  kernels_of(Isa::Avx512Bf16).weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
 }
-
-#define LH_INSTANTIATE(T)                                             \
-  template void run(const RmsNormForward<T>&, Isa);                   \
-  template void run(const RmsNormBackward<T>&, Isa);                  \
-  template void run(const Rope<T>&, Isa);                             \
-  template void run(const GatedProductForward<T>&, Isa);              \
-  template void run(const GatedProductBackward<T>&, Isa);             \
-  template void run(const AttentionForward<T>&, Isa);                 \
-  template void run(const AttentionBackward<T>&, Isa);                \
-  template void run(const AttentionForward<T, Results::GoOn>&, Isa);  \
-  template void run(const AttentionBackward<T, Results::GoOn>&, Isa); \
-  template void run(const CrossEntropyStatistics<T>&, Isa);           \
-  template void run(const CrossEntropyGradient<T>&, Isa);             \
-  template void run(const CrossEntropy<T>&, Isa);                     \
-  template void run(const Dropout<T>&, Isa)
-
-LH_INSTANTIATE(float);
-LH_INSTANTIATE(Bf16);
-#undef LH_INSTANTIATE
-template void run(const Product&, Isa);
 
 }  // namespace longhaul::kernels

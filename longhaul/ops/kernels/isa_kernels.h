@@ -3,11 +3,11 @@
 // Every kernel, instantiated for the instruction set of the including isa_*.cpp.
 
 #include "longhaul/ops/kernels/attention_backward_loops.h"
+#include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/ops/kernels/dropout_loops.h"
 #include "longhaul/ops/kernels/loss_loops.h"
 #include "longhaul/ops/kernels/norm_loops.h"
 #include "longhaul/ops/kernels/pointwise_loops.h"
-#include "longhaul/ops/kernels/table.h"
 
 namespace longhaul::kernels {
 namespace {

@@ -129,26 +129,16 @@ void gated_product_backward_rows(const GatedProductBackward<T>& a) {
 
 template <typename T>
 void gated_product_forward_loop(const GatedProductForward<T>& a) {
-  switch (a.activation) {
-    case Activation::Silu:
-      return gated_product_forward_rows<Activation::Silu>(a);
-    case Activation::GeluTanh:
-      return gated_product_forward_rows<Activation::GeluTanh>(a);
-    case Activation::GeluExact:
-      return gated_product_forward_rows<Activation::GeluExact>(a);
-  }
+  with_activation(a.activation, [&](auto kind) {
+    gated_product_forward_rows<decltype(kind)::value>(a);
+  });
 }
 
 template <typename T>
 void gated_product_backward_loop(const GatedProductBackward<T>& a) {
-  switch (a.activation) {
-    case Activation::Silu:
-      return gated_product_backward_rows<Activation::Silu>(a);
-    case Activation::GeluTanh:
-      return gated_product_backward_rows<Activation::GeluTanh>(a);
-    case Activation::GeluExact:
-      return gated_product_backward_rows<Activation::GeluExact>(a);
-  }
+  with_activation(a.activation, [&](auto kind) {
+    gated_product_backward_rows<decltype(kind)::value>(a);
+  });
 }
 
 /// Over fixed blocks of a flat buffer.

@@ -16,12 +16,7 @@
 namespace longhaul::ops {
 namespace {
 
-at::Tensor projected(const at::Tensor& x, const ParameterPtr& weight,
-                     const ParameterPtr& bias) {
-  return linear_product(x, weight->weight(), bias ? bias->weight() : at::Tensor());
-}
-
-/// Of biases side by side: dy [T, sum n] is read once.
+/// Adds the gradients of biases of results side by side; dy [T, sum n] is read once.
 void add_bias_gradients(const std::vector<ParameterPtr>& biases, const at::Tensor& dy) {
   const auto frozen = [](const ParameterPtr& bias) { return bias->frozen(); };
   if (std::all_of(biases.begin(), biases.end(), frozen)) return;
@@ -34,62 +29,27 @@ void add_bias_gradients(const std::vector<ParameterPtr>& biases, const at::Tenso
   }
 }
 
-struct LinearSaved {
-  ParameterPtr weight;
-  ParameterPtr bias;
-  WeightGradientsPtr gradients;
-  std::shared_ptr<SavedInput> again;
-};
-
-struct LinearNode : Function<LinearNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, LinearSaved kept) {
-    // A frozen weight takes nothing.
-    if (!kept.again) {
-      ctx->save_for_backward({x});
-    } else if (!kept.weight->frozen()) {
-      kept.again->hold();
-    }
-    at::Tensor y = projected(x, kept.weight, kept.bias);
-    save(ctx, std::move(kept));
-    return y;
-  }
-
-  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const at::Tensor dy = grads[0].contiguous();
-    auto& [weight, bias, gradients, again] = saved<LinearSaved>(ctx);
-    if (bias) add_bias_gradients({bias}, dy);
-    at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = product(dy, weight->weight());
-    if (again) {
-      gradients->push(weight, {at::Tensor(), std::move(again)}, dy);
-    } else {
-      gradients->push(weight, ctx->get_saved_variables()[0], dy);
-    }
-    return {dx, Variable()};
-  }
-};
-
-/// Projections whose weights follow each other in memory, in that order.
+/// Projections of one input whose weights follow each other in memory, in that order, so
+/// that they are one product.
 struct Joint {
   std::vector<ParameterPtr> weights;
-  std::vector<ParameterPtr> biases;  ///< or none
+  std::vector<ParameterPtr> biases;  ///< one for each weight, or none at all
 
   at::Tensor weight() const {
-    std::vector<at::Tensor> parts;
-    for (const ParameterPtr& w : weights) parts.push_back(w->weight());
-    return joined_rows(parts);
+    return weights.size() == 1 ? weights[0]->weight() : joined_rows(weights_of(weights));
   }
 
-  at::Tensor projected(const at::Tensor& x) const {
-    if (biases.empty()) return linear_product(x, weight());
-    std::vector<at::Tensor> parts;
-    for (const ParameterPtr& b : biases) parts.push_back(b->weight());
-    return linear_product(x, weight(), at::cat(parts));
+  at::Tensor bias() const {
+    if (biases.empty()) return {};
+    return biases.size() == 1 ? biases[0]->weight() : at::cat(weights_of(biases));
   }
 
-  /// The columns of y [T, sum n], each its own tensor for autograd.
-  std::vector<at::Tensor> slices(const at::Tensor& y) const {
-    std::vector<at::Tensor> parts;
+  /// Returns the results: the columns of [T, sum n], each a tensor of its own for
+  /// autograd.
+  tensor_list projected(const at::Tensor& x) const {
+    const at::Tensor y = linear_product(x, weight(), bias());
+    if (weights.size() == 1) return {y};
+    tensor_list parts;
     int64_t from = 0;
     for (const ParameterPtr& w : weights) {
       const int64_t width = w->slice().extent[0];
@@ -98,43 +58,56 @@ struct Joint {
     }
     return parts;
   }
+
+ private:
+  static std::vector<at::Tensor> weights_of(const std::vector<ParameterPtr>& parameters) {
+    std::vector<at::Tensor> all;
+    for (const ParameterPtr& p : parameters) all.push_back(p->weight());
+    return all;
+  }
 };
 
-struct JointSaved {
+struct LinearSaved {
   Joint joint;
   WeightGradientsPtr gradients;
   std::shared_ptr<SavedInput> again;
 };
 
-struct JointLinearNode : Function<JointLinearNode> {
-  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, JointSaved kept) {
+/// Returns the gradients of a product's results as one matrix [T, sum n].
+at::Tensor gradient_of(const tensor_list& grads) {
+  if (grads.size() == 1) return grads[0].contiguous();
+  const at::Tensor dy = joined_columns(grads);
+  return dy.defined() ? dy : at::cat(grads, 1);
+}
+
+struct LinearNode : Function<LinearNode> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
+                             LinearSaved kept) {
     if (!kept.again) {
       ctx->save_for_backward({x});
     } else if (!kept.joint.weights.front()->frozen()) {
-      kept.again->hold();
+      kept.again->hold();  // frozen weights take nothing
     }
-    tensor_list parts = kept.joint.slices(kept.joint.projected(x));
+    tensor_list parts = kept.joint.projected(x);
     save(ctx, std::move(kept));
     return parts;
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    auto& [joint, gradients, again] = saved<JointSaved>(ctx);
-    at::Tensor dy = joined_columns(grads);
-    if (!dy.defined()) dy = at::cat(grads, 1);
+    auto& [joint, gradients, again] = saved<LinearSaved>(ctx);
+    const at::Tensor dy = gradient_of(grads);
     add_bias_gradients(joint.biases, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());
-    if (again) {
-      gradients->push(joint.weights, {at::Tensor(), std::move(again)}, dy);
-    } else {
-      gradients->push(joint.weights, ctx->get_saved_variables()[0], dy);
-    }
+    const LinearInput x = again ? LinearInput(at::Tensor(), std::move(again))
+                                : LinearInput(ctx->get_saved_variables()[0]);
+    gradients->push(joint.weights, x, dy);
     return {dx, Variable()};
   }
 };
 
-/// Numbers of projections in the order of their memory, cut where a product has to end.
+/// Returns the numbers of projections in the order of their memory, one list for each
+/// product.
 std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& projections) {
   const auto weight = [&](size_t i) { return projections[i].weight; };
   std::vector<size_t> order(projections.size());
@@ -152,7 +125,8 @@ std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& proj
     if (products.empty() || !joined(products.back().back(), i)) products.emplace_back();
     products.back().push_back(i);
   }
-  // By number: in which order gradients of the input add up is no matter of addresses.
+  // Sorted by number, so that the order in which gradients of the input are added does
+  // not depend on addresses.
   std::ranges::sort(products, {}, [](const auto& p) { return std::ranges::min(p); });
   return products;
 }
@@ -195,10 +169,7 @@ at::Tensor SavedInput::take() {
 
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients, const ParameterPtr& bias) {
-  const at::Tensor& x = input.x;
-  check_linear(x, weight, bias);
-  if (!at::GradMode::is_enabled()) return projected(x, weight, bias);
-  return LinearNode::apply(x, LinearSaved{weight, bias, gradients, input.again});
+  return joint_linear(input, {{weight, bias}}, gradients)[0];
 }
 
 std::vector<at::Tensor> joint_linear(const LinearInput& input,
@@ -206,11 +177,6 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
                                      const WeightGradientsPtr& gradients) {
   std::vector<at::Tensor> results(projections.size());
   for (const std::vector<size_t>& product : products_of(projections)) {
-    if (product.size() == 1) {
-      const auto& [weight, bias] = projections[product[0]];
-      results[product[0]] = linear(input, weight, gradients, bias);
-      continue;
-    }
     Joint joint;
     for (const size_t i : product) {
       const auto& [weight, bias] = projections[i];
@@ -221,10 +187,10 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
     LH_ASSERT(joint.biases.empty() || joint.biases.size() == product.size(),
               "{}: only some projections beside it have a bias",
               joint.weights.front()->name());
-    const std::vector<at::Tensor> parts =
+    const tensor_list parts =
         at::GradMode::is_enabled()
-            ? JointLinearNode::apply(input.x, JointSaved{joint, gradients, input.again})
-            : joint.slices(joint.projected(input.x));
+            ? LinearNode::apply(input.x, LinearSaved{joint, gradients, input.again})
+            : joint.projected(input.x);
     for (size_t i = 0; i < product.size(); ++i) results[product[i]] = parts[i];
   }
   return results;

@@ -9,11 +9,11 @@
 
 namespace longhaul::ops {
 
-/// y = x W^T + b. x [T, K] in the compute dtype, W [N, K], b [N] or null, y [T, N].
-/// The backward computes dx = dy W from the handle's weight at that time, and enqueues
-/// (x, dy) for dW; x is kept for that, or taken from `input.again`. The bias takes its
-/// gradient at once, summed over T in fp32. Without grad mode `gradients` is not touched
-/// and may be null.
+/// Returns y = x W^T + b: x is [T, K] in the compute dtype, W [N, K], b [N] or null, and
+/// y [T, N]. The backward computes dx = dy W from the weight that the parameter has at
+/// that time, and puts (x, dy) into the queue of weight gradients; x is kept for that, or
+/// taken from `input.again`. The gradient of the bias is added at once, summed over T in
+/// fp32. Without grad mode `gradients` is not used and may be null.
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients,
                   const ParameterPtr& bias = nullptr);
@@ -24,17 +24,18 @@ struct Projection {
   ParameterPtr bias;
 };
 
-/// linear() of one input with each of these, in their order; all have a bias, or none.
-/// Weights that lie side by side (joined_rows), as their gradients then do, are one
-/// product, forward and backward. Its results y_i [T, n_i] are slices of one matrix,
-/// which nothing keeps: they may be written. Their gradients are taken without a copy
-/// where they are slices of one matrix in the same order (ColumnLayout).
+/// Returns linear() of one input with each projection, in their order; all have a bias,
+/// or none. Weights that lie side by side (joined_rows), as their gradients then do too,
+/// are one product in the forward and in the backward. The results y_i [T, n_i] are then
+/// slices of one matrix that nothing keeps, so they may be written. Their gradients are
+/// taken without a copy if the gradients are slices of one matrix in the same order
+/// (ColumnLayout).
 std::vector<at::Tensor> joint_linear(const LinearInput& input,
                                      const std::vector<Projection>& projections,
                                      const WeightGradientsPtr& gradients);
 
-/// y + b, y [T, N], b [N]. The bias takes its gradient in the backward, summed over T in
-/// fp32.
+/// Returns y + b for y [T, N] and b [N]. The backward adds the gradient of the bias,
+/// summed over T in fp32, to its accumulator.
 at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias);
 
 }  // namespace longhaul::ops

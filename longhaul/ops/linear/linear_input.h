@@ -8,16 +8,16 @@
 
 namespace longhaul::ops {
 
-/// A tensor that backwards need and that is not kept until then: it is gathered or
-/// computed again. It is made at the first take and let go of at the last. Not
+/// A tensor that backward passes need but that is not kept until then: it is gathered or
+/// computed again. The tensor is made at the first take() and released at the last. Not
 /// thread-safe.
 class SavedInput {
  public:
   virtual ~SavedInput() = default;
-  /// In the forward: one more take will follow.
+  /// Announces one more take(). Called in the forward.
   void hold() { ++holders_; }
-  /// In the backward, once for each hold. Making it may be a collective, so all ranks
-  /// take in the same order.
+  /// Returns the tensor. Called in the backward, once for each hold(). Making the tensor
+  /// may be collective, so all ranks call take() in the same order.
   at::Tensor take();
 
  protected:
@@ -28,8 +28,8 @@ class SavedInput {
   at::Tensor made_;
 };
 
-/// What a linear layer is given: x [T, K], and how to have it again in the backward;
-/// null: x itself is kept.
+/// The input of a linear layer: x [T, K], and how to have x again in the backward. If
+/// `again` is null, x itself is kept.
 struct LinearInput {
   LinearInput(at::Tensor x_, std::shared_ptr<SavedInput> again_ = nullptr)
       : x(std::move(x_)), again(std::move(again_)) {}

@@ -8,12 +8,13 @@
 namespace longhaul::ops {
 namespace {
 
-/// [rows, columns] from where the first part begins.
+/// Returns [rows, columns] of the memory from where the first part begins.
 at::Tensor from_first(const at::Tensor& first, int64_t rows, int64_t columns) {
   return first.as_strided({rows, columns}, {columns, 1}, first.storage_offset());
 }
 
-/// Each begins `step(part)` elements after the one before, in one storage.
+/// Returns whether each part begins `step(part)` elements after the part before, in one
+/// storage.
 template <typename Step>
 bool follow_each_other(const std::vector<at::Tensor>& parts, const Step& step) {
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -30,6 +31,18 @@ int64_t sum_of(const std::vector<at::Tensor>& parts, int64_t dim) {
   int64_t sum = 0;
   for (const at::Tensor& x : parts) sum += x.size(dim);
   return sum;
+}
+
+/// Returns the features of a token in a tensor of these sizes: [T, n], [T, heads, D] or
+/// [B, S, heads, D].
+int64_t columns_of(at::IntArrayRef sizes) {
+  return sizes.size() == 2 ? sizes[1]
+                           : c10::multiply_integers(sizes.slice(sizes.size() - 2));
+}
+
+/// Returns such a tensor as [T, n].
+at::Tensor as_rows(const at::Tensor& x) {
+  return (x.dim() == 4 ? x.flatten(0, 1) : x).flatten(1);
 }
 
 }  // namespace
@@ -55,29 +68,24 @@ at::Tensor joined_columns(const std::vector<at::Tensor>& parts) {
   return from_first(first, first.size(0), columns);
 }
 
-std::vector<at::Tensor> as_rows(const std::vector<at::Tensor>& heads) {
-  std::vector<at::Tensor> rows;
-  for (const at::Tensor& x : heads) rows.push_back(x.flatten(1));
-  return rows;
-}
-
 ColumnLayout::ColumnLayout(const std::vector<at::Tensor>& parts) {
+  std::vector<at::Tensor> rows;
   for (const at::Tensor& x : parts) {
-    rows_.push_back(x.size(0));
-    widths_.push_back(x.size(1));
+    sizes_.push_back(x.sizes().vec());
+    rows.push_back(as_rows(x));
   }
   Group order(parts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, {},
-                           [&](size_t i) { return parts[i].storage_offset(); });
+  std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i].storage_offset(); });
   while (!order.empty()) {
-    // All that are in one memory, or else each by itself.
+    // All parts that lie in one memory are a group if they are the columns of one matrix;
+    // else each part is a group.
     Group group, rest;
     for (const size_t i : order) {
-      (parts[i].is_alias_of(parts[order[0]]) ? group : rest).push_back(i);
+      (rows[i].is_alias_of(rows[order[0]]) ? group : rest).push_back(i);
     }
     std::vector<at::Tensor> of_group;
-    for (const size_t i : group) of_group.push_back(parts[i]);
+    for (const size_t i : group) of_group.push_back(rows[i]);
     if (joined_columns(of_group).defined()) {
       groups_.push_back(group);
     } else {
@@ -89,33 +97,31 @@ ColumnLayout::ColumnLayout(const std::vector<at::Tensor>& parts) {
 
 void ColumnLayout::fill(const Group& group, const at::TensorOptions& options,
                         std::vector<at::Tensor>& out) const {
+  const auto width = [&](size_t i) { return columns_of(sizes_[i]); };
   int64_t columns = 0;
-  for (const size_t i : group) columns += widths_[i];
-  const at::Tensor all = at::empty({rows_[group[0]], columns}, options);
+  for (const size_t i : group) columns += width(i);
+  const int64_t rows = c10::multiply_integers(sizes_[group[0]]) / width(group[0]);
+  const at::Tensor all = at::empty({rows, columns}, options);
   int64_t from = 0;
   for (const size_t i : group) {
-    out[i] = all.narrow(1, from, widths_[i]);
-    from += widths_[i];
+    out[i] = all.narrow(1, from, width(i)).view(sizes_[i]);
+    from += width(i);
   }
 }
 
 std::vector<at::Tensor> ColumnLayout::empty(const at::TensorOptions& options) const {
-  std::vector<at::Tensor> out(widths_.size());
+  std::vector<at::Tensor> out(sizes_.size());
   for (const Group& group : groups_) fill(group, options, out);
   return out;
 }
 
-bool ColumnLayout::is_alone(size_t part) const {
-  return std::ranges::find(groups_, Group{part}) != groups_.end();
-}
-
 std::vector<at::Tensor> ColumnLayout::reuse(
     const std::vector<at::Tensor>& gradients) const {
-  std::vector<at::Tensor> out(widths_.size());
+  std::vector<at::Tensor> out(sizes_.size());
   for (const Group& group : groups_) {
     std::vector<at::Tensor> of_group;
-    for (const size_t i : group) of_group.push_back(gradients[i]);
-    // One that lies alone may be anybody's.
+    for (const size_t i : group) of_group.push_back(as_rows(gradients[i]));
+    // A gradient that lies alone may be in use elsewhere.
     if (group.size() > 1 && joined_columns(of_group).defined()) {
       for (const size_t i : group) out[i] = gradients[i];
     } else {
@@ -123,6 +129,15 @@ std::vector<at::Tensor> ColumnLayout::reuse(
     }
   }
   return out;
+}
+
+void ColumnLayout::hand_on(size_t part, const at::Tensor& gradient,
+                           std::vector<at::Tensor>& made) const {
+  if (std::ranges::find(groups_, Group{part}) != groups_.end()) {
+    made[part] = gradient;
+  } else if (!made[part].is_same(gradient)) {
+    made[part].copy_(gradient);
+  }
 }
 
 }  // namespace longhaul::ops

@@ -7,41 +7,44 @@
 
 namespace longhaul::ops {
 
-// Matrices that lie side by side in one memory are one matrix: several products with one
-// input are then one product. Nothing is copied for that, so each function says whether
-// its tensors lie so.
+// Matrices that lie side by side in one memory are one matrix, so that several products
+// with one input are one product. Nothing is copied for that: the functions find out
+// whether tensors lie side by side.
 
-/// Of matrices [n_i, K] the one [sum n, K] that they are the rows of, in this order;
-/// undefined where they do not follow each other without a gap.
+/// Returns the matrix [sum n, K] whose rows are the matrices [n_i, K], in this order, or
+/// an undefined tensor if the matrices do not follow each other without a gap.
 at::Tensor joined_rows(const std::vector<at::Tensor>& parts);
 
-/// Of slices [T, n_i] the matrix [T, sum n] that they are the columns of, in this order;
-/// undefined where they are not all of it.
+/// Returns the matrix [T, sum n] whose columns are the slices [T, n_i], in this order, or
+/// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 
-/// Each [T, heads, D] as [T, heads * D].
-std::vector<at::Tensor> as_rows(const std::vector<at::Tensor>& heads);
-
-/// How tensors [T_i, n_i] lie: which of them make up the columns of one matrix. Their
-/// gradients are made to lie the same, so that the product that made them can take those
-/// as one matrix as well.
+/// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which of them make up
+/// the columns of one matrix. Their gradients are made to lie in the same way, so that
+/// the backward of the product that made the tensors can take the gradients as one
+/// matrix.
 class ColumnLayout {
  public:
   explicit ColumnLayout(const std::vector<at::Tensor>& parts);
-  /// Tensors of any content that lie so; those that share no matrix are contiguous.
+  /// Returns tensors of the parts' sizes that lie as the parts do and have any content; a
+  /// part that shares no matrix is contiguous.
   std::vector<at::Tensor> empty(const at::TensorOptions& options) const;
-  /// The same, but `gradients` themselves where they make up such a matrix: who made them
-  /// so has made them for that, and they may be written.
+  /// Does the same, but returns `gradients` themselves where they make up such a matrix:
+  /// the node that made the gradients has laid them out for that, and they may be
+  /// written.
   std::vector<at::Tensor> reuse(const std::vector<at::Tensor>& gradients) const;
-  /// The part shares its matrix with no other.
-  bool is_alone(size_t part) const;
+  /// Gives the gradient of a part that was handed on unchanged to made[part], which
+  /// empty() or reuse() has made: the gradient itself where the part lies alone, else a
+  /// copy of the gradient.
+  void hand_on(size_t part, const at::Tensor& gradient,
+               std::vector<at::Tensor>& made) const;
 
  private:
   using Group = std::vector<size_t>;  ///< parts, in the order of the columns
   void fill(const Group& group, const at::TensorOptions& options,
             std::vector<at::Tensor>& out) const;
 
-  std::vector<int64_t> rows_, widths_;
+  std::vector<std::vector<int64_t>> sizes_;
   std::vector<Group> groups_;
 };
 

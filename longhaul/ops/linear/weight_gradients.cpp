@@ -16,16 +16,12 @@
 
 namespace longhaul::ops {
 
-void WeightGradients::push(ParameterPtr weight, LinearInput x, at::Tensor dy) {
-  push(std::vector{std::move(weight)}, std::move(x), std::move(dy));
-}
-
 void WeightGradients::push(std::vector<ParameterPtr> weights, LinearInput x,
                            at::Tensor dy) {
   if (weights.front()->frozen()) return;
   Entry entry{std::move(weights), std::move(x), std::move(dy)};
   if (!immediate_ && entry.x.x.defined()) {
-    // Its graph would keep what the backward has done with: inputs, and their gradients.
+    // Detached, since the graph would keep tensors that the backward needs no more.
     entry.x.x = entry.x.x.detach();
   }
   call([this, entry = std::move(entry)] { compute(entry); });
@@ -49,30 +45,28 @@ void WeightGradients::compute(const Entry& entry) const {
 
 namespace {
 
-/// A product that cannot be added to the accumulator at once is made so many rows of the
-/// weight at a time: in one piece that of an embedding is one more copy of the weights.
+/// A product that cannot be added to the accumulator at once is made for so many rows of
+/// the weight at a time. In one piece the product of an embedding would be one more copy
+/// of the weights.
 constexpr int64_t kPieceRows = 8192;
 
 void accumulate_in_pieces(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
   for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
     const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
-    // Contiguous, or the product would transpose it by a slow copy.
+    // Made contiguous, or the product would transpose the part by a slow copy.
     const at::Tensor part = dy.narrow(1, from, rows).contiguous();
     grad.narrow(0, from, rows).add_(at::mm(part.t(), x));
   }
 }
 
-// On a device that is not a CPU, operands in bf16 and an accumulator in fp32: the product
-// must not be rounded to bf16 before it is added.
+// The operators below are for devices that are not a CPU, operands in bf16 and an
+// accumulator in fp32: the product must not be rounded to bf16 before it is added.
 
-const LibraryOp kAddmm("aten::addmm", "dtype_out");
-const std::vector<std::string> kAddmmArguments = {"self", "mat1", "mat2", "out_dtype",
-                                                  "out"};
-const LibraryOp kMm("aten::mm", "dtype");
-const std::vector<std::string> kMmArguments = {"self", "mat2", "out_dtype"};
+const LibraryOp kAddmm("aten::addmm", "dtype_out", "self mat1 mat2 out_dtype out");
+const LibraryOp kMm("aten::mm", "dtype", "self mat2 out_dtype");
 
-/// Rows of operands that are widened at once where a device has neither.
+/// Rows of operands that are widened at once on a device that has neither operator.
 constexpr int64_t kWideRows = 2048;
 
 void call_addmm(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b) {
@@ -83,10 +77,10 @@ void call_addmm(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b
                {"out", grad}});
 }
 
-/// Versions of LibTorch differ in whether their addmm adds such a product to an fp32
-/// matrix: asked once for a device and a dtype, by the smallest product.
+/// Returns whether addmm adds such a product to an fp32 matrix. Versions of LibTorch
+/// differ in this, so that a small product is tried once for each device and dtype.
 bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
-  if (!kAddmm.serves(x.device(), kAddmmArguments)) return false;
+  if (!kAddmm.serves(x.device())) return false;
   static std::mutex mutex;
   static std::map<std::pair<c10::DeviceType, at::ScalarType>, bool> known;
   const std::lock_guard lock(mutex);
@@ -105,7 +99,7 @@ bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
 void accumulate_on_device(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
   if (addmm_serves(grad, x)) return call_addmm(grad, dy.t(), x);
-  if (kMm.serves(x.device(), kMmArguments)) {
+  if (kMm.serves(x.device())) {
     for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
       const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
       const auto product =
@@ -148,7 +142,7 @@ void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
   const at::NoGradGuard no_grad;
   const bool unset = std::ranges::all_of(
       weights, [](const ParameterPtr& weight) { return weight->grad_unset(); });
-  // Looked up now: gradients that do not stay have memory only while they are formed.
+  // Looked up only now, since some gradients have memory only while they are formed.
   std::vector<at::Tensor> grads;
   for (const ParameterPtr& weight : weights) {
     grads.push_back(unset ? weight->grad_to_write() : weight->grad());

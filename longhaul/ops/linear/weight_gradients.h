@@ -11,31 +11,30 @@
 
 namespace longhaul::ops {
 
-/// Weight gradients that a backward has asked for and that are still to be computed:
-/// grad += dy^T x, accumulated straight into the parameter's bucket. The schedule decides
-/// when it drains: at once, after a collective has been launched, or later (zero-bubble).
-/// Entries keep x and dy alive and unwritten. Not thread-safe; drained in order of entry,
-/// which is ascending micro batches.
+/// Weight gradients that the backward pass has deferred: grad += dy^T x, added straight
+/// to the bucket of the parameter. The schedule decides when the queue is drained: at
+/// once, after a collective has been launched, or later (zero-bubble). The queue runs the
+/// entries in their order, which is the order of micro batches. Entries keep x and dy
+/// alive, and nobody may write to x and dy until then. Not thread-safe.
 class WeightGradients {
  public:
-  /// x [T, K], or how to have it again when its turn comes; dy [T, N], weight [N, K].
-  /// Frozen parameters are left out.
-  void push(ParameterPtr weight, LinearInput x, at::Tensor dy);
-  /// Of weights [n_i, K], all frozen or none, whose gradients are one matrix
-  /// (joined_rows): one product. dy [T, sum n], in the order of the weights.
+  /// Enters the product dy^T x for weights [n_i, K] whose gradients are one matrix
+  /// (joined_rows) and all of which are frozen, or none; frozen weights are left out.
+  /// x [T, K], or how to have x again when its turn comes; dy [T, sum n], in the order of
+  /// the weights.
   void push(std::vector<ParameterPtr> weights, LinearInput x, at::Tensor dy);
-  /// Calls it in the order of the entries: when those before it are computed.
+  /// Calls `between` when the entries before it have been computed.
   void call(std::function<void()> between);
-  /// Computes and forgets all entries.
+  /// Computes all entries and empties the queue.
   void drain();
-  /// Forgets all entries: after a failure, since a graph cannot be run again.
+  /// Empties the queue after a failure, since a graph cannot be run again.
   void clear() { entries_.clear(); }
   bool empty() const { return entries_.empty(); }
 
-  /// True: push computes at once (the default).
+  /// Sets whether push() computes at once, which is the default.
   void set_immediate(bool immediate) { immediate_ = immediate; }
-  /// Called after each computed gradient: the place, spread evenly over a backward, where
-  /// communication under way is driven on.
+  /// Sets a function that is called after each computed gradient. These calls are spread
+  /// evenly over a backward pass, and drive communication that is under way.
   void set_after_each(std::function<void()> call) { after_each_ = std::move(call); }
 
  private:
@@ -53,11 +52,11 @@ class WeightGradients {
 
 using WeightGradientsPtr = std::shared_ptr<WeightGradients>;
 
-/// grad += dy^T x now. x [T, K], dy [T, N], grad [N, K] fp32 or bf16.
+/// Adds dy^T x to grad now. x is [T, K], dy [T, N], and grad [N, K] is fp32 or bf16.
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy);
-/// The same for weights as in WeightGradients::push; what is unset is written, not added
-/// to.
+/// Does the same for weights as in WeightGradients::push. Gradients that are unset
+/// (Parameter::unset_grad) are written instead of added to.
 void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
                                 const at::Tensor& x, const at::Tensor& dy);
 

@@ -8,15 +8,13 @@ namespace longhaul::optim {
 
 AdamWScalars adamw_scalars(const AdamWStep& step);
 
-/// Error (Internal) for what the loops do not know: see adamw_update.
+/// Throws Error (Internal) for a dtype or a rounding that the loops do not know.
 void check_range(const AdamWRange& range, int64_t update);
 
-/// adamw_update of a checked range, from its scalars.
+/// One update of a checked range, in fp32 whatever the storage. Every element is computed
+/// by the same IEEE operations, so the bits depend neither on the number of threads nor
+/// on the instruction set. Uses OpenMP threads.
 void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                 Isa isa = best_isa());
-
-/// `update`: for stochastic rounding.
-void adamw_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update);
-void adamw_avx512(const AdamWRange& range, const AdamWScalars& s, int64_t update);
 
 }  // namespace longhaul::optim

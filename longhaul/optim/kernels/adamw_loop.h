@@ -86,34 +86,18 @@ void update_rounded(const AdamWRange& r, const AdamWScalars& s, int64_t update) 
   });
 }
 
-template <typename G, typename M>
-void with_weight(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
-  if (r.rounding != nullptr) {
-    update_rounded<G, M>(r, s, update);
-  } else if (r.weight == r.master) {
-    update_range<G, M>(r, s, static_cast<NoWeight*>(nullptr));
-  } else if (r.weight_dtype == DType::F32) {
-    update_range<G, M>(r, s, static_cast<float*>(r.weight));
-  } else {
-    update_range<G, M>(r, s, static_cast<uint16_t*>(r.weight));
-  }
-}
-
-template <typename G>
-void with_moments(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
-  if (r.moments_dtype == DType::F32) {
-    with_weight<G, float>(r, s, update);
-  } else {
-    with_weight<G, uint16_t>(r, s, update);
-  }
-}
-
 void adamw_any(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
-  if (r.grad_dtype == DType::F32) {
-    with_moments<float>(r, s, update);
-  } else {
-    with_moments<uint16_t>(r, s, update);
-  }
+  with_weight(r, [&]<typename P, typename W>(P*, W* weight) {
+    with_type(r.grad_dtype, [&]<typename G>(G*) {
+      with_type(r.moments_dtype, [&]<typename M>(M*) {
+        if constexpr (std::is_same_v<P, float>) {
+          update_range<G, M>(r, s, weight);
+        } else {
+          update_rounded<G, M>(r, s, update);
+        }
+      });
+    });
+  });
 }
 
 }  // namespace

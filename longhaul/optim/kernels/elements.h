@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "longhaul/optim/kernels/element.h"
+#include "longhaul/optim/kernels/element_types.h"
 
 namespace longhaul::optim {
 namespace {
@@ -20,8 +21,6 @@ template <typename T>
 [[gnu::always_inline]] inline void put(T* p, int64_t i, float x) {
   assign_nearest(p[i], x);
 }
-/// The weight is the master.
-struct NoWeight {};
 [[gnu::always_inline]] inline void put(NoWeight*, int64_t, float) {}
 
 /// A sum of squares by running sums side by side: the order of addition is fixed, and

@@ -5,27 +5,22 @@
 
 namespace longhaul::optim {
 
-/// What lamb_moments and lamb_apply make of a step: neither looks at its convention.
+/// Return the scalars of the two passes. The convention of the step does not matter.
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
-/// What at_rate of element.h needs beside them, and at_rate itself.
+/// Return what at_rate of element.h needs besides the scalars, and the result of at_rate.
 LambRate lamb_rate(const AdamWStep& step);
 AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double rate);
 
-/// Both passes of a checked range, from their scalars and the weight decay.
+/// The first pass: updates the moments of a checked range and returns the sums that the
+/// moments lead to, added over blocks of kNormBlock in their order. The bits depend
+/// neither on threads nor on the instruction set. The masters stay. Uses OpenMP threads.
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, Isa isa = best_isa());
+/// The second pass, from updated moments: moves masters and writes the weights. Gradients
+/// are not read.
 void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                      Isa isa = best_isa());
-
-/// `s` of lamb_moments_scalars; `partial`: one for each block of kNormBlock elements;
-/// `update`: for stochastic rounding.
-void lamb_moments_avx2(const AdamWRange& range, const AdamWScalars& s, float decay,
-                       int64_t update, LambSums* partial);
-void lamb_moments_avx512(const AdamWRange& range, const AdamWScalars& s, float decay,
-                         int64_t update, LambSums* partial);
-void lamb_apply_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update);
-void lamb_apply_avx512(const AdamWRange& range, const AdamWScalars& s, int64_t update);
 
 }  // namespace longhaul::optim

@@ -94,47 +94,22 @@ void apply_range(const AdamWRange& r, const AdamWScalars& s, W* weight, int64_t 
   });
 }
 
-template <typename M>
-void apply_weight(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
-  if (r.rounding != nullptr) {
-    apply_range<uint16_t, M>(r, s, static_cast<NoWeight*>(nullptr), update);
-  } else if (r.weight == r.master) {
-    apply_range<float, M>(r, s, static_cast<NoWeight*>(nullptr), update);
-  } else if (r.weight_dtype == DType::F32) {
-    apply_range<float, M>(r, s, static_cast<float*>(r.weight), update);
-  } else {
-    apply_range<float, M>(r, s, static_cast<uint16_t*>(r.weight), update);
-  }
-}
-
-template <typename G, typename M>
-void moments_master(const AdamWRange& r, const AdamWScalars& s, float decay,
-                    int64_t update, LambSums* partial) {
-  if (r.rounding != nullptr) {
-    moments_range<G, uint16_t, M>(r, s, decay, update, partial);
-  } else {
-    moments_range<G, float, M>(r, s, decay, update, partial);
-  }
-}
-
 void lamb_moments_any(const AdamWRange& r, const AdamWScalars& s, float decay,
                       int64_t update, LambSums* partial) {
-  const bool wide = r.moments_dtype == DType::F32;
-  if (r.grad_dtype == DType::F32) {
-    wide ? moments_master<float, float>(r, s, decay, update, partial)
-         : moments_master<float, uint16_t>(r, s, decay, update, partial);
-  } else {
-    wide ? moments_master<uint16_t, float>(r, s, decay, update, partial)
-         : moments_master<uint16_t, uint16_t>(r, s, decay, update, partial);
-  }
+  with_master(r, [&]<typename P>(P*) {
+    with_type(r.grad_dtype, [&]<typename G>(G*) {
+      with_type(r.moments_dtype, [&]<typename M>(M*) {
+        moments_range<G, P, M>(r, s, decay, update, partial);
+      });
+    });
+  });
 }
 
 void lamb_apply_any(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
-  if (r.moments_dtype == DType::F32) {
-    apply_weight<float>(r, s, update);
-  } else {
-    apply_weight<uint16_t>(r, s, update);
-  }
+  with_weight(r, [&]<typename P, typename W>(P*, W* weight) {
+    with_type(r.moments_dtype,
+              [&]<typename M>(M*) { apply_range<P, M>(r, s, weight, update); });
+  });
 }
 
 }  // namespace

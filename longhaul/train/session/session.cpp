@@ -99,11 +99,7 @@ std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger
   if (session.config.optimizer.kind == OptimizerKind::Lamb) {
     optim::check_ratio_groups(model, session.groups);
   }
-  std::map<std::string, ParameterClass> classes;
-  for (const auto& [name, s] : session.groups.settings) {
-    classes[name] = {s.lr_scale, s.weight_decay, s.frozen};
-  }
-  return classes;
+  return session.groups.settings;
 }
 
 /// Builds this rank's chunks of the model, cut to its tp index. Returns their parameters

@@ -1,9 +1,0 @@
-#include "longhaul/optim/kernels/adamw_loop.h"
-
-namespace longhaul::optim {
-
-void adamw_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update) {
-  adamw_any(range, s, update);
-}
-
-}  // namespace longhaul::optim

@@ -1,0 +1,13 @@
+#pragma once
+
+namespace longhaul {
+
+/// What the optimizer does with a parameter.
+struct ParameterClass {
+  double lr_scale = 1.0;
+  double weight_decay = 0.0;
+  bool frozen = false;
+  bool operator==(const ParameterClass&) const = default;
+};
+
+}  // namespace longhaul
