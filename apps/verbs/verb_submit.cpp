@@ -207,8 +207,8 @@ Prepared prepare_verb(const SubmitCommand& command) {
   Prepared prepared;
   prepared.script = cluster::verb_script(job);
   prepared.log = absolute_text(fs::current_path() / job.batch.name);
-  prepared.what = fmt::format("longhaul {} on {} node{}", command.words[0],
-                              job.batch.nodes, job.batch.nodes == 1 ? "" : "s");
+  prepared.what = fmt::format("longhaul {} on {}", command.words[0],
+                              counted(job.batch.nodes, "node"));
   return prepared;
 }
 

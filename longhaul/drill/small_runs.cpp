@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <random>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
@@ -18,6 +16,7 @@
 #include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -54,10 +53,6 @@ keep = 3
 hang_timeout_s = {hang}
 )";
 
-void sleep_for(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
 /// A supervised run as a process of this drill. Its output goes to the end of `log`. When
 /// this object goes, the run has ten seconds to end before it is killed.
 class SmallRun {
@@ -70,7 +65,7 @@ class SmallRun {
   ~SmallRun() {
     signal(SIGTERM);
     const Stopwatch watch;
-    while (!exit_code() && watch.seconds() < 10.0) sleep_for(kWatchSeconds);
+    while (!exit_code() && watch.seconds() < 10.0) monitor::sleep_seconds(kWatchSeconds);
   }
   SmallRun(const SmallRun&) = delete;
   SmallRun& operator=(const SmallRun&) = delete;
@@ -229,7 +224,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds) {
       if (const auto code = run.exit_code()) return code;
-      sleep_for(kWatchSeconds);
+      monitor::sleep_seconds(kWatchSeconds);
     }
     return std::nullopt;
   }
@@ -238,7 +233,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds && !run.exit_code()) {
       if (files.last_step() >= step) return true;
-      sleep_for(kWatchSeconds);
+      monitor::sleep_seconds(kWatchSeconds);
     }
     return false;
   }
@@ -270,7 +265,8 @@ class Drill {
   /// Does the work of the batch script where the supervisor was killed with its node.
   static void start_again_if_killed(SmallRun& run) {
     const Stopwatch watch;
-    while (watch.seconds() < kDeathSeconds && !run.exit_code()) sleep_for(kWatchSeconds);
+    while (watch.seconds() < kDeathSeconds && !run.exit_code())
+      monitor::sleep_seconds(kWatchSeconds);
     if (run.exit_code() == 128 + SIGKILL) run.start();
   }
 

@@ -48,8 +48,6 @@ class ChannelServer {
   ChannelServer(const Secret& secret, const std::string& host, int port = 0,
                 const ChannelLimits& limits = {});
   ~ChannelServer();
-  ChannelServer(const ChannelServer&) = delete;
-  ChannelServer& operator=(const ChannelServer&) = delete;
 
   /// Return where the server listens: "10.77.0.1" and the port.
   const std::string& host() const;

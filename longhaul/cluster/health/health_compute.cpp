@@ -6,12 +6,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/memory.h"
 #include "longhaul/system/run_on_threads.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -96,18 +95,6 @@ void work_on(CoreResult& result, double seconds, const Damage& damage) {
     passed = watch.seconds();
   } while (result.problem.empty() && passed < seconds);
   result.gflops = 2e-9 * double(kSize * kSize * kSize) * double(result.products) / passed;
-}
-
-uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    std::istringstream words(line.substr(13));
-    uint64_t kilobytes = 0;
-    words >> kilobytes;
-    return kilobytes * 1024;
-  }
-  return 0;
 }
 
 /// Returns what a word holds in a pass: its own address, the complement, a walking bit.

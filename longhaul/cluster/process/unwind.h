@@ -17,8 +17,6 @@ class Unwinder {
   static std::string version();
   explicit Unwinder(pid_t pid);
   ~Unwinder();
-  Unwinder(const Unwinder&) = delete;
-  Unwinder& operator=(const Unwinder&) = delete;
 
   /// Returns one line per function, the innermost first, of a thread that this process
   /// has stopped by ptrace. The last line says why the stack ends there, unless it ends

@@ -73,8 +73,6 @@ class Supervisor {
   /// `lease` comes from take_supervision().
   Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet, OwnerLock lease);
   ~Supervisor();
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
 
   /// Returns the exit code: 0 done; 75 stopped by a signal and saved, or a retry can
   /// help; 78 wrong settings; 79 ended by the file STOP or a rule, saved; 130 ended by a
