@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -21,30 +21,16 @@ namespace longhaul::apps {
 namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
-/// A rank whose death made mpirun end the job is gone by then.
+/// A rank whose death made mpirun end the job is gone within this time.
 constexpr double kDeathSeconds = 0.5;
-/// Before SIGKILL, which comes after one second.
+/// Ends before SIGKILL, which comes after one second.
 constexpr double kSaveSeconds = 0.85;
 
-/// The parent of a process that is not dead.
+/// Returns the parent of a process that is not dead.
 std::optional<int> parent_of(int pid) {
-  std::FILE* file = std::fopen(fmt::format("/proc/{}/stat", pid).c_str(), "re");
-  if (file == nullptr) return std::nullopt;
-  char text[512];
-  const size_t bytes = std::fread(text, 1, sizeof text - 1, file);
-  std::fclose(file);
-  text[bytes] = '\0';
-  // The name, in brackets, may hold anything.
-  const std::string line = text;
-  const size_t name_end = line.rfind(')');
-  char state = 'X';
-  int parent = 0;
-  if (name_end == std::string::npos ||
-      std::sscanf(line.c_str() + name_end + 1, " %c %d", &state, &parent) != 2) {
-    return std::nullopt;
-  }
-  if (state == 'Z' || state == 'X') return std::nullopt;
-  return parent;
+  const auto fields = cluster::stat_fields(fmt::format("/proc/{}", pid));
+  if (fields.size() < 2 || fields[0] == "Z" || fields[0] == "X") return std::nullopt;
+  return whole_number<int>(fields[1]);
 }
 
 std::vector<int> children_of(int parent) {

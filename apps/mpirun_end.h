@@ -10,21 +10,21 @@
 
 namespace longhaul::apps {
 
-/// Tells why mpirun sends SIGTERM, which SIGKILL follows one second later: because a rank
-/// of this machine is gone, or because somebody has sent mpirun a signal. In the latter
-/// case the ranks have that second to save; where it is not enough this process says so,
-/// with the last words of longhaul/system/signals.h, and ends just before it is killed.
+/// Finds out why mpirun sends SIGTERM, which SIGKILL follows one second later: because a
+/// rank of this machine is gone, or because somebody has sent mpirun a signal. In the
+/// latter case the ranks have that second to save. Where it is too short, this process
+/// says so, with the last words of longhaul/system/signals.h, and ends just before it is
+/// killed.
 class MpirunEnd {
  public:
-  /// Call it when all ranks have started. `say` gets the line, on a thread of its own;
-  /// may be empty: one rank speaks for all.
+  /// Call it when all ranks have started. `say` gets the line, on a thread of its own. It
+  /// is empty on all ranks but one, which speaks for all.
   explicit MpirunEnd(std::function<void(const std::string& line)> say);
   ~MpirunEnd();
   MpirunEnd(const MpirunEnd&) = delete;
   MpirunEnd& operator=(const MpirunEnd&) = delete;
 
-  /// For CommOptions::job_ends: what to say of a wait that cannot end; empty while it
-  /// may.
+  /// Returns, for CommOptions::job_ends, why a wait cannot end; empty while it can.
   std::string reason() const;
 
  private:

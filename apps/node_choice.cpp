@@ -4,14 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::apps {
 namespace {
 
-/// Agents that were started together come within that time, or their nodes are not used.
+/// Nodes whose agents do not connect within this time are not used.
 constexpr double kAgentSeconds = 60.0;
 
 }  // namespace
@@ -38,15 +37,15 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
                              nodes_, usable.size(), fmt::join(usable, ", "),
                              fmt::join(attempt.excluded, ", ")));
   }
-  const std::set<std::string> before(last_.begin(), last_.end());
-  std::ranges::stable_partition(
-      usable, [&](const std::string& node) { return before.contains(node); });
+  std::ranges::stable_partition(usable, [&](const std::string& node) {
+    return std::ranges::count(last_, node) > 0;
+  });
   usable.resize(wanted);
   last_ = usable;
   return usable;
 }
 
-/// How many of these many nodes to train on; 0: too few.
+/// Returns on how many of `usable` nodes to train; 0 for too few.
 size_t NodeChoice::nodes_for(size_t usable) const {
   const auto wanted = static_cast<size_t>(nodes_);
   if (usable >= wanted) return wanted;
@@ -56,7 +55,7 @@ size_t NodeChoice::nodes_for(size_t usable) const {
       derive_batch(config_, static_cast<int>(nodes) * ranks_per_node_);
       return nodes;
     } catch (const ConfigError&) {
-      // The layout or the batch does not divide by that many: fewer.
+      // The layout or the batch does not divide by this number, so fewer nodes are tried.
     }
   }
   return 0;

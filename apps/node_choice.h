@@ -12,15 +12,16 @@ namespace longhaul::apps {
 /// Chooses the nodes of each start of a run over several machines.
 class NodeChoice {
  public:
-  /// `nodes` of the fleet's train, with so many ranks on each; the others are spares.
+  /// `nodes`: how many nodes of the fleet train; the others are spares.
   NodeChoice(const RunConfig& config, cluster::AgentFleet& fleet, int nodes,
              int ranks_per_node)
       : config_(config), fleet_(fleet), nodes_(nodes), ranks_per_node_(ranks_per_node) {}
 
-  /// Those that trained last stay; spares fill the gaps; fewer where
-  /// resilience.on_node_loss is "shrink". TemporaryError where too few are left.
+  /// Returns the nodes of the next start: those that trained last, with spares in the
+  /// gaps, and fewer where resilience.on_node_loss is "shrink". Throws TemporaryError
+  /// where too few are left.
   std::vector<std::string> choose(const cluster::Attempt& attempt);
-  /// Would choose() find fewer than wanted?
+  /// Returns whether choose() would find fewer nodes than wanted.
   bool lacks(const cluster::Attempt& attempt) {
     return usable(attempt).size() < static_cast<size_t>(nodes_);
   }

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -19,14 +18,14 @@ namespace {
 
 using Environment = std::function<const char*(const char*)>;
 
-/// The whole number in a variable, which other programs set as they like; `otherwise`
-/// where it holds none.
+/// Returns the whole number in a variable, or `otherwise` where the variable holds none:
+/// other programs set it as they like.
 int number(const Environment& environment, const char* name, int otherwise) {
   const char* const text = environment(name);
   return text == nullptr ? otherwise : whole_number<int>(text).value_or(otherwise);
 }
 
-/// The command to type for `ranks` ranks, `each` of them on a machine.
+/// Returns the command to type for `ranks` ranks, of which `each` run on one machine.
 std::string command_for(const std::vector<std::string>& words, int ranks, int each) {
   std::string rest;
   if (words.size() > 1) {
@@ -48,18 +47,7 @@ std::string command_for(const std::vector<std::string>& words, int ranks, int ea
 }
 
 std::vector<std::string> words_of_this_process() {
-  std::vector<std::string> words;
-  std::string word;
-  // A file of /proc has no size to be read by.
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  for (char c = 0; file.get(c);) {
-    if (c != '\0') {
-      word += c;
-      continue;
-    }
-    words.push_back(std::move(word));
-    word.clear();
-  }
+  std::vector<std::string> words = cluster::command_line("/proc/self");
   if (!words.empty()) words.erase(words.begin());
   return words;
 }
@@ -103,8 +91,7 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
 
 void check_launcher() {
   const std::string warning =
-      check_launcher([](const char* name) -> const char* { return std::getenv(name); },
-                     comm::detect_launch(), words_of_this_process());
+      check_launcher(std::getenv, comm::detect_launch(), words_of_this_process());
   if (warning.empty()) return;
   fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
              printable(warning));

@@ -67,18 +67,13 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   return code;
 }
 
-std::vector<std::string> train_words(const std::string& file,
+std::vector<std::string> train_words(std::vector<std::string> words,
+                                     const std::string& file,
                                      const std::vector<std::string>& sets,
                                      const cluster::Attempt& attempt) {
-  std::vector<std::string> words = {this_program(), "train", file};
-  for (const std::string& set : sets) {
-    words.emplace_back("--set");
-    words.push_back(set);
-  }
-  if (attempt.resume) {
-    words.emplace_back("--set");
-    words.emplace_back("checkpoint.resume=latest");
-  }
+  words.insert(words.end(), {this_program(), "train", file});
+  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+  if (attempt.resume) words.insert(words.end(), {"--set", "checkpoint.resume=latest"});
   return words;
 }
 

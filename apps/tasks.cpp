@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 
@@ -28,7 +26,7 @@ Task task_of_launch(const std::function<const char*(const char*)>& environment) 
   struct Names {
     const char* process;
     const char* processes;
-    const char* launched;  // where this is missing, no launcher started this process
+    const char* launched;  // without this variable no launcher started the process
   };
   constexpr Names kNames[] = {
       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
@@ -52,11 +50,6 @@ Task task_of_launch(const std::function<const char*(const char*)>& environment) 
     return task;
   }
   return {};
-}
-
-Task task_of_launch() {
-  return task_of_launch(
-      [](const char* name) -> const char* { return std::getenv(name); });
 }
 
 }  // namespace longhaul::apps

@@ -1,10 +1,11 @@
-// Supervisor and agents as they are, over ranks that only keep their records:
-// bench_control.py says what for.
+// Runs the real supervisor and real agents over ranks that only keep their records;
+// bench_control.py says what is measured.
 //   longhaul_control_tool supervise DIR NODES RANKS_PER_NODE RESTARTS REST_SECONDS
 //   [played]
-// All "machines" are this one: node names are numbers of its loopback. Prints JSON.
-// `played`: a process speaks for many nodes over a connection for each, and makes their
-// ranks up, for more nodes than this machine can hold.
+// All "machines" are this one: node names are numeric addresses of its loopback
+// interface. Prints JSON. With `played` one process speaks for many nodes, over one
+// connection for each, and makes up their ranks, for more nodes than this machine can
+// hold.
 
 #include <fmt/format.h>
 #include <linux/tcp.h>
@@ -17,8 +18,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,6 +28,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent/agent_fleet.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/record/status_file.h"
 #include "longhaul/cluster/supervisor/supervisor.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"
@@ -41,8 +41,8 @@ using namespace longhaul;
 using namespace longhaul::bench;
 using namespace longhaul::cluster;
 
-/// The nodes whose health is asked about before the first start: elsewhere all check
-/// themselves at the same time, here they would take turns on a few cores.
+/// How many nodes check their health before the first start. On a cluster all nodes check
+/// themselves at the same time; here they would take turns on a few cores.
 constexpr size_t kCheckedNodes = 2;
 
 double cpu_seconds() {
@@ -55,21 +55,13 @@ double cpu_seconds() {
 }
 
 double cpu_seconds_of(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t bracket = text.rfind(')');
-  if (bracket == std::string::npos) return 0.0;
-  std::istringstream fields(text.substr(bracket + 1));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) fields >> skipped;
-  double user = 0.0;
-  double system = 0.0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const auto fields = stat_fields(fmt::format("/proc/{}", pid));
+  if (fields.size() < 13) return 0.0;
+  return (std::stod(fields[11]) + std::stod(fields[12])) /
+         static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-/// Of all connections of this process that are open, both ways.
+/// Returns the bytes, in both directions, of all open connections of this process.
 uint64_t wire_bytes() {
   uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -87,8 +79,8 @@ size_t open_descriptors() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-/// The real fleet, with a clock beside it. Once all ranks report and the machine has come
-/// to rest it measures that rest, then kills a rank; after the last start it asks this
+/// The real fleet, with a clock beside it. When all ranks report and the machine has come
+/// to rest, it measures for a while, then kills a rank. After the last start it asks this
 /// process to end.
 class MeasuredFleet : public Fleet {
  public:
@@ -152,7 +144,7 @@ class MeasuredFleet : public Fleet {
     return notes;
   }
 
-  /// All that was started before is over: the ranks are started now.
+  /// Notes that the ranks are started now.
   void launches() {
     launched_at_ = clock_.seconds();
     launched_machine_ = machine_seconds();
@@ -169,7 +161,7 @@ class MeasuredFleet : public Fleet {
   }
 
  private:
-  /// Seconds that launcher and ranks took for themselves.
+  /// Returns the seconds that the launcher and the ranks themselves took.
   double seconds_of_ranks() const {
     double last = launched_machine_;
     if (size_.played) return 0.0;
@@ -238,7 +230,7 @@ class MeasuredFleet : public Fleet {
     }
     killed_at_ = clock_.seconds();
     if (size_.played) return put_mark(dir_, "kill", ++played_start_);
-    // Another node each time: three faults in a row would leave it out.
+    // Another node each time, because a node with three faults in a row is left out.
     const int node = (7 * restarts_ + 3) % size_.nodes;
     const ObservedRank& victim = newest_.at(static_cast<size_t>(node))->ranks.front();
     ::kill(static_cast<pid_t>(victim.pid), SIGKILL);
@@ -249,7 +241,7 @@ class MeasuredFleet : public Fleet {
     const fs::path path = dir_ / "status_again.json";
     const Stopwatch watch;
     take_reports(status, newest_, {});
-    // A rank's row is longest while it waits. How many of them wait just now is chance.
+    // A rank's row is longest while the rank waits. How many ranks wait now is chance.
     for (RunStatus::Rank& rank : status.ranks) {
       rank.waits_for = "all_gather 1000000 of data, bucket 4";
       rank.waits_seconds = 1.0 / 3.0;

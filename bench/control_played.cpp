@@ -14,6 +14,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/agent/agent.h"
+#include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/control/channel.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -23,9 +24,9 @@ using namespace cluster;
 
 namespace {
 
-/// Nodes that one process plays.
+/// How many nodes one process plays.
 constexpr int kPlayedTogether = 256;
-/// Enough that stragglers are looked for at once.
+/// Fast enough that the search for stragglers begins at once.
 constexpr double kStepsPerSecond = 8.0;
 
 fs::path mark(const fs::path& dir, const char* what, int64_t start) {
@@ -37,8 +38,8 @@ class PlayedNode {
  public:
   PlayedNode(fs::path dir, int node, const Size& size, Channel channel)
       : dir_(std::move(dir)), node_(node), size_(size), channel_(std::move(channel)) {
-    channel_.send({{"hello", node_name(node)}});
-    // Not all at the same time, as on machines that know nothing of each other.
+    channel_.send({{kHelloField, node_name(node)}});
+    // Nodes report at different times, as machines do that know nothing of each other.
     next_report_ = kMostReportSeconds * node / size.nodes;
   }
 
@@ -49,7 +50,7 @@ class PlayedNode {
     while (const auto order = channel_.receive(0.0)) obey(*order);
   }
 
-  /// Ranks begin when their launcher says so, and one dies when the bench does.
+  /// Lets ranks begin when their launcher says so, and one die when the bench says so.
   void look_at_marks() {
     if (state_ == State::None && fs::exists(mark(dir_, "go", start_))) {
       state_ = State::Run;
@@ -71,21 +72,22 @@ class PlayedNode {
   enum class State { None, Run, FirstGone, Gone, Saved };
 
   void obey(const Json& order) {
-    const std::string what = order.value("order", "");
-    if (what == "end") ended_ = true;
-    if (what == "beat") every_ = order.value("every", kLeastReportSeconds);
-    if (what == "forget") {
-      start_ = order.value("start", int64_t{0});
+    const std::string what = order.value(kOrderField, "");
+    if (what == EndOrder::kName) ended_ = true;
+    if (what == BeatOrder::kName) every_ = order.get<BeatOrder>().every;
+    if (what == ForgetOrder::kName) {
+      start_ = order.get<ForgetOrder>().start;
       state_ = State::None;
       report();
     }
-    if (what == "health") {
+    if (what == HealthOrder::kName) {
       HealthReport health;
       health.node = node_name(node_);
-      channel_.send({{"health", health.to_json()}});
+      channel_.send({{kHealthField, health.to_json()}});
     }
-    if (what == "signal" && (state_ == State::Run || state_ == State::FirstGone)) {
-      state_ = order.value("number", 0) == SIGKILL ? State::Gone : State::Saved;
+    if (what == SignalOrder::kName &&
+        (state_ == State::Run || state_ == State::FirstGone)) {
+      state_ = order.get<SignalOrder>().number == SIGKILL ? State::Gone : State::Saved;
       report();
       if (node_ == 0) put_mark(dir_, state_ == State::Gone ? "dead" : "saved", start_);
     }
@@ -100,8 +102,7 @@ class PlayedNode {
     for (int i = 0; state_ != State::None && i < size_.per_node; ++i) {
       now.ranks.push_back(rank(i));
     }
-    channel_.send(
-        {{"report", now.to_json()}, {"start", start_}, {"notes", Json::array()}});
+    channel_.send(report_message(now.to_json(), start_, {}));
   }
 
   ObservedRank rank(int i) const {

@@ -7,21 +7,21 @@
 
 namespace longhaul::bench {
 
-// Nodes and ranks that are made up, for more of them than this machine can hold: a
-// process speaks for many nodes, over a connection for each.
+// Made-up nodes and ranks, for more of them than this machine can hold: one process
+// speaks for many nodes, over one connection for each.
 
-/// What launcher, players and the bench tell each other: "go" (ranks may begin), "kill"
-/// (one of them dies), "dead" and "saved", each of one start.
+/// Makes a file by which launcher, players and bench talk about a start: "go" (ranks may
+/// begin), "kill" (a rank dies), "dead" and "saved".
 void put_mark(const fs::path& dir, const char* what, int64_t start);
 
-/// The words that start on a node in place of `of_agent`: the player of many nodes, on
-/// the first of them.
+/// Returns the command that runs on a node in place of the agent's command `of_agent`:
+/// the player of many nodes on the first of its nodes, a sleep on the others.
 std::vector<std::string> player_words(const std::string& program, const fs::path& dir,
                                       const Size& size, const std::string& node,
                                       const std::vector<std::string>& of_agent);
 int play(const fs::path& dir, const Size& size, int first, const std::string& host,
          int port);
-/// Stands for mpirun over ranks that are played.
+/// Stands for mpirun over played ranks.
 int launch_played(const fs::path& dir);
 
 }  // namespace longhaul::bench

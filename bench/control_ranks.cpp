@@ -13,8 +13,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/cluster/agent/agent.h"
-#include "longhaul/cluster/supervisor/supervisor_lease.h"
-#include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 
 namespace longhaul::bench {
@@ -52,7 +50,7 @@ constexpr double kTickSeconds = 0.5;
       RankRecord::create(directories_of(dir, node).records(), rank, size.ranks());
   record.set_coordinates(place(rank, size));
   int64_t number = 0;
-  // Further than the start before: a fault at the same step again would end the run.
+  // Further than the last start: a fault at the same step again would end the run.
   for (int64_t step = 1000 * start + 1; asked == 0; ++step) {
     for (const char* phase : {"forward", "backward", "gradients", "update"}) {
       record.set(phase, step);
@@ -93,16 +91,14 @@ int start_ranks(const fs::path& dir, const Size& size) {
 
 int be_agent(int count, char** words) {
   AgentOptions options;
-  fs::path run_dir;
   for (int i = 0; i + 1 < count; i += 2) {
     const std::string name = words[i];
     if (name == "--node") options.node = words[i + 1];
     if (name == "--host") options.host = words[i + 1];
     if (name == "--port") options.port = std::atoi(words[i + 1]);
-    if (name == "--run-dir") run_dir = words[i + 1];
+    if (name == "--run-dir") options.run_dir = words[i + 1];
   }
-  options.directories = directories_of(run_dir, options.node);
-  options.supervisor_lock = run_dir / kSupervisorLockFile;
+  options.directories = directories_of(options.run_dir, options.node);
   const auto secret = Secret::read_line(STDIN_FILENO);
   if (!secret) throw ConfigError("bench", "an agent without a secret");
   return run_agent(options, *secret);

@@ -6,7 +6,7 @@
 
 namespace longhaul::bench {
 
-// What stands for nodes and ranks under a real supervisor (control.cpp).
+// Stand-ins for nodes and ranks under a real supervisor (control.cpp).
 
 struct Size {
   int nodes = 0;
@@ -15,17 +15,18 @@ struct Size {
   int ranks() const { return nodes * per_node; }
 };
 
-/// A number of this machine's loopback, which every resolver knows.
+/// Returns a numeric address of this machine's loopback interface.
 std::string node_name(int node);
 cluster::NodeDirectories directories_of(const fs::path& dir, const std::string& node);
 void sleep_seconds(double seconds);
-/// "pp 0 dp 3 cp 0 tp 1": a node's ranks share a group of tensor parallelism.
+/// Returns "pp 0 dp 3 cp 0 tp 1": the ranks of a node share a group of tensor
+/// parallelism.
 std::string place(int rank, const Size& size);
 
-/// Stands for mpirun: starts all ranks, each a process that trains nothing and keeps a
-/// record as a real one does, and ends when the last has ended.
+/// Stands for mpirun: starts all ranks, each a process that trains nothing but keeps a
+/// record as a real rank does, and returns when the last rank has ended.
 int start_ranks(const fs::path& dir, const Size& size);
-/// A node's agent, as `longhaul agent` runs it, with these options.
+/// Runs a node's agent, as `longhaul agent` does, with these options.
 int be_agent(int count, char** words);
 
 }  // namespace longhaul::bench

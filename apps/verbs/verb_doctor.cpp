@@ -23,7 +23,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// No exchange of a check takes longer, unless a rank is gone or a network stands still.
+/// An exchange between ranks takes longer only when a rank is gone or the network is
+/// down.
 constexpr double kPatienceSeconds = 120.0;
 
 struct DoctorArguments {
@@ -34,7 +35,8 @@ struct DoctorArguments {
   bool quick = false;
 };
 
-/// What the program for verbs that compute finds here, by asking it.
+/// Asks longhaul-torch, the program for verbs that compute, which libraries it finds
+/// here.
 void ask_libraries(doctor::DoctorOptions& options) {
   constexpr std::array<std::string_view, 4> kNamed = {"LibTorch", "CUDA", "MPI", "Arrow"};
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-torch";
@@ -84,7 +86,7 @@ doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
 
 int examine_nodes(const DoctorArguments& arguments) {
   const doctor::DoctorOptions options = options_of(arguments);
-  // One rank per node looks at it, before ranks start to talk and to poll.
+  // One rank per node checks the node before ranks begin to communicate and to poll.
   const comm::Launch launch = comm::detect_launch();
   std::optional<cluster::HealthReport> own;
   if (launch.local_rank == 0) own = cluster::check_node(options.health);

@@ -10,6 +10,7 @@
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/drill/live.h"
 #include "longhaul/drill/small_runs.h"
@@ -19,7 +20,7 @@ namespace longhaul::apps {
 namespace {
 
 struct DrillArguments {
-  // Small runs.
+  // For small runs of the drill's own.
   std::string dir;
   std::vector<std::string> faults;
   int ranks = 2;
@@ -27,17 +28,14 @@ struct DrillArguments {
   int spares = 0;
   int64_t steps = 60;
   uint64_t seed = 1;
-  // A run that is there.
+  // For a run that trains already.
   std::string run;
   std::string fault;
-  int64_t rank = -1;
-  double wait = 0.0;
-  bool yes = false;
-  // On the rank's node, for the drill elsewhere.
+  drill::LiveDrillOptions live;
+  // For the job step that a drill on another node starts here.
   bool on_node = false;
   int64_t process = 0;
   std::string job;
-  bool json = false;
 };
 
 void print_table(const std::vector<drill::DrillResult>& results) {
@@ -52,25 +50,23 @@ void print_table(const std::vector<drill::DrillResult>& results) {
   }
 }
 
-/// The words that supervise a small run, here or on the nodes of this job.
+/// Returns the command line that supervises a small run, here or on the nodes of this
+/// job.
 std::vector<std::string> supervisor_words(const DrillArguments& arguments,
                                           const fs::path& config) {
   if (arguments.nodes == 0) {
     return {this_program(), "launch", "-n", std::to_string(arguments.ranks),
             config.string()};
   }
-  return {this_program(),
-          "supervise",
-          config.string(),
-          "--nodes",
-          std::to_string(arguments.nodes),
-          "--spares",
-          std::to_string(arguments.spares),
-          "--ranks-per-node",
-          std::to_string(arguments.ranks)};
+  cluster::SuperviseCommand command;
+  command.config = config.string();
+  command.nodes = arguments.nodes;
+  command.spares = arguments.spares;
+  command.ranks_per_node = arguments.ranks;
+  return cluster::supervise_words(this_program(), command);
 }
 
-/// Refuses what the job cannot give, before anything is started.
+/// Throws ConfigError where the job lacks the nodes, before anything is started.
 void check_job(const DrillArguments& arguments) {
   if (arguments.nodes == 0) {
     if (arguments.spares == 0) return;
@@ -103,7 +99,7 @@ int drill_small(const DrillArguments& arguments) {
   check_job(arguments);
   drill::SmallRunOptions options;
   options.ranks = arguments.ranks * std::max(1, arguments.nodes);
-  // A start over many nodes takes longer.
+  // A start on several nodes takes longer.
   if (arguments.nodes > 0) options.hang_seconds = 20;
   options.dir = arguments.dir;
   options.steps = arguments.steps;
@@ -111,16 +107,14 @@ int drill_small(const DrillArguments& arguments) {
   options.command = [&](const fs::path& config) {
     return supervisor_words(arguments, config);
   };
-  if (!arguments.json) {
+  if (!arguments.live.json) {
     options.progress = [](const std::string& line) {
       fmt::print(stderr, "drill: {}\n", line);
     };
   }
   const auto results = drill::drill_small_runs(faults, options);
-  if (arguments.json) {
-    Json list = Json::array();
-    for (const drill::DrillResult& result : results) list.push_back(result.to_json());
-    fmt::print("{}\n", json_text(list, 1));
+  if (arguments.live.json) {
+    fmt::print("{}\n", json_text(Json(results), 1));
   } else {
     print_table(results);
   }
@@ -130,7 +124,7 @@ int drill_small(const DrillArguments& arguments) {
 }
 
 int drill_live(const DrillArguments& arguments) {
-  if (arguments.fault.empty() || arguments.rank < 0) {
+  if (arguments.fault.empty() || arguments.live.rank < 0) {
     throw ConfigError("drill",
                       "name what is done to the run, and to which rank: --fault "
                       "kill-worker --rank 1");
@@ -139,16 +133,12 @@ int drill_live(const DrillArguments& arguments) {
       drill::drill_fault_of(arguments.fault, drill::faults_of_live_runs());
   if (arguments.on_node) {
     drill::strike_here(arguments.run,
-                       {fault, arguments.rank, arguments.process, arguments.job});
+                       {fault, arguments.live.rank, arguments.process, arguments.job});
     return 0;
   }
-  drill::LiveDrillOptions options;
+  drill::LiveDrillOptions options = arguments.live;
   options.run = arguments.run;
   options.fault = fault;
-  options.rank = arguments.rank;
-  options.yes = arguments.yes;
-  options.json = arguments.json;
-  if (arguments.wait > 0.0) options.wait_seconds = arguments.wait;
   return drill::drill_live_run(options);
 }
 
@@ -195,10 +185,11 @@ void add_live_options(CLI::App& verb, DrillArguments& arguments) {
                   "a supervised run that trains now: its directory or its configuration");
   verb.add_option("--fault", arguments.fault,
                   "kill-worker, stop-worker, kill-node, mark-unhealthy");
-  verb.add_option("--rank", arguments.rank, "who is hit; of a node, one of its ranks")
+  verb.add_option("--rank", arguments.live.rank,
+                  "who is hit; of a node, one of its ranks")
       ->check(CLI::Range(0, 1'000'000));
-  verb.add_flag("--yes", arguments.yes, "do it without asking");
-  verb.add_option("--wait", arguments.wait,
+  verb.add_flag("--yes", arguments.live.yes, "do it without asking");
+  verb.add_option("--wait", arguments.live.wait_seconds,
                   "seconds until the run must have come back; by default 600, and "
                   "resilience.hang_timeout_s for stop-worker")
       ->check(CLI::Range(1.0, 86'400.0));
@@ -215,7 +206,7 @@ void add_drill(CLI::App& program, Outcome& outcome) {
       "drill", "Injects faults, into small runs of its own or into a run that trains");
   add_live_options(*verb, *arguments);
   add_small_options(*verb, *arguments);
-  verb->add_flag("--json", arguments->json, "for programs");
+  verb->add_flag("--json", arguments->live.json, "for programs");
   verb->footer(
       "Examples:\n"
       "  longhaul drill --dir /fsx/drill\n"

@@ -33,12 +33,12 @@ struct LaunchOptions {
   int ranks_per_node = 0;
 };
 
-/// What a worker on another machine has to know from here.
+/// Environment variables that workers on other machines need.
 const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",
                                             "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART",
                                             kClockVariable};
 
-/// The words that start `ranks` workers on this machine.
+/// Returns the first words of the command that starts `ranks` workers on this machine.
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   if (ranks == 1) return {};
   std::vector<std::string> words = {"mpirun", "-n", std::to_string(ranks)};
@@ -53,7 +53,8 @@ constexpr const char* kNoMpirun =
     "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
     "one rank (-n 1) needs none";
 
-/// Refuses what mpirun would refuse at each start anew, at length: to run as root untold.
+/// Throws where mpirun is absent or would refuse each start anew, since it runs as root
+/// only when told to.
 void require_mpirun(const LaunchOptions& options) {
   cluster::require_program("mpirun", "launch", kNoMpirun);
   const auto told = [](const std::string& prefix) {
@@ -71,15 +72,12 @@ void require_mpirun(const LaunchOptions& options) {
   }
 }
 
-/// Open MPI 4.1 wants ssh or rsh even where it starts ranks on this machine alone.
+/// Has Open MPI 4.1 do without ssh and rsh, which it wants even where it starts ranks on
+/// this machine alone.
 void do_without_ssh() {
   if (cluster::has_program("ssh") || cluster::has_program("rsh")) return;
   if (std::getenv("OMPI_MCA_plm_rsh_agent") != nullptr) return;
   ::setenv("OMPI_MCA_plm", "isolated", 0);
-}
-
-void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
 }
 
 int launch_on_hosts(const LaunchOptions& options) {
@@ -118,9 +116,8 @@ int launch_on_hosts(const LaunchOptions& options) {
   launcher.command = [&](const cluster::Attempt& attempt) {
     std::vector<std::string> words =
         cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
-    append(words, options.mpirun);
-    append(words, train_words(options.file, options.sets, attempt));
-    return words;
+    words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
+    return train_words(std::move(words), options.file, options.sets, attempt);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -142,9 +139,7 @@ int launch(const LaunchOptions& options) {
   cluster::LocalFleet fleet(host_name(), supervisor.directories);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
-    std::vector<std::string> words = start_words(options, ranks);
-    append(words, train_words(options.file, options.sets, attempt));
-    return words;
+    return train_words(start_words(options, ranks), options.file, options.sets, attempt);
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
                         std::move(lease));

@@ -31,32 +31,25 @@ namespace {
 
 struct SubmitCommand {
   std::vector<std::string> words;  // a configuration, or a verb and its arguments
-  std::vector<std::string> sets;
   std::vector<std::string> after;
-  std::vector<std::string> slurm;
-  std::string name;
-  std::string partition;
-  std::string time_limit;
-  std::string container;
-  int nodes = 0;
-  int spares = 0;
-  int ranks_per_node = 0;
-  int signal_seconds = 0;
-  bool auto_resume = false;
+  cluster::BatchJob batch;
+  cluster::SuperviseCommand run;
   bool dry_run = false;
+
+  SubmitCommand() { batch.signal_seconds = run.nodes = 0; }  // until they are given
 };
 
-/// Enough for most models, and asked for where nothing was measured.
+/// Enough for most models; used where no save was measured.
 constexpr int kSignalSeconds = 300;
-/// When the signal comes a save may have just begun, which is waited for, and then there
-/// is one more; a third for a file system that is busier than it was.
+/// When the signal comes, a save may have just begun, which is waited for, and one more
+/// follows. The third allows for a file system that is busier than before.
 constexpr double kSavesWithinSignal = 3;
-/// For the step under way and the vote. Slurm may also send the signal up to a minute
-/// early; KillWait, after the limit, is not counted on.
+/// Seconds for the step under way and for the ranks' vote. Slurm may also send the signal
+/// up to a minute early. KillWait, the time after the limit, is not counted on.
 constexpr double kSignalMargin = 60;
 constexpr double kMostSignalSeconds = 3600;
 
-/// The longest save that the run's events tell of, in seconds.
+/// Returns the longest save in the run's events, in seconds.
 std::optional<double> measured_save(const fs::path& run_dir) {
   std::error_code absent;
   if (!fs::exists(run_dir / kEventsFile, absent)) return std::nullopt;
@@ -70,7 +63,7 @@ std::optional<double> measured_save(const fs::path& run_dir) {
   return longest;
 }
 
-/// When Slurm tells the run to save, before the time limit, and why then.
+/// How long before the time limit Slurm tells the run to save, and why so long.
 struct SignalPlan {
   int seconds = kSignalSeconds;
   std::string why = "no save was measured yet";
@@ -78,8 +71,8 @@ struct SignalPlan {
 
 SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
   SignalPlan plan;
-  if (command.signal_seconds > 0) {
-    plan = {command.signal_seconds, "as you said"};
+  if (command.batch.signal_seconds > 0) {
+    plan = {command.batch.signal_seconds, "as you said"};
   } else if (const auto save = run_dir.empty() ? std::nullopt : measured_save(run_dir)) {
     const double wanted =
         std::min(kMostSignalSeconds, *save * kSavesWithinSignal + kSignalMargin);
@@ -89,14 +82,14 @@ SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
         "{:.0f} s, at least {} s",
         *save, kSavesWithinSignal, kSignalMargin, kSignalSeconds);
   }
-  if (command.time_limit.empty()) return plan;
-  const double limit = cluster::time_limit_seconds(command.time_limit);
+  if (command.batch.time_limit.empty()) return plan;
+  const double limit = cluster::time_limit_seconds(command.batch.time_limit);
   if (limit < 2.0 * plan.seconds) {
     throw InputError(
         "submit", fmt::format("--time {} is {:.0f} s, of which the last {} s are for the "
                               "save before the limit ({}); give more time, or fewer "
                               "seconds with --signal-seconds",
-                              command.time_limit, limit, plan.seconds, plan.why));
+                              command.batch.time_limit, limit, plan.seconds, plan.why));
   }
   return plan;
 }
@@ -105,7 +98,7 @@ std::string absolute_text(const fs::path& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-/// A name for the queue out of a file's or verb's.
+/// Makes a name for the queue out of the name of a file or verb.
 std::string tame(std::string name) {
   for (char& c : name) {
     const bool good = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ||
@@ -115,7 +108,7 @@ std::string tame(std::string name) {
   return name.empty() || name == "." ? "longhaul" : name;
 }
 
-/// Slurm reads % in a log's name.
+/// Returns the log's path for Slurm, which reads a % in it.
 std::string log_path(const fs::path& dir, const std::string& name) {
   std::string text;
   for (const char c : absolute_text(dir / name))
@@ -124,9 +117,7 @@ std::string log_path(const fs::path& dir, const std::string& name) {
 }
 
 cluster::BatchJob batch_job(const SubmitCommand& command) {
-  cluster::BatchJob job;
-  job.partition = command.partition;
-  job.time_limit = command.time_limit;
+  cluster::BatchJob job = command.batch;
   job.directory = fs::current_path().string();
   for (const std::string& jobs : command.after) {
     size_t begin = 0;
@@ -136,7 +127,6 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
       begin = end + 1;
     }
   }
-  job.options = command.slurm;
   job.program = this_program();
   return job;
 }
@@ -156,14 +146,14 @@ Prepared prepare_run(const SubmitCommand& command) {
                                  "stands behind --, as in: longhaul submit -- {}",
                                  command.words[1], command.words[0], "data build ..."));
   }
-  if (command.nodes == 0) {
+  if (command.run.nodes == 0) {
     throw InputError("submit", "--nodes is missing: how many nodes train");
   }
-  const LoadedConfig loaded = load_with_places(command.words[0], command.sets);
+  const LoadedConfig loaded = load_with_places(command.words[0], command.run.sets);
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
   }
-  // A job that waits for days is not to end at once.
+  // A job that has waited for days must not end at once.
   const RunConfig& config = loaded.config;
   if (fs::exists(config.model.config)) {
     check_first_weights(config,
@@ -173,33 +163,30 @@ Prepared prepare_run(const SubmitCommand& command) {
   prepared.run_dir = absolute_text(loaded.config.run.dir);
   cluster::SuperviseJob job;
   job.batch = batch_job(command);
-  job.batch.name =
-      command.name.empty() ? tame(prepared.run_dir.filename().string()) : command.name;
-  job.batch.nodes = command.nodes + command.spares;
+  job.batch.name = command.batch.name.empty() ? tame(prepared.run_dir.filename().string())
+                                              : command.batch.name;
+  job.batch.nodes = command.run.nodes + command.run.spares;
   job.batch.log = log_path(prepared.run_dir, kSlurmLog);
   prepared.signal = plan_signal(command, prepared.run_dir);
   job.batch.signal_seconds = prepared.signal.seconds;
+  job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
-  job.command.sets = command.sets;
-  job.command.nodes = command.nodes;
-  job.command.spares = command.spares;
-  job.command.ranks_per_node = command.ranks_per_node;
-  job.command.container = command.container;
-  job.command.platform_replaces_nodes = command.auto_resume;
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / kSlurmLog);
-  prepared.what =
-      counted(command.nodes, "node") + (command.nodes == 1 ? " trains" : " train");
-  if (command.spares > 0) {
-    prepared.what += fmt::format(
-        ", {}", command.spares == 1 ? "1 waits as a spare"
-                                    : fmt::format("{} wait as spares", command.spares));
+  prepared.what = counted(command.run.nodes, "node") +
+                  (command.run.nodes == 1 ? " trains" : " train");
+  if (command.run.spares > 0) {
+    prepared.what +=
+        fmt::format(", {}", command.run.spares == 1
+                                ? "1 waits as a spare"
+                                : fmt::format("{} wait as spares", command.run.spares));
   }
   return prepared;
 }
 
 Prepared prepare_verb(const SubmitCommand& command) {
-  if (command.spares > 0 || command.auto_resume || !command.sets.empty()) {
+  if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
+      !command.run.sets.empty()) {
     throw InputError(
         "submit",
         "--spares, --auto-resume and --set before -- are for a run, not for a "
@@ -209,23 +196,23 @@ Prepared prepare_verb(const SubmitCommand& command) {
   job.batch = batch_job(command);
   std::string name = command.words[0];
   if (name == "data" && command.words.size() > 1) name += "-" + command.words[1];
-  job.batch.name = command.name.empty() ? tame(name) : command.name;
-  job.batch.nodes = std::max(1, command.nodes);
+  job.batch.name = command.batch.name.empty() ? tame(name) : command.batch.name;
+  job.batch.nodes = std::max(1, command.run.nodes);
   job.batch.log = log_path(fs::current_path(), job.batch.name);
   job.batch.signal_seconds = plan_signal(command, {}).seconds;
   job.words = command.words;
-  job.tasks_per_node = std::max(1, command.ranks_per_node);
+  job.tasks_per_node = std::max(1, command.run.ranks_per_node);
   job.starts_steps = command.words[0] == "drill";
-  job.container = command.container;
+  job.container = command.run.container;
   Prepared prepared;
   prepared.script = cluster::verb_script(job);
   prepared.log = absolute_text(fs::current_path() / job.batch.name);
-  prepared.what = fmt::format("longhaul {} on {} node{}", command.words[0],
-                              job.batch.nodes, job.batch.nodes == 1 ? "" : "s");
+  prepared.what = fmt::format("longhaul {} on {}", command.words[0],
+                              counted(job.batch.nodes, "node"));
   return prepared;
 }
 
-/// A file that sbatch reads once.
+/// A temporary file, which sbatch reads once.
 class PassingFile {
  public:
   explicit PassingFile(std::string_view text) {
@@ -281,38 +268,40 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
   verb.add_option(
       "config", command.words,
       "configuration (TOML) of a run; or, behind --, a verb and its arguments");
-  verb.add_option("--nodes", command.nodes, "nodes that train; for a verb 1 unless given")
+  verb.add_option("--nodes", command.run.nodes,
+                  "nodes that train; for a verb 1 unless given")
       ->check(CLI::Range(1, 65536));
-  verb.add_option("--spares", command.spares,
+  verb.add_option("--spares", command.run.spares,
                   "more nodes, which wait to take the place of a failed one")
       ->check(CLI::Range(0, 65536));
   verb.add_option(
-          "--ranks-per-node", command.ranks_per_node,
+          "--ranks-per-node", command.run.ranks_per_node,
           "without it one for each accelerator, else for each NUMA node; for a verb "
           "1")
       ->check(CLI::Range(1, 4096));
-  verb.add_option("--partition", command.partition, "Slurm's partition");
+  verb.add_option("--partition", command.batch.partition, "Slurm's partition");
   verb.add_option(
-      "--time", command.time_limit,
+      "--time", command.batch.time_limit,
       "time limit, such as 8:00:00 or 2-0; the run saves before it and goes on "
       "from the queue");
   verb.add_option(
-          "--signal-seconds", command.signal_seconds,
+          "--signal-seconds", command.batch.signal_seconds,
           "seconds before the time limit at which to save; without it 300, or three "
           "times the run's longest save and 60 where that is more")
       ->check(CLI::Range(1, 86400));
-  verb.add_option("--container", command.container, "image for enroot and pyxis");
+  verb.add_option("--container", command.run.container, "image for enroot and pyxis");
   verb.add_option("--after", command.after,
                   "start only after this job has succeeded; repeatable")
       ->allow_extra_args(false);
-  verb.add_option("--name", command.name,
+  verb.add_option("--name", command.batch.name,
                   "in the queue; without it the run's or the verb's");
-  verb.add_option("--slurm", command.slurm,
+  verb.add_option("--slurm", command.batch.options,
                   "another option of sbatch, such as --slurm=--account=lab; repeatable")
       ->allow_extra_args(false);
-  verb.add_option("--set", command.sets, "section.key=value, over the file; repeatable")
+  verb.add_option("--set", command.run.sets,
+                  "section.key=value, over the file; repeatable")
       ->allow_extra_args(false);
-  verb.add_flag("--auto-resume", command.auto_resume,
+  verb.add_flag("--auto-resume", command.run.platform_replaces_nodes,
                 "the platform replaces failed nodes (SageMaker HyperPod)");
   verb.add_flag("--dry-run", command.dry_run, "print the script and submit nothing");
 }

@@ -1,10 +1,5 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,86 +27,13 @@
 namespace longhaul::apps {
 namespace {
 
-constexpr double kControllerSeconds = 1800.0;
-
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
-  bool requeue = false;   ///< instead of supervising
-  std::string because;    ///< of the requeue; empty: the supervisor's note
-  std::string stands_in;  ///< for the supervisor of this node, which does not answer
-  int replaces = 0;       ///< the number of its lease
+  bool requeue = false;   ///< requeue the job instead of supervising it
+  std::string because;    ///< reason of the requeue; empty: the supervisor's note counts
+  std::string stands_in;  ///< node of the supervisor that does not answer any more
+  int replaces = 0;       ///< number of the lease of that supervisor
 };
-
-/// Chooses nodes for a start and says how srun puts workers on them.
-class SlurmStart {
- public:
-  SlurmStart(const SuperviseArguments& arguments, const RunConfig& config,
-             cluster::AgentFleet& fleet, int ranks_per_node, std::vector<std::string> all)
-      : arguments_(arguments),
-        all_(std::move(all)),
-        nodes_(config, fleet, arguments.command.nodes, ranks_per_node),
-        ranks_per_node_(ranks_per_node) {}
-
-  bool lacks_nodes(const cluster::Attempt& attempt) { return nodes_.lacks(attempt); }
-
-  std::vector<std::string> command(const cluster::Attempt& attempt) {
-    std::vector<std::string> nodes = nodes_.choose(attempt);
-    // Slurm numbers a step's nodes in the allocation's order.
-    std::map<std::string, size_t> places;
-    for (const std::string& node : all_) places.emplace(node, places.size());
-    std::ranges::sort(nodes, {}, [&](const std::string& node) {
-      const auto place = places.find(node);
-      return place == places.end() ? places.size() : place->second;
-    });
-    const auto count = static_cast<int>(nodes.size());
-    // Slurm's PMIx looks for a rank's node by its place in the step and in the job's list
-    // of nodes alike. Where the two differ, as after a spare has taken a place, some
-    // starts ask a wrong node for an address and wait for ever; so the step is told of
-    // its nodes alone.
-    const std::string list = fmt::format("{}", fmt::join(nodes, ","));
-    std::vector<std::string> words = {
-        "env",
-        "SLURM_JOB_NODELIST=" + list,
-        "SLURM_NODELIST=" + list,
-        "srun",
-        "--overlap",
-        "--mpi=pmix",
-        fmt::format("--nodes={}", count),
-        fmt::format("--ntasks={}", count * ranks_per_node_),
-        fmt::format("--ntasks-per-node={}", ranks_per_node_),
-        "--nodelist=" + list,
-        fmt::format("--job-name={}", cluster::kWorkerStep),
-        "--kill-on-bad-exit=0"};
-    if (!arguments_.command.container.empty()) {
-      words.push_back("--container-image=" + arguments_.command.container);
-    }
-    for (std::string& word :
-         train_words(arguments_.command.config, arguments_.command.sets, attempt)) {
-      words.push_back(std::move(word));
-    }
-    return words;
-  }
-
- private:
-  const SuperviseArguments& arguments_;
-  std::vector<std::string> all_;
-  NodeChoice nodes_;
-  int ranks_per_node_;
-};
-
-/// Without the controller no step can be started or ended and no job requeued, and the
-/// allocation stays: what needs one waits.
-cluster::SlurmClient patient(const cluster::SlurmClient& slurm,
-                             std::function<void()> turn = {}) {
-  cluster::SlurmPatience patience;
-  patience.seconds = kControllerSeconds;
-  patience.tell = [](const std::string& line) {
-    fmt::print("longhaul: {}\n", printable(line));
-    std::fflush(stdout);
-  };
-  patience.turn = std::move(turn);
-  return slurm.waiting(std::move(patience));
-}
 
 /// Gives the job back to the queue. Slurm ends this process for it.
 int requeue(const SuperviseArguments& arguments, const RunConfig& config,
@@ -131,13 +53,13 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
     return kExitStopped;
   }
   options.wait_seconds = decision.wait_seconds;
-  const std::string told =
-      cluster::requeue_without_excluded(options, patient(cluster::SlurmClient()));
+  const std::string told = cluster::requeue_without_excluded(
+      options, cluster::patient(cluster::SlurmClient()));
   if (!told.empty()) fmt::print("{}\n", printable(told));
   return 0;
 }
 
-/// What is known of the job's agents before anybody is asked.
+/// Returns what is known of the job's agents before Slurm is asked.
 cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
                                          const cluster::SlurmJob& job,
                                          const fs::path& run_dir) {
@@ -170,14 +92,14 @@ int supervise(const SuperviseArguments& arguments) {
   }
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
-  // Before anything else is done for the run: another one may do it.
+  // The lease comes before all else: another supervisor may work for the run.
   const fs::path run_dir = loaded.config.run.dir;
   std::optional<OwnerLock> lease =
       arguments.replaces == 0 ? cluster::take_supervision(run_dir)
                               : cluster::succeed_supervision(run_dir, arguments.replaces);
   if (!lease) return kExitSuperseded;
   const cluster::SlurmClient hasty;
-  const cluster::SlurmClient slurm = patient(hasty, lease->heart());
+  const cluster::SlurmClient slurm = cluster::patient(hasty, lease->heart());
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
   cluster::SupervisorOptions options =
@@ -191,14 +113,14 @@ int supervise(const SuperviseArguments& arguments) {
   cluster::StepKiller killer;
   const std::vector<cluster::StepStatus> steps = slurm.query_steps(job->id);
   killer.kill(cluster::steps_named(steps, *job, cluster::kWorkerStep));
-  // Ended when this supervisor's own agents are there: until then they are those who take
-  // over should it be lost as well.
+  // The old agents are ended when this supervisor's own agents are there: until then they
+  // take over should this supervisor be lost as well.
   std::vector<std::string> old_agents =
       cluster::steps_named(steps, *job, cluster::kAgentStep);
   cluster::AgentFleetOptions of_fleet = fleet_options(arguments, *job, options.run_dir);
   if (const auto now = slurm.query_job(job->id)) {
     of_fleet.nodes = now->nodes;
-    // The signal before the time limit goes to a batch script that is no more.
+    // The signal before the time limit goes to the batch script, which is lost.
     if (!arguments.stands_in.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
@@ -210,22 +132,23 @@ int supervise(const SuperviseArguments& arguments) {
     return cluster::usable_nodes(slurm, job->id, nodes);
   };
   cluster::AgentFleet fleet(std::move(of_fleet));
-  SlurmStart start(arguments, loaded.config, fleet, per_node, job->nodes);
+  NodeChoice nodes(loaded.config, fleet, command.nodes, per_node);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
-    std::vector<std::string> words = start.command(attempt);
+    std::vector<std::string> words = cluster::worker_step_words(
+        nodes.choose(attempt), job->nodes, per_node, command.container);
     killer.kill(std::exchange(old_agents, {}));
-    return words;
+    return train_words(std::move(words), command.config, command.sets, attempt);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
-    return start.lacks_nodes(attempt);
+    return nodes.lacks(attempt);
   };
   launcher.clean_up = [&] {
     try {
       killer.kill(
           cluster::steps_named(hasty.query_steps(job->id), *job, cluster::kWorkerStep));
     } catch (const TemporaryError&) {
-      // slurmctld is being started again: the workers were killed by their agents.
+      // slurmctld is being started again. The agents have killed the workers.
     }
   };
   return run_supervisor(std::move(options), std::move(launcher), fleet,

@@ -7,12 +7,13 @@
 #include <map>
 #include <utility>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/comm/mesh.h"
 #include "longhaul/doctor/links.h"
+#include "longhaul/system/cpus.h"
 #include "longhaul/system/isa.h"
 
 namespace longhaul::doctor {
@@ -20,13 +21,12 @@ namespace {
 
 using cluster::HealthCheck;
 using cluster::HealthReport;
-using cluster::HealthResult;
 
 constexpr const char* kProgram = "/proc/self/exe";
-/// Machines of one kind differ a little in what firmware keeps.
+/// Machines of one kind differ a little in the memory that their firmware keeps.
 constexpr double kMemoryTolerance = 0.1;
 
-/// What one node says of itself; the ranks of a node send it once.
+/// What one node says of itself. One rank of each node sends it to the other nodes.
 struct NodeFacts {
   std::string version;
   std::string libraries;
@@ -36,14 +36,17 @@ struct NodeFacts {
   int64_t cores = 0;
   double memory_bytes = 0.0;
   int64_t gpus = 0;
+  Json health;  ///< HealthReport::to_json()
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, version, libraries, computes, instructions,
+                                   program, cores, memory_bytes, gpus, health)
 
 uint64_t total_memory() {
   const uint64_t pages = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES));
   return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// The instruction set of our kernels, and what could be better.
+/// Returns the instruction set of our kernels, and why AMX is not used.
 std::string instructions_of_this_node() {
   const char* why = amx_refusal();
   return why == nullptr
@@ -51,7 +54,7 @@ std::string instructions_of_this_node() {
              : fmt::format("{}; AMX is not used: {}", isa_name(best_isa()), why);
 }
 
-Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report) {
+NodeFacts facts_of_this_node(const DoctorOptions& options, const HealthReport& report) {
   int64_t gpus = 0;
   for (const HealthCheck& check : report.checks) {
     if (check.values.contains("devices")) {
@@ -59,152 +62,122 @@ Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report
     }
   }
   const MappedFile program{kProgram};
-  return {{"version", options.version},
-          {"libraries", options.libraries},
-          {"computes", options.computes},
-          {"instructions", instructions_of_this_node()},
-          {"program", hash_hex(program.bytes())},
-          {"cores", cluster::usable_cores().size()},
-          {"memory_bytes", static_cast<double>(total_memory())},
-          {"gpus", gpus},
-          {"health", report.to_json()}};
+  return {.version = options.version,
+          .libraries = options.libraries,
+          .computes = options.computes,
+          .instructions = instructions_of_this_node(),
+          .program = hash_hex(program.bytes()),
+          .cores = static_cast<int64_t>(allowed_cpus().size()),
+          .memory_bytes = static_cast<double>(total_memory()),
+          .gpus = gpus,
+          .health = report.to_json()};
 }
 
-NodeFacts facts_from(const Json& json) {
-  return {
-      json.at("version").get<std::string>(), json.at("libraries").get<std::string>(),
-      json.at("computes").get<bool>(),       json.at("instructions").get<std::string>(),
-      json.at("program").get<std::string>(), json.at("cores").get<int64_t>(),
-      json.at("memory_bytes").get<double>(), json.at("gpus").get<int64_t>()};
-}
-
-HealthCheck named(std::string name) {
-  HealthCheck check;
+HealthCheck named(std::string name, HealthCheck check = {}) {
   check.name = std::move(name);
   return check;
 }
 
-/// Says which nodes have another value than most; `advice` ends the line.
+/// Fails where a node has another value than most nodes; `advice` ends the line.
 HealthCheck all_alike(const std::string& name, const std::vector<std::string>& nodes,
                       const std::vector<std::string>& values, const std::string& advice) {
   std::map<std::string, int> counts;
   for (const std::string& value : values) ++counts[value];
-  const auto most = std::ranges::max_element(
-      counts, {}, [](const auto& entry) { return entry.second; });
-  HealthCheck check = named(name);
-  check.text = most->first;
-  if (counts.size() == 1) return check;
-  check.result = HealthResult::Failed;
-  check.text.clear();
+  const std::string& most = std::ranges::max_element(counts, {}, [](const auto& entry) {
+                              return entry.second;
+                            })->first;
+  std::string others;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] == most->first) continue;
-    check.text += fmt::format("{} has {}, ", nodes[i], values[i]);
+    if (values[i] != most) others += fmt::format("{} has {}, ", nodes[i], values[i]);
   }
-  check.text += fmt::format("the others {}; {}", most->first, advice);
-  return check;
+  HealthCheck check;
+  check.text = most;
+  if (!others.empty()) {
+    check = HealthCheck::failed(fmt::format("{}the others {}; {}", others, most, advice));
+  }
+  return named(name, std::move(check));
 }
 
 HealthCheck check_memories(const std::vector<std::string>& nodes,
                            const std::vector<NodeFacts>& facts) {
-  HealthCheck check = named("memory");
   std::vector<double> sizes;
   for (const NodeFacts& node : facts) sizes.push_back(node.memory_bytes);
   std::ranges::sort(sizes);
   const double median = sizes[sizes.size() / 2];
-  check.text = fmt::format("{} a node", human_bytes(median));
   std::string small;
   for (size_t i = 0; i < facts.size(); ++i) {
     if (facts[i].memory_bytes >= (1.0 - kMemoryTolerance) * median) continue;
     small +=
         fmt::format("{} has only {}, ", nodes[i], human_bytes(facts[i].memory_bytes));
   }
+  HealthCheck check;
+  check.text = fmt::format("{} a node", human_bytes(median));
   if (!small.empty()) {
-    check.result = HealthResult::Failed;
-    check.text = fmt::format("{}the others {}; look for a memory module that is not seen",
-                             small, human_bytes(median));
+    check = HealthCheck::failed(
+        fmt::format("{}the others {}; look for a memory module that is not seen", small,
+                    human_bytes(median)));
   }
-  return check;
+  return named("memory", std::move(check));
 }
 
-HealthCheck check_libraries(const std::vector<std::string>& nodes,
-                            const std::vector<NodeFacts>& facts) {
-  HealthCheck check = named("libraries");
-  std::vector<std::string> values;
-  for (size_t i = 0; i < facts.size(); ++i) {
-    values.push_back(facts[i].libraries);
-    if (facts[i].computes) continue;
-    check.result = HealthResult::Failed;
-    if (!check.text.empty()) check.text += ", ";
-    check.text += fmt::format("{}: train, bench, eval and generate cannot start ({})",
-                              nodes[i], facts[i].libraries);
-  }
-  if (check.result == HealthResult::Failed) return check;
-  return all_alike("libraries", nodes, values, "install the same on all nodes");
-}
-
+/// Adds what the nodes' facts say of each other.
 void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>& facts,
              std::vector<HealthCheck>& together) {
-  const auto values = [&](const auto& value) {
-    std::vector<std::string> list;
-    for (const NodeFacts& node : facts) list.push_back(value(node));
-    return list;
+  const auto alike = [&](const char* name, const char* advice, const auto& value) {
+    std::vector<std::string> values;
+    for (const NodeFacts& node : facts) values.push_back(value(node));
+    together.push_back(all_alike(name, nodes, values, advice));
   };
-  together.push_back(all_alike("version", nodes,
-                               values([](const NodeFacts& node) { return node.version; }),
-                               "install one version on all nodes"));
-  together.push_back(check_libraries(nodes, facts));
-  HealthCheck program =
-      all_alike("program", nodes,
-                values([](const NodeFacts& node) { return node.program.substr(0, 12); }),
-                "start the same file on all nodes");
-  together.push_back(std::move(program));
-  together.push_back(all_alike("instructions", nodes, values([](const NodeFacts& node) {
-                                 return node.instructions;
-                               }),
-                               "use one kind of CPU, and one kernel and container"));
-  together.push_back(all_alike(
-      "cores", nodes,
-      values([](const NodeFacts& node) { return fmt::format("{} cores", node.cores); }),
-      "look at the node, or at how its ranks were bound to cores"));
+  alike("version", "install one version on all nodes",
+        [](const NodeFacts& node) { return node.version; });
+  alike("libraries", "install the same on all nodes",
+        [](const NodeFacts& node) { return node.libraries; });
+  std::string broken;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    if (facts[i].computes) continue;
+    broken += fmt::format("{}{}: train, bench, eval and generate cannot start ({})",
+                          broken.empty() ? "" : ", ", nodes[i], facts[i].libraries);
+  }
+  if (!broken.empty()) {
+    together.back() = named("libraries", HealthCheck::failed(std::move(broken)));
+  }
+  alike("program", "start the same file on all nodes",
+        [](const NodeFacts& node) { return node.program.substr(0, 12); });
+  alike("instructions", "use one kind of CPU, and one kernel and container",
+        [](const NodeFacts& node) { return node.instructions; });
+  alike("cores", "look at the node, or at how its ranks were bound to cores",
+        [](const NodeFacts& node) { return fmt::format("{} cores", node.cores); });
   together.push_back(check_memories(nodes, facts));
-  together.push_back(all_alike("devices", nodes, values([](const NodeFacts& node) {
-                                 return fmt::format("{} GPUs", node.gpus);
-                               }),
-                               "look for a device that is not seen (nvidia-smi)"));
+  alike("devices", "look for a device that is not seen (nvidia-smi)",
+        [](const NodeFacts& node) { return fmt::format("{} GPUs", node.gpus); });
 }
 
-/// The slowest group's figures, which are the ones that a step waits for; failures first.
+/// Returns the check of the slowest group, for which a step would wait, or one that has
+/// failed. Collective over `world`.
 HealthCheck slowest(comm::Communicator& world, const HealthCheck& mine) {
-  const Json json = {{"failed", mine.result == HealthResult::Failed},
-                     {"text", mine.text},
-                     {"values", mine.values}};
   HealthCheck worst = mine;
-  double seconds = -1.0;
-  for (const std::string& text : world.gather_strings(json_text(json))) {
-    const Json other = parse_json(text, "another rank's all_reduce");
-    const bool failed = other.at("failed").get<bool>();
-    const double took = failed ? 1e9 : other.at("values").value("seconds", 0.0);
-    if (took <= seconds) continue;
-    seconds = took;
-    worst.result = failed ? HealthResult::Failed : HealthResult::Ok;
-    worst.text = other.at("text").get<std::string>();
-    worst.values = other.at("values");
+  double longest = -1.0;
+  for (const std::string& text : world.gather_strings(json_text(Json(mine)))) {
+    auto other = parse_json(text, "another rank's all_reduce").get<HealthCheck>();
+    const double seconds = other.has_failed() ? 1e9 : other.values.value("seconds", 0.0);
+    if (seconds <= longest) continue;
+    longest = seconds;
+    worst = std::move(other);
   }
   return worst;
 }
 
+/// Tries a group of each axis of the run. Collective over `world`.
 void try_axes(const std::shared_ptr<comm::Communicator>& world,
               const DoctorOptions& options, std::vector<HealthCheck>& together) {
   const ParallelSection& wanted = *options.parallel;
   const int64_t model = wanted.tp * wanted.pp * wanted.cp;
   if (model <= 0 || world->size() % model != 0) {
-    HealthCheck check = named("axes");
-    check.result = HealthResult::Failed;
-    check.text = fmt::format(
-        "tp {} x pp {} x cp {} does not divide {} ranks; start a "
-        "multiple of {}, or change [parallel]",
-        wanted.tp, wanted.pp, wanted.cp, world->size(), model);
-    together.push_back(std::move(check));
+    together.push_back(
+        named("axes", HealthCheck::failed(fmt::format(
+                          "tp {} x pp {} x cp {} does not divide {} ranks; start a "
+                          "multiple of {}, or change [parallel]",
+                          wanted.tp, wanted.pp, wanted.cp, world->size(), model))));
     return;
   }
   const MeshShape shape{static_cast<int>(wanted.pp),
@@ -218,11 +191,13 @@ void try_axes(const std::shared_ptr<comm::Communicator>& world,
   }
 }
 
+/// Tries groups within nodes, between nodes and along axes. `leaders`: null on a rank
+/// that leads no node. Collective over `world`.
 void try_groups(const std::shared_ptr<comm::Communicator>& world,
                 comm::Communicator& node, NodeLeaders* leaders, bool several_nodes,
                 const DoctorOptions& options, std::vector<HealthCheck>& together) {
   if (world->size() == 1) return;
-  // Nodes with one rank have nothing to say of their inside.
+  // A node with one rank has no group inside.
   const bool several_inside = world->any(node.size() > 1);
   if (several_inside) {
     HealthCheck inside = named("inside a node");
@@ -239,19 +214,13 @@ void try_groups(const std::shared_ptr<comm::Communicator>& world,
   if (options.parallel) try_axes(world, options, together);
 }
 
-Json check_json(const std::vector<HealthCheck>& checks) {
-  HealthReport carrier;
-  carrier.checks = checks;
-  return carrier.to_json().at("checks");
-}
-
 }  // namespace
 
 DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
                      const DoctorOptions& options,
                      const std::optional<HealthReport>& own) {
   const auto node = comm::split_by_host(*world, "node", options.machine);
-  // The lowest rank with a report speaks for the node.
+  // The lowest rank with a report leads its node; without any report, the lowest rank.
   const bool checked = node->any(own.has_value());
   const std::vector<std::string> reported = node->gather_strings(own ? "1" : "");
   const auto speaker = std::ranges::find(reported, "1") - reported.begin();
@@ -265,15 +234,15 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
   if (leads) {
     HealthReport mine = own ? *own : cluster::check_node(options.health);
     mine.node = options.machine.substr(0, options.machine.find(' '));
-    Json json = Json::array();
+    Json nodes = Json::array();
     std::vector<NodeFacts> facts;
     std::vector<std::string> names;
     for (const std::string& text :
-         group->gather_strings(json_text(facts_of_this_node(options, mine)))) {
-      const Json one = parse_json(text, "what another node says of itself");
-      facts.push_back(facts_from(one));
-      names.push_back(one.at("health").at("node").get<std::string>());
-      json.push_back(one.at("health"));
+         group->gather_strings(json_text(Json(facts_of_this_node(options, mine))))) {
+      facts.push_back(
+          parse_json(text, "what another node says of itself").get<NodeFacts>());
+      names.push_back(facts.back().health.at("node").get<std::string>());
+      nodes.push_back(facts.back().health);
     }
     leaders.emplace(NodeLeaders{*group, names});
     compare(names, facts, report.together);
@@ -283,10 +252,9 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
         report.together.push_back(check_shared(*leaders, directory, options));
       }
     }
-    result =
-        json_text(Json({{"nodes", json}, {"together", check_json(report.together)}}));
+    result = json_text(Json({{"nodes", nodes}, {"together", report.together}}));
   }
-  // World rank 0 need not be a leader: the first leader's word goes to all.
+  // World rank 0 need not be a leader: the first leader's result goes to all ranks.
   int first = 0;
   const std::vector<std::string> who = world->gather_strings(leads ? "1" : "");
   while (who[static_cast<size_t>(first)].empty()) ++first;
@@ -295,28 +263,22 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
   for (const Json& one : all.at("nodes")) {
     report.nodes.push_back(HealthReport::from_json(one));
   }
-  report.together = HealthReport::from_json(
-                        {{"node", ""}, {"time", 0.0}, {"checks", all.at("together")}})
-                        .checks;
+  all.at("together").get_to(report.together);
   try_groups(world, *node, leaders ? &*leaders : nullptr, report.nodes.size() > 1,
              options, report.together);
   return report;
 }
 
 bool DoctorReport::ok() const {
-  return std::ranges::all_of(nodes, [](const HealthReport& node) { return node.ok(); }) &&
-         std::ranges::none_of(together, [](const HealthCheck& check) {
-           return check.result == HealthResult::Failed;
-         });
+  return std::ranges::all_of(nodes, &HealthReport::ok) &&
+         std::ranges::none_of(together, &HealthCheck::has_failed);
 }
 
 Json DoctorReport::to_json() const {
   Json list = Json::array();
   for (const HealthReport& node : nodes) list.push_back(node.to_json());
-  return {{"ok", ok()},
-          {"ranks", ranks},
-          {"nodes", std::move(list)},
-          {"together", check_json(together)}};
+  return {
+      {"ok", ok()}, {"ranks", ranks}, {"nodes", std::move(list)}, {"together", together}};
 }
 
 std::vector<std::string> DoctorReport::lines() const {
@@ -325,11 +287,11 @@ std::vector<std::string> DoctorReport::lines() const {
     lines.push_back(node.node + ":");
     for (const std::string& line : node.lines()) lines.push_back("  " + line);
   }
-  HealthReport carrier;
-  carrier.checks = together;
-  lines.push_back(fmt::format("{} {} on {} {}:", ranks, ranks == 1 ? "rank" : "ranks",
-                              nodes.size(), nodes.size() == 1 ? "node" : "nodes"));
-  for (const std::string& line : carrier.lines()) lines.push_back("  " + line);
+  lines.push_back(fmt::format("{} on {}:", counted(ranks, "rank"),
+                              counted(static_cast<int64_t>(nodes.size()), "node")));
+  for (const std::string& line : cluster::check_lines(together)) {
+    lines.push_back("  " + line);
+  }
   return lines;
 }
 

@@ -20,22 +20,22 @@ struct DoctorOptions {
   bool quick = false;
   /// Every node must see the same directory under each of these names.
   std::vector<fs::path> directories;
-  /// The axes to try; none: within nodes and between nodes alone.
+  /// The axes to try. Absent: only groups within nodes and between nodes are tried.
   std::optional<ParallelSection> parallel;
   cluster::HealthOptions health;
-  std::string version;  ///< of the program: must be the same everywhere
-  /// What it computes with on this node, which must be the same everywhere too; or why it
-  /// cannot.
+  std::string version;  ///< of the program; must be the same on all nodes
+  /// The libraries with which the program computes on this node, which must be the same
+  /// on all nodes; or, without `computes`, why it cannot compute.
   std::string libraries;
   bool computes = true;
   std::string machine = comm::machine_name();
   std::function<double()> clock = system_time;
   double max_skew_seconds = 0.5;
-  /// Until a file that one node has renamed must be there for the others.
+  /// Within this time a file that one node has renamed must be visible to the others.
   double visible_seconds = 10.0;
 };
 
-/// What was found: each node alone, then what they are to each other.
+/// What was found on each node, and of all nodes together.
 struct DoctorReport {
   int ranks = 0;
   std::vector<cluster::HealthReport> nodes;
@@ -43,13 +43,13 @@ struct DoctorReport {
 
   bool ok() const;
   Json to_json() const;
-  /// For people: a table with ok and FAILED, and what to do.
+  /// Returns a table for people, with ok and FAILED and what to do.
   std::vector<std::string> lines() const;
 };
 
-/// Examines the nodes of a job, all ranks together. `own` is what this rank found on its
-/// node before the ranks met; a node of which no rank has a report is checked now.
-/// TemporaryError where ranks do not answer. The same on every rank. Collective.
+/// Examines the nodes of a job. `own`: what this rank found on its node before the ranks
+/// met; a node of which no rank has a report is checked now. Returns the same on every
+/// rank. Throws TemporaryError where ranks do not answer. Collective.
 DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
                      const DoctorOptions& options,
                      const std::optional<cluster::HealthReport>& own);

@@ -1,4 +1,4 @@
-// The ranks of one machine, which take themselves for nodes n0, n1 ...
+// Ranks of one machine, which take themselves for ranks of the nodes n0, n1 ...
 #include "longhaul/doctor/doctor.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ std::shared_ptr<comm::Communicator> world() {
 
 int rank() { return world()->rank(); }
 
-/// Two ranks a node; what a node says of itself is made up, so that it costs nothing.
+/// Returns options for two ranks a node. What a node says of itself is made up, so that
+/// it costs no time.
 DoctorOptions options_of_pairs() {
   DoctorOptions options;
   options.quick = true;
@@ -35,7 +36,7 @@ DoctorOptions options_of_pairs() {
   options.machine = "n" + std::to_string(rank() / 2) + " boot";
   return options;
 }
-/// A node for each rank.
+/// Returns options for one rank a node.
 DoctorOptions options_of_singles() {
   DoctorOptions options = options_of_pairs();
   options.machine = "n" + std::to_string(rank()) + " boot";
@@ -56,7 +57,7 @@ const HealthCheck& find(const DoctorReport& report, const std::string& name) {
   throw std::runtime_error("no check " + name);
 }
 
-/// A directory that all ranks share, made by rank 0.
+/// A directory that rank 0 makes and all ranks share.
 class SharedDirectory {
  public:
   SharedDirectory() {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -19,12 +20,12 @@ namespace longhaul::doctor {
 namespace {
 
 using cluster::HealthCheck;
-using cluster::HealthResult;
 using Kind = comm::Transfer::Kind;
 
 constexpr int kRoundTrips = 10;
 constexpr size_t kSharedBytes = size_t{1} << 20;
-/// Each node looks at so many others' files: enough to meet a file server's every copy.
+/// Each node looks at the files of this many other nodes: enough to meet all copies that
+/// a file server keeps.
 constexpr int kNeighbours = 16;
 
 void transfer(comm::Communicator& group, Kind kind, int peer, double& value) {
@@ -32,11 +33,11 @@ void transfer(comm::Communicator& group, Kind kind, int peer, double& value) {
 }
 
 struct Skew {
-  double offset = 0.0;  ///< the other clock is ahead by this
-  double bound = 0.0;   ///< give or take
+  double offset = 0.0;  ///< seconds by which the other clock is ahead
+  double bound = 0.0;   ///< largest error of the offset
 };
 
-/// On the first node: the clock of `peer` against the own one.
+/// Measures, on the first node, the clock of `peer` against its own.
 Skew measure_skew(comm::Communicator& group, int peer,
                   const std::function<double()>& clock) {
   Skew best{0.0, 1e9};
@@ -52,7 +53,7 @@ Skew measure_skew(comm::Communicator& group, int peer,
   return best;
 }
 
-/// A file that only `writer` can have made, and only for this version.
+/// Returns the content of a file, different for each writer and version.
 std::string content(int writer, int version, uint64_t nonce) {
   std::string text = fmt::format("node {} version {} nonce {}\n", writer, version, nonce);
   uint64_t counter = 0;
@@ -68,8 +69,8 @@ fs::path file_of(const fs::path& folder, int node) {
   return folder / fmt::format("node_{}", node);
 }
 
-/// "" once the file of another node is there whole, else what is wrong when the time is
-/// over. An old version may still be there; a part of one never.
+/// Waits until the file of another node is there whole. Returns "", or what is wrong when
+/// the time is over. The old version may be there for a while, a part of a file never.
 std::string look(const fs::path& folder, int writer, int version, uint64_t nonce,
                  double seconds) {
   const std::string wanted = content(writer, version, nonce);
@@ -93,7 +94,7 @@ std::string look(const fs::path& folder, int writer, int version, uint64_t nonce
   return problem;
 }
 
-/// One node's part of the test of a directory: "" or what is wrong.
+/// Runs one node's part of the test of a directory. Returns "" or what is wrong.
 std::string try_shared(const NodeLeaders& leaders, const fs::path& folder, uint64_t nonce,
                        double seconds) {
   comm::Communicator& group = leaders.group;
@@ -121,30 +122,29 @@ std::string try_shared(const NodeLeaders& leaders, const fs::path& folder, uint6
   return problem;
 }
 
-HealthCheck judged(const NodeLeaders& leaders, std::string name,
-                   const std::string& problem) {
-  HealthCheck check;
-  check.name = std::move(name);
+/// Joins the problems of all nodes, each behind its node's name; "" where none has one.
+/// Collective over the leaders.
+std::string joined(const NodeLeaders& leaders, const std::string& problem) {
+  std::string all;
   const std::vector<std::string> problems = leaders.group.gather_strings(problem);
   for (size_t node = 0; node < problems.size(); ++node) {
     if (problems[node].empty()) continue;
-    check.result = HealthResult::Failed;
-    check.text += fmt::format("{}{} {}", check.text.empty() ? "" : "; ",
-                              leaders.names[node], problems[node]);
+    all += fmt::format("{}{} {}", all.empty() ? "" : "; ", leaders.names[node],
+                       problems[node]);
   }
-  return check;
+  return all;
 }
 
 }  // namespace
 
 HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options) {
   comm::Communicator& group = leaders.group;
-  std::vector<double> figures(2 * static_cast<size_t>(group.size()), 0.0);
+  // Offset and bound of each node.
+  std::vector<std::array<double, 2>> figures(static_cast<size_t>(group.size()));
   for (int peer = 1; peer < group.size(); ++peer) {
     if (group.rank() == 0) {
       const Skew skew = measure_skew(group, peer, options.clock);
-      figures[2 * static_cast<size_t>(peer)] = skew.offset;
-      figures[2 * static_cast<size_t>(peer) + 1] = skew.bound;
+      figures[static_cast<size_t>(peer)] = {skew.offset, skew.bound};
     } else if (group.rank() == peer) {
       for (int i = 0; i < kRoundTrips; ++i) {
         double value = 0.0;
@@ -154,32 +154,29 @@ HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options)
       }
     }
   }
-  group.broadcast({figures.data(), static_cast<int64_t>(figures.size()), DType::F64}, 0)
+  group
+      .broadcast({figures.data(), 2 * static_cast<int64_t>(figures.size()), DType::F64},
+                 0)
       ->wait();
-  HealthCheck check;
-  check.name = "clocks";
-  double worst = 0.0;
-  double bound = 0.0;
-  for (size_t node = 1; node < leaders.names.size(); ++node) {
-    const double offset = figures[2 * node];
-    const double give = figures[2 * node + 1];
-    if (std::abs(offset) >= std::abs(worst)) {
-      worst = offset;
-      bound = give;
-    }
-    if (std::abs(offset) - give <= options.max_skew_seconds) continue;
-    check.result = HealthResult::Failed;
-    check.text += fmt::format("{}{} is {:.1f} ms {} {}", check.text.empty() ? "" : "; ",
-                              leaders.names[node], 1000.0 * std::abs(offset),
-                              offset > 0 ? "ahead of" : "behind", leaders.names[0]);
+  std::string late;
+  for (size_t node = 1; node < figures.size(); ++node) {
+    const auto [offset, bound] = figures[node];
+    if (std::abs(offset) - bound <= options.max_skew_seconds) continue;
+    late += fmt::format("{} is {:.1f} ms {} {}; ", leaders.names[node],
+                        1000.0 * std::abs(offset), offset > 0 ? "ahead of" : "behind",
+                        leaders.names[0]);
   }
-  check.values = {{"worst_ms", 1000.0 * worst}, {"bound_ms", 1000.0 * bound}};
-  if (check.result == HealthResult::Failed) {
-    check.text += "; look at the nodes' time service (chronyd)";
+  const auto [worst, bound] = *std::ranges::max_element(
+      figures, {}, [](const auto& one) { return std::abs(one[0]); });
+  HealthCheck check;
+  if (!late.empty()) {
+    check = HealthCheck::failed(late + "look at the nodes' time service (chronyd)");
   } else {
     check.text = fmt::format("within {:.3f} ms of {}'s (give or take {:.3f} ms)",
                              1000.0 * std::abs(worst), leaders.names[0], 1000.0 * bound);
   }
+  check.name = "clocks";
+  check.values = {{"worst_ms", 1000.0 * worst}, {"bound_ms", 1000.0 * bound}};
   return check;
 }
 
@@ -191,31 +188,32 @@ HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
   const uint64_t nonce = std::stoull(group.broadcast_string(std::to_string(mine), 0));
   const fs::path folder = directory / fmt::format(".longhaul_doctor_{:016x}", nonce);
   std::string problem;
-  if (group.rank() == 0) {
-    std::error_code wrong;
-    if (!fs::create_directory(folder, wrong)) {
-      problem = fmt::format("cannot make a directory in {}: {}", directory.string(),
-                            wrong.message());
+  std::error_code wrong;
+  if (group.rank() == 0 && !fs::create_directory(folder, wrong)) {
+    problem = fmt::format("cannot make a directory in {}: {}", directory.string(),
+                          wrong.message());
+  }
+  std::string problems = joined(leaders, problem);
+  if (problems.empty()) {
+    problems = joined(leaders, try_shared(leaders, folder, nonce,
+                                          options.quick ? 3.0 : options.visible_seconds));
+    if (group.rank() == 0) fs::remove_all(folder, wrong);
+    if (!problems.empty()) {
+      problems += fmt::format(
+          "; {} must be one directory that all nodes share, mounted so that renames are "
+          "seen at once",
+          directory.string());
     }
   }
-  HealthCheck check = judged(leaders, "shared " + directory.string(), problem);
-  if (check.result == HealthResult::Failed) return check;
-  const std::string text =
-      try_shared(leaders, folder, nonce, options.quick ? 3.0 : options.visible_seconds);
-  check = judged(leaders, "shared " + directory.string(), text);
-  std::error_code ignored;
-  if (group.rank() == 0) fs::remove_all(folder, ignored);
-  if (check.result == HealthResult::Failed) {
-    check.text += fmt::format(
-        "; {} must be one directory that all nodes share, mounted "
-        "so that renames are seen at once",
-        directory.string());
+  HealthCheck check;
+  if (!problems.empty()) {
+    check = HealthCheck::failed(problems);
   } else {
     check.text = fmt::format(
-        "renames and synced bytes of each seen whole by the others "
-        "({:.0f} ms)",
+        "renames and synced bytes of each seen whole by the others ({:.0f} ms)",
         1000.0 * watch.seconds());
   }
+  check.name = "shared " + directory.string();
   return check;
 }
 
@@ -223,7 +221,7 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
                              bool quick) {
   const int64_t count = (int64_t{quick ? 4 : 64} << 20) / int64_t{sizeof(float)};
   const int size = group.size();
-  // Ranks 1 .. n in the places of a known recipe: sums that fp32 holds exactly.
+  // A known number per place, times the rank + 1: fp32 holds the sums exactly.
   const auto factor = [](int64_t place) { return static_cast<float>(place % 7 + 1); };
   std::vector<float> values(static_cast<size_t>(count));
   const double sum = 0.5 * size * (size + 1.0);
@@ -241,20 +239,19 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
       if (values[static_cast<size_t>(i)] != static_cast<float>(sum) * factor(i)) ++wrong;
     }
   }
-  HealthCheck check;
-  check.name = name;
   const double bytes = static_cast<double>(count) * sizeof(float);
   const double rate = 2.0 * (size - 1) / size * bytes / best;
-  check.values = {
-      {"ranks", size}, {"seconds", best}, {"bytes", bytes}, {"bytes_per_second", rate}};
+  HealthCheck check;
   check.text =
       fmt::format("all_reduce of {} over {} in {:.1f} ms: {:.2f} GB/s",
                   human_bytes(bytes), counted(size, "rank"), 1000.0 * best, 1e-9 * rate);
   if (wrong > 0) {
-    check.result = HealthResult::Failed;
-    check.text = fmt::format("all_reduce gave {} wrong sums of {}; do not train here",
-                             wrong, count);
+    check = HealthCheck::failed(fmt::format(
+        "all_reduce gave {} wrong sums of {}; do not train here", wrong, count));
   }
+  check.name = name;
+  check.values = {
+      {"ranks", size}, {"seconds", best}, {"bytes", bytes}, {"bytes_per_second", rate}};
   return check;
 }
 

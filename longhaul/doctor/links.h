@@ -10,25 +10,26 @@
 
 namespace longhaul::doctor {
 
-/// One rank of each node, in the order of their lowest ranks, and its names.
+/// The group with one rank of each node, and the names of the nodes in its order.
 struct NodeLeaders {
   comm::Communicator& group;
   std::vector<std::string> names;
 };
 
-// What nodes are to each other. Each is Collective over the leaders and gives the same
-// result on all of them.
+// Checks of what nodes are to each other. The first two are Collective over the leaders
+// and give the same result on all of them.
 
-/// How far the clocks are from the first node's, bounded by round trips.
+/// Measures how far the clocks are from the first node's, bounded by round trips. Fails
+/// above options.max_skew_seconds.
 cluster::HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options);
 
-/// Each node writes, syncs and renames a file, then renames another over it; all others
-/// must see each whole, under the same directory.
+/// Has each node write, sync and rename a file in the directory, then rename another file
+/// over it. Fails where another node does not see each of them whole.
 cluster::HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
                                   const DoctorOptions& options);
 
-/// All-reduces numbers of known sums over a group; the text has the bandwidth. Collective
-/// over `group`; the figures are this rank's.
+/// All-reduces numbers with known sums over a group, and measures the bandwidth on this
+/// rank. Fails for a wrong sum. Collective over `group`.
 cluster::HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
                                       bool quick);
 

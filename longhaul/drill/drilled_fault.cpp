@@ -4,29 +4,15 @@
 #include <fmt/ranges.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/names.h"
 
 namespace longhaul::drill {
 
 const char* drill_fault_name(DrillFault fault) {
-  switch (fault) {
-    case DrillFault::KillWorker:
-      return "kill-worker";
-    case DrillFault::KillWorkers:
-      return "kill-workers";
-    case DrillFault::StopWorker:
-      return "stop-worker";
-    case DrillFault::KillNode:
-      return "kill-node";
-    case DrillFault::MarkUnhealthy:
-      return "mark-unhealthy";
-    case DrillFault::KillSupervisor:
-      return "kill-supervisor";
-    case DrillFault::Terminate:
-      return "terminate";
-    case DrillFault::DamageCheckpoint:
-      return "damage-checkpoint";
-  }
-  return "?";
+  constexpr cluster::NamesOf<DrillFault, 8> kNames{
+      {"kill-worker", "kill-workers", "stop-worker", "kill-node", "mark-unhealthy",
+       "kill-supervisor", "terminate", "damage-checkpoint"}};
+  return kNames.of(fault);
 }
 
 DrillFault drill_fault_of(const std::string& name, const std::vector<DrillFault>& among) {

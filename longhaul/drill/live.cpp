@@ -24,14 +24,14 @@ namespace longhaul::drill {
 namespace {
 
 constexpr double kLiveLookSeconds = 0.05;
-/// From a fault that is seen to the next step: a start, reading a checkpoint, a requeue.
+/// Time from the verdict to the next step: for a start, reading a checkpoint, a requeue.
 constexpr double kRestartSeconds = 600.0;
 
 fs::path run_directory(const fs::path& named) {
   return fs::is_regular_file(named) ? load_run_config(named).config.run.dir : named;
 }
 
-/// What is about to be done, to whom.
+/// The run and the rank that are about to be hit.
 struct Target {
   RunStatus status;
   RunStatus::Rank rank;
@@ -136,7 +136,8 @@ std::string what_to_expect(const Target& target, DrillFault fault) {
       seen, where, from);
 }
 
-/// True when a person at a terminal types yes.
+/// Returns whether a person at the terminal types yes. Throws ConfigError without a
+/// terminal.
 bool is_agreed() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
     throw ConfigError("drill",
@@ -150,7 +151,8 @@ bool is_agreed() {
   return answer == "yes";
 }
 
-/// Prints events as they come until the run has come back or cannot.
+/// Prints events as they come, until the run has come back, cannot come back, or the time
+/// is over.
 Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_seconds,
                 bool tell) {
   size_t told = before.events;
@@ -160,7 +162,7 @@ Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_s
     try {
       run.refresh();
     } catch (const Error&) {
-      // A file that is just being replaced, or a file system that stumbles.
+      // A file is just being replaced, or the file system fails for a moment.
     }
     for (; told < run.events().size(); ++told) {
       const monitor::Event& event = run.events()[told];
@@ -235,7 +237,7 @@ int drill_live_run(const LiveDrillOptions& options) {
       fmt::print("nothing was done\n");
       return 1;
     }
-    // A person takes time: the run may have been started again meanwhile.
+    // The run may have been started again while the person thought.
     target = find_target(run, options);
   }
   const BeforeFault before = before_fault(run);

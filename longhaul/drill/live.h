@@ -12,17 +12,17 @@ namespace longhaul::drill {
 struct LiveDrillOptions {
   fs::path run;  ///< the run's directory, or its configuration
   DrillFault fault = DrillFault::KillWorker;
-  int64_t rank = 0;
-  bool yes = false;                    ///< without asking
-  std::optional<double> wait_seconds;  ///< by default as the fault needs
+  int64_t rank = -1;
+  bool yes = false;                    ///< do it without asking
+  std::optional<double> wait_seconds;  ///< absent: as long as the fault needs
   bool json = false;
 };
 
 /// Injects a fault into a run that trains now, after a person has said yes, and follows
-/// it until a later start has done a step that none had done. The exit code: 0 it came
-/// back, 1 it did not within the time, or nobody said yes. InputError where there is no
-/// such run or rank, or where the run could not come back; TemporaryError where it does
-/// not train just now.
+/// the run until a later start has done a step that no start had done before. Returns the
+/// exit code: 0 when the run came back; 1 when it did not within the time, or when nobody
+/// said yes. Throws InputError where there is no such run or rank, or where the run could
+/// not come back; TemporaryError where the run does not train just now.
 int drill_live_run(const LiveDrillOptions& options);
 
 }  // namespace longhaul::drill

@@ -13,16 +13,16 @@ struct BeforeFault {
   size_t records = 0;
   size_t events = 0;
   int attempt = 0;
-  int64_t step = 0;  ///< the furthest
+  int64_t step = 0;  ///< the furthest step
 };
 BeforeFault before_fault(const monitor::RunFiles& run);
 
-/// What has come of it so far.
+/// How far the run has come back since a fault.
 struct Recovery {
-  bool came_back = false;  ///< a later attempt has done a step that none had done
+  bool came_back = false;  ///< a later attempt has done a step that none had done before
   double seconds_to_new_step = 0.0;  ///< to the end of that step
   int64_t steps_redone = 0;
-  std::string cause;  ///< the supervisor's line; may be empty
+  std::string cause;  ///< the supervisor's line about the fault; may be empty
 };
 Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before);
 

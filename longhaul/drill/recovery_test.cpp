@@ -34,7 +34,7 @@ class GrowingRun {
 TEST(Recovery, EndsWithTheFirstStepThatNoneHadDone) {
   const TestDirectory dir;
   const GrowingRun lines(dir.path());
-  // An earlier restart, which is none of this fault's.
+  // An earlier restart, which has nothing to do with this fault.
   lines.step(1, 1, 100.0);
   lines.step(2, 1, 101.0);
   lines.step(2, 2, 110.0);
@@ -46,7 +46,7 @@ TEST(Recovery, EndsWithTheFirstStepThatNoneHadDone) {
   EXPECT_EQ(before.attempt, 2);
   before.time = 110.5;
 
-  // A step that was under way still ends.
+  // The step that was under way still ends.
   lines.step(3, 2, 111.0);
   lines.event("fault", R"(, "cause": "rank 1 was killed")");
   run.refresh();

@@ -1,32 +1,24 @@
 #include "longhaul/drill/small_runs.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <random>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/refused.h"
+#include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/supervisor/supervisor_lease.h"
 #include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/stopwatch.h"
-
-extern char** environ;
 
 namespace longhaul::drill {
 namespace {
@@ -61,67 +53,39 @@ keep = 3
 hang_timeout_s = {hang}
 )";
 
-void sleep_for(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-/// A supervised run as a process of ours; killed with what it started when it is left.
+/// A supervised run as a process of this drill. Its output goes to the end of `log`. When
+/// this object goes, the run has ten seconds to end before it is killed.
 class SmallRun {
  public:
-  SmallRun(const std::vector<std::string>& words, fs::path log)
-      : words_(words), log_(std::move(log)) {
+  SmallRun(const std::vector<std::string>& words, const fs::path& log)
+      : words_({"sh", "-c", "exec \"$@\" >>\"$0\" 2>&1", log.string()}) {
+    words_.insert(words_.end(), words.begin(), words.end());
     start();
   }
   ~SmallRun() {
-    if (pid_ > 0 && !exit_code()) {
-      ::kill(pid_, SIGTERM);
-      const Stopwatch watch;
-      while (!exit_code() && watch.seconds() < 10.0) sleep_for(kWatchSeconds);
-      if (!exit_code()) ::kill(pid_, SIGKILL);
-    }
+    signal(SIGTERM);
+    const Stopwatch watch;
+    while (!exit_code() && watch.seconds() < 10.0) monitor::sleep_seconds(kWatchSeconds);
   }
   SmallRun(const SmallRun&) = delete;
   SmallRun& operator=(const SmallRun&) = delete;
 
-  void start() {
-    ended_.reset();
-    std::vector<char*> arguments;
-    for (std::string& word : words_) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_addopen(&files, 1, log_.c_str(),
-                                       O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::posix_spawn_file_actions_adddup2(&files, 1, 2);
-    const int error =
-        ::posix_spawnp(&pid_, arguments[0], &files, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&files);
-    if (!limits_reached(error).empty()) throw refused("drill", "process", error);
-    if (error != 0) {
-      throw TemporaryError("drill", fmt::format("{} cannot be started: {}", words_[0],
-                                                std::strerror(error)));
-    }
-  }
-  /// Nothing while it runs; 128 and more: by a signal.
+  void start() { step_.emplace(cluster::JobStep::start(words_, {})); }
+  /// Returns nothing while the run goes on; 128 and more stand for a signal.
   std::optional<int> exit_code() {
-    int status = 0;
-    if (!ended_ && ::waitpid(pid_, &status, WNOHANG) == pid_) {
-      ended_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    }
-    return ended_;
+    const auto end = step_->poll();
+    return end ? std::optional(end->exit_code) : std::nullopt;
   }
-  void signal(int number) const { ::kill(pid_, number); }
+  void signal(int number) const { step_->signal(number); }
 
  private:
   std::vector<std::string> words_;
-  fs::path log_;
-  pid_t pid_ = -1;
-  std::optional<int> ended_;
+  std::optional<cluster::JobStep> step_;
 };
 
 using Curve = std::map<int64_t, std::pair<double, double>>;
 
-/// Loss and gradient norm of every step, as it was done last.
+/// Returns loss and gradient norm of every step, as it was done last.
 Curve curve_of(const monitor::RunFiles& run) {
   Curve curve;
   for (const StepRecord& record : run.records().all()) {
@@ -134,13 +98,13 @@ Curve curve_of(const monitor::RunFiles& run) {
 class Followed {
  public:
   explicit Followed(fs::path dir) : dir_(std::move(dir)) {}
-  /// With what is new; null while there is nothing.
+  /// Returns the run's files as they are now; null while there are none.
   monitor::RunFiles* look() {
     try {
       if (!run_) run_.emplace(dir_);
       run_->refresh();
     } catch (const Error&) {
-      // Not there yet, or a file that is just being replaced.
+      // There is no run yet, or a file is just being replaced.
     }
     return run_ ? &*run_ : nullptr;
   }
@@ -156,19 +120,17 @@ class Followed {
   std::optional<monitor::RunFiles> run_;
 };
 
-/// At least 16 sequences; one and the same number for each rank.
+/// Returns a batch of at least 16 sequences with the same number for each rank.
 int batch_of(int ranks) { return ranks * std::max(1, 16 / ranks); }
 
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
 bool damage_newest(const fs::path& run_dir) {
-  fs::path newest;
-  for (const auto& entry : fs::directory_iterator(run_dir / kCheckpointsDir)) {
-    if (!fs::exists(entry.path() / kManifestFile)) continue;
-    if (newest.empty() || entry.path() > newest) newest = entry.path();
-  }
-  if (newest.empty()) return false;
+  const fs::path checkpoints = run_dir / kCheckpointsDir;
+  const auto step = cluster::newest_checkpoint(checkpoints);
+  if (!step) return false;
   fs::path largest;
-  for (const auto& entry : fs::directory_iterator(newest)) {
+  for (const auto& entry :
+       fs::directory_iterator(checkpoints / step_directory_name(*step))) {
     if (entry.path().extension() != ".safetensors") continue;
     if (largest.empty() || entry.file_size() > fs::file_size(largest)) {
       largest = entry.path();
@@ -184,6 +146,7 @@ bool damage_newest(const fs::path& run_dir) {
   return static_cast<bool>(file);
 }
 
+/// Runs the undisturbed run, then one run per fault, and compares.
 class Drill {
  public:
   explicit Drill(const SmallRunOptions& options)
@@ -212,7 +175,7 @@ class Drill {
     const fs::path dir = options_.dir / result.fault;
     SmallRun run(words_for(result.fault), options_.dir / (result.fault + ".log"));
     Followed files(dir);
-    // Late enough for a checkpoint, and for an older one where the newest is damaged.
+    // Late enough for a checkpoint, and for two where the newest one is damaged.
     const int64_t first = fault == DrillFault::DamageCheckpoint ? 12 : 6;
     const int64_t moment =
         first + static_cast<int64_t>(random_() %
@@ -261,7 +224,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds) {
       if (const auto code = run.exit_code()) return code;
-      sleep_for(kWatchSeconds);
+      monitor::sleep_seconds(kWatchSeconds);
     }
     return std::nullopt;
   }
@@ -270,7 +233,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds && !run.exit_code()) {
       if (files.last_step() >= step) return true;
-      sleep_for(kWatchSeconds);
+      monitor::sleep_seconds(kWatchSeconds);
     }
     return false;
   }
@@ -299,10 +262,11 @@ class Drill {
     if (fault == DrillFault::KillNode) start_again_if_killed(run);
   }
 
-  /// With its node the supervisor may be gone; the batch script starts it again.
+  /// Does the work of the batch script where the supervisor was killed with its node.
   static void start_again_if_killed(SmallRun& run) {
     const Stopwatch watch;
-    while (watch.seconds() < kDeathSeconds && !run.exit_code()) sleep_for(kWatchSeconds);
+    while (watch.seconds() < kDeathSeconds && !run.exit_code())
+      monitor::sleep_seconds(kWatchSeconds);
     if (run.exit_code() == 128 + SIGKILL) run.start();
   }
 
@@ -312,16 +276,6 @@ class Drill {
 };
 
 }  // namespace
-
-Json DrillResult::to_json() const {
-  return {{"fault", fault},
-          {"survived", survived},
-          {"same_losses", same_losses},
-          {"at_step", at_step},
-          {"steps_redone", steps_redone},
-          {"seconds_to_new_step", seconds_to_new_step},
-          {"cause", cause}};
-}
 
 std::vector<DrillResult> drill_small_runs(const std::vector<DrillFault>& faults,
                                           const SmallRunOptions& options) {

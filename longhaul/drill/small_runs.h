@@ -12,12 +12,12 @@
 namespace longhaul::drill {
 
 struct SmallRunOptions {
-  fs::path dir;  ///< what is tried is the file system that holds it
-  /// The words that supervise a small run of this configuration, program first.
+  fs::path dir;  ///< on the file system that is to be tried
+  /// Returns the command line that supervises a small run of this configuration.
   std::function<std::vector<std::string>(const fs::path& config)> command;
-  int ranks = 2;  ///< of each run, for the size of its batch
+  int ranks = 2;  ///< ranks of each run, which decide on the size of its batch
   int64_t steps = 60;
-  uint64_t seed = 1;             ///< of the moments and ranks
+  uint64_t seed = 1;             ///< decides on the moments and ranks that are hit
   int hang_seconds = 5;          ///< resilience.hang_timeout_s of the runs
   double limit_seconds = 300.0;  ///< for each run
   std::function<void(const std::string& line)> progress;
@@ -25,19 +25,20 @@ struct SmallRunOptions {
 
 struct DrillResult {
   std::string fault;
-  bool survived = false;     ///< it ended by itself, with exit code 0
+  bool survived = false;     ///< the run ended by itself, with exit code 0
   bool same_losses = false;  ///< every step's loss and norm as in the undisturbed run
-  int64_t at_step = 0;       ///< of the fault
+  int64_t at_step = 0;       ///< step at which the fault came
   int64_t steps_redone = 0;
   double seconds_to_new_step = 0.0;
-  std::string cause;  ///< what the supervisor said of it, or why it failed here
+  std::string cause;  ///< what the supervisor said of the fault, or why the drill failed
   bool passed() const { return survived && same_losses; }
-  Json to_json() const;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DrillResult, fault, survived, same_losses, at_step,
+                                   steps_redone, seconds_to_new_step, cause)
 
-/// Trains a small model undisturbed, then once with each fault at a random moment, in
-/// directories of their own under options.dir, and compares. TemporaryError where the
-/// undisturbed run fails.
+/// Trains a small model undisturbed, then once with each fault at a random moment, each
+/// run in a directory of its own under options.dir, and compares the losses. Throws
+/// TemporaryError where the undisturbed run fails.
 std::vector<DrillResult> drill_small_runs(const std::vector<DrillFault>& faults,
                                           const SmallRunOptions& options);
 

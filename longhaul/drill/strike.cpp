@@ -6,15 +6,16 @@
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 #include <functional>
 #include <optional>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/watch/node_watch.h"
@@ -26,28 +27,19 @@ namespace longhaul::drill {
 namespace {
 
 constexpr double kStepSeconds = 60.0;
-constexpr size_t kMostWords = 64;
 
-/// The words that ps shows of a process; nothing when it is gone.
 std::vector<std::string> words_of(int64_t process) {
-  std::ifstream file(fmt::format("/proc/{}/cmdline", process));
-  std::vector<std::string> words;
-  for (std::string word; words.size() < kMostWords && std::getline(file, word, '\0');) {
-    words.push_back(word);
-  }
-  return words;
+  return cluster::command_line(fmt::format("/proc/{}", process));
 }
 
-/// Sends a signal to what has this number, if it is what it should be: the process is
-/// held first and looked at then, so that its number cannot pass to another in between.
+/// Sends a signal to the process of this number if `is_it` holds. The process is held
+/// before `is_it` looks at it, so that its number cannot pass to another process in
+/// between.
 bool signal_if(int64_t process, int number, const std::function<bool()>& is_it) {
-  const auto fd =
-      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0));
-  if (fd < 0) return false;
-  const bool sent =
-      is_it() && ::syscall(SYS_pidfd_send_signal, fd, number, nullptr, 0) == 0;
-  ::close(fd);
-  return sent;
+  const cluster::Descriptor held(
+      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+  return held.is_open() && is_it() &&
+         ::syscall(SYS_pidfd_send_signal, held.get(), number, nullptr, 0) == 0;
 }
 
 bool is_rank(int64_t process, int64_t rank) {
@@ -55,8 +47,8 @@ bool is_rank(int64_t process, int64_t rank) {
   return !words.empty() && words[0].starts_with(fmt::format("longhaul rank {} ", rank));
 }
 
-/// This user's directory on this node in which the rank's record names that process; a
-/// run may be known by several paths.
+/// Returns the directories of this user on this node in which the rank's record names the
+/// process. They are searched, because a run may be known by several paths.
 std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t process) {
   const std::string own = fmt::format("longhaul-{}-", ::geteuid());
   std::error_code error;
@@ -67,13 +59,13 @@ std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t pro
       const fs::path path = rank_record_path(found.records(), static_cast<int>(rank));
       if (fs::exists(path, error) && read_rank_record(path).pid == process) return found;
     } catch (const Error&) {
-      continue;  // of another version, say
+      continue;  // such as the record of another version
     }
   }
   return std::nullopt;
 }
 
-/// Is it an agent of the run whose directories on this node these are?
+/// Returns whether the process is an agent of the run with these directories.
 bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
   const std::vector<std::string> words = words_of(process);
   const auto after = [&](const char* option) -> std::string {
@@ -85,7 +77,7 @@ bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
              directories.root;
 }
 
-/// The run's supervisor, where it is a process of this machine.
+/// Kills the run's supervisor where it is a process of this machine.
 void kill_supervisor_here(const fs::path& run_dir) {
   OwnerLockOptions options;
   options.probe = false;
@@ -111,7 +103,7 @@ void kill_node_here(const fs::path& run_dir, const cluster::NodeDirectories& dir
   kill_supervisor_here(run_dir);
 }
 
-/// The words of a job step on one node that does it there.
+/// Returns the command line of a job step that carries out the order on a node.
 std::vector<std::string> step_words(const fs::path& run_dir, const std::string& node,
                                     const StrikeHere& order) {
   return {"srun",
@@ -163,7 +155,7 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
   }
 }
 
-/// Where supervisors look before each start.
+/// Leaves the node out, in the file that supervisors read before each start.
 void mark(const fs::path& run_dir, const std::string& node) {
   const fs::path path = run_dir / kExcludedNodesFile;
   std::vector<cluster::ExcludedNode> nodes = cluster::read_excluded(path);
@@ -211,7 +203,7 @@ void strike(const fs::path& run_dir, const RunStatus& status, DrillFault fault,
                        {DrillFault::KillWorker, one.rank, one.process, status.job});
         struck = true;
       } catch (const TemporaryError&) {
-        if (!struck) throw;  // else its supervisor was quicker
+        if (!struck) throw;  // otherwise the supervisor was quicker
       }
     }
     return;

@@ -10,26 +10,28 @@
 
 namespace longhaul::drill {
 
-/// Does one of the faults of live runs, or KillWorkers, to a run as its status.json shows
-/// it. `rank` names the worker, or the node by one of its ranks. On another node of a
-/// Slurm job it is done there by a job step of its own (srun --overlap).
+/// Does one of the faults of live runs, or KillWorkers, to a run whose status.json was
+/// read. `rank` names the worker, or the node by one of its ranks. On another node of a
+/// Slurm job a job step of its own does it (srun --overlap).
 ///
-/// No signal is sent by a number alone: the process has to be the one that keeps the
-/// rank's record, began before the record did, and is called "longhaul rank N".
+/// No signal is sent to a process number alone: the process must be the one that keeps
+/// the rank's record, must have begun before the record, and must be called "longhaul
+/// rank N".
 ///
-/// InputError where there is no such rank or it cannot be reached from here;
+/// Throws InputError where there is no such rank or it cannot be reached from here;
 /// TemporaryError where it is gone meanwhile or srun does not answer.
 void strike(const fs::path& run_dir, const RunStatus& status, DrillFault fault,
             int64_t rank);
 
-/// What is done on the node itself: kill-worker, stop-worker or kill-node.
+/// An order that is carried out on the node itself: kill-worker, stop-worker or
+/// kill-node.
 struct StrikeHere {
   DrillFault fault = DrillFault::KillWorker;
   int64_t rank = 0;
-  int64_t process = 0;  ///< the rank's, as status.json has it
+  int64_t process = 0;  ///< the rank's process according to status.json
   std::string job;      ///< Slurm's number, or empty
 };
-/// Errors as above.
+/// Carries out the order on this node. Throws the errors of strike().
 void strike_here(const fs::path& run_dir, const StrikeHere& order);
 
 }  // namespace longhaul::drill

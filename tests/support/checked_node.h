@@ -6,7 +6,7 @@
 
 namespace longhaul::cluster {
 
-/// For tests: a node of which one check was made.
+/// Returns the report of a node with one check, for tests.
 inline HealthReport report_of(const std::string& node, bool ok,
                               bool of_file_system = false) {
   HealthReport report;

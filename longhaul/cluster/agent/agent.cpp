@@ -12,11 +12,14 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/agent/lease_look.h"
 #include "longhaul/cluster/control/channel.h"
 #include "longhaul/cluster/health/health.h"
+#include "longhaul/cluster/slurm/stand_in.h"
 #include "longhaul/cluster/watch/node_watch.h"
 #include "longhaul/cluster/watch/pause_watch.h"
+#include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
@@ -30,10 +33,10 @@ constexpr double kConnectSeconds = 60.0;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
 constexpr double kUnansweredLookSeconds = 10.0;
-/// Storage that does not answer a look within that time does not answer. Shorter than a
-/// pause of this process.
+/// Storage that gives no answer within this time counts as silent. Shorter than
+/// kAgentPauseSeconds, so that a look at the storage is no pause.
 constexpr double kStorageSeconds = 3.0;
-/// An agent that was not at work for so long has heard nothing in that time.
+/// After a pause of this length the agent counts the supervisor's silence anew.
 constexpr double kAgentPauseSeconds = 5.0;
 
 class Agent {
@@ -57,7 +60,7 @@ class Agent {
  private:
   void connect(double seconds) {
     channel_.emplace(Channel::connect(options_.host, options_.port, secret_, seconds));
-    channel_->send({{"hello", options_.node}});
+    channel_->send({{kHelloField, options_.node}});
     heard_ = Stopwatch();
     reported_ = -1.0;
   }
@@ -76,39 +79,41 @@ class Agent {
       say(lost.what());
       channel_.reset();
       heard_ = Stopwatch();
-      // Without a supervisor that could be replaced, nobody waits for one.
+      // This supervisor cannot be replaced, so there is nothing to wait for.
       if (words_.empty()) end(kExitTemporary);
     }
   }
 
-  void obey(const Json& order) {
-    const std::string what = order.value("order", "");
-    if (what == "end") {
+  void obey(const Json& message) {
+    const std::string order = message.value(kOrderField, "");
+    if (order == EndOrder::kName) {
       ended_ = true;
-    } else if (what == "forget") {
-      if (order.value("records", true)) watch_.forget();
-      start_ = order.value("start", int64_t{0});
+    } else if (order == ForgetOrder::kName) {
+      const auto forget = message.get<ForgetOrder>();
+      if (forget.records) watch_.forget();
+      start_ = forget.start;
       reported_ = -1.0;
-    } else if (what == "signal") {
-      watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
-    } else if (what == "beat") {
-      served_ = order.value("lease", 0);
-      report_seconds_ = std::clamp(order.value("every", kLeastReportSeconds),
-                                   kLeastReportSeconds, kMostReportSeconds);
-    } else if (what == "succeed") {
-      turn_ = order.value("turn", -1);
-      words_ = order.value("words", std::vector<std::string>());
-    } else if (what == "health") {
-      HealthReport health = check_node(health_options(order.at("options")));
+    } else if (order == SignalOrder::kName) {
+      const auto signal = message.get<SignalOrder>();
+      watch_.signal(signal.number, signal.ranks);
+    } else if (order == BeatOrder::kName) {
+      const auto beat = message.get<BeatOrder>();
+      served_ = beat.lease;
+      report_seconds_ = std::clamp(beat.every, kLeastReportSeconds, kMostReportSeconds);
+    } else if (order == SucceedOrder::kName) {
+      const auto succeed = message.get<SucceedOrder>();
+      turn_ = succeed.turn;
+      words_ = succeed.words;
+    } else if (order == HealthOrder::kName) {
+      HealthReport health = check_node(message.get<HealthOrder>().options);
       health.node = options_.node;
-      channel_->send({{"health", health.to_json()}});
-    } else if (what == "stacks") {
+      channel_->send({{kHealthField, health.to_json()}});
+    } else if (order == StacksOrder::kName) {
       Json stacks = Json::object();
-      const auto ranks = order.value("ranks", std::vector<int>());
-      for (const auto& [rank, text] : watch_.stacks(ranks)) {
+      for (const auto& [rank, text] : watch_.stacks(message.get<StacksOrder>().ranks)) {
         stacks[std::to_string(rank)] = text;
       }
-      channel_->send({{"stacks", std::move(stacks)}});
+      channel_->send({{kStacksField, std::move(stacks)}});
     }
   }
 
@@ -116,19 +121,18 @@ class Agent {
     return reported_ < 0.0 || clock_.seconds() - reported_ >= report_seconds_;
   }
 
-  /// Reading the records takes time from the workers, so this is not called all the time.
+  /// Reads the workers' records, which takes time from the workers: called rarely.
   void report() {
     const NodeReport now = watch_.report();
     reported_ = clock_.seconds();
-    channel_->send(
-        {{"report", now.to_json()}, {"start", start_}, {"notes", watch_.take_notes()}});
+    channel_->send(report_message(now.to_json(), start_, watch_.take_notes()));
   }
 
-  /// Is there anything to be done about a supervisor that is not heard?
+  /// Acts where the supervisor has not been heard for too long.
   void look_at_supervisor() {
     if (pauses_.turn() > 0.0) heard_ = lease_since_ = Stopwatch();
     if (channel_ && heard_.seconds() < options_.succession.silence) return;
-    // Each look that the storage does not answer leaves a process behind for a while.
+    // Each look at storage that does not answer leaves a process behind for a while.
     const double between =
         lease_ == LeaseState::Unknown ? kUnansweredLookSeconds : kLeaseLookSeconds;
     if (words_.empty() || looked_.seconds() < between) return;
@@ -151,18 +155,18 @@ class Agent {
       case SuccessionAct::StandIn:
         return stand_in(view.holder);
       case SuccessionAct::RequeueDeserted:
-        options_.requeue_deserted(words_);
+        requeue_deserted(stand_in_options(), slurm_);
         return end(0);
       case SuccessionAct::Requeue:
         if (view.lease == LeaseState::Unknown) {
           say(fmt::format(
               "no supervisor answers, and {} has not for {:.0f} s either: the "
               "job is requeued",
-              options_.supervisor_lock.string(), view.lease_since));
-          options_.requeue_without_storage();
+              lock_.string(), view.lease_since));
+          requeue_without_storage(stand_in_options(), slurm_);
         } else {
           say("no supervisor answers and none can be had here: the job is requeued");
-          options_.requeue(words_);
+          requeue_orphan(stand_in_options(), slurm_);
         }
         return end(kExitTemporary);
     }
@@ -175,8 +179,8 @@ class Agent {
     view.served = served_;
     view.turn = turn_;
     view.asked_to_end = signals_.raised() == SIGTERM;
-    const auto look = cluster::look_at_lease(options_.supervisor_lock,
-                                             options_.lease_seconds, kStorageSeconds);
+    const auto look =
+        cluster::look_at_lease(lock_, options_.lease_seconds, kStorageSeconds);
     view.lease = !look                            ? LeaseState::Unknown
                  : !look->there || look->released ? LeaseState::Released
                  : look->alive                    ? LeaseState::Held
@@ -187,8 +191,8 @@ class Agent {
     return view;
   }
 
-  /// On its own machine a holder counts as alive while its process is there, frozen or
-  /// not: here it is the lease that says so.
+  /// Judges a holder on this machine by its lease alone: OwnerLock takes it for alive
+  /// while its process is there, even when that process is frozen.
   void judge_holder(const LeaseLook& look, SuccessionView& view) {
     view.holder = look.number;
     holder_process_ = look.process;
@@ -202,7 +206,7 @@ class Agent {
     try {
       connect(kReconnectSeconds);
     } catch (const Error& problem) {
-      channel_.reset();  // asked again in a second
+      channel_.reset();  // it is tried again in a second
     }
   }
 
@@ -212,12 +216,21 @@ class Agent {
                     "takes over from number {}",
                     lease));
     channel_.reset();
-    std::vector<std::string> words = words_;
-    words.insert(words.end(), {"--replaces", std::to_string(lease)});
-    const int status = options_.stand_in(words, [&] { return signals_.raised(); });
-    // Another one was first: it may be lost as well.
+    StandInOptions stand_in = stand_in_options();
+    stand_in.words.insert(stand_in.words.end(), {"--replaces", std::to_string(lease)});
+    const int status = stand_in_for_script(stand_in, slurm_);
+    // Another agent was first. It may be lost as well, so this one watches on.
     if (status != kExitSuperseded) return end(status);
     heard_ = lease_since_ = Stopwatch();
+  }
+
+  StandInOptions stand_in_options() const {
+    StandInOptions options;
+    options.job = options_.job;
+    options.words = words_;
+    options.raised = [this] { return signals_.raised(); };
+    options.log = fmt::format("{}/slurm-{}.log", options_.run_dir.string(), options_.job);
+    return options;
   }
 
   void end(int exit_code) {
@@ -232,24 +245,26 @@ class Agent {
 
   const AgentOptions& options_;
   const Secret& secret_;
+  const fs::path lock_ = options_.run_dir / kSupervisorLockFile;
+  const SlurmClient slurm_;
   NodeWatch watch_;
-  std::optional<Channel> channel_;  ///< absent: the supervisor is lost
+  std::optional<Channel> channel_;  ///< absent while the supervisor is lost
   SignalWatch signals_;
   Stopwatch clock_;
   double reported_ = -1.0;
   double report_seconds_ = kLeastReportSeconds;
   int64_t start_ = 0;
-  // Of succession.
-  std::vector<std::string> words_;  ///< start a supervisor that stands in; may be empty
+  // For succession.
+  std::vector<std::string> words_;  ///< command line of a stand-in; empty: none
   int turn_ = -1;
   int served_ = 0;
   PauseWatch pauses_{kAgentPauseSeconds};
-  Stopwatch heard_;   ///< since the supervisor said something, or was lost
-  Stopwatch looked_;  ///< since the lease was looked at
+  Stopwatch heard_;   ///< since the last message of the supervisor, or its loss
+  Stopwatch looked_;  ///< since the last look at the lease
   LeaseState lease_ = LeaseState::Held;
   Stopwatch lease_since_;
   int64_t renewed_ = 0;
-  Stopwatch renewal_;  ///< since the lease was seen renewed
+  Stopwatch renewal_;  ///< since the last renewal of the lease that was seen
   int64_t holder_process_ = 0;
   bool ended_ = false;
   int exit_code_ = 0;

@@ -11,8 +11,9 @@
 
 namespace longhaul::cluster {
 
-/// An agent reports at least so often, and the less often, the more there are
-/// (report_seconds()): reading them is most of a supervisor's work.
+/// Bounds of the time between two reports of an agent. The more agents there are, the
+/// less often each one reports (report_seconds()): reading reports is most of a
+/// supervisor's work.
 inline constexpr double kLeastReportSeconds = 0.5;
 inline constexpr double kMostReportSeconds = 2.0;
 
@@ -20,31 +21,18 @@ struct AgentOptions {
   std::string node;  ///< this node's name in Slurm
   std::string host;  ///< where the supervisor listens
   int port = 0;
+  std::string job;   ///< Slurm's number, or empty
+  fs::path run_dir;  ///< holds the supervisor's lock
   NodeDirectories directories;
-  /// The supervisor's lock: whose lease runs out when it is lost.
-  fs::path supervisor_lock;
   double lease_seconds = kSupervisorLease;
   SuccessionRules succession;
-  /// Runs a supervisor with these words in place of the one that is lost; `raised` tells
-  /// the signal that this process was sent, or 0. Returns an exit code, 77 where another
-  /// was first.
-  std::function<int(const std::vector<std::string>& words,
-                    const std::function<int()>& raised)>
-      stand_in;
-  /// Gives a job that still runs back to the queue; `words` as above.
-  std::function<void(const std::vector<std::string>& words)> requeue;
-  /// The same where the run's storage does not answer: touches none of its files.
-  std::function<void()> requeue_without_storage;
-  /// Where the supervisor has ended and its machine may be lost: requeue_deserted.
-  std::function<void(const std::vector<std::string>& words)> requeue_deserted;
 };
 
-/// The eyes and hands of a supervisor on one node: reports the node's workers, sends them
-/// signals, looks at the stacks of those that hang. Ends when it is told to, or when
-/// nobody needs it. Where the supervisor is lost, or does not answer, and its lease has
-/// run out, the first of the agents that can stands in for it
-/// (cluster/agent/succession.h). Returns the exit code. One thread; the process must have
-/// no other.
+/// Runs the eyes and hands of a supervisor on one node: reports the node's workers, sends
+/// them signals, traces the stacks of workers that hang. Returns the exit code when it is
+/// told to end, or when nobody needs it. Where the supervisor is lost or does not answer,
+/// and its lease has run out, one of the agents stands in for it
+/// (cluster/agent/succession.h). The process must have no other thread.
 int run_agent(const AgentOptions& options, const Secret& secret);
 
 }  // namespace longhaul::cluster

@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/cluster/agent/agent.h"
+#include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/control/channel_server.h"
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/job_step.h"
@@ -21,27 +22,29 @@
 namespace longhaul::cluster {
 namespace {
 
-/// An agent reports at least every two seconds.
+/// An agent that was not heard for this long is lost: agents report every two seconds or
+/// more often.
 constexpr double kSilentSeconds = 8.0;
 constexpr double kStackSeconds = 10.0;
-/// An agent whose step ends within that time was killed alone; its node is there.
+/// Where an agent's step ends within this time, the agent died alone and its node is
+/// there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
 constexpr double kAgentSeconds = 60.0;
-/// One that was started again comes back within that time, or its node is lost.
+/// An agent that was started again connects within this time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
-/// So often agents hear that their supervisor lives, and which of them follows it.
+/// How often agents hear that their supervisor lives, and in which order they follow it.
 constexpr double kBeatSeconds = 1.0;
-/// A supervisor that did not listen for so long blames nobody for it.
+/// A supervisor that did not listen for this long blames no agent for the silence.
 constexpr double kFleetPauseSeconds = 2.0;
-/// Agents behind so many others need not know their place to the last one: the loss of
-/// one node must not be a message to thousands.
+/// All agents behind this place have this place, so that the loss of one node is not a
+/// message to thousands of agents.
 constexpr int kLastTurn = 8;
 constexpr int kNotTold = -1;
 constexpr double kReportsPerSecond = 2048.0;
-/// So often it is looked whether an agent's step has ended.
+/// How often the agents' steps are polled.
 constexpr double kStepLookSeconds = 0.2;
-/// Of each agent the supervisor has a connection and its step's error output open.
+/// For each agent the supervisor holds a connection and its step's error output.
 constexpr size_t kDescriptorsPerAgent = 2;
 constexpr size_t kOtherDescriptors = 256;
 
@@ -50,12 +53,12 @@ struct AgentState {
   int starts = 0;
   uint64_t peer = 0;  ///< 0: not connected
   Stopwatch started;
-  bool left = false;                ///< it said goodbye
+  bool left = false;                ///< the agent said goodbye
   std::optional<Stopwatch> broken;  ///< since its connection broke, until that is settled
-  std::string reason;               ///< why it broke
+  std::string reason;               ///< why the connection broke
   bool lost = false;
   bool told_lost = false;
-  bool busy = false;    ///< with a health check, in which it says nothing
+  bool busy = false;    ///< with a health check, during which it says nothing
   int64_t forgot = -1;  ///< the start for which its records were removed
   int turn = kNotTold;
   std::shared_ptr<const NodeReport> report;
@@ -63,7 +66,8 @@ struct AgentState {
   std::optional<HealthReport> health;
 };
 
-/// A shell's 1,024 are enough for 384 agents.
+/// Raises the limit of open files where these agents need more. A shell's usual 1,024 are
+/// enough for 384 agents. Throws ConfigError where the hard limit is too low.
 void need_descriptors(size_t agents) {
   const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
   rlimit limit{};
@@ -83,7 +87,7 @@ struct AgentFleet::State {
   explicit State(AgentFleetOptions options_)
       : options(std::move(options_)), secret(Secret::make()), server(secret, address()) {}
 
-  /// This node's address on the way to another one of the job.
+  /// Returns this node's address on the way to another node of the job.
   std::string address() const {
     for (const std::string& node : options.nodes) {
       if (node != options.here) return own_address_towards(node);
@@ -113,7 +117,7 @@ struct AgentFleet::State {
   int64_t start = 0;
   std::vector<std::string> notes;
   uint64_t refused = 0;
-  bool news = false;  ///< what a supervisor wants to hear of at once
+  bool news = false;  ///< something has come that a supervisor wants to hear of at once
 };
 
 double report_seconds(size_t agents) {
@@ -129,13 +133,13 @@ AgentFleet::AgentFleet(AgentFleetOptions options)
   need_descriptors(state_->options.nodes.size());
   for (const std::string& node : state_->options.nodes) {
     state_->start_agent(node);
-    // Thousands of starts take seconds: the first agents are let in meanwhile.
+    // Thousands of starts take seconds, so the first agents are let in meanwhile.
     state_->serve(0.0);
   }
 }
 
 AgentFleet::~AgentFleet() {
-  state_->server.send_all({{"order", "end"}});
+  state_->server.send_all(order_message(EndOrder{}));
   const Stopwatch watch;
   const auto any_left = [&] {
     return std::ranges::any_of(state_->agents, [](auto& agent) {
@@ -163,7 +167,7 @@ void AgentFleet::State::start_agent(const std::string& node) {
   agent.step.emplace(options.start_agent(node, std::move(words), secret));
 }
 
-/// Empty for a peer that is no agent, or none any more.
+/// Returns the node of a peer; empty for a peer that is not, or no longer, an agent.
 std::string AgentFleet::State::node_of(uint64_t peer) const {
   const auto node = nodes.find(peer);
   if (node == nodes.end() || agents.at(node->second).peer != peer) return {};
@@ -175,8 +179,8 @@ void AgentFleet::State::serve(double seconds) {
 }
 
 void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
-  if (message.contains("hello")) {
-    const auto node = message["hello"].get<std::string>();
+  if (message.contains(kHelloField)) {
+    const auto node = message[kHelloField].get<std::string>();
     const auto agent = agents.find(node);
     if (agent == agents.end()) {
       notes.push_back(
@@ -188,10 +192,8 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
     nodes[peer] = node;
     agent->second.broken.reset();
     agent->second.lost = agent->second.told_lost = false;
-    // An agent that was started again finds what the workers of this start have left.
-    server.send(peer, {{"order", "forget"},
-                       {"start", start},
-                       {"records", agent->second.forgot != start}});
+    // An agent that was started again during this start keeps the workers' records.
+    server.send(peer, order_message(ForgetOrder{start, agent->second.forgot != start}));
     agent->second.forgot = start;
     agent->second.turn = kNotTold;
     if (options.agent_came && agent->second.step) options.agent_came(*agent->second.step);
@@ -199,57 +201,54 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
   }
   const auto agent = agents.find(node_of(peer));
   if (agent == agents.end()) return;
-  if (message.contains("stacks")) {
-    for (const auto& [rank, text] : message["stacks"].items()) {
+  if (message.contains(kStacksField)) {
+    for (const auto& [rank, text] : message[kStacksField].items()) {
       agent->second.stacks[std::stoi(rank)] = text.get<std::string>();
     }
   }
-  if (message.contains("health")) {
-    agent->second.health = HealthReport::from_json(message["health"]);
+  if (message.contains(kHealthField)) {
+    agent->second.health = HealthReport::from_json(message[kHealthField]);
   }
-  if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
+  if (message.contains(kReportField) &&
+      message.value(kStartField, int64_t{-1}) == start) {
     agent->second.report =
-        std::make_shared<const NodeReport>(NodeReport::from_json(message["report"]));
+        std::make_shared<const NodeReport>(NodeReport::from_json(message[kReportField]));
     news = news || std::ranges::any_of(agent->second.report->ranks, [](const auto& rank) {
              return rank.failed() || rank.process == ProcessState::Gone;
            });
-    for (const Json& note : message.value("notes", Json::array())) {
+    for (const Json& note : message.value(kNotesField, Json::array())) {
       notes.push_back(agent->first + ": " + note.get<std::string>());
     }
   }
 }
 
 void AgentFleet::State::take(const ChannelEvent& event) {
-  switch (event.kind) {
-    case ChannelEvent::Kind::Connected:
-      break;
-    case ChannelEvent::Kind::Message:
-      try {
-        take_message(event.peer, event.message);
-      } catch (const std::exception& problem) {
-        notes.push_back(fmt::format("a message of {} cannot be read: {}",
-                                    node_of(event.peer), to_error(problem).what()));
-      }
-      break;
-    case ChannelEvent::Kind::Lost:
-      news = true;
-      if (const std::string node = node_of(event.peer); !node.empty()) {
-        nodes.erase(event.peer);
-        AgentState& agent = agents[node];
-        agent.peer = 0;
-        if (event.goodbye) {
-          agent.left = true;  // its job ends
-        } else {
-          agent.broken.emplace();
-          agent.reason = event.reason;
-        }
-      }
-      break;
+  if (event.kind == ChannelEvent::Kind::Message) {
+    try {
+      take_message(event.peer, event.message);
+    } catch (const std::exception& problem) {
+      notes.push_back(fmt::format("a message of {} cannot be read: {}",
+                                  node_of(event.peer), to_error(problem).what()));
+    }
+  }
+  if (event.kind != ChannelEvent::Kind::Lost) return;
+  news = true;
+  const std::string node = node_of(event.peer);
+  if (node.empty()) return;
+  nodes.erase(event.peer);
+  AgentState& agent = agents[node];
+  agent.peer = 0;
+  if (event.goodbye) {
+    agent.left = true;  // the job ends
+  } else {
+    agent.broken.emplace();
+    agent.reason = event.reason;
   }
 }
 
-/// Killed alone, an agent's step ends at once; with its node, Slurm takes a while to
-/// notice. A switch may take many nodes: they are waited for together.
+/// Decides for each broken connection whether the agent died alone, whose step then ends
+/// at once, or with its node, which Slurm takes a while to notice. The wait is for all of
+/// them together, since a switch may take many nodes with it.
 void AgentFleet::State::settle_broken() {
   for (auto& [node, agent] : agents) {
     while (agent.broken && agent.step && !agent.step->poll() &&
@@ -278,7 +277,7 @@ void AgentFleet::State::replace_or_lose(const std::string& node,
 
 void AgentFleet::State::look_at_silent() {
   for (auto& [node, agent] : agents) {
-    // Slurm may end the agent of a lost node before its silence is noticed.
+    // Slurm may end the step on a lost node before the agent's silence is noticed.
     const bool awaited =
         agent.peer == 0 && agent.starts > 1 && !agent.left && !agent.lost;
     if (awaited && (agent.step->poll() || agent.started.seconds() > kReturnSeconds)) {
@@ -300,21 +299,20 @@ void AgentFleet::State::look_at_silent() {
   }
 }
 
-/// Says that this supervisor lives, and to each agent, where it changed, how many follow
-/// it before that one.
+/// Tells all agents that this supervisor lives, and each agent whose place has changed
+/// how many agents stand in before it.
 void AgentFleet::State::tell_turns() {
   if (beats.seconds() - beaten < kBeatSeconds) return;
   beaten = beats.seconds();
-  server.send_all({{"order", "beat"},
-                   {"lease", options.lease_number},
-                   {"every", report_seconds(agents.size())}});
+  server.send_all(
+      order_message(BeatOrder{options.lease_number, report_seconds(agents.size())}));
   if (options.stand_in.empty()) return;
   const auto tell = [&](const std::string& node, int turn) {
     const auto agent = agents.find(node);
     if (agent == agents.end() || agent->second.peer == 0) return false;
     if (std::exchange(agent->second.turn, turn) != turn) {
       server.send(agent->second.peer,
-                  {{"order", "succeed"}, {"turn", turn}, {"words", options.stand_in}});
+                  order_message(SucceedOrder{turn, options.stand_in}));
     }
     return true;
   };
@@ -322,10 +320,10 @@ void AgentFleet::State::tell_turns() {
   for (const std::string& node : options.successors) {
     if (node != options.here && tell(node, turn)) turn = std::min(turn + 1, kLastTurn);
   }
-  tell(options.here, kLastTurn);  // its node is probably lost too
+  tell(options.here, kLastTurn);  // this node is probably lost with the supervisor
 }
 
-/// What was not heard in a pause may have been said.
+/// Forgives all silence after a pause of this process, which may have missed messages.
 void AgentFleet::State::look_at_pauses() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
@@ -338,7 +336,7 @@ void AgentFleet::State::look_at_pauses() {
 }
 
 void AgentFleet::wait(double seconds) {
-  // Hundreds of agents report all the time: most of it can wait for the next look.
+  // Hundreds of agents report all the time, and most reports can wait for the next look.
   state_->news = false;
   const Stopwatch watch;
   do {
@@ -352,7 +350,7 @@ void AgentFleet::wait(double seconds) {
   if (state_->steps_looked.seconds() < kStepLookSeconds) return;
   state_->steps_looked = Stopwatch();
   for (auto& [node, agent] : state_->agents) {
-    if (agent.step) agent.step->poll();  // copies what its srun says
+    if (agent.step) agent.step->poll();  // copies the lines of its srun
   }
 }
 
@@ -385,7 +383,7 @@ double AgentFleet::longest_silence() const {
 }
 
 void AgentFleet::signal(int number, const std::vector<int>& ranks) {
-  state_->server.send_all({{"order", "signal"}, {"number", number}, {"ranks", ranks}});
+  state_->server.send_all(order_message(SignalOrder{number, ranks}));
   state_->server.poll(0.0);
 }
 
@@ -395,7 +393,7 @@ void AgentFleet::forget() {
     agent.report.reset();
     if (agent.peer != 0) agent.forgot = state_->start;
   }
-  state_->server.send_all({{"order", "forget"}, {"start", state_->start}});
+  state_->server.send_all(order_message(ForgetOrder{state_->start}));
   // Workers must not begin before the records of the last start are gone.
   const Stopwatch watch;
   const auto missing = [&] {
@@ -411,7 +409,7 @@ void AgentFleet::forget() {
 std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
   std::map<int, std::string> all;
   for (auto& [node, agent] : state_->agents) agent.stacks.clear();
-  state_->server.send_all({{"order", "stacks"}, {"ranks", ranks}});
+  state_->server.send_all(order_message(StacksOrder{ranks}));
   const Stopwatch watch;
   while (all.size() < ranks.size() && watch.seconds() < kStackSeconds) {
     wait(0.1);
@@ -425,14 +423,14 @@ std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
 std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string>& nodes,
                                                    const HealthOptions& options,
                                                    double seconds) {
-  // Before the first start they are still on their way.
+  // Before the first start the agents may still be on their way.
   await_agents(std::min(seconds, kAgentSeconds), nodes);
   std::vector<AgentState*> asked;
   for (auto& [node, agent] : state_->agents) {
     agent.health.reset();
     if (agent.peer == 0) continue;
     if (!nodes.empty() && std::ranges::count(nodes, node) == 0) continue;
-    state_->server.send(agent.peer, {{"order", "health"}, {"options", to_json(options)}});
+    state_->server.send(agent.peer, order_message(HealthOrder{options}));
     agent.busy = true;
     asked.push_back(&agent);
   }

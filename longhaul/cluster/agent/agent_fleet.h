@@ -15,42 +15,43 @@ namespace longhaul::cluster {
 struct AgentFleetOptions {
   std::string job;                       ///< Slurm's number, or empty
   std::string here;                      ///< the supervisor's own node
-  std::vector<std::string> nodes;        ///< spares among them
-  std::vector<std::string> not_awaited;  ///< of these: their agents may never come
+  std::vector<std::string> nodes;        ///< all nodes, spares included
+  std::vector<std::string> not_awaited;  ///< those of `nodes` whose agents may never come
   std::string program;                   ///< longhaul itself
   fs::path run_dir;
-  /// Starts a supervisor on another node of the job when this one is lost: every agent on
-  /// another node may. Empty: none.
+  /// The command line that starts a supervisor on another node when this one is lost.
+  /// Every agent on another node may run it. Empty: no supervisor stands in.
   std::vector<std::string> stand_in;
-  /// The nodes in the order in which their agents do; empty: that of `nodes`.
+  /// The nodes in the order in which their agents stand in; empty: the order of `nodes`.
   std::vector<std::string> successors;
-  int lease_number = 0;  ///< of the supervisor's lease
-  /// Starts these words on a node, where the secret is the first line of their input.
+  int lease_number = 0;  ///< number of the supervisor's lease
+  /// Runs this command line on a node, with the secret as the first line of its input.
   std::function<JobStep(const std::string& node, std::vector<std::string> words,
                         const Secret& secret)>
       start_agent;
-  /// Called when the agent of such a step has come; may be empty.
+  /// Called when the agent of a step has connected; may be empty.
   std::function<void(const JobStep& step)> agent_came;
-  /// The names among these that may be used now, by whoever manages the nodes.
+  /// Returns which of these nodes may be used now, according to whoever manages them.
   std::function<std::vector<std::string>(const std::vector<std::string>& nodes)> usable;
 };
 
-/// How often each of so many agents is to report: 2,048 reports a second in all, as far
-/// as silence can still be told.
+/// Returns the seconds between two reports of one of `agents` agents: 2,048 reports a
+/// second in all, but often enough that a silent agent is noticed.
 double report_seconds(size_t agents);
 
-/// Several machines, each with an agent (cluster/agent/agent.h) that outlives the workers
-/// and other machines. The agents prove with a secret of this job that they belong to it.
+/// The Fleet of several machines. Each machine has an agent (cluster/agent/agent.h) that
+/// outlives the workers and other machines. Agents prove with a secret of this job that
+/// they belong to it.
 class AgentFleet : public Fleet {
  public:
-  /// Starts an agent on every node. ConfigError, TemporaryError.
+  /// Starts an agent on every node. Throws ConfigError, TemporaryError.
   explicit AgentFleet(AgentFleetOptions options);
   /// Ends the agents.
   ~AgentFleet() override;
 
-  /// Nodes that may be used for workers now, in their order: those that may be used and
-  /// whose agent answers. Waits for agents that have just been started, at most this
-  /// long.
+  /// Returns the nodes on which workers may run now, in their order: nodes that may be
+  /// used and whose agent answers. Waits at most this long for agents that have just been
+  /// started.
   std::vector<std::string> usable_nodes(double patience_seconds);
 
   void wait(double seconds) override;
@@ -66,8 +67,8 @@ class AgentFleet : public Fleet {
   std::vector<std::string> take_notes() override;
 
  private:
-  /// Until those that were started have come, or ended; those asked for by name also
-  /// where they are not awaited else.
+  /// Waits until the agents that were started have connected or ended. Also waits for the
+  /// nodes in `asked` that are otherwise not awaited.
   void await_agents(double seconds, const std::vector<std::string>& asked = {});
 
   struct State;

@@ -23,7 +23,7 @@ namespace {
 /// A fleet of one node, whose agent is this test.
 class OneNode {
  public:
-  /// `second` is what the agent that is started again does.
+  /// `second`: the command that stands for the agent when it is started again.
   explicit OneNode(std::vector<std::string> second) {
     AgentFleetOptions options;
     options.here = "localhost";
@@ -46,7 +46,7 @@ class OneNode {
   }
 
   void connect() {
-    // The handshake needs the server's end at work.
+    // The handshake needs both ends, so that the client has a thread of its own.
     std::optional<Channel> agent;
     std::jthread client([&] { agent.emplace(open()); });
     const Stopwatch watch;
@@ -55,7 +55,7 @@ class OneNode {
     client.join();
     channel_ = std::move(agent);
   }
-  /// Connects and answers one order for a health check. For a thread of its own.
+  /// Connects and answers one order for a health check. Runs on a thread of its own.
   void answer_health(const std::string& name) {
     Channel agent = open();
     const Stopwatch watch;
@@ -171,7 +171,8 @@ TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
     EXPECT_EQ(fleet.usable_nodes(10.0).size(), 2U);
     EXPECT_LT(watch.seconds(), 9.0) << "nobody waits for a node that is left out";
   }
-  // Its step lives, so that for two seconds it may have died alone; meanwhile:
+  // The step lives, so for two seconds the fleet waits whether the agent died alone.
+  // Meanwhile another agent leaves.
   agents["127.0.0.1"].reset();
   std::jthread leaves([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

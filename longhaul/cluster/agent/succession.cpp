@@ -16,15 +16,15 @@ bool is_my_turn(const SuccessionRules& rules, const SuccessionView& view) {
 SuccessionAct decide_succession(const SuccessionRules& rules,
                                 const SuccessionView& view) {
   if (view.connected && view.unheard < rules.silence) return SuccessionAct::Wait;
-  // Its step is cancelled while the job goes on: it has seconds left, and no successor
-  // that it could start would outlive it.
+  // This agent's step is cancelled while the job goes on: it has seconds left, and no
+  // supervisor that it could start would outlive it.
   const bool last_words =
       view.asked_to_end && !view.connected && view.unheard >= rules.script;
   if (view.lease == LeaseState::Released) {
     if (view.asked_to_end && !view.connected) return SuccessionAct::Leave;
     const bool waits = view.connected || view.lease_since < rules.script_end;
     if (waits) return SuccessionAct::Wait;
-    // A few are enough to ask Slurm.
+    // A few agents are enough to ask Slurm.
     const bool asks = view.turn >= 0 && view.turn <= rules.last_turn;
     return asks ? SuccessionAct::RequeueDeserted : SuccessionAct::Leave;
   }
@@ -36,7 +36,7 @@ SuccessionAct decide_succession(const SuccessionRules& rules,
                                              : SuccessionAct::Wait;
   }
   if (view.lease == LeaseState::Held) {
-    // Another one has taken over: it ends this agent's step and starts one of its own.
+    // A supervisor that has taken over ends this agent's step and starts a new one.
     const bool given_up = !view.connected && view.holder == view.served;
     return given_up ? SuccessionAct::Reconnect : SuccessionAct::Wait;
   }

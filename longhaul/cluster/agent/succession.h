@@ -4,27 +4,30 @@ namespace longhaul::cluster {
 
 /// Patience of an agent with its supervisor, in seconds.
 struct SuccessionRules {
-  /// A supervisor says something every second; after that it is taken for frozen.
+  /// After this silence a supervisor, which says something every second, counts as
+  /// frozen.
   double silence = 12.0;
-  /// More patience for one whose connection stands: whoever is on its machine can end it,
-  /// and its batch script then starts another, which is cheaper than a stand-in.
+  /// More patience with a supervisor whose connection stands: the agent on its machine
+  /// can end it, and its batch script then starts another, which is cheaper than a
+  /// stand-in.
   double frozen = 10.0;
-  /// Between one successor and the next.
+  /// Between the turns of two successors.
   double turn = 5.0;
-  /// Successors behind this one share its turn; the lease lets one of them through.
+  /// All successors from this place on share one turn; the lease lets one of them
+  /// through.
   int last_turn = 7;
-  /// Within which a script that lives starts a supervisor that ended.
+  /// A batch script that lives starts a supervisor again within this time.
   double script = 2.0;
-  /// A supervisor that ended in order leaves a script that ends the job, or starts
-  /// another.
+  /// After a supervisor ended in order, its batch script ends the job or starts another
+  /// supervisor within this time.
   double script_end = 60.0;
-  /// Storage that does not say who has the lease: after that Slurm is asked to decide.
+  /// After this time with storage that does not say who has the lease, Slurm decides.
   double unknown = 300.0;
 };
 
 enum class LeaseState {
-  Unknown,   ///< storage does not say
-  Released,  ///< the supervisor ended in order, or there was none
+  Unknown,   ///< the storage does not answer
+  Released,  ///< the supervisor ended in order, or there was no supervisor
   Held,
   Expired,  ///< its holder is dead, or has not renewed it for too long
 };
@@ -32,28 +35,30 @@ enum class LeaseState {
 /// What one agent sees. Its own pauses are taken out of all seconds.
 struct SuccessionView {
   bool connected = true;  ///< the connection to the supervisor stands
-  double unheard = 0.0;   ///< seconds since the supervisor said something, or was lost
+  double unheard =
+      0.0;  ///< seconds since the last message of the supervisor, or its loss
   LeaseState lease = LeaseState::Held;
-  double lease_since = 0.0;   ///< seconds for which it has been seen in this state
-  int served = 0;             ///< the lease's number that this agent's supervisor has
-  int holder = 0;             ///< the lease's number now
+  double lease_since = 0.0;   ///< seconds for which the lease has been in this state
+  int served = 0;             ///< number of the lease of this agent's supervisor
+  int holder = 0;             ///< number of the lease now
   bool holder_here = false;   ///< the holder's process is on this machine, and lives
-  int turn = 0;               ///< this agent's place among the successors; -1: not one
-  bool asked_to_end = false;  ///< SIGTERM: its step is cancelled
+  int turn = 0;               ///< this agent's place among the successors; -1: none
+  bool asked_to_end = false;  ///< by SIGTERM: the agent's step is cancelled
 };
 
 enum class SuccessionAct {
   Wait,
   Leave,      ///< nobody needs this agent any more
-  Reconnect,  ///< its supervisor lives and has given it up
+  Reconnect,  ///< the supervisor lives and has given this agent up
   EndFrozen,  ///< kill the supervisor's process on this machine
   StandIn,    ///< take the lease that has the number `holder`, and supervise
-  Requeue,    ///< if the job still runs: nobody here can go on
-  /// Requeue if Slurm has lost the machine of the script: it ends no job any more.
+  Requeue,    ///< if the job still runs: no supervisor can be had here
+  /// Requeue if Slurm has lost the machine of the batch script, which then ends no job.
   RequeueDeserted,
 };
 
-/// What an agent does about a supervisor that it does not hear. Pure: no clock, no files.
+/// Decides what an agent does about a supervisor that it does not hear. Pure: it has no
+/// clock and reads no file.
 SuccessionAct decide_succession(const SuccessionRules& rules, const SuccessionView& view);
 
 }  // namespace longhaul::cluster

@@ -97,8 +97,8 @@ TEST(Succession, TheLastOneOutRequeuesTheJob) {
 }
 
 // A small world, all of whose states are visited: a supervisor, three agents on other
-// machines, and one lease. In each tick any message may be lost, one process may stand
-// still, and twice one dies.
+// machines, and one lease. In each tick any message may be lost and one process may stand
+// still; at most two processes die.
 
 constexpr int kAgents = 3;
 constexpr int kLease = 2;  // ticks
@@ -117,14 +117,14 @@ SuccessionRules small_rules() {
 struct Process {
   bool dead = false;
   bool slept = false;
-  int number = 0;  // of the lease that it believes to hold; 0: none
-  // As an agent.
+  int number = 0;  // of the lease that the process believes to hold; 0: none
+  // For a process that is an agent:
   bool connected = true;
   int unheard = 0;
   bool expired = false;
   int since = 0;
   int served = 1;
-  int wants = 0;  // has decided to replace this number: done in its next tick
+  int wants = 0;  // the number that it will replace in its next tick; 0: none
 };
 
 struct World {
@@ -136,7 +136,8 @@ struct World {
 
   World() { processes[kAgents].number = 1; }
 
-  /// Numbers grow without end; only whether one is the newest matters.
+  /// Identifies a state. Numbers of leases grow without end, but it only matters which
+  /// one is the newest.
   std::pair<uint64_t, uint64_t> key() const {
     uint64_t bits = 0;
     const auto add = [&](int value, int width) {
@@ -161,7 +162,8 @@ struct Choice {
   int deaf = 0;  // bits: agents that get no message in this tick
 };
 
-/// One process's part of a tick. Who has acted is in `acted`.
+/// Runs one process's part of a tick. Adds the number of its lease to `acted` where it
+/// acts.
 void act(World& world, int index, std::vector<int>& acted, int deaf) {
   Process& self = world.processes[static_cast<size_t>(index)];
   if (self.number != 0) {
@@ -169,7 +171,7 @@ void act(World& world, int index, std::vector<int>& acted, int deaf) {
       self.number = 0;
       self.connected = false;
       self.unheard = self.since = 0;
-      if (index == kAgents) self.dead = true;  // no agent beneath it
+      if (index == kAgents) self.dead = true;  // it was no agent before
       return;
     }
     acted.push_back(self.number);
@@ -213,7 +215,7 @@ void act(World& world, int index, std::vector<int>& acted, int deaf) {
   self.since = std::min(self.since + 1, kCap);
 }
 
-/// Numbers of the leases under which somebody acted in this tick.
+/// Runs a tick. Returns the numbers of the leases under which processes acted.
 std::vector<int> tick(World& world, const Choice& choice) {
   std::vector<int> acted;
   world.age = std::min(world.age + 1, kCap);

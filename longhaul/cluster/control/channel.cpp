@@ -17,12 +17,12 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Between two tries to connect.
+/// Pause between two tries to connect.
 constexpr auto kRetry = std::chrono::milliseconds(100);
-/// One try may take this long, so that a name with a dead address first still works.
+/// Limit of one try, so that a name whose first address is dead still works.
 constexpr double kTrySeconds = 5.0;
 
-/// A time that runs out.
+/// A limit in time that begins to run when it is made.
 class Deadline {
  public:
   explicit Deadline(double seconds) : seconds_(seconds) {}
@@ -34,7 +34,7 @@ class Deadline {
   double seconds_;
 };
 
-/// True when the descriptor is ready before the deadline.
+/// Returns whether the descriptor is ready before the deadline.
 bool wait_for(int fd, short events, const Deadline& deadline) {
   pollfd one{fd, events, 0};
   const double milliseconds = std::ceil(1000.0 * deadline.left());
@@ -65,7 +65,7 @@ struct Channel::State {
         fmt::format("the control connection to {} is lost: {}", peer, lost));
   }
 
-  /// Writes what goes now.
+  /// Writes as much as the socket takes now.
   void write_now() {
     while (!session.output().empty()) {
       size_t count = 0;
@@ -84,7 +84,7 @@ struct Channel::State {
     }
   }
 
-  /// Reads what is there now.
+  /// Reads the bytes that are there now.
   void read_now() {
     std::array<std::byte, kControlReadBytes> bytes;
     size_t count = 0;
@@ -104,7 +104,7 @@ struct Channel::State {
 
 namespace {
 
-/// A connection to one address, in time; else nothing, with `why`.
+/// Connects to one address; returns nothing, with `why`, where that fails or is late.
 std::optional<Descriptor> connect_to(const SocketAddress& to, const Deadline& deadline,
                                      std::string& why) {
   auto socket = start_connect(to, why);
@@ -193,8 +193,8 @@ void Channel::close(double timeout_seconds) {
     state_->session.say_goodbye();
     const Deadline deadline(timeout_seconds);
     state_->write_all(deadline);
-    // Unread messages would turn the end into a reset, which can overtake what was said:
-    // let the other side end first.
+    // Unread messages would turn the end into a reset, which can overtake the last words.
+    // So the other side ends first.
     ::shutdown(fd(), SHUT_WR);
     std::array<std::byte, kControlReadBytes> dropped;
     std::string why;
@@ -202,7 +202,7 @@ void Channel::close(double timeout_seconds) {
       if (read_some(fd(), dropped, count, why) == IoResult::Closed) break;
     }
   } catch (const std::exception&) {
-    // The other side will see a loss, which it is.
+    // The other side will see a lost connection, which is true.
   }
   state_->socket.reset();
 }

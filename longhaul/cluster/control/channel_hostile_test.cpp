@@ -1,4 +1,4 @@
-// Peers that do not know the secret, or break the protocol on purpose: each is refused
+// Peers that do not know the secret or break the protocol on purpose: each is refused
 // within its deadline, and an honest agent gets in meanwhile.
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -27,12 +27,10 @@ class Hostile : public ::testing::Test {
  protected:
   Hostile() : server_(secret_, "127.0.0.1", 0, quick_limits()) {}
 
-  /// A connection that says what a test wants.
+  /// Returns a connection on which a test says what it wants.
   Descriptor connect() {
-    SocketAddress to = own_address("127.0.0.1");
-    to.set_port(server_.port());
     std::string why;
-    auto socket = start_connect(to, why);
+    auto socket = start_connect(resolve("127.0.0.1", server_.port()).front(), why);
     EXPECT_TRUE(socket) << why;
     return std::move(*socket);
   }
@@ -59,7 +57,7 @@ class Hostile : public ::testing::Test {
     EXPECT_TRUE(server_.peers().empty());
     EXPECT_TRUE(events_.empty()) << "nobody hears of one who has proved nothing";
   }
-  /// Seconds that an honest agent needs to get in and be heard.
+  /// Returns the seconds that an honest agent needs to connect and be heard.
   double honest_agent_gets_in() {
     const Stopwatch watch;
     bool done = false;
@@ -105,7 +103,7 @@ TEST_F(Hostile, SlowBytesGainNoTime) {
   for (size_t i = 0; server_.refused() == 0 && watch.seconds() < 3.0; ++i) {
     size_t count = 0;
     std::string why;
-    // The beginning of a right hello, a byte at a time.
+    // The begin of a correct hello, one byte at a time.
     write_some(peer.get(),
                std::string_view("LHCTRL01aaaaaaaaaaaaaaaaaaaa").substr(i % 28, 1), count,
                why);
@@ -133,7 +131,7 @@ TEST_F(Hostile, AnHonestAgentGetsInThroughACrowdThatSaysNothing) {
   std::vector<Descriptor> crowd;
   for (int i = 0; i < 40; ++i) crowd.push_back(connect());
   server_.poll(0.0);
-  // Eight are looked at at a time, for 0.3 s each.
+  // Eight connections have a place at a time, for 0.3 s each.
   EXPECT_LT(honest_agent_gets_in(), 6.0);
   EXPECT_GE(server_.refused(), 32U);
 }
@@ -164,10 +162,11 @@ TEST_F(Hostile, AnAuthenticPeerThatSendsNoJsonIsDropped) {
   EXPECT_HAS(events_[1].reason, "a control message from 127.0.0.1");
 }
 
-/// Somebody on the wire: hears what an honest agent says and says it in another order.
+/// An attacker on the wire, who hears what an honest agent says and repeats it in another
+/// order.
 class OnTheWire : public Hostile {
  protected:
-  /// The server's answers reach the agent; what the agent says is kept.
+  /// Lets the server's answers reach the agent, and keeps what the agent says.
   void turn() {
     std::array<std::byte, 4096> bytes;
     size_t count = 0;
@@ -182,7 +181,7 @@ class OnTheWire : public Hostile {
     agent_.written(words.size());
     return words;
   }
-  /// The agent's side of a handshake, as the wire has it.
+  /// Returns the agent's bytes of a handshake.
   std::string shake_hands() {
     wire_.emplace(connect());
     std::string all;
@@ -199,13 +198,13 @@ class OnTheWire : public Hostile {
     agent_.send(json);
     return next_words();
   }
-  /// Says it, and waits until the server has heard a message more.
+  /// Sends these bytes, and waits until the server has heard one more message.
   void deliver(const std::string& words) {
     const size_t before = events_.size();
     say(*wire_, words);
     for (int i = 0; i < 100 && events_.size() == before; ++i) turn();
   }
-  /// What the server took, in its order, and why it then dropped the connection.
+  /// Returns what the server took, in its order, and why it then dropped the connection.
   void expect(const std::vector<std::string>& taken) {
     for (int i = 0; i < 100 && (events_.empty() || events_.back().reason.empty()); ++i) {
       turn();
@@ -285,7 +284,7 @@ TEST_F(Hostile, AHugeLengthFromAnAuthenticPeerIsRefused) {
 /// A listener that answers as it likes, for the connecting side.
 class FalseServer {
  public:
-  FalseServer() : socket_(listen_at(own_address("127.0.0.1"))) {}
+  FalseServer() : socket_(listen_at(resolve("127.0.0.1", 0).front())) {}
   int port() const { return bound_address(socket_.get()).port(); }
   Descriptor accept() {
     pollfd one{socket_.get(), POLLIN, 0};

@@ -20,13 +20,13 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Of one peer in one turn, so that a loud one does not keep the others waiting.
+/// Limits of one turn, so that a loud peer does not keep the others waiting.
 constexpr int kReadsPerTurn = 16;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
-/// In a full house, a connection that took longer than this makes room.
+/// When all places are taken, an unproved connection older than this is dropped.
 constexpr double kMakesRoomSeconds = 1.0;
-/// How often deadlines are looked at.
+/// Seconds between two looks at the deadlines.
 constexpr double kSweepSeconds = 0.1;
 /// The listening socket's number among the peers.
 constexpr uint64_t kListener = 0;
@@ -35,8 +35,8 @@ struct Peer {
   Descriptor socket;
   ControlSession session;
   std::string address;
-  double since = 0.0;       ///< accepted
-  double last_bytes = 0.0;  ///< read
+  double since = 0.0;       ///< when it was accepted
+  double last_bytes = 0.0;  ///< when bytes were last read
   bool proved = false;
   bool wants_to_write = false;
 };
@@ -73,7 +73,8 @@ struct ChannelServer::State {
     LH_CHECK(wrong == 0, kControlArea, "epoll_ctl: {}", std::strerror(errno));
   }
 
-  /// A socket that nobody can be accepted from must not wake the loop.
+  /// Begins or stops to listen to the listener, which must not wake the loop while nobody
+  /// can be accepted.
   void set_accepting(bool wanted) {
     if (wanted == accepting) return;
     accepting = wanted;
@@ -84,13 +85,11 @@ struct ChannelServer::State {
             bool goodbye = false) {
     Peer& peer = place->second;
     if (peer.proved) {
-      ChannelEvent event;
-      event.kind = ChannelEvent::Kind::Lost;
-      event.peer = place->first;
-      event.address = peer.address;
-      event.goodbye = goodbye;
-      event.reason = reason;
-      events.push_back(std::move(event));
+      events.push_back({.kind = ChannelEvent::Kind::Lost,
+                        .peer = place->first,
+                        .address = peer.address,
+                        .goodbye = goodbye,
+                        .reason = reason});
     } else {
       --pending;
       ++refused;
@@ -106,7 +105,7 @@ struct ChannelServer::State {
       Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from),
                                   &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.is_open()) {
-        // Out of descriptors: look again at the next sweep instead of spinning.
+        // Out of descriptors: the next sweep tries again, so that the loop does not spin.
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
           last_refusal = std::string("cannot accept: ") + std::strerror(errno);
           set_accepting(false);
@@ -126,7 +125,7 @@ struct ChannelServer::State {
     if (pending >= limits.max_pending) set_accepting(false);
   }
 
-  /// Drops who is out of time, and makes room for those who wait outside.
+  /// Drops connections that are out of time and makes room for those that wait.
   void sweep() {
     const double now = clock.seconds();
     if (now - last_sweep < kSweepSeconds) return;
@@ -144,7 +143,7 @@ struct ChannelServer::State {
     if (pending < limits.max_pending) set_accepting(true);
   }
 
-  /// Sends what goes now; false when the peer is lost, with `why`.
+  /// Sends what the socket takes now. Returns false, with `why`, when the peer is lost.
   bool flush(uint64_t number, Peer& peer, std::string& why) {
     while (!peer.session.output().empty()) {
       size_t count = 0;
@@ -167,7 +166,7 @@ struct ChannelServer::State {
     return true;
   }
 
-  /// Reads what is there; false when the peer is lost, with `why`.
+  /// Reads the bytes that are there. Returns false, with `why`, when the peer is lost.
   bool read(Peer& peer, std::string& why) {
     std::array<std::byte, kControlReadBytes> bytes;
     for (int i = 0; i < kReadsPerTurn; ++i) {
@@ -186,17 +185,14 @@ struct ChannelServer::State {
     if (!peer.proved && peer.session.established()) {
       peer.proved = true;
       --pending;
-      ChannelEvent event;
-      event.kind = ChannelEvent::Kind::Connected;
-      event.peer = number;
-      event.address = peer.address;
-      events.push_back(std::move(event));
+      events.push_back({.kind = ChannelEvent::Kind::Connected,
+                        .peer = number,
+                        .address = peer.address});
     }
     while (auto text = peer.session.take_message()) {
-      ChannelEvent event;
-      event.peer = number;
-      event.message = parse_json(*text, "a control message from " + peer.address);
-      events.push_back(std::move(event));
+      events.push_back(
+          {.peer = number,
+           .message = parse_json(*text, "a control message from " + peer.address)});
     }
   }
 
@@ -209,7 +205,7 @@ struct ChannelServer::State {
     bool goodbye = false;
     try {
       good = read(peer, why);
-      // What came before the end still counts.
+      // Messages that came before the end still count.
       report(number, peer);
       goodbye = peer.session.ended();
       if (goodbye) why = "it has said goodbye";
@@ -240,12 +236,10 @@ struct ChannelServer::State {
   }
 };
 
-ChannelServer::ChannelServer(const Secret& secret, const std::string& interface_or_host,
-                             int port, const ChannelLimits& limits)
+ChannelServer::ChannelServer(const Secret& secret, const std::string& host, int port,
+                             const ChannelLimits& limits)
     : state_(std::make_unique<State>(secret, limits)) {
-  SocketAddress address = own_address(interface_or_host);
-  address.set_port(port);
-  state_->listener = listen_at(address);
+  state_->listener = listen_at(resolve(host, port).front());
   const SocketAddress bound = bound_address(state_->listener.get());
   state_->host = bound.host();
   state_->port = bound.port();
@@ -262,7 +256,7 @@ std::vector<ChannelEvent> ChannelServer::poll(double timeout_seconds) {
   State& state = *state_;
   const double end = state.clock.seconds() + timeout_seconds;
   state.sweep();
-  // With nobody at the door the wait need not be cut into pieces.
+  // The wait is cut into pieces only while deadlines have to be watched.
   state.serve_ready(0.0);
   while (state.events.empty()) {
     const double left = end - state.clock.seconds();
@@ -273,8 +267,6 @@ std::vector<ChannelEvent> ChannelServer::poll(double timeout_seconds) {
   }
   return std::exchange(state.events, {});
 }
-
-int ChannelServer::fd() const { return state_->poll_set.get(); }
 
 bool ChannelServer::send(uint64_t peer, const Json& message) {
   State& state = *state_;

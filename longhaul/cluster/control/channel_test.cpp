@@ -20,7 +20,7 @@ namespace {
 
 using Kind = ChannelEvent::Kind;
 
-/// Polls until `enough` of the events so far, for at most 10 seconds.
+/// Polls until `enough` holds for the events so far, for at most 10 seconds.
 std::vector<ChannelEvent> poll_until(
     ChannelServer& server,
     const std::function<bool(const std::vector<ChannelEvent>&)>& enough) {
@@ -95,7 +95,7 @@ TEST(Channel, TellsALossFromAGoodbyeOnBothSides) {
     stays = Channel::connect("127.0.0.1", server->port(), secret, 5.0);
   });
   poll_until(*server, [&](const auto&) { return server->peers().size() == 2; });
-  gone.reset();  // as when its process is killed
+  gone.reset();  // as when the agent is killed
   const auto events = poll_until(*server, at_least(1));
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, Kind::Lost);
@@ -170,35 +170,18 @@ TEST(Channel, RefusesASupervisorOfAnotherJobAtOnce) {
 
 TEST(ChannelServer, ListensAtOneAddressOnly) {
   const Secret secret = Secret::make();
-  ChannelServer server(secret, "lo");
+  ChannelServer server(secret, "127.0.0.1");
   EXPECT_EQ(server.host(), "127.0.0.1");
-  // 127.0.0.2 is this machine as well; nobody listens there.
+  // 127.0.0.2 is this machine as well, but nobody listens there.
   EXPECT_HAS(message_of<TemporaryError>(
                  [&] { Channel::connect("127.0.0.2", server.port(), secret, 0.2); }),
              "Connection refused");
-  EXPECT_HAS(message_of<ConfigError>([&] { ChannelServer(secret, "0.0.0.0"); }),
-             "every interface");
   EXPECT_HAS(message_of<ConfigError>([&] { ChannelServer(secret, "192.0.2.7"); }),
-             "neither an interface nor an address of this machine");
+             "cannot listen at 192.0.2.7");
   EXPECT_HAS(
       message_of<ConfigError>([&] { ChannelServer(secret, "127.0.0.1", server.port()); }),
       "cannot listen");
   EXPECT_EQ(own_address_towards("127.0.0.1"), "127.0.0.1");
-}
-
-TEST(ChannelServer, CanBeWaitedForAmongOtherThings) {
-  const Secret secret = Secret::make();
-  ChannelServer server(secret, "127.0.0.1");
-  pollfd one{server.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&one, 1, 0), 0);
-  std::thread agent([&] { Channel::connect("127.0.0.1", server.port(), secret, 5.0); });
-  EXPECT_EQ(::poll(&one, 1, 5000), 1);
-  EXPECT_FALSE(poll_until(server, at_least(1)).empty());
-  agent.join();
-  const Stopwatch watch;
-  poll_until(server, [&](const auto&) { return server.peers().empty(); });
-  server.poll(0.05);
-  EXPECT_GE(watch.seconds(), 0.05);
 }
 
 TEST(ChannelServer, DropsAPeerThatTakesNothingAndNeverWaitsForIt) {

@@ -21,7 +21,7 @@ constexpr size_t kOverhead = crypto_secretstream_xchacha20poly1305_ABYTES;
 constexpr size_t kLength = 4;
 constexpr unsigned char kMessageTag = crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
 constexpr unsigned char kGoodbyeTag = crypto_secretstream_xchacha20poly1305_TAG_FINAL;
-/// Memory that is kept for the next messages.
+/// Memory above this size is not kept for the next messages.
 constexpr size_t kCompactBytes = size_t{1} << 16;
 
 static_assert(kKey == kProof);
@@ -63,10 +63,14 @@ struct ControlSession::State {
 
   bool connects() const { return role == ControlRole::Connects; }
 
-  /// Keyed hash of a purpose and both challenges, the connecting side's first.
-  Key derive(std::string_view purpose) const {
+  /// Returns the hash, keyed with the secret, of both challenges (the connecting side's
+  /// first) and of the words "WHAT of the connecting side" or "WHAT of the accepting
+  /// side".
+  Key derive(const std::string& what, bool of_connecting_side) const {
     const auto& first = connects() ? mine : other;
     const auto& second = connects() ? other : mine;
+    const std::string purpose = what + (of_connecting_side ? " of the connecting side"
+                                                           : " of the accepting side");
     crypto_generichash_state hash;
     Key key{};
     ::crypto_generichash_init(
@@ -78,29 +82,21 @@ struct ControlSession::State {
     ::crypto_generichash_final(&hash, key.data(), key.size());
     return key;
   }
-  Key proof_of(bool connecting_side) const {
-    return derive(connecting_side ? "proof of the connecting side"
-                                  : "proof of the accepting side");
-  }
-  Key stream_key(bool from_connecting_side) const {
-    return derive(from_connecting_side ? "key of the connecting side"
-                                       : "key of the accepting side");
-  }
 
-  void put(const unsigned char* data, size_t size) {
-    output.append(reinterpret_cast<const char*>(data), size);
+  void put(const auto& bytes) {
+    output.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   void put_hello() {
     output += kMagic;
-    put(mine.data(), mine.size());
+    put(mine);
   }
   void put_header() {
-    Key key = stream_key(connects());
+    Key key = derive("key", connects());
     std::array<unsigned char, kHeader> header{};
     ::crypto_secretstream_xchacha20poly1305_init_push(&sending, header.data(),
                                                       key.data());
     ::sodium_memzero(key.data(), key.size());
-    put(header.data(), header.size());
+    put(header);
   }
 
   void take_hello(std::string_view bytes) {
@@ -112,21 +108,21 @@ struct ControlSession::State {
     std::memcpy(other.data(), bytes.data() + kMagic.size(), other.size());
   }
   void take_proof(std::string_view bytes) {
-    const Key expected = proof_of(!connects());
+    const Key expected = derive("proof", !connects());
     if (::sodium_memcmp(expected.data(), bytes.data(), expected.size()) != 0) {
       refuse(
           "does not know this job's secret; it belongs to another job, or to nobody's");
     }
   }
   void take_header(std::string_view bytes) {
-    Key key = stream_key(!connects());
+    Key key = derive("key", !connects());
     const int wrong = ::crypto_secretstream_xchacha20poly1305_init_pull(
         &receiving, raw(bytes), key.data());
     ::sodium_memzero(key.data(), key.size());
     if (wrong != 0) refuse("sent a wrong stream header");
   }
 
-  /// What the present stage needs of the input, in bytes.
+  /// Returns how many bytes of input the present stage needs.
   size_t needed() const {
     switch (stage) {
       case Stage::Hello:
@@ -172,21 +168,19 @@ struct ControlSession::State {
     }
   }
 
-  /// Works on `input` once it holds what the stage needs.
+  /// Goes to the next stage, once `input` holds what the present one needs.
   void advance() {
     switch (stage) {
       case Stage::Hello:
         take_hello(input);
         if (connects()) {
           take_proof(std::string_view(input).substr(kMagic.size() + kChallenge));
-          const Key proof = proof_of(true);
-          put(proof.data(), proof.size());
+          put(derive("proof", true));
           put_header();
           stage = Stage::Header;
         } else {
           put_hello();
-          const Key proof = proof_of(false);
-          put(proof.data(), proof.size());
+          put(derive("proof", false));
           stage = Stage::Proof;
         }
         return;
@@ -236,7 +230,7 @@ void ControlSession::feed(std::span<const std::byte> bytes) {
     state.stage = State::Stage::Broken;
     throw;
   }
-  // A long message's memory is not kept for the short ones after it.
+  // The memory of a long message is not kept for the short messages after it.
   if (state.input.empty() && state.input.capacity() > kCompactBytes) {
     state.input.shrink_to_fit();
   }
@@ -282,7 +276,7 @@ void ControlSession::say_goodbye() {
   ::crypto_secretstream_xchacha20poly1305_push(&state.sending, frame.data() + kLength,
                                                nullptr, nullptr, 0, nullptr, 0,
                                                kGoodbyeTag);
-  state.put(frame.data(), frame.size());
+  state.put(frame);
 }
 
 std::string_view ControlSession::output() const {

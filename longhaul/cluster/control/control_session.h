@@ -13,7 +13,7 @@
 
 namespace longhaul::cluster {
 
-// The control protocol, without sockets: bytes in, bytes out.
+// The control protocol without sockets: it takes bytes and gives bytes.
 //
 //   connecting side                      accepting side
 //   "LHCTRL01", challenge (32)     ->
@@ -21,24 +21,24 @@ namespace longhaul::cluster {
 //   proof (32), stream header (24) ->
 //                                  <-    stream header (24)
 //
-// A proof is BLAKE2b, keyed with the secret, over the role's name and both challenges; so
-// are the two keys, one for each direction. Both challenges are fresh: nothing of a
-// recorded session is worth anything in another. After that each message is a length
-// (u32, little-endian) and as many bytes of a crypto_secretstream (XChaCha20-Poly1305):
-// what is changed, left out, doubled or moved is noticed, and so is an end without a
-// goodbye.
+// A proof is BLAKE2b, keyed with the secret, over both challenges and the role's name.
+// The keys of the two directions are made in the same way. Both challenges are fresh, so
+// that a recorded session is worth nothing in another one. After the handshake each
+// message is a length (u32, little-endian) and as many bytes of a crypto_secretstream
+// (XChaCha20-Poly1305): a message that is changed, left out, doubled or moved is noticed,
+// and so is an end without a goodbye.
 
-/// The longest message that is sent or taken.
+/// The longest message that can be sent or received.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
-/// The area of its errors.
+/// The area of the protocol's errors.
 inline constexpr const char* kControlArea = "control";
-/// Taken from a socket at once.
+/// The most bytes that are taken from a socket at once.
 inline constexpr size_t kControlReadBytes = size_t{1} << 16;
 
 enum class ControlRole { Connects, Accepts };
 
-/// One side of one connection. What is wrong with the other side's bytes throws
-/// InputError; the session is then over and so should the connection be.
+/// One side of one connection. Throws InputError for wrong bytes of the other side; the
+/// session is then over, and its owner ends the connection.
 class ControlSession {
  public:
   ControlSession(ControlRole role, const Secret& secret);
@@ -46,20 +46,22 @@ class ControlSession {
   ControlSession(ControlSession&&) noexcept;
   ControlSession& operator=(ControlSession&&) noexcept;
 
-  /// Bytes of the other side, in any pieces. Holds no more of them than a message needs.
+  /// Takes bytes of the other side, in pieces of any size. Keeps no more bytes than one
+  /// message needs.
   void feed(std::span<const std::byte> bytes);
-  /// The other side has proved that it knows the secret, and messages can be sent.
+  /// Returns whether the other side has proved that it knows the secret. Only then
+  /// messages can be sent.
   bool established() const;
-  /// The other side has said goodbye; nothing comes after it.
+  /// Returns whether the other side has said goodbye, after which nothing comes.
   bool ended() const;
-  /// The oldest message that has come and was not taken.
+  /// Returns the oldest message that has come and was not taken.
   std::optional<std::string> take_message();
 
-  /// Queues a message; the session must be established and not said goodbye.
+  /// Queues a message. The session must be established and must not have said goodbye.
   void send(std::string_view message);
   /// Queues a goodbye, once.
   void say_goodbye();
-  /// What has to be written to the other side; written(n) drops its first n bytes.
+  /// Returns the bytes for the other side; written(n) drops the first n of them.
   std::string_view output() const;
   void written(size_t bytes);
 

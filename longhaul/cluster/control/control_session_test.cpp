@@ -20,14 +20,14 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-/// Takes what one side has to say.
+/// Takes the bytes that one side has for the other.
 std::string take_output(ControlSession& from) {
   std::string bytes(from.output());
   from.written(bytes.size());
   return bytes;
 }
 
-/// Carries everything between the two until neither has more to say.
+/// Carries bytes between the two sides until neither has more.
 void exchange(ControlSession& a, ControlSession& b) {
   for (int turn = 0; turn < 8; ++turn) {
     b.feed(bytes_of(take_output(a)));
@@ -94,7 +94,7 @@ TEST(ControlSession, ShowsNothingOfAMessageOrTheSecretOnTheWire) {
 }
 
 TEST(ControlSession, RefusesASideWithAnotherSecretFromBothEnds) {
-  // The connecting side notices first: the other proves itself before it has to.
+  // The connecting side notices first, because the other side proves itself first.
   ControlSession near(ControlRole::Connects, Secret::make());
   ControlSession far(ControlRole::Accepts, Secret::make());
   far.feed(bytes_of(take_output(near)));
@@ -103,7 +103,7 @@ TEST(ControlSession, RefusesASideWithAnotherSecretFromBothEnds) {
              "does not know this job's secret");
   EXPECT_FALSE(near.established());
 
-  // A connecting side that goes on all the same, with a proof of its own making.
+  // This connecting side goes on all the same, with a false proof.
   const std::string forged(32 + 24, 'f');
   EXPECT_HAS(message_of<InputError>([&] { far.feed(bytes_of(forged)); }),
              "does not know this job's secret");
@@ -123,7 +123,7 @@ TEST(ControlSession, RefusesARecordedSession) {
   far.feed(bytes_of(proof));
   ASSERT_TRUE(far.established());
 
-  // The same bytes to a new server, and the server's to a new client.
+  // The recorded bytes go to a new server, and the server's to a new client.
   ControlSession new_far(ControlRole::Accepts, secret);
   new_far.feed(bytes_of(hello));
   EXPECT_THROW(new_far.feed(bytes_of(proof)), InputError);
@@ -133,8 +133,8 @@ TEST(ControlSession, RefusesARecordedSession) {
 }
 
 TEST(ControlSession, RefusesItsOwnWordsThrownBack) {
-  // Without the secret: a proof that the accepting side gave must not serve as the
-  // connecting side's.
+  // Without the secret, a proof of the accepting side must not serve as one of the
+  // connecting side.
   const Secret secret = Secret::make();
   ControlSession far(ControlRole::Accepts, secret);
   ControlSession near(ControlRole::Connects, secret);
@@ -152,7 +152,7 @@ TEST(ControlSession, NoticesAnyChangedByte) {
     ASSERT_EQ(frame.size(), 4 + 17 + 12U);
     frame[place] = static_cast<char>(frame[place] ^ 1);
     try {
-      // A shorter length is noticed at once, a longer one when as much has come.
+      // A shorter length is noticed at once, a longer one when that many bytes have come.
       pair.far.feed(bytes_of(frame + std::string(300, 'x')));
       ADD_FAILURE() << "a change at " << place << " was taken";
     } catch (const InputError&) {

@@ -39,7 +39,7 @@ Secret Secret::from_text(std::string_view text) {
 }
 
 std::optional<Secret> Secret::read_line(int fd) {
-  // A byte more than the digits: a longer line is none.
+  // One byte more than the digits, so that a longer line is refused.
   std::array<char, 2 * 32 + 1> text{};
   size_t size = 0;
   while (size < text.size()) {

@@ -1,8 +1,8 @@
 #include "longhaul/cluster/control/socket.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,49 +22,13 @@ namespace {
 
 constexpr const char* kArea = "control";
 constexpr int kBacklog = 1024;
-/// Any port will do to find the way to a host; nothing is sent to it.
+/// Any port serves to find the way to a host, since nothing is sent.
 constexpr int kDiscardPort = 9;
 
 struct FreeInfo {
   void operator()(addrinfo* info) const { ::freeaddrinfo(info); }
 };
-struct FreeInterfaces {
-  void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
-};
-
 std::string words(int error) { return std::strerror(error); }
-
-/// The addresses of every interface of this machine, with its name.
-std::vector<std::pair<std::string, SocketAddress>> interfaces() {
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) {
-    throw Error(ErrorKind::Internal, kArea, "getifaddrs: " + words(errno));
-  }
-  const std::unique_ptr<ifaddrs, FreeInterfaces> owner(list);
-  std::vector<std::pair<std::string, SocketAddress>> found;
-  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr) continue;
-    const int family = one->ifa_addr->sa_family;
-    if (family == AF_INET) {
-      found.emplace_back(one->ifa_name,
-                         SocketAddress(one->ifa_addr, sizeof(sockaddr_in)));
-    } else if (family == AF_INET6) {
-      found.emplace_back(one->ifa_name,
-                         SocketAddress(one->ifa_addr, sizeof(sockaddr_in6)));
-    }
-  }
-  // IPv4 first: what a cluster's host names mean.
-  std::ranges::stable_sort(found, {}, [](const auto& pair) {
-    return pair.second.family() == AF_INET ? 0 : 1;
-  });
-  return found;
-}
-
-/// All of 127.0.0.0/8 is, though no interface lists it: the kernel knows.
-bool is_own(const SocketAddress& address) {
-  const Descriptor socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return socket.is_open() && ::bind(socket.get(), address.get(), address.size()) == 0;
-}
 
 bool option(int fd, int level, int name, int value) {
   return ::setsockopt(fd, level, name, &value, sizeof(value)) == 0;
@@ -78,14 +42,6 @@ IoResult after_error(int error, std::string& why) {
 
 }  // namespace
 
-Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = other.release();
-  }
-  return *this;
-}
-
 int Descriptor::release() {
   const int fd = fd_;
   fd_ = -1;
@@ -94,6 +50,12 @@ int Descriptor::release() {
 
 void Descriptor::reset() {
   if (fd_ >= 0) ::close(release());
+}
+
+Pipe make_pipe(const std::string& area) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw refused(area, "pipe", errno);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
 SocketAddress::SocketAddress(const sockaddr* address, socklen_t size) : size_(size) {
@@ -105,7 +67,7 @@ const sockaddr* SocketAddress::get() const {
   return reinterpret_cast<const sockaddr*>(&storage_);
 }
 
-// The port lies at the same place in both families.
+// set_port and port need the port at the same place in both families.
 static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
 
 int SocketAddress::port() const {
@@ -115,14 +77,6 @@ int SocketAddress::port() const {
 void SocketAddress::set_port(int port) {
   reinterpret_cast<sockaddr_in*>(&storage_)->sin_port =
       htons(static_cast<uint16_t>(port));
-}
-
-bool SocketAddress::is_any() const {
-  if (family() == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(&storage_)->sin_addr.s_addr == INADDR_ANY;
-  }
-  const auto* address = reinterpret_cast<const sockaddr_in6*>(&storage_);
-  return IN6_IS_ADDR_UNSPECIFIED(&address->sin6_addr) != 0;
 }
 
 std::string SocketAddress::host() const {
@@ -137,6 +91,14 @@ std::string SocketAddress::host() const {
 std::string SocketAddress::to_text() const {
   return family() == AF_INET6 ? fmt::format("[{}]:{}", host(), port())
                               : fmt::format("{}:{}", host(), port());
+}
+
+bool is_host_name(std::string_view name) {
+  constexpr size_t kMostName = 253;  // RFC 1035
+  constexpr std::string_view kAllowed =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+  return !name.empty() && name.size() <= kMostName && name.front() != '-' &&
+         name.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
 std::vector<SocketAddress> resolve(const std::string& host, int port) {
@@ -156,28 +118,6 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
     found.back().set_port(port);
   }
   return found;
-}
-
-SocketAddress own_address(const std::string& interface_or_host) {
-  const auto own = interfaces();
-  for (const auto& [name, address] : own) {
-    if (name == interface_or_host) return address;
-  }
-  for (const SocketAddress& wanted : resolve(interface_or_host, 0)) {
-    if (wanted.is_any()) {
-      throw ConfigError(kArea, fmt::format("'{}' stands for every interface; name the "
-                                           "one that the job's nodes share",
-                                           interface_or_host));
-    }
-    if (is_own(wanted)) return wanted;
-  }
-  std::string list;
-  for (const auto& [name, address] : own) {
-    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", name, address.host());
-  }
-  throw ConfigError(kArea, fmt::format("'{}' is neither an interface nor an address of "
-                                       "this machine; it has {}",
-                                       interface_or_host, list));
 }
 
 std::string own_address_towards(const std::string& host) {
@@ -237,8 +177,9 @@ int socket_error(int fd) {
 }
 
 void tune_connection(int fd) {
-  // A machine that is lost says nothing: 8 s, as long as the supervisor waits for an
-  // agent's report. Each is a help; a kernel that lacks one still carries the channel.
+  // A lost machine says nothing. After 8 s, as long as the supervisor waits for an
+  // agent's report, the kernel gives it up. A kernel that lacks an option still carries
+  // the channel.
   option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 4);

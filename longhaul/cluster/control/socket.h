@@ -8,17 +8,21 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace longhaul::cluster {
 
-/// An owned file descriptor.
+/// A file descriptor that is closed when its owner goes.
 class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Descriptor() { reset(); }
 
   int get() const { return fd_; }
@@ -29,6 +33,14 @@ class Descriptor {
  private:
   int fd_ = -1;
 };
+
+/// Both ends of a pipe, closed in programs that this process starts.
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+/// Throws TemporaryError of this area where no pipe can be had.
+Pipe make_pipe(const std::string& area);
 
 /// An IPv4 or IPv6 address with its port.
 class SocketAddress {
@@ -41,11 +53,9 @@ class SocketAddress {
   int family() const { return storage_.ss_family; }
   int port() const;
   void set_port(int port);
-  /// True for 0.0.0.0 and ::, which stand for every interface.
-  bool is_any() const;
-  /// "10.77.0.3", "fe80::1%eth0": what getaddrinfo takes again.
+  /// Returns "10.77.0.3", "fe80::1%eth0": a form that getaddrinfo takes.
   std::string host() const;
-  /// "10.77.0.3:41234", "[::1]:41234".
+  /// Returns "10.77.0.3:41234", "[::1]:41234".
   std::string to_text() const;
 
  private:
@@ -53,37 +63,39 @@ class SocketAddress {
   socklen_t size_ = 0;
 };
 
-/// The addresses of a host name or of a number. TemporaryError where it has none: a name
-/// that is not known yet may be later.
+/// Returns whether this can be a host's name: at most 253 letters, digits, '-', '_' and
+/// '.', of which the first is no '-'.
+bool is_host_name(std::string_view name);
+
+/// Returns the addresses of a host name or of a numeric address. Throws TemporaryError
+/// where there is none: the name may become known later.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
-/// An address of this machine: from the name of an interface ("eth0"), or from a host
-/// name or number that is this machine's own. ConfigError for any other, and for those
-/// that stand for every interface.
-SocketAddress own_address(const std::string& interface_or_host);
-
-/// The address under which this machine reaches `host`, and so the one of the interface
-/// that the two share. TemporaryError where there is no way.
+/// Returns the address of this machine on the interface that leads to `host`. Throws
+/// TemporaryError where there is no way.
 std::string own_address_towards(const std::string& host);
 
-/// A listening socket at this address, which does not block. Port 0: the kernel's choice.
-/// ConfigError where the address or the port cannot be had.
+/// Returns a listening socket at this address, which does not block. With port 0 the
+/// kernel chooses the port. Throws ConfigError where the address or the port cannot be
+/// had.
 Descriptor listen_at(const SocketAddress& address);
-/// The address that a socket is bound to.
+/// Returns the address to which a socket is bound.
 SocketAddress bound_address(int fd);
 
-/// A connection that is under way, which does not block; ready to be written to when it
-/// has come about or failed (socket_error). Nothing where it fails at once, with `why`.
+/// Begins to connect, without blocking. The socket is ready to be written to when the
+/// connection stands or has failed (socket_error). Returns nothing, with `why`, where it
+/// fails at once.
 std::optional<Descriptor> start_connect(const SocketAddress& to, std::string& why);
-/// Takes the error of a socket: 0 or an errno.
+/// Takes and returns the error of a socket: 0 or an errno.
 int socket_error(int fd);
-/// Sends small messages at once, and lets the kernel notice a machine that is gone: after
-/// about 20 seconds, whether it was sent to or only listened to.
+/// Has small messages sent at once, and has the kernel notice a machine that is gone,
+/// after about 8 seconds, whether this side sends or only listens.
 void tune_connection(int fd);
 
 enum class IoResult { Done, Later, Closed };
-/// Reads what is there, up to the size of `into`; `count` says how much. Closed: the
-/// other side has ended the connection, or it failed, with the words in `why`.
+/// Read or write as much as is possible now; `count` says how many bytes. The result
+/// Closed means that the other side has ended the connection or that it failed, as `why`
+/// says.
 IoResult read_some(int fd, std::span<std::byte> into, size_t& count, std::string& why);
 IoResult write_some(int fd, std::string_view bytes, size_t& count, std::string& why);
 

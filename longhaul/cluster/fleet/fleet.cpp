@@ -12,6 +12,7 @@
 namespace longhaul::cluster {
 namespace {
 
+/// Makes a directory of this user alone, or checks that it is one.
 void make_own(const fs::path& dir) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
     throw to_error(fs::filesystem_error("mkdir", dir,
@@ -27,34 +28,6 @@ void make_own(const fs::path& dir) {
 }
 
 }  // namespace
-
-Json to_json(const HealthOptions& options) {
-  Json directories = Json::array();
-  for (const fs::path& dir : options.directories) directories.push_back(dir.string());
-  return {{"quick", options.quick},
-          {"directories", std::move(directories)},
-          {"unhealthy_file", options.unhealthy_file.string()},
-          {"command", options.command},
-          {"command_seconds", options.command_seconds}};
-}
-
-HealthOptions health_options(const Json& json) {
-  try {
-    HealthOptions options;
-    json.at("quick").get_to(options.quick);
-    for (const Json& dir : json.at("directories")) {
-      options.directories.emplace_back(dir.get<std::string>());
-    }
-    options.unhealthy_file = json.at("unhealthy_file").get<std::string>();
-    json.at("command").get_to(options.command);
-    json.at("command_seconds").get_to(options.command_seconds);
-    return options;
-  } catch (const Json::exception& error) {
-    throw InputError("cluster", fmt::format("an order for a health check of another form "
-                                            "than this program's: {}",
-                                            words_of(error)));
-  }
-}
 
 NodeDirectories node_directories(const fs::path& run_dir, const std::string& job) {
   const std::string whole = fs::absolute(run_dir).lexically_normal().string();

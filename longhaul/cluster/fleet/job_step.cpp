@@ -21,10 +21,12 @@ namespace {
 
 constexpr size_t kLongestLine = 4096;
 
+/// Becomes the command, in the child.
 [[noreturn]] void become(const std::vector<std::string>& command,
                          const std::map<std::string, std::string>& environment, int input,
                          int errors, pid_t parent, int at_our_death) {
-  // Signals meant for the supervisor (Ctrl-C) are its own to hand on.
+  // Signals for the supervisor (Ctrl-C) do not reach the command; the supervisor hands
+  // them on.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, at_our_death);
   if (::getppid() != parent) ::_exit(1);
@@ -52,17 +54,12 @@ constexpr size_t kLongestLine = 4096;
   ::_exit(127);
 }
 
-/// A pipe's end from which this text, and nothing more, can be read.
-int holding(const std::string& text) {
+/// Returns the end of a pipe from which this text, and nothing more, can be read.
+Descriptor holding(const std::string& text) {
   LH_ASSERT(text.size() <= 4096, "a pipe holds no more for sure");
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw refused("launch", "pipe", errno);
-  }
-  const ssize_t put = ::write(ends[1], text.data(), text.size());
-  ::close(ends[1]);
-  if (put == static_cast<ssize_t>(text.size())) return ends[0];
-  ::close(ends[0]);
+  Pipe pipe = make_pipe("launch");
+  const ssize_t put = ::write(pipe.write.get(), text.data(), text.size());
+  if (put == static_cast<ssize_t>(text.size())) return std::move(pipe.read);
   throw TemporaryError("launch", "a pipe takes no input for the command");
 }
 
@@ -98,32 +95,24 @@ std::optional<std::pair<int, int>> killed_rank(const std::string& line) {
 JobStep JobStep::start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
                        const std::string& input, int at_our_death) {
-  const int reads = input.empty() ? -1 : holding(input);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    if (reads >= 0) ::close(reads);
-    throw refused("launch", "pipe", errno);
-  }
+  const Descriptor reads = input.empty() ? Descriptor() : holding(input);
+  Pipe errors = make_pipe("launch");
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) become(command, environment, reads, ends[1], parent, at_our_death);
-  const int error = errno;
-  ::close(ends[1]);
-  if (reads >= 0) ::close(reads);
-  if (child < 0) {
-    ::close(ends[0]);
-    throw refused("launch", "process", error);
+  if (child == 0) {
+    become(command, environment, reads.get(), errors.write.get(), parent, at_our_death);
   }
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  if (child < 0) throw refused("launch", "process", errno);
+  ::fcntl(errors.read.get(), F_SETFL, O_NONBLOCK);
   JobStep step;
   step.pid_ = child;
-  step.errors_ = ends[0];
+  step.errors_ = std::move(errors.read);
   return step;
 }
 
 JobStep::JobStep(JobStep&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
-      errors_(std::exchange(other.errors_, -1)),
+      errors_(std::move(other.errors_)),
       rest_(std::move(other.rest_)),
       noise_(std::move(other.noise_)),
       end_(std::move(other.end_)),
@@ -136,7 +125,6 @@ JobStep::~JobStep() {
     while (::waitpid(static_cast<pid_t>(pid_), nullptr, 0) < 0 && errno == EINTR) {
     }
   }
-  if (errors_ >= 0) ::close(errors_);
 }
 
 void JobStep::read_line(const std::string& line) {
@@ -157,7 +145,7 @@ void JobStep::show(const std::vector<std::string>& lines) {
 void JobStep::drain() {
   std::array<char, 4096> buffer{};
   while (true) {
-    const ssize_t got = ::read(errors_, buffer.data(), buffer.size());
+    const ssize_t got = ::read(errors_.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     rest_.append(buffer.data(), static_cast<size_t>(got));

@@ -1,16 +1,20 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/watch/node_watch.h"
 
 namespace longhaul::cluster {
 
-/// This machine alone.
+/// The Fleet of this machine alone, without agents.
 class LocalFleet : public Fleet {
  public:
-  LocalFleet(std::string node, const NodeDirectories& directories);
+  LocalFleet(std::string node, const NodeDirectories& directories)
+      : watch_(std::move(node), directories.records()) {
+    make_directories(directories);
+  }
 
   void wait(double seconds) override { watch_.wait(seconds); }
   NodeReports reports() override {
@@ -24,7 +28,8 @@ class LocalFleet : public Fleet {
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
     return watch_.stacks(ranks);
   }
-  /// Nothing: there is no other machine to go to. `longhaul doctor` checks this one.
+  /// Checks nothing, because there is no other machine to go to. `longhaul doctor` checks
+  /// this one.
   std::vector<HealthReport> check_health(const std::vector<std::string>&,
                                          const HealthOptions&, double) override {
     return {};

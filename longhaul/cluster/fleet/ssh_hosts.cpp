@@ -1,26 +1,23 @@
 #include "longhaul/cluster/fleet/ssh_hosts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/process/command.h"
 
 namespace longhaul::cluster {
 namespace {
 
-constexpr size_t kLongestName = 253;  // RFC 1035
 constexpr uintmax_t kLargestFile = uintmax_t{1} << 20;
 
+/// Throws InputError for anything else than a host's name.
 void check_host(const std::string& host) {
-  constexpr std::string_view kAllowed =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
-  if (!host.empty() && host.size() <= kLongestName && host.front() != '-' &&
-      host.find_first_not_of(kAllowed) == std::string::npos) {
-    return;
-  }
+  if (is_host_name(host)) return;
   throw InputError("launch", fmt::format("'{}' is no name of a host; write n1,n2 or a "
                                          "file with one a line",
                                          host.substr(0, 80)));
@@ -69,12 +66,12 @@ JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
   if (host == here) {
     command = std::move(words);
   } else {
-    // The far side's shell reads one line.
-    std::string line;
-    for (const std::string& word : words) {
-      line += (line.empty() ? "" : " ") + shell_word(word);
-    }
-    command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, line};
+    // The shell of the other host reads one line.
+    for (std::string& word : words) word = shell_word(word);
+    command = {"ssh", "-T",
+               "-o",  "BatchMode=yes",
+               "-o",  "ConnectTimeout=15",
+               host,  fmt::format("{}", fmt::join(words, " "))};
   }
   return JobStep::start(command, {}, secret.to_line());
 }

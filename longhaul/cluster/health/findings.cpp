@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <map>
+#include <span>
 #include <utility>
 
 namespace longhaul::cluster {
@@ -18,10 +18,11 @@ bool is_disk(const HealthCheck& check) { return check.name.starts_with("disk ");
 struct Finding {
   bool of_file_system = false;
   std::vector<std::string> nodes;
-  std::string text;  ///< of the first of them
+  std::string text;  ///< of the first node
 };
 
-/// Figures of a file system differ from moment to moment; its name does not.
+/// Returns what failures of the same kind have in common. For a directory it is the name
+/// alone, because the figures of a file system change all the time.
 std::string kind_of(const HealthCheck& check) {
   return is_disk(check) ? check.name : check.name + ": " + check.text;
 }
@@ -33,24 +34,19 @@ bool is_shared(const HealthCheck& check, const Finding& finding, size_t asked) {
 }
 
 std::string told(const HealthCheck& check, const Finding& finding) {
-  const size_t count = finding.nodes.size();
-  const std::vector<std::string> some(
-      finding.nodes.begin(),
-      finding.nodes.begin() + static_cast<std::ptrdiff_t>(std::min(count, kNamedNodes)));
+  const size_t named = std::min(finding.nodes.size(), kNamedNodes);
   return fmt::format("{}: {} (seen on {}{})", check.name, finding.text,
-                     fmt::join(some, ", "), count > some.size() ? ", ..." : "");
+                     fmt::join(std::span(finding.nodes).first(named), ", "),
+                     finding.nodes.size() > named ? ", ..." : "");
 }
 
 }  // namespace
 
 Findings judge_health(const std::vector<HealthReport>& reports) {
-  const auto failed = [](const HealthCheck& check) {
-    return check.result == HealthResult::Failed;
-  };
   std::map<std::string, Finding> all;
   for (const HealthReport& report : reports) {
     for (const HealthCheck& check : report.checks) {
-      if (!failed(check)) continue;
+      if (!check.has_failed()) continue;
       Finding& finding = all[kind_of(check)];
       if (finding.nodes.empty()) finding.text = check.text;
       finding.nodes.push_back(report.node);
@@ -59,17 +55,17 @@ Findings judge_health(const std::vector<HealthReport>& reports) {
   }
   Findings found;
   for (const HealthReport& report : reports) {
-    std::string own;
+    std::vector<HealthCheck> own;
     for (const HealthCheck& check : report.checks) {
-      if (!failed(check)) continue;
+      if (!check.has_failed()) continue;
       const Finding& finding = all[kind_of(check)];
       if (!is_shared(check, finding, reports.size())) {
-        own += fmt::format("{}{}: {}", own.empty() ? "" : "; ", check.name, check.text);
+        own.push_back(check);
       } else if (finding.nodes.front() == report.node) {
         found.shared.push_back(told(check, finding));
       }
     }
-    if (!own.empty()) found.sick.push_back({report.node, std::move(own)});
+    if (!own.empty()) found.sick.push_back({report.node, describe_failed(own)});
   }
   return found;
 }

@@ -13,16 +13,15 @@ struct SickNode {
   std::string cause;
 };
 
-/// What health checks of several nodes say of the nodes, and what they say of what all of
-/// them use.
+/// What health checks of several nodes say of single nodes, and of what all nodes share.
 struct Findings {
   std::vector<SickNode> sick;
-  std::vector<std::string> shared;  ///< each once, with the nodes that saw it
+  std::vector<std::string> shared;  ///< each problem once, with the nodes that saw it
 };
 
-/// Tells what is a node's own from what is shared: too little room on a file system, a
-/// directory that fails on several nodes, the same words of the same check on several
-/// nodes and on more than half of those that were asked. Pure.
+/// Tells failures of a node from shared problems. Shared are: too little room on a file
+/// system, a directory that fails on several nodes, and the same words of the same check
+/// on several nodes and on more than half of all. Pure.
 Findings judge_health(const std::vector<HealthReport>& reports);
 
 }  // namespace longhaul::cluster

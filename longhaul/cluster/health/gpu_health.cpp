@@ -16,8 +16,8 @@
 namespace longhaul::cluster {
 namespace {
 
-// The part of nvml.h that is used here; NVIDIA keeps it for as long as a library has the
-// same major version.
+// The part of nvml.h that is used here. NVIDIA keeps it unchanged within a major version
+// of the library.
 using Device = void*;
 struct Memory {
   unsigned long long total, free, used;
@@ -41,7 +41,8 @@ class Library {
   void* handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }
 
-  /// Calls a function that gives 0 for success; false where it fails or is not there.
+  /// Calls a function that returns 0 for success. Returns false where the function fails
+  /// or is absent.
   template <class... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     using Function = int (*)(Arguments...);
@@ -50,7 +51,7 @@ class Library {
   }
 
  private:
-  // Kept for good: a driver's library may leave threads behind.
+  // Never unloaded: a driver's library may leave threads behind.
   void* handle_;
 };
 
@@ -111,14 +112,14 @@ std::vector<GpuState> read_devices(const Library& nvml,
     if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) {
       gpus.push_back(read(nvml, device));
     } else {
-      // A device that is counted and cannot be reached: as after Xid 79.
+      // A device that is counted and cannot be reached, as after Xid 79.
       gpus.emplace_back().reachable = false;
     }
   }
   return gpus;
 }
 
-/// The kernel's log, where it may be read: one record a read.
+/// Returns the kernel's log where it may be read. Each read gives one record.
 std::string kernel_log() {
   const Descriptor file(::open("/dev/kmsg", O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   std::string log;
@@ -223,13 +224,10 @@ HealthCheck judge_gpus(const std::vector<GpuState>& gpus,
   for (const XidLine& xid : xids) {
     if (is_fatal_xid(xid.number)) say("the kernel's log has '" + xid.text + "'");
   }
+  check.text = fmt::format("{} x {}, no uncorrected ECC errors, {} Xid lines",
+                           gpus.size(), gpus.empty() ? "" : gpus[0].name, xids.size());
+  if (!problems.empty()) check = HealthCheck::failed(std::move(problems));
   check.values = {{"devices", std::move(list)}, {"xids", xids.size()}};
-  check.result = problems.empty() ? HealthResult::Ok : HealthResult::Failed;
-  check.text =
-      !problems.empty()
-          ? problems
-          : fmt::format("{} x {}, no uncorrected ECC errors, {} Xid lines", gpus.size(),
-                        gpus.empty() ? "" : gpus[0].name, xids.size());
   return check;
 }
 

@@ -9,27 +9,30 @@
 
 namespace longhaul::cluster {
 
-/// One GPU as NVIDIA's driver library describes it. What a device or an older driver does
-/// not say is left empty.
+/// One GPU as NVIDIA's driver library describes it. A value that a device or an older
+/// driver does not have is left empty.
 struct GpuState {
-  bool reachable = true;  ///< false: counted, but it does not answer, as after Xid 79
+  bool reachable =
+      true;  ///< false: the driver counts it, but it does not answer (Xid 79)
   std::string name;
   std::string uuid;
   uint64_t memory_used_bytes = 0;
   uint64_t memory_total_bytes = 0;
   std::optional<double> busy;                  ///< 0 to 1, over the last second or less
   std::optional<uint64_t> uncorrected_errors;  ///< ECC, since the driver was loaded
-  std::optional<uint64_t> uncorrected_errors_ever;  ///< ECC, of the board's life
+  std::optional<uint64_t> uncorrected_errors_ever;  ///< ECC, over the board's life
   std::optional<bool> reset_pending;                ///< rows wait to be remapped
   std::optional<bool> remap_failed;
   std::optional<int> celsius;
 };
 
-/// How much of the GPUs is used, again and again; name, memory and busy alone. The
-/// driver's library may hang or crash: ask from a process that may.
+/// Reads again and again how much of the GPUs is used: name, memory and busy alone. The
+/// driver's library may hang or crash, so use it in a process that may do so
+/// (DeviceWatch).
 class GpuUse {
  public:
-  /// Nothing where there is no such library, driver or device. The library is kept.
+  /// Returns nothing where there is no such library, driver or device. The library stays
+  /// loaded.
   static std::optional<GpuUse> open(const std::string& library);
   std::vector<GpuState> read() const;
 
@@ -38,25 +41,25 @@ class GpuUse {
   void* library_;
 };
 
-/// The GPUs of this node; nothing where there is no such library or driver, with `why`.
-/// The library is loaded at the call and kept.
+/// Returns the GPUs of this node; nothing, with `why`, where there is no such library or
+/// driver. Loads the library, which stays loaded.
 std::optional<std::vector<GpuState>> read_gpus(const std::string& library,
                                                std::string& why);
 
-/// A line of the kernel's log with an Xid, NVIDIA's number of a device error.
+/// A line of the kernel's log with an Xid, which is NVIDIA's number of a device error.
 struct XidLine {
   int number = 0;
   std::string text;
 };
-/// Those of the text of a kernel log.
+/// Returns these lines of a kernel log.
 std::vector<XidLine> find_xids(const std::string& kernel_log);
-/// True for errors after which a device, or the node, has to be reset or replaced.
+/// Returns whether a device, or the node, has to be reset or replaced after this error.
 bool is_fatal_xid(int number);
 
-/// Fails for uncorrected ECC errors, failed or pending remaps and fatal Xids since the
-/// node was started. Skipped where there is no GPU.
+/// Fails for uncorrected ECC errors, failed or pending remaps, and fatal Xids since the
+/// node was started. Is skipped where there is no GPU.
 HealthCheck check_gpus(const std::string& library);
-/// The judgement alone.
+/// Judges GPUs and lines that were read before.
 HealthCheck judge_gpus(const std::vector<GpuState>& gpus,
                        const std::vector<XidLine>& xids);
 

@@ -4,18 +4,22 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <ctime>
 #include <exception>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/cluster/health/health_storage.h"
+#include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/system/stopwatch.h"
@@ -24,59 +28,11 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr const char* kArea = "health";
-/// Nobody's clock has been right before this program was written.
+/// A clock before this time is wrong: this program was written later.
 constexpr double kEarliestTime = 1735689600.0;  // 2025-01-01
 constexpr size_t kMaxLines = 5;
 
-const char* name_of(HealthResult result) {
-  switch (result) {
-    case HealthResult::Ok:
-      return "ok";
-    case HealthResult::Failed:
-      return "failed";
-    case HealthResult::Skipped:
-      return "skipped";
-  }
-  return "failed";
-}
-
-HealthResult result_of(const std::string& name) {
-  for (const auto result :
-       {HealthResult::Ok, HealthResult::Failed, HealthResult::Skipped}) {
-    if (name == name_of(result)) return result;
-  }
-  throw InputError(kArea,
-                   fmt::format("a health check has the unknown result '{}'", name));
-}
-
-Json check_to_json(const HealthCheck& check) {
-  return {{"name", check.name},     {"result", name_of(check.result)},
-          {"text", check.text},     {"seconds", check.seconds},
-          {"values", check.values}, {"of_file_system", check.of_file_system}};
-}
-
-HealthCheck check_from_json(const Json& json) {
-  HealthCheck check;
-  try {
-    check.name = json.at("name").get<std::string>();
-    check.result = result_of(json.at("result").get<std::string>());
-    check.text = json.at("text").get<std::string>();
-    check.seconds = json.at("seconds").get<double>();
-    check.values = json.at("values");
-    check.of_file_system = json.value("of_file_system", false);
-  } catch (const nlohmann::json::exception& problem) {
-    throw InputError(kArea, std::string("not a health check: ") + words_of(problem));
-  }
-  return check;
-}
-
-HealthCheck failed(const std::string& name, const std::string& text) {
-  HealthCheck check;
-  check.name = name;
-  check.result = HealthResult::Failed;
-  check.text = text;
-  return check;
-}
+constexpr NamesOf<HealthResult, 3> kResultNames{{"ok", "failed", "skipped"}};
 
 double seconds_of(clockid_t clock) {
   timespec now{};
@@ -84,37 +40,34 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// The clock of the day must run as the one since the start does.
+/// Fails where the time of day does not advance as the steady clock does.
 HealthCheck check_clock(double seconds) {
-  HealthCheck check;
   const double real = seconds_of(CLOCK_REALTIME);
   const double steady = seconds_of(CLOCK_MONOTONIC_RAW);
-  const auto whole = static_cast<time_t>(seconds);
-  const timespec pause{whole, static_cast<long>(1e9 * (seconds - double(whole)))};
-  ::nanosleep(&pause, nullptr);
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   const double passed = seconds_of(CLOCK_MONOTONIC_RAW) - steady;
   const double drift = seconds_of(CLOCK_REALTIME) - real - passed;
-  check.values = {{"drift_seconds", drift}, {"over_seconds", passed}};
-  check.text = fmt::format("{} of the day against {:.2f} s", utc_now(), passed);
+  HealthCheck check;
   if (real < kEarliestTime) {
-    check.result = HealthResult::Failed;
-    check.text = fmt::format("it is {} here; set the clock (chronyd)", utc_now());
+    check = HealthCheck::failed(
+        fmt::format("it is {} here; set the clock (chronyd)", utc_now()));
   } else if (std::abs(drift) > 0.01 * passed + 0.002) {
-    check.result = HealthResult::Failed;
-    check.text = fmt::format(
+    check = HealthCheck::failed(fmt::format(
         "the time of day moved by {:.1f} ms against the steady clock within {:.2f} s; "
         "look at the node's time service (chronyd)",
-        1000.0 * drift, passed);
+        1000.0 * drift, passed));
+  } else {
+    check.text = fmt::format("{} of the day against {:.2f} s", utc_now(), passed);
   }
+  check.values = {{"drift_seconds", drift}, {"over_seconds", passed}};
   return check;
 }
 
-std::string last_lines(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
-    text.remove_suffix(1);
-  }
+/// Returns the last lines of a text as one line, without white space at the end.
+std::string last_lines(std::string_view text, size_t count) {
+  text = text.substr(0, text.find_last_not_of("\n ") + 1);
   size_t begin = text.size();
-  for (size_t line = 0; line < kMaxLines && begin != std::string_view::npos; ++line) {
+  for (size_t line = 0; line < count && begin != std::string_view::npos; ++line) {
     begin = begin == 0 ? std::string_view::npos : text.rfind('\n', begin - 1);
   }
   std::string lines(begin == std::string_view::npos ? text : text.substr(begin + 1));
@@ -123,73 +76,89 @@ std::string last_lines(std::string_view text) {
 }
 
 HealthCheck check_command(const HealthOptions& options) {
-  HealthCheck check;
-  check.name = "command";
   CommandOptions how;
   how.deadline_seconds = options.command_seconds;
   how.output_bytes = 1 << 16;
-  // The user's own setting, in the user's own shell language.
+  // The user has set this command, as shell text.
   const CommandResult result = run_command({"/bin/sh", "-c", options.command}, how);
   const std::string said =
-      last_lines(result.errors.empty() ? result.output : result.errors);
-  check.seconds = result.seconds;
-  check.values = {{"exit_code", result.exit_code}};
+      last_lines(result.errors.empty() ? result.output : result.errors, kMaxLines);
+  HealthCheck check;
   check.text = said.empty() ? "exit 0" : said;
   if (!result.ok()) {
-    check.result = HealthResult::Failed;
-    check.text = fmt::format(
+    check = HealthCheck::failed(fmt::format(
         "'{}' {}{}{}", options.command,
         result.timed_out ? fmt::format("did not end within {} s", options.command_seconds)
                          : fmt::format("ended with {}", result.exit_code),
-        said.empty() ? "" : ": ", said);
+        said.empty() ? "" : ": ", said));
   }
+  check.seconds = result.seconds;
+  check.values = {{"exit_code", result.exit_code}};
   return check;
 }
 
-/// HyperPod's file may be there with a 0 in it; a file of one's own marks by being there.
+/// Fails where the file marks the node as unfit. HyperPod's file may hold a 0, which does
+/// not; any other file marks the node by being there.
 HealthCheck check_mark(const fs::path& file) {
   HealthCheck check;
-  check.name = "mark";
   check.text = fmt::format("no {}", file.string());
   std::error_code wrong;
   if (!fs::exists(file, wrong)) return check;
-  std::string text = fs::is_regular_file(file, wrong) ? read_text(file, 1 << 16) : "";
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  const std::string last = text.substr(text.rfind('\n') + 1);
+  const std::string last =
+      last_lines(fs::is_regular_file(file, wrong) ? read_text(file, 1 << 16) : "", 1);
   if (last == "0") {
     check.text = fmt::format("{} says 0", file.string());
     return check;
   }
-  check.result = HealthResult::Failed;
-  check.text = fmt::format(
+  return HealthCheck::failed(fmt::format(
       "the node is marked as unfit by {} ('{}'); remove the file when it is fit again",
-      file.string(), last.substr(0, 80));
-  return check;
+      file.string(), last.substr(0, 80)));
 }
 
 }  // namespace
+
+HealthCheck HealthCheck::failed(std::string text) {
+  HealthCheck check;
+  check.result = HealthResult::Failed;
+  check.text = std::move(text);
+  return check;
+}
+
+void from_json(const Json& json, HealthResult& result) {
+  const auto name = json.get<std::string>();
+  const auto found = kResultNames.find(name);
+  if (!found) {
+    throw InputError(kArea,
+                     fmt::format("a health check has the unknown result '{}'", name));
+  }
+  result = *found;
+}
+
+void to_json(Json& json, const HealthResult& result) { json = kResultNames.of(result); }
 
 HealthCheck bounded_check(const std::string& name, double deadline_seconds,
                           const std::function<HealthCheck()>& check) {
   const Stopwatch watch;
   const BoundedAnswer answer = run_in_bounded_child(
       [&](const auto& write) {
-        Json json;
+        HealthCheck done;
         try {
-          json = check_to_json(check());
+          done = check();
         } catch (const std::exception& error) {
-          json = check_to_json(failed(name, to_error(error).what()));
+          done = HealthCheck::failed(to_error(error).what());
         }
-        write(json_text(json));
+        write(json_text(Json(done)));
       },
       deadline_seconds);
   HealthCheck result;
   if (!answer.in_time) {
-    result = failed(name, fmt::format("no answer within {:.1f} s", deadline_seconds));
+    result =
+        HealthCheck::failed(fmt::format("no answer within {:.1f} s", deadline_seconds));
   } else if (answer.signal != 0 || answer.text.empty()) {
-    result = failed(name, fmt::format("the check died of signal {}", answer.signal));
+    result =
+        HealthCheck::failed(fmt::format("the check died of signal {}", answer.signal));
   } else {
-    result = check_from_json(parse_json(answer.text, "a health check's answer"));
+    parse_json(answer.text, "a health check's answer").get_to(result);
   }
   result.name = name;
   result.seconds = watch.seconds();
@@ -220,42 +189,42 @@ HealthReport check_node(const HealthOptions& options) {
   }
   add("gpu", [&] { return check_gpus(options.nvml_library); });
   if (!options.command.empty()) {
+    HealthCheck command;
     try {
-      report.checks.push_back(check_command(options));
+      command = check_command(options);
     } catch (const TemporaryError& error) {
-      report.checks.push_back(failed("command", error.what()));
+      command = HealthCheck::failed(error.what());
     }
+    command.name = "command";
+    report.checks.push_back(std::move(command));
   }
   report.time = unix_time();
   return report;
 }
 
-bool HealthReport::ok() const {
-  return std::ranges::none_of(checks, [](const HealthCheck& check) {
-    return check.result == HealthResult::Failed;
-  });
-}
-
-std::string HealthReport::cause() const {
+std::string describe_failed(const std::vector<HealthCheck>& checks) {
   std::string text;
   for (const HealthCheck& check : checks) {
-    if (check.result != HealthResult::Failed) continue;
+    if (!check.has_failed()) continue;
     text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", check.name, check.text);
   }
   return text;
 }
 
-std::vector<std::string> HealthReport::lines() const {
+std::vector<std::string> check_lines(const std::vector<HealthCheck>& checks) {
   size_t width = 0;
   for (const HealthCheck& check : checks) width = std::max(width, check.name.size());
   std::vector<std::string> lines;
   for (const HealthCheck& check : checks) {
-    const std::string result =
-        check.result == HealthResult::Failed ? "FAILED" : name_of(check.result);
-    lines.push_back(
-        fmt::format("{:<8} {:<{}}  {}", result, check.name, width, check.text));
+    lines.push_back(fmt::format(
+        "{:<8} {:<{}}  {}", check.has_failed() ? "FAILED" : kResultNames.of(check.result),
+        check.name, width, check.text));
   }
   return lines;
+}
+
+bool HealthReport::ok() const {
+  return std::ranges::none_of(checks, &HealthCheck::has_failed);
 }
 
 Json HealthReport::summary() const {
@@ -263,23 +232,19 @@ Json HealthReport::summary() const {
 }
 
 Json HealthReport::to_json() const {
-  Json list = Json::array();
-  for (const HealthCheck& check : checks) list.push_back(check_to_json(check));
-  return {{"node", node}, {"time", time}, {"ok", ok()}, {"checks", std::move(list)}};
+  return {{"node", node}, {"time", time}, {"ok", ok()}, {"checks", checks}};
 }
 
 HealthReport HealthReport::from_json(const Json& json) {
-  HealthReport report;
   try {
-    report.node = json.at("node").get<std::string>();
-    report.time = json.at("time").get<double>();
-    for (const Json& check : json.at("checks")) {
-      report.checks.push_back(check_from_json(check));
-    }
-  } catch (const nlohmann::json::exception& problem) {
-    throw InputError(kArea, std::string("not a health report: ") + words_of(problem));
+    HealthReport report;
+    json.at("node").get_to(report.node);
+    json.at("time").get_to(report.time);
+    json.at("checks").get_to(report.checks);
+    return report;
+  } catch (const Json::exception& problem) {
+    throw InputError(kArea, "not a health report: " + words_of(problem));
   }
-  return report;
 }
 
 }  // namespace longhaul::cluster

@@ -12,8 +12,11 @@ namespace longhaul::cluster {
 enum class HealthResult {
   Ok,
   Failed,
-  Skipped,  ///< nothing to check: "not present"
+  Skipped,  ///< there is nothing to check: "not present"
 };
+/// InputError for an unknown name.
+void from_json(const Json& json, HealthResult& result);
+void to_json(Json& json, const HealthResult& result);
 
 struct HealthCheck {
   std::string name;  ///< "compute", "memory", "disk DIR" ...
@@ -21,9 +24,19 @@ struct HealthCheck {
   std::string text;  ///< one line: what was found and, where it failed, what to do
   double seconds = 0.0;
   Json values = Json::object();  ///< figures, for comparing nodes
-  /// Failed for what every node sees alike: the room on a file system.
+  /// A failure that every node sees alike: too little room on a file system.
   bool of_file_system = false;
+
+  static HealthCheck failed(std::string text);
+  bool has_failed() const { return result == HealthResult::Failed; }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthCheck, name, result, text, seconds, values,
+                                   of_file_system)
+
+/// "NAME: TEXT; NAME: TEXT" of those checks that failed.
+std::string describe_failed(const std::vector<HealthCheck>& checks);
+/// One line a check: "ok       memory    ..." or "FAILED   disk /fsx   ...".
+std::vector<std::string> check_lines(const std::vector<HealthCheck>& checks);
 
 /// What was found on one node.
 struct HealthReport {
@@ -31,45 +44,47 @@ struct HealthReport {
   double time = 0.0;  ///< seconds since 1970 by the node's own clock, at the end
   std::vector<HealthCheck> checks;
 
-  /// No check has failed.
+  /// Returns whether no check has failed.
   bool ok() const;
-  /// The failed checks in one line; empty where there are none.
-  std::string cause() const;
-  /// One line a check: "ok       memory    ..." or "FAILED   disk /fsx   ...".
-  std::vector<std::string> lines() const;
-  /// What a run's event says of it.
+  /// Returns the failed checks in one line; empty where none failed.
+  std::string cause() const { return describe_failed(checks); }
+  std::vector<std::string> lines() const { return check_lines(checks); }
+  /// Returns the fields of a run's event about this report.
   Json summary() const;
   Json to_json() const;
-  /// InputError for what is no report: it may come from another node.
+  /// Throws InputError for anything else than a report: it may come from another node.
   static HealthReport from_json(const Json& json);
 };
 
-/// HyperPod's agent marks a node here: a last line other than 0.
+/// The file in which HyperPod's agent marks a node as unfit: by a last line other than 0.
 inline constexpr const char* kHyperPodUnhealthyFile =
     "/var/run/sagemaker_healthcheck_status";
 
-/// NVIDIA's, which comes with the driver.
+/// The library of NVIDIA's driver.
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
 struct HealthOptions {
-  bool quick = false;                 ///< under a second, else a few
-  std::vector<fs::path> directories;  ///< written to, synced, read back, removed
+  bool quick = false;                 ///< takes less than a second instead of a few
+  std::vector<fs::path> directories;  ///< in each a file is written, synced and read back
   fs::path unhealthy_file = kHyperPodUnhealthyFile;  ///< empty: none
-  std::string command;  ///< [resilience] health_command, by /bin/sh; empty: none
+  std::string command;  ///< [resilience] health_command, run by /bin/sh; empty: none
   double command_seconds = 60.0;
-  /// Any one check that hangs longer than this has failed.
+  /// A check that takes longer has failed.
   double check_seconds = 15.0;
-  double min_free_bytes = 1e9;  ///< of each directory
+  double min_free_bytes = 1e9;  ///< in each directory
   std::string nvml_library = kNvmlLibrary;
 };
+// What an agent needs to know; the rest is the same everywhere.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthOptions, quick, directories, unhealthy_file,
+                                   command, command_seconds)
 
-/// Checks this node; needs no Torch, no MPI and no other node. Each check runs in a child
-/// process with a deadline, so that a hanging file system or a crashing driver is a
-/// result. Run one at a time per node: all cores are used. Not from a process with other
-/// threads that may hold locks.
+/// Checks this node, without Torch, MPI or another node. Each check runs in a child
+/// process with a deadline, so that a hanging file system or a crashing driver gives a
+/// result. Run one check_node at a time on a node: it uses all cores. Not for a process
+/// whose other threads may hold locks.
 HealthReport check_node(const HealthOptions& options);
 
-/// Runs one check in a child process with a deadline; a check that throws has failed with
+/// Runs one check in a child process with a deadline. A check that throws has failed with
 /// the error's text.
 HealthCheck bounded_check(const std::string& name, double deadline_seconds,
                           const std::function<HealthCheck()>& check);

@@ -21,9 +21,9 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A run makes a few hundred files a checkpoint on a large cluster.
+/// On a large cluster a run makes a few hundred files per checkpoint.
 constexpr uint64_t kMinFreeFiles = 10000;
-/// What O_DIRECT asks of addresses, offsets and lengths.
+/// Addresses, offsets and lengths for O_DIRECT are multiples of this.
 constexpr size_t kAlignment = 4096;
 
 struct FreeMemory {
@@ -35,7 +35,7 @@ AlignedBytes aligned_bytes(uint64_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
 }
 
-/// Removes its file at the end, also when the check fails.
+/// Removes its file when it goes, also when the check fails.
 struct TemporaryFile {
   explicit TemporaryFile(fs::path path_) : path(std::move(path_)) {}
   ~TemporaryFile() {
@@ -47,21 +47,14 @@ struct TemporaryFile {
   fs::path path;
 };
 
-HealthCheck failed(const std::string& text) {
-  HealthCheck check;
-  check.result = HealthResult::Failed;
-  check.text = text;
-  return check;
-}
-
 HealthCheck no_room(const std::string& text) {
-  HealthCheck check = failed(text);
+  HealthCheck check = HealthCheck::failed(text);
   check.of_file_system = true;
   return check;
 }
 
-/// Reads from the device where the file system lets us, else from what the cache keeps
-/// after it was asked to forget.
+/// Reads from the device and returns true where the file system allows that; else reads
+/// what the cache keeps after it was asked to drop the file.
 bool read_back(const fs::path& path, std::span<std::byte> into) {
   const Descriptor direct(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
   if (direct.is_open() &&
@@ -81,11 +74,11 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   HealthCheck check;
   struct statvfs space{};
   if (::statvfs(directory.c_str(), &space) != 0) {
-    return failed(
+    return HealthCheck::failed(
         fmt::format("{}; mount it on this node, or make it", std::strerror(errno)));
   }
   const double free_bytes = double(space.f_bavail) * double(space.f_frsize);
-  // Some file systems count no files at all.
+  // Some file systems do not count files at all.
   const bool counts_files = space.f_files > 0;
   check.values = {{"free_bytes", free_bytes},
                   {"free_files", counts_files ? Json(space.f_favail) : Json()}};
@@ -101,7 +94,7 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   bytes = std::max<uint64_t>(bytes / kAlignment, 1) * kAlignment;
   const AlignedBytes written = aligned_bytes(bytes);
   const AlignedBytes read = aligned_bytes(bytes);
-  if (!written || !read) return failed("no memory for the comparison");
+  if (!written || !read) return HealthCheck::failed("no memory for the comparison");
   const uint64_t key = random_key(static_cast<uint64_t>(1e9 * unix_time()), host_name());
   for (uint64_t at = 0; at < bytes; at += 16) {
     const auto words = philox(key, at, static_cast<uint64_t>(::getpid()));
@@ -124,8 +117,9 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   const auto [one, other] =
       std::mismatch(written.get(), written.get() + bytes, read.get());
   if (one != written.get() + bytes) {
-    return failed(fmt::format("byte {} of {} came back as another; do not save here",
-                              one - written.get(), bytes));
+    return HealthCheck::failed(
+        fmt::format("byte {} of {} came back as another; do not save here",
+                    one - written.get(), bytes));
   }
   const auto rate = [&](double seconds) { return 1e-6 * double(bytes) / seconds; };
   check.values["write_mb_per_s"] = rate(write_seconds);

@@ -12,13 +12,14 @@
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/cluster/health/health_storage.h"
+#include "longhaul/system/cpus.h"
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kFakeNvml = "./libfake_nvml.so";  // of the build's folder
+constexpr const char* kFakeNvml = "./libfake_nvml.so";  // in the build's folder
 
 HealthOptions quick(const TestDirectory& dir) {
   HealthOptions options;
@@ -48,7 +49,7 @@ TEST(Health, FindsNothingOnAFitNodeWithinASecond) {
   EXPECT_EQ(find(report, "gpu").text, "not present");
   EXPECT_GT(find(report, "compute").values.at("products").get<int>(), 0);
   EXPECT_TRUE(fs::is_empty(dir.path())) << "something was left behind";
-  // A second on a machine of its own; tests share theirs.
+  // It takes a second on an idle machine; tests share theirs.
   EXPECT_LT(watch.seconds(), 4.0);
 }
 
@@ -77,7 +78,7 @@ TEST(Health, GoesThroughJsonWithoutLoss) {
 }
 
 TEST(Health, NamesTheCoreThatComputesWrong) {
-  const int bad = usable_cores().back();
+  const int bad = allowed_cpus().back();
   const HealthCheck check =
       check_compute(0.02, [&](int core, std::span<std::byte> result) {
         if (core == bad) result[1000] ^= std::byte{1};
@@ -85,7 +86,7 @@ TEST(Health, NamesTheCoreThatComputesWrong) {
   EXPECT_EQ(check.result, HealthResult::Failed);
   EXPECT_HAS(check.text,
              "core " + std::to_string(bad) + " computed fp64 product 1 wrong");
-  for (const int core : usable_cores()) {
+  for (const int core : allowed_cpus()) {
     if (core == bad) continue;
     EXPECT_EQ(check.text.find("core " + std::to_string(core) + " "), std::string::npos);
   }

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/process/bounded_child.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,7 +18,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A killed child is gone by then, or waits in the kernel.
+/// A killed child that is not gone within this time waits in the kernel.
 constexpr double kDeathSeconds = 0.5;
 
 void write_all(int fd, std::string_view text) {
@@ -47,7 +46,7 @@ void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& a
   }
 }
 
-/// The status of the child, or 0 where it does not end.
+/// Returns the status of the child, or 0 where it does not end.
 int wait_for_death(pid_t child) {
   int status = 0;
   for (const Stopwatch watch; watch.seconds() < kDeathSeconds;) {
@@ -64,13 +63,8 @@ int wait_for_death(pid_t child) {
 BoundedAnswer run_in_bounded_child(
     const std::function<void(const std::function<void(std::string_view)>& write)>& work,
     double deadline_seconds, size_t max_bytes) {
-  int ends[2];
+  Pipe pipe = make_pipe("cluster");
   const pid_t parent = ::getpid();
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw refused("cluster", "pipe", errno);
-  }
-  const Descriptor from_child(ends[0]);
-  Descriptor to_parent(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) {
     throw refused("cluster", "process", errno);
@@ -80,16 +74,16 @@ BoundedAnswer run_in_bounded_child(
     if (::getppid() != parent) ::_exit(1);
     int exit_code = 0;
     try {
-      work([&](std::string_view text) { write_all(ends[1], text); });
+      work([&](std::string_view text) { write_all(pipe.write.get(), text); });
     } catch (...) {
       exit_code = 1;
     }
     ::_exit(exit_code);
   }
-  to_parent.reset();
+  pipe.write.reset();
   BoundedAnswer answer;
-  collect(from_child.get(), deadline_seconds, max_bytes, answer);
-  // After its last word it may still need a moment for a signal of its own.
+  collect(pipe.read.get(), deadline_seconds, max_bytes, answer);
+  // After its last word the child may still die of a signal of its own.
   if (!answer.in_time) ::kill(child, SIGKILL);
   int status = wait_for_death(child);
   if (answer.in_time && WIFSIGNALED(status)) answer.signal = WTERMSIG(status);

@@ -8,15 +8,16 @@
 namespace longhaul::cluster {
 
 struct BoundedAnswer {
-  std::string text;      ///< what it wrote until its end or its deadline
-  bool in_time = false;  ///< it ended by itself
-  int signal = 0;        ///< that ended it, where it is dead and not of our doing
+  std::string text;      ///< what the child wrote until its end or its deadline
+  bool in_time = false;  ///< the child ended by itself
+  int signal = 0;        ///< the signal that ended it, other than ours
 };
 
-/// Runs `work` in a forked child for at most so long; what it passes to `write` comes
-/// back. For calls that may hang or crash: a file system that does not answer, a driver's
-/// library. A child that not even SIGKILL ends (it waits in the kernel) is left behind.
-/// Not from a process with other threads that may hold locks.
+/// Runs `work` in a forked child for at most `deadline_seconds`, and returns what the
+/// work passes to `write`. Serves calls that may hang or crash: into a file system that
+/// does not answer, into a driver's library. Leaves behind a child that not even SIGKILL
+/// ends, since it waits in the kernel. Not for a process whose other threads may hold
+/// locks.
 BoundedAnswer run_in_bounded_child(
     const std::function<void(const std::function<void(std::string_view)>& write)>& work,
     double deadline_seconds, size_t max_bytes = size_t{1} << 20);

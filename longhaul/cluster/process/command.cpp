@@ -11,48 +11,20 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/refused.h"
+#include "longhaul/cluster/control/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// What a command's descendants may still say after it has ended.
+/// Seconds for the output of a command's descendants after the command has ended.
 constexpr double kLastWords = 0.2;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-class Pipe {
- public:
-  Pipe() {
-    if (::pipe2(ends_.data(), O_CLOEXEC) != 0) {
-      throw refused("command", "pipe", errno);
-    }
-  }
-  ~Pipe() {
-    close(0);
-    close(1);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  int end(size_t which) const { return ends_[which]; }
-  void close(size_t which) {
-    if (ends_[which] >= 0) ::close(ends_[which]);
-    ends_[which] = -1;
-  }
-
- private:
-  std::array<int, 2> ends_{-1, -1};
-};
 
 std::vector<std::string> merged_environment(const CommandOptions& options) {
   std::vector<std::string> result;
@@ -76,10 +48,11 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-/// What posix_spawn is told: a group of its own, no signal blocked or ignored, pipes.
+/// The settings of posix_spawn: a process group of its own, no signal blocked or ignored,
+/// no input, these descriptors for output.
 class SpawnSettings {
  public:
-  SpawnSettings(int input, int output, int errors) {
+  SpawnSettings(int output, int errors) {
     ::posix_spawnattr_init(&attributes_);
     ::posix_spawn_file_actions_init(&actions_);
     sigset_t none;
@@ -92,7 +65,7 @@ class SpawnSettings {
     ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
                                                  POSIX_SPAWN_SETSIGMASK |
                                                  POSIX_SPAWN_SETSIGDEF);
-    ::posix_spawn_file_actions_adddup2(&actions_, input, 0);
+    ::posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions_, output, 1);
     ::posix_spawn_file_actions_adddup2(&actions_, errors, 2);
   }
@@ -126,45 +99,21 @@ class SpawnSettings {
   posix_spawn_file_actions_t actions_{};
 };
 
-/// Input goes through a file without a name: nothing that is not read can hold us up.
-int input_file(const std::string& text) {
-  if (text.empty()) return ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int fd = ::open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0) return fd;
-  if (::write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::lseek(fd, 0, SEEK_SET) != 0) {
-    ::close(fd);
-    return -1;
-  }
-  return fd;
-}
-
 class RunningCommand {
  public:
   RunningCommand(const std::vector<std::string>& words, const CommandOptions& options)
       : options_(options) {
-    const int input = input_file(options.input);
-    if (input < 0) {
-      throw TemporaryError("command", fmt::format("no input for {}: {}; is /tmp full?",
-                                                  words.front(), std::strerror(errno)));
-    }
-    const int output = options.shares_output ? STDOUT_FILENO : output_.end(1);
-    const int errors = options.shares_output ? STDERR_FILENO : errors_.end(1);
-    try {
-      pid_ = SpawnSettings(input, output, errors).spawn(words, options);
-    } catch (...) {
-      ::close(input);
-      throw;
-    }
-    ::close(input);
-    output_.close(1);
-    errors_.close(1);
+    const int output = options.shares_output ? STDOUT_FILENO : output_.write.get();
+    const int errors = options.shares_output ? STDERR_FILENO : errors_.write.get();
+    pid_ = SpawnSettings(output, errors).spawn(words, options);
+    output_.write.reset();
+    errors_.write.reset();
   }
 
   CommandResult finish() {
     double ended_at = -1;
     while (true) {
-      const double now = seconds_since(start_);
+      const double now = watch_.seconds();
       if (ended_at < 0 && reap()) ended_at = now;
       if (ended_at >= 0 && (!open() || now > ended_at + kLastWords)) break;
       if (ended_at < 0 && !result_.timed_out && now > options_.deadline_seconds) {
@@ -174,40 +123,40 @@ class RunningCommand {
       if (options_.look && ended_at < 0) {
         if (const int signal = options_.look(); signal != 0) ::kill(-pid_, signal);
       }
-      read_some(ended_at < 0 ? 20 : 5);
+      read_streams(ended_at < 0 ? 20 : 5);
     }
-    result_.seconds = seconds_since(start_);
+    result_.seconds = watch_.seconds();
     return std::move(result_);
   }
 
  private:
-  bool open() const { return output_.end(0) >= 0 || errors_.end(0) >= 0; }
+  bool open() const { return output_.read.is_open() || errors_.read.is_open(); }
 
   bool reap() {
     int status = 0;
     const pid_t done = ::waitpid(pid_, &status, WNOHANG);
     if (done == 0 || (done < 0 && errno == EINTR)) return false;
-    // Somebody who ignores SIGCHLD has taken the status from us.
+    // Where SIGCHLD is ignored the kernel has dropped the status.
     result_.exit_code = done < 0              ? 1
                         : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
                                               : WEXITSTATUS(status);
     return true;
   }
 
-  void read_some(int milliseconds) {
+  void read_streams(int milliseconds) {
     std::array<pollfd, 2> waits{
-        {{output_.end(0), POLLIN, 0}, {errors_.end(0), POLLIN, 0}}};
+        {{output_.read.get(), POLLIN, 0}, {errors_.read.get(), POLLIN, 0}}};
     if (::poll(waits.data(), waits.size(), milliseconds) <= 0) return;
-    if (waits[0].revents != 0) take(output_, result_.output);
-    if (waits[1].revents != 0) take(errors_, result_.errors);
+    if (waits[0].revents != 0) take(output_.read, result_.output);
+    if (waits[1].revents != 0) take(errors_.read, result_.errors);
   }
 
-  void take(Pipe& pipe, std::string& text) {
+  void take(Descriptor& from, std::string& text) {
     std::array<char, 16384> buffer{};
-    const ssize_t count = ::read(pipe.end(0), buffer.data(), buffer.size());
+    const ssize_t count = ::read(from.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) return;
     if (count <= 0) {
-      pipe.close(0);
+      from.reset();
       return;
     }
     const auto got = static_cast<size_t>(count);
@@ -218,14 +167,14 @@ class RunningCommand {
   }
 
   const CommandOptions& options_;
-  Clock::time_point start_ = Clock::now();
-  Pipe output_;
-  Pipe errors_;
+  Stopwatch watch_;
+  Pipe output_ = make_pipe("command");
+  Pipe errors_ = make_pipe("command");
   pid_t pid_ = 0;
   CommandResult result_;
 };
 
-/// As it is where a shell leaves it alone, else in single quotes.
+/// Returns the word as it is where a shell leaves it alone, else in single quotes.
 std::string quoted(const std::string& word) {
   constexpr const char* kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=+./:,@%";

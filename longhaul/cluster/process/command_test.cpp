@@ -33,7 +33,7 @@ TEST(Command, WhoLooksMaySignalIt) {
   int looks = 0;
   options.look = [&] { return ++looks == 3 ? SIGTERM : 0; };
   EXPECT_EQ(run_command({"sleep", "60"}, options).exit_code, 128 + SIGTERM);
-  EXPECT_GE(looks, 3);  // until the signal has ended it
+  EXPECT_GE(looks, 3);  // until the signal has ended the command
 }
 
 TEST(Command, SharedOutputIsWrittenAndNotKept) {
@@ -61,7 +61,7 @@ TEST(Command, TheDeadlineEndsTheWholeGroup) {
   ASSERT_TRUE(result.output.starts_with("begun\n"));
   const pid_t grandchild = std::stoi(result.output.substr(6));
   for (int i = 0; i < 500 && ::kill(grandchild, 0) == 0; ++i) {
-    // It may stay as a zombie until init takes it.
+    // The process may stay as a zombie until init takes it.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto state =
         run_command({"ps", "-o", "stat=", "-p", std::to_string(grandchild)});
@@ -87,13 +87,12 @@ TEST(Command, OutputIsBounded) {
   EXPECT_TRUE(result.ok());
 }
 
-TEST(Command, InputAndEnvironmentReachIt) {
+TEST(Command, TheEnvironmentReachesItAndItHasNoInput) {
   CommandOptions options;
-  options.input = "some\ntext";
   options.environment = {{"LONGHAUL_A", "1=2"}, {"HOME", ""}};
   EXPECT_EQ(run_command({"sh", "-c", "cat; echo \"|$LONGHAUL_A|${HOME-none}\""}, options)
                 .output,
-            "some\ntext|1=2|none\n");
+            "|1=2|none\n");
 }
 
 TEST(Command, SignalsAreAtTheirDefaults) {
@@ -125,7 +124,7 @@ TEST(RequireProgram, OneThatIsNotInPathIsNamedWithWhatToDo) {
   EXPECT_HAS(message_of<InputError>(
                  [] { require_program("no-such-mpirun", "launch", "install Open MPI"); }),
              "[launch] there is no no-such-mpirun in PATH; install Open MPI");
-  // A directory of that name is none.
+  // A directory of that name is no program.
   EXPECT_THROW(require_program("..", "launch", ""), InputError);
 }
 

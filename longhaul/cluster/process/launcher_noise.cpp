@@ -8,7 +8,7 @@
 namespace longhaul::cluster {
 namespace {
 
-// Of Open MPI 4.1 and 5.
+// Phrases of Open MPI 4.1 and 5.
 constexpr std::array<std::string_view, 6> kOfBanners = {
     "mpirun noticed that process rank",
     "mpirun has exited due to process rank",
@@ -16,11 +16,12 @@ constexpr std::array<std::string_view, 6> kOfBanners = {
     "terminated normally, but",
     "MPI_ABORT was invoked on rank",
     "This will cause Open MPI to kill all MPI processes"};
-/// The last one is srun's, of the child that agents' steps do without.
+/// The last phrase comes from srun when its child, which agents' steps do without, is
+/// gone.
 constexpr std::array<std::string_view, 3> kOfLines = {
     "sent help message help-mpi-api.txt / mpi-abort", "orte_base_help_aggregate",
     "srun: error: write(shepherd): Broken pipe"};
-/// More than any of its banners has.
+/// Lines; more than any banner has.
 constexpr size_t kLongestBanner = 40;
 
 bool is_dashes(const std::string& line) {
@@ -37,7 +38,7 @@ bool holds_any(const std::string& line, const std::array<std::string_view, N>& p
 }  // namespace
 
 std::vector<std::string> LauncherNoise::pass(const std::string& line) {
-  // Ranks write between its lines.
+  // Ranks write between the lines of a banner.
   if (line.find("longhaul: ") != std::string::npos) return {line};
   if (banner_.empty()) {
     if (is_dashes(line)) {

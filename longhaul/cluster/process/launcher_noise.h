@@ -5,19 +5,19 @@
 
 namespace longhaul::cluster {
 
-/// Takes out of mpirun's error output what it says after every end that is not 0: banners
-/// without a cause, under which the line that matters would be buried. What it says of
-/// anything else passes.
+/// Takes the banners out of mpirun's error output that it writes after every exit code
+/// other than 0. They name no cause and would bury the line that matters. Other lines
+/// pass.
 class LauncherNoise {
  public:
-  /// The lines that a person should see now, given the next one; a banner's are held back
-  /// until it ends.
+  /// Takes the next line and returns the lines that a person should see now. Lines of a
+  /// banner are held back until it ends.
   std::vector<std::string> pass(const std::string& line);
-  /// Of a banner that never ended.
+  /// Returns the lines of a banner that never ended.
   std::vector<std::string> rest();
 
  private:
-  std::vector<std::string> banner_;  ///< with its first line of dashes
+  std::vector<std::string> banner_;  ///< begins with the line of dashes
 };
 
 }  // namespace longhaul::cluster

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <ctime>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/process/bounded_child.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/process/unwind.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -25,11 +27,12 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kMaxThreads = 256;
-/// A thread that does not stop by then sits in the kernel.
+/// A thread that does not stop within this time sits in the kernel.
 constexpr double kStopSeconds = 0.5;
 constexpr unsigned kNoSignal = 0;
 
-/// A small file of /proc, without its last line break; empty where it cannot be read.
+/// Returns a small file of /proc without its last line break; empty where it cannot be
+/// read.
 std::string proc_text(const std::string& path) {
   std::ifstream file(path);
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -48,45 +51,39 @@ std::vector<pid_t> threads_of(pid_t pid) {
   return threads;
 }
 
-/// "sleeping" ..., from the letter in /proc/PID/task/TID/stat.
-std::string state_words(pid_t pid, pid_t thread) {
-  const std::string stat = proc_text(fmt::format("/proc/{}/task/{}/stat", pid, thread));
-  const size_t end = stat.rfind(')');
-  if (end == std::string::npos || end + 2 >= stat.size()) return "gone";
-  switch (stat[end + 2]) {
-    case 'R':
-      return "running";
-    case 'S':
-      return "sleeping";
-    case 'D':
-      return "in an uninterruptible wait";
-    case 'T':
-      return "stopped by a signal";
-    case 't':
-      return "held by a debugger";
-    case 'Z':
-      return "ended, not waited for";
-    default:
-      return fmt::format("in state {}", stat[end + 2]);
+/// Says in words what state a thread is in.
+std::string state_words(const std::string& folder) {
+  const auto fields = stat_fields(folder);
+  if (fields.empty()) return "gone";
+  constexpr std::array<std::pair<char, const char*>, 6> kWords = {
+      {{'R', "running"},
+       {'S', "sleeping"},
+       {'D', "in an uninterruptible wait"},
+       {'T', "stopped by a signal"},
+       {'t', "held by a debugger"},
+       {'Z', "ended, not waited for"}}};
+  for (const auto& [letter, words] : kWords) {
+    if (fields.front().front() == letter) return words;
   }
+  return fmt::format("in state {}", fields.front());
 }
 
-/// One line of what the kernel says of a thread, and its kernel stack where that may be
-/// read.
+/// Returns one line of what the kernel says of a thread.
 std::string kernel_view(pid_t pid, pid_t thread) {
-  const std::string folder = fmt::format("/proc/{}/task/{}/", pid, thread);
-  const std::string place = proc_text(folder + "wchan");
-  const std::string call = proc_text(folder + "syscall");
-  std::string line = fmt::format("thread {} {}: {}", thread, proc_text(folder + "comm"),
-                                 state_words(pid, thread));
+  const std::string folder = fmt::format("/proc/{}/task/{}", pid, thread);
+  const std::string place = proc_text(folder + "/wchan");
+  const std::string call = proc_text(folder + "/syscall");
+  std::string line = fmt::format("thread {} {}: {}", thread, proc_text(folder + "/comm"),
+                                 state_words(folder));
   if (!place.empty() && place != "0") line += ", in " + place;
-  // "running", or a number and its arguments.
+  // The file holds "running", or the number of a system call and its arguments.
   if (!call.empty() && call != "running" && call[0] != '-') {
     line += ", system call " + call.substr(0, call.find(' '));
   }
   return line + "\n";
 }
 
+/// Returns the thread's stack in the kernel, where it may be read.
 std::string kernel_stack(pid_t pid, pid_t thread) {
   std::ifstream file(fmt::format("/proc/{}/task/{}/stack", pid, thread));
   std::string text;
@@ -105,7 +102,8 @@ long trace(int request, pid_t thread, uintptr_t data) {
 
 enum class Stop { Stopped, Refused, Late, Gone };
 
-/// Stops one thread; `signal` is what it was about to receive, for its going on.
+/// Stops one thread. `signal`: the signal that it was about to receive, to be delivered
+/// when it goes on.
 Stop stop_thread(pid_t thread, unsigned& signal) {
   signal = kNoSignal;
   if (trace(PTRACE_SEIZE, thread, 0) != 0) {
@@ -137,13 +135,14 @@ std::string how_to_allow() {
   return "the process belongs to another user, or the container lacks CAP_SYS_PTRACE";
 }
 
-/// Says what is found of one thread at once: a later one may hang.
+/// Describes all threads. Writes what it finds of each thread at once, since a later
+/// thread may hang.
 void trace_threads(pid_t pid, const std::function<void(std::string_view)>& write) {
   const std::vector<pid_t> threads = threads_of(pid);
   write(fmt::format("process {} ({}), {} {}\n", pid,
                     proc_text(fmt::format("/proc/{}/comm", pid)), threads.size(),
                     threads.size() == 1 ? "thread" : "threads"));
-  // The kernel's view of all comes before anything is stopped.
+  // The kernel's view of all threads is taken before any thread is stopped.
   std::map<pid_t, std::string> views;
   for (const pid_t thread : threads) views[thread] = kernel_view(pid, thread);
   std::unique_ptr<Unwinder> unwinder;
@@ -186,7 +185,7 @@ std::string stack_traces(pid_t pid, double deadline_seconds) {
   }
   BoundedAnswer answer;
   try {
-    // Whatever the child holds is let go by the kernel at its death.
+    // The kernel lets go all threads that the child holds when the child dies.
     answer = run_in_bounded_child([pid](const auto& write) { trace_threads(pid, write); },
                                   deadline_seconds);
   } catch (const TemporaryError& error) {

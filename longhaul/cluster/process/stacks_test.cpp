@@ -18,8 +18,8 @@
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/scratch_directory.h"
 
-// Named so that a trace can be looked through for them; each does something after its
-// call, so that none is left out as a tail call.
+// Functions that a trace is searched for. Each does something after its call, so that no
+// call is a tail call that leaves no frame.
 extern "C" {
 volatile int stacks_test_done = 0;
 [[gnu::noinline]] void stacks_test_waits_for_ever() {
@@ -40,7 +40,7 @@ volatile int stacks_test_done = 0;
 namespace longhaul::cluster {
 namespace {
 
-/// A child of the test that runs `work`, killed at the end.
+/// A child process that runs `work` and is killed at the end.
 class Child {
  public:
   explicit Child(const std::function<void()>& work) {
@@ -59,7 +59,7 @@ class Child {
   Child& operator=(const Child&) = delete;
   pid_t pid() const { return pid_; }
 
-  /// 'S', 'R', 'T' ...
+  /// Returns the letter of the process's state: 'S', 'R', 'T' ...
   char state() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
     const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -102,7 +102,7 @@ TEST_F(Stacks, NamesTheFunctionsOfAChildThatHangs) {
 TEST_F(Stacks, NamesWhatRunsAndLetsItRunOn) {
   const Child child(stacks_test_spins_for_ever);
   std::string text;
-  // It runs before it gets there.
+  // The child runs before it gets to this function.
   for (const Stopwatch watch; watch.seconds() < 5.0;) {
     text = stack_traces(child.pid());
     if (text.find("stacks_test_spins_for_ever") != std::string::npos) break;
@@ -151,7 +151,7 @@ TEST_F(Stacks, ShowsEveryThread) {
 
 TEST_F(Stacks, FallsBackOnTheKernelsViewWhereTracingIsRefused) {
   const Child child([] {
-    // A process that is traced already can have no second tracer.
+    // A process that is already traced cannot have a second tracer.
     ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     stacks_test_calls_it();
   });

@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxFrames = 96;
 constexpr size_t kMaxNameBytes = 300;
 
-/// Never looks for separate debug files, which may lie behind a network.
+/// Finds no separate debug file: such files may lie behind a network.
 int no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
                  GElf_Word, char**) {
   return -1;
@@ -47,7 +47,8 @@ struct Unwinder::State {
   Dwfl_Callbacks callbacks{};
   Dwfl* session = nullptr;
   std::string problem;
-  std::map<Dwarf_Addr, std::string> names;  ///< many threads stand in the same places
+  std::map<Dwarf_Addr, std::string>
+      names;  ///< kept: many threads stand in the same places
   std::string text;
   int count = 0;
 
@@ -114,7 +115,7 @@ std::string Unwinder::frames(pid_t thread) {
   } else if (state.count == 0) {
     state.text += fmt::format("    (no stack: {})\n", last_problem());
   } else if (result != 0) {
-    // Where the outermost function does not say that it is the outermost, too.
+    // This also happens where the outermost function is not marked as such.
     state.text += fmt::format("    (ends here: {})\n", last_problem());
   }
   return state.text;

@@ -16,12 +16,13 @@
 namespace longhaul::cluster {
 namespace {
 
-/// More than some seconds of steps write.
+/// Holds more than the steps of some seconds write.
 constexpr uint64_t kTailBytes = uint64_t{256} << 10;
 constexpr int kMostDepth = 16;
 
-/// Hands over the last whole lines of a file, in their order, with what read_record wants
-/// behind each. None where it is not there or cannot be read: it is looked at again.
+/// Hands over the last whole lines of a file, in their order, each followed by the
+/// padding that read_record needs. Hands over nothing where the file is absent or cannot
+/// be read: a later call reads it again.
 void lines_at_end(const fs::path& path,
                   const std::function<void(std::string_view line)>& use) {
   std::string text;
@@ -31,7 +32,7 @@ void lines_at_end(const fs::path& path,
     const uint64_t size = file.size();
     text.resize(std::min(size, kTailBytes));
     file.read_at(size - text.size(), std::as_writable_bytes(std::span(text)));
-    // The first may be a part of one.
+    // The first line may be cut.
     at = text.size() < size ? text.find('\n') + 1 : 0;
   } catch (const Error&) {
     return;
@@ -51,7 +52,7 @@ std::vector<RunRecord> records_at_end(const fs::path& run_dir) {
   return records;
 }
 
-/// Of the ranks' starts.
+/// Returns the newest events that name an attempt.
 std::vector<Json> events_at_end(const fs::path& run_dir) {
   std::vector<Json> events;
   lines_at_end(run_dir / kEventsFile, [&](std::string_view line) {
@@ -60,7 +61,7 @@ std::vector<Json> events_at_end(const fs::path& run_dir) {
       if (event.is_object() && EventHead::attempt_of(event) >= 0)
         events.push_back(std::move(event));
     } catch (const InputError&) {
-      // A torn line is nobody's.
+      // A torn line says nothing.
     }
   });
   return events;

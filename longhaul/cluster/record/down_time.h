@@ -9,35 +9,38 @@
 
 namespace longhaul::cluster {
 
-/// What a fault costs: the time from the last thing that the run recorded before it to
-/// the begin of the first step after it, as the ledger of `report` counts it. Taken from
-/// the ends of metrics.jsonl and events.jsonl; one thread.
+/// Measures what a fault costs: the time from the last record before the fault to the
+/// begin of the first step after it, as the ledger of `report` counts it. A supervisor
+/// owns one. It reads the ends of metrics.jsonl and events.jsonl. One thread.
 class DownTime {
  public:
-  /// What lies before `begin` (seconds since 1970) is an earlier supervisor's.
+  /// Records before `begin` (seconds since 1970) belong to an earlier supervisor.
   DownTime(fs::path run_dir, double begin)
       : run_dir_(std::move(run_dir)), since_(begin) {}
 
-  /// A fault was found (seconds since 1970). Returns the event of the restart before it,
-  /// where that had not come to a step: the rest of the time is this fault's.
+  /// Takes note of a fault that was found at `now` (seconds since 1970). Returns the
+  /// event of the restart before it where that restart had not come to a step; the time
+  /// from then on belongs to this fault.
   std::optional<Json> fault(double now);
-  /// The workers start again; the fields of the event `restart` that are known already.
+  /// Says that the workers start again. `fields`: what is already known of the event
+  /// `restart`.
   void restarts(Json fields);
-  /// The event, with `from_step` and `seconds_down`, once the first step after the
-  /// restart is done; nothing before and afterwards. Never throws.
+  /// Returns the event, with `from_step` and `seconds_down`, once: when the first step
+  /// after the restart is done. Never throws.
   std::optional<Json> look();
-  /// The event of a restart that nothing follows any more. `from_step` is null where no
-  /// rank said where it went on.
+  /// Returns the event of a restart that no step will follow any more. `from_step` is
+  /// null where no rank has said from which step it went on.
   std::optional<Json> give_up(double now);
 
  private:
-  /// The step that the ranks last said they start from, in attempts like that; or null.
+  /// Returns the step that ranks last named as their start, of the attempts for which
+  /// `of_attempt` holds; null where none has named one.
   Json started_from(const std::function<bool(int64_t)>& of_attempt) const;
   Json finished(const Json& from_step, double until);
 
   fs::path run_dir_;
-  int64_t attempt_ = 0;  ///< the newest before the fault
-  double since_;         ///< seconds since 1970; what lies before is counted already
+  int64_t attempt_ = 0;  ///< the newest attempt before the fault
+  double since_;         ///< seconds since 1970; earlier time has been counted already
   std::optional<Json> pending_;
   uint64_t seen_bytes_ = 0;
 };

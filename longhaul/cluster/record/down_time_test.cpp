@@ -59,7 +59,7 @@ TEST_F(DownTimeOfRun, OfAStartThatFailsBeforeAStepIsCountedOnce) {
   down_.restarts({{"restart", 2}});
   const auto second = down_.fault(116.0);
   ASSERT_TRUE(second);
-  EXPECT_TRUE((*second)["from_step"].is_null());  // nobody said
+  EXPECT_TRUE((*second)["from_step"].is_null());  // no rank has said
   EXPECT_DOUBLE_EQ((*second)["seconds_down"], 6.0);
   down_.restarts({{"restart", 3}});
   event("start", 5, 4, 120.0);
@@ -71,7 +71,7 @@ TEST_F(DownTimeOfRun, OfAStartThatFailsBeforeAStepIsCountedOnce) {
 }
 
 TEST_F(DownTimeOfRun, NeedsNoFilesAndPassesOverTornLines) {
-  row(9, 0, 20.0, 1.0);  // another supervisor's
+  row(9, 0, 20.0, 1.0);  // of an earlier supervisor
   EXPECT_FALSE(down_.fault(50.0));
   down_.restarts({{"restart", 1}});
   File::open_append(dir_ / "metrics.jsonl").write("{\"step\": 1, \"att\n[]\n");

@@ -1,100 +1,63 @@
 #include "longhaul/cluster/record/exclusions.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
 
-#include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
+#include "longhaul/cluster/names.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
 
-constexpr uint64_t kMostExclusionBytes = uint64_t{1} << 22;
-constexpr std::array kExclusionKinds = {ExclusionKind::Person, ExclusionKind::Health,
-                                        ExclusionKind::Silence, ExclusionKind::Faults};
+constexpr NamesOf<ExclusionKind, 4> kExclusionNames{
+    {"person", "health", "silence", "faults"}};
 
-/// What another version or a person calls otherwise only a person ends.
-ExclusionKind exclusion_kind(const std::string& name) {
-  for (const ExclusionKind kind : kExclusionKinds) {
-    if (name == exclusion_name(kind)) return kind;
-  }
-  return ExclusionKind::Person;
+RecordFile excluded_file(const fs::path& path) {
+  return {path, "list of excluded nodes",
+          "remove it, or write it as a list of {\"node\", \"since\", \"cause\"}"};
 }
 
-/// Nothing that is the node's own has failed.
+/// Returns whether no check of the node itself has failed.
 bool passes(const HealthReport& report) {
   return std::ranges::none_of(report.checks, [](const HealthCheck& check) {
-    return check.result == HealthResult::Failed && !check.of_file_system;
+    return check.has_failed() && !check.of_file_system;
   });
 }
 
 using Readmitted = std::set<std::pair<std::string, std::string>>;  // node, kind
 
-Readmitted read_readmitted(const fs::path& path) {
-  if (!fs::exists(path)) return {};
-  try {
-    return read_json(path, kMostExclusionBytes).get<Readmitted>();
-  } catch (const Json::exception& problem) {
-    throw InputError("cluster", fmt::format("{}: is no list of nodes ({}); remove it",
-                                            path.string(), words_of(problem)));
-  }
-}
-
 }  // namespace
 
-const char* exclusion_name(ExclusionKind kind) {
-  switch (kind) {
-    case ExclusionKind::Person:
-      return "person";
-    case ExclusionKind::Health:
-      return "health";
-    case ExclusionKind::Silence:
-      return "silence";
-    case ExclusionKind::Faults:
-      return "faults";
-  }
-  return "person";
+const char* exclusion_name(ExclusionKind kind) { return kExclusionNames.of(kind); }
+
+void from_json(const Json& json, ExcludedNode& node) {
+  json.at("node").get_to(node.node);
+  json.at("since").get_to(node.since);
+  json.at("cause").get_to(node.cause);
+  // Only a person ends an exclusion whose kind this version does not know.
+  node.kind =
+      kExclusionNames.find(json.value("kind", "")).value_or(ExclusionKind::Person);
+  node.again = json.value("again", false);
+}
+
+void to_json(Json& json, const ExcludedNode& node) {
+  json = {{"node", node.node}, {"since", node.since}, {"cause", node.cause}};
+  if (node.kind != ExclusionKind::Person) json["kind"] = exclusion_name(node.kind);
+  if (node.again) json["again"] = true;
 }
 
 std::vector<ExcludedNode> read_excluded(const fs::path& path) {
-  std::vector<ExcludedNode> nodes;
-  if (!fs::exists(path)) return nodes;
-  const Json json = read_json(path, kMostExclusionBytes);
-  try {
-    for (const Json& node : json) {
-      nodes.push_back({node.at("node").get<std::string>(), node.at("since").get<double>(),
-                       node.at("cause").get<std::string>(),
-                       exclusion_kind(node.value("kind", "")),
-                       node.value("again", false)});
-    }
-  } catch (const Json::exception& error) {
-    throw InputError("cluster", fmt::format("{}: is no list of excluded nodes ({}); "
-                                            "remove it, or write it as a list of "
-                                            "{{\"node\", \"since\", \"cause\"}}",
-                                            path.string(), words_of(error)));
-  }
-  return nodes;
+  return excluded_file(path).read<std::vector<ExcludedNode>>();
 }
 
 void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes) {
-  Json list = Json::array();
-  for (const ExcludedNode& node : nodes) {
-    Json entry = {{"node", node.node}, {"since", node.since}, {"cause", node.cause}};
-    if (node.kind != ExclusionKind::Person) entry["kind"] = exclusion_name(node.kind);
-    if (node.again) entry["again"] = true;
-    list.push_back(std::move(entry));
-  }
-  write_text_atomic(path, json_text(list, 1) + "\n");
+  excluded_file(path).replace(nodes, 1);
 }
 
 bool has_expired(const ExcludedNode& node, double now) {
-  // A clock that was a day or more ahead must not keep a node out for ever.
+  // A clock that once was far ahead must not keep a node out for ever.
   return node.kind != ExclusionKind::Person &&
          std::abs(now - node.since) >= kExclusionSeconds;
 }
@@ -108,7 +71,7 @@ bool may_be_tested(const ExcludedNode& node, double now, Retest retest) {
 
 Exclusions::Exclusions(const fs::path& run_dir)
     : path_(run_dir / kExcludedNodesFile),
-      readmitted_path_(run_dir / kReadmittedNodesFile),
+      readmitted_file_(run_dir / kReadmittedNodesFile, "list of nodes"),
       nodes_(read_excluded(path_)) {}
 
 std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
@@ -120,37 +83,30 @@ std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
 }
 
 void Exclusions::read_again(Logger& log) {
-  try {
-    nodes_ = read_excluded(path_);
-  } catch (const Error& problem) {
-    log.warning(problem.what());
-  }
+  try_record(log, "the nodes that are known to be left out stay out",
+             [&] { nodes_ = read_excluded(path_); });
 }
 
-/// A record that cannot be read counts: else a sick node could come and go for ever.
+/// Returns true where the record cannot be read, too: otherwise a sick node could come
+/// and go for ever.
 bool Exclusions::was_readmitted(const std::string& node, ExclusionKind kind,
                                 Logger& log) const {
-  try {
-    return read_readmitted(readmitted_path_).contains({node, exclusion_name(kind)});
-  } catch (const Error& problem) {
-    log.warning(problem.what());
-    return true;
-  }
+  bool found = true;
+  try_record(log, "a node that is left out now stays out until it has expired", [&] {
+    found = readmitted_file_.read<Readmitted>().contains({node, exclusion_name(kind)});
+  });
+  return found;
 }
 
 bool Exclusions::add(const std::string& node, ExclusionKind kind,
                      const std::string& cause, double now, Logger& log) {
   read_again(log);
-  const auto same = [&](const ExcludedNode& one) { return one.node == node; };
-  const auto found = std::ranges::find_if(nodes_, same);
+  const auto found = std::ranges::find(nodes_, node, &ExcludedNode::node);
   if (found != nodes_.end() && !has_expired(*found, now)) return false;
-  std::erase_if(nodes_, same);
+  std::erase_if(nodes_, [&](const ExcludedNode& one) { return one.node == node; });
   nodes_.push_back({node, now, cause, kind, was_readmitted(node, kind, log)});
-  try {
-    write_excluded(path_, nodes_);
-  } catch (const Error& problem) {
-    log.warning(problem.what());  // it is left out in this life of the job
-  }
+  try_record(log, "the node is left out in this life of the job alone",
+             [&] { write_excluded(path_, nodes_); });
   return true;
 }
 
@@ -170,19 +126,16 @@ std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& r
   std::erase_if(left, [&](const ExcludedNode& node) {
     return std::ranges::find(back, node.node, &ExcludedNode::node) != back.end();
   });
-  try {
-    Readmitted all = read_readmitted(readmitted_path_);
+  const bool written = try_record(log, "no node is put in again", [&] {
+    auto all = readmitted_file_.read<Readmitted>();
     for (const ExcludedNode& node : back) {
       all.emplace(node.node, exclusion_name(node.kind));
     }
-    // First, so that nobody comes and goes without a trace.
-    make_directories_durable(readmitted_path_.parent_path());
-    write_text_durable(readmitted_path_, json_text(Json(all)));
+    // This file comes first, so that no node comes and goes without a trace.
+    readmitted_file_.replace(all);
     write_excluded(path_, left);
-  } catch (const Error& problem) {
-    log.warning(fmt::format("no node is put in again: {}", problem.what()));
-    return {};
-  }
+  });
+  if (!written) return {};
   nodes_ = std::move(left);
   return back;
 }

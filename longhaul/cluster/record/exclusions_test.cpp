@@ -53,13 +53,13 @@ TEST_F(ExclusionsOfARun, ANodeThatIsLeftOutASecondTimeStaysOutUntilTheVerdictExp
   readmit(report_of("n2", true), kNow);
   out_.add("n2", ExclusionKind::Health, "sick", kNow + 1, log_);
   EXPECT_EQ(readmit(report_of("n2", true), kNow + 2), Names{});
-  // Not for another life of the supervisor either.
+  // The node stays out also for the next life of the supervisor.
   Exclusions later(dir_.path());
   const double after = kNow + 1 + kExclusionSeconds;
   EXPECT_TRUE(later.testable(after - 1).empty());
   EXPECT_TRUE(later.readmit({report_of("n2", false)}, after, log_).empty());
   EXPECT_EQ(later.readmit({report_of("n2", true)}, after, log_).size(), 1U);
-  // Another cause is another matter.
+  // An exclusion of another kind may be tested again.
   out_.add("n2", ExclusionKind::Silence, "lost", after, log_);
   EXPECT_EQ(out_.testable(after), Names{"n2"});
 }
@@ -69,7 +69,7 @@ TEST_F(ExclusionsOfARun, FaultsInARowExpireAndThenACheckDecides) {
   EXPECT_EQ(readmit(report_of("n2", true), kNow + kExclusionSeconds - 1), Names{});
   const double after = kNow + kExclusionSeconds;
   EXPECT_EQ(readmit(report_of("n2", false), after), Names{});
-  // Failed then, it is out for another while.
+  // The node failed the check, so it is left out for another day.
   EXPECT_TRUE(out_.add("n2", ExclusionKind::Faults, "killed", after, log_));
   EXPECT_FALSE(has_expired(out_.nodes().at(0), after));
   EXPECT_EQ(readmit(report_of("n2", true), after + kExclusionSeconds), Names{"n2"});

@@ -3,68 +3,50 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <exception>
 
-#include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/names.h"
+#include "longhaul/cluster/record/record_file.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr int kMostInVain = 20;
-/// A lost node or two are followed at once.
+/// The first two requeues do not wait: a node or two may have been lost.
 constexpr int kAtOnce = 2;
 constexpr double kFirstWait = 30.0;
 constexpr double kLongestWait = 1800.0;
-/// Of what a place in the queue hardly mends, from the first on.
+/// For reasons that a place in the queue hardly mends.
 constexpr int kMostUnmended = 5;
 constexpr double kFirstUnmendedWait = 60.0;
 
-struct ReasonName {
-  RequeueReason reason;
-  const char* name;
-  bool queue_mends;
-};
-constexpr std::array kReasons = {ReasonName{RequeueReason::Nodes, "nodes", true},
-                                 ReasonName{RequeueReason::Signal, "signal", true},
-                                 ReasonName{RequeueReason::Host, "host", true},
-                                 ReasonName{RequeueReason::Done, "done", true},
-                                 ReasonName{RequeueReason::Storage, "storage", false},
-                                 ReasonName{RequeueReason::Crash, "crash", false},
-                                 ReasonName{RequeueReason::Unknown, "unknown", false}};
+constexpr NamesOf<RequeueReason, 7> kReasonNames{
+    {"nodes", "signal", "host", "done", "storage", "crash", "unknown"}};
 
-const ReasonName& entry_of(RequeueReason reason) {
-  return *std::ranges::find(kReasons, reason, &ReasonName::reason);
-}
+/// Returns whether another place in the queue probably mends the reason.
+bool queue_mends(RequeueReason reason) { return reason < RequeueReason::Storage; }
 
 struct RequeueRecord {
   std::string job;
   int64_t checkpoint = -1;
-  int in_vain = 0;   ///< requeues in a row that brought no newer checkpoint
-  int unmended = 0;  ///< of them, those for what the queue hardly mends
-  std::string note;  ///< the supervisor's reason for the next
+  int in_vain = 0;        ///< requeues in a row without a newer checkpoint
+  int unmended = 0;       ///< those of them for a reason that the queue hardly mends
+  std::string note = {};  ///< the supervisor's reason for the next requeue
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RequeueRecord, job, checkpoint, in_vain,
                                                 unmended, note)
 
-fs::path requeues_file(const fs::path& run_dir) { return run_dir / kRequeuesFile; }
-
-RequeueRecord read_record(const fs::path& path, const std::string& job) {
-  RequeueRecord record;
-  if (fs::exists(path)) {
-    record = parse_json(read_text(path, 1 << 16), path.string()).get<RequeueRecord>();
-  }
-  if (record.job != job) record = {};
-  record.job = job;
-  return record;
+RecordFile requeues_file(const fs::path& run_dir) {
+  return {run_dir / kRequeuesFile, "record of requeues"};
 }
 
-void write_record(const fs::path& path, const RequeueRecord& record) {
-  make_directories_durable(path.parent_path());
-  write_text_durable(path, json_text(Json(record)));
+/// Returns the job's record, or a new one where none is kept for this job.
+RequeueRecord requeues_of(const fs::path& run_dir, const std::string& job) {
+  return requeues_file(run_dir).read_of<RequeueRecord>(job).value_or(
+      RequeueRecord{.job = job});
 }
 
 double wait_of(double first, int number) {
@@ -73,7 +55,7 @@ double wait_of(double first, int number) {
 
 RequeueDecision judge_requeue(const RequeueRecord& record, RequeueReason reason) {
   RequeueDecision decision;
-  const bool mends = entry_of(reason).queue_mends;
+  const bool mends = queue_mends(reason);
   const int limit = mends ? kMostInVain : kMostUnmended;
   const int count = mends ? record.in_vain : record.unmended;
   if (!mends) {
@@ -85,8 +67,7 @@ RequeueDecision judge_requeue(const RequeueRecord& record, RequeueReason reason)
     decision.allowed = false;
     decision.reason = fmt::format(
         "job {} went back to the queue {} times without a newer checkpoint, now for "
-        "'{}': "
-        "mend what its log tells of, then submit the run again",
+        "'{}': mend what its log tells of, then submit the run again",
         record.job, count > limit ? limit : kMostInVain, reason_name(reason));
   }
   return decision;
@@ -94,20 +75,17 @@ RequeueDecision judge_requeue(const RequeueRecord& record, RequeueReason reason)
 
 }  // namespace
 
-const char* reason_name(RequeueReason reason) { return entry_of(reason).name; }
+const char* reason_name(RequeueReason reason) { return kReasonNames.of(reason); }
 
 std::optional<RequeueReason> requeue_reason(const std::string& name) {
-  for (const ReasonName& known : kReasons) {
-    if (name == known.name) return known.reason;
-  }
-  return std::nullopt;
+  return kReasonNames.find(name);
 }
 
 int requeues_in_vain(const fs::path& run_dir, const std::string& job,
                      int64_t newest_checkpoint) {
   if (job.empty()) return 0;
   try {
-    const RequeueRecord record = read_record(requeues_file(run_dir), job);
+    const RequeueRecord record = requeues_of(run_dir, job);
     return newest_checkpoint > record.checkpoint ? 0 : record.in_vain;
   } catch (const std::exception&) {
     return 0;
@@ -118,35 +96,32 @@ void note_requeue_reason(const fs::path& run_dir, const std::string& job,
                          RequeueReason reason) {
   if (job.empty()) return;
   try {
-    RequeueRecord record = read_record(requeues_file(run_dir), job);
+    RequeueRecord record = requeues_of(run_dir, job);
     record.note = reason_name(reason);
-    write_record(requeues_file(run_dir), record);
+    requeues_file(run_dir).replace(record);
   } catch (const std::exception&) {
-    // Told of where the requeue is counted, which cannot be either.
+    // The requeue itself cannot be counted either, and takes care of that.
   }
 }
 
 RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
                               int64_t newest_checkpoint,
                               std::optional<RequeueReason> told) {
-  const fs::path path = requeues_file(run_dir);
   RequeueReason reason = told.value_or(RequeueReason::Unknown);
   RequeueRecord record;
   try {
-    record = read_record(path, job);
+    record = requeues_of(run_dir, job);
     if (!told) reason = requeue_reason(record.note).value_or(reason);
     record.note.clear();
     if (newest_checkpoint > record.checkpoint) record.in_vain = record.unmended = 0;
     ++record.in_vain;
-    if (!entry_of(reason).queue_mends) ++record.unmended;
+    if (!queue_mends(reason)) ++record.unmended;
     record.checkpoint = std::max(record.checkpoint, newest_checkpoint);
-    write_record(path, record);
+    requeues_file(run_dir).replace(record);
   } catch (const std::exception&) {
-    // The way back into the queue is worth more, but not for ever: a disk that takes no
-    // record may be what the job goes back for.
-    record = {};
-    record.job = job;
-    record.unmended = static_cast<int>(job_requeues()) + 1;
+    // The way back into the queue is worth more than the record, but not for ever: the
+    // disk that takes no record may be why the job goes back.
+    record = {.job = job, .unmended = static_cast<int>(job_requeues()) + 1};
   }
   return judge_requeue(record, reason);
 }

@@ -11,40 +11,42 @@ namespace longhaul::cluster {
 struct RequeueDecision {
   bool allowed = true;
   double wait_seconds = 0.0;  ///< before the job may start again
-  std::string reason;         ///< where it is not allowed: what a person must do
+  std::string reason;         ///< what a person must do where it is not allowed
 };
 
-/// Why a job goes back to the queue.
+/// Why a job goes back to the queue. From Storage on, another place in the queue hardly
+/// mends the reason.
 enum class RequeueReason {
-  Nodes,    ///< too few are left in this job
-  Signal,   ///< the time limit is near, or it was asked to stop; saved where it could be
-  Host,     ///< the batch script's machine is lost
-  Done,     ///< likewise, and the run is done: its next life ends the job well
+  Nodes,   ///< this job has too few nodes left
+  Signal,  ///< the time limit is near, or the run was asked to stop; it has saved if it
+           ///< could
+  Host,    ///< the batch script's machine is lost
+  Done,    ///< that machine is lost, and the run is done: the next life ends the job well
   Storage,  ///< the run's file system refuses what a start needs
-  Crash,    ///< the supervisor itself ended, again and again
+  Crash,    ///< the supervisor itself ended again and again
   Unknown,
 };
 const char* reason_name(RequeueReason reason);
-/// Nothing for other words.
+/// Returns the reason of this name, or nothing for an unknown name.
 std::optional<RequeueReason> requeue_reason(const std::string& name);
 
-/// Requeues of this job since which no newer checkpoint was made; 0 where that is not
-/// known.
+/// Returns how many requeues of this job in a row have brought no newer checkpoint; 0
+/// where that is not known.
 int requeues_in_vain(const fs::path& run_dir, const std::string& job,
                      int64_t newest_checkpoint);
 
-/// For a supervisor that ends with 75: kept in the run's record (control/requeues.json)
-/// for whoever asks for the requeue. Where it cannot be kept the reason is not known.
+/// Notes in the run's record (control/requeues.json) why a supervisor ends with 75, for
+/// whoever asks for the requeue. Where it cannot be noted, the reason stays unknown.
 void note_requeue_reason(const fs::path& run_dir, const std::string& job,
                          RequeueReason reason);
 
-/// Counts a requeue in the run's record, whoever asks for it: the supervisor, one that
-/// stands in, an agent, the batch script. Without `told` the reason is the supervisor's
-/// note. Requeues of one job in a row between which no newer checkpoint was made wait
-/// longer and longer; after twenty none is allowed, whatever asks. Of those that the
-/// queue hardly mends (storage, a crash, unknown) the first waits too, and five are
-/// allowed; where they cannot be counted, for Slurm's own count. Another job counts from
-/// the beginning: a person has submitted it.
+/// Counts a requeue in the run's record, whoever asks for it: the supervisor, a
+/// supervisor that stands in, an agent, the batch script. Without `told` the reason is
+/// the supervisor's note. Requeues of one job in a row without a newer checkpoint wait
+/// longer and longer, and after twenty of them none is allowed. For reasons that the
+/// queue hardly mends (storage, a crash, unknown) already the first one waits, and five
+/// are allowed. Where they cannot be counted, Slurm's own count stands for them. Another
+/// job counts from the beginning, because a person has submitted it.
 RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
                               int64_t newest_checkpoint,
                               std::optional<RequeueReason> told = std::nullopt);

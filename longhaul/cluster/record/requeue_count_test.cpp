@@ -68,7 +68,8 @@ TEST(RequeueCount, TheSupervisorsNoteIsTheReasonOfOneRequeue) {
   EXPECT_EQ(requeue_reason(""), std::nullopt);
 }
 
-/// A full disk, say. The tests run as root, whom no permission stops.
+/// A file in place of the directory stands for a full disk: no permission stops root, who
+/// may run the tests.
 TEST(RequeueCount, WhereNothingCanBeCountedSlurmsOwnCountIsTheLimit) {
   const TestDirectory dir;
   write_file(dir / "control", "no directory");

@@ -8,7 +8,7 @@
 namespace longhaul::cluster {
 
 bool RestartPolicy::same_as_before(const Fault& fault) const {
-  // A node that went away says nothing of the step it happened in.
+  // The loss of a node says nothing of the step in which it happened.
   return counts_.before && fault.kind != FaultKind::Node &&
          counts_.before->kind == fault.kind &&
          counts_.before->temporary == fault.temporary &&
@@ -23,7 +23,7 @@ Decision RestartPolicy::decide(const Fault& fault) {
   counts_.furthest = std::max(counts_.furthest, fault.step);
   const bool same_node =
       counts_.before && !fault.node.empty() && counts_.before->node == fault.node;
-  // The rank that tells of a full disk is not at fault, nor is its node.
+  // A rank that tells of a full disk is not at fault, and its node is not either.
   counts_.on_node = fault.temporary ? 0 : same_node ? counts_.on_node + 1 : 1;
   counts_.before = fault;
   decision.exclude_node =
@@ -37,8 +37,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "the platform replaces nodes and starts the job's step again";
     return decision;
   }
-  // Waited for as well: a launcher that has worked before. Slurm may not know at once
-  // what is free.
+  // A launcher that has worked before gets patience as well: Slurm may not know at once
+  // which nodes are free.
   const bool patient =
       fault.temporary || (fault.kind == FaultKind::Launcher && counts_.furthest > 0);
   if (counts_.same >=

@@ -8,11 +8,13 @@
 
 namespace longhaul::cluster {
 
-/// What the faults of this job have come to (control/restarts.json of the run), so that a
-/// supervisor that stands in, or one after a requeue, goes on counting. Nothing yet for
-/// another job: a person has submitted it; nor without a number of a job: a person has
-/// started it. A record that cannot be read counts nothing, with a warning.
+/// Reads what the faults of this job have come to (control/restarts.json of the run), so
+/// that a supervisor that stands in, or the supervisor after a requeue, goes on counting.
+/// Counts start anew for another job, which a person has submitted, for an empty `job`,
+/// when a person has started the run, and, with a warning, where the record cannot be
+/// read.
 RestartCounts read_restarts(const fs::path& run_dir, const std::string& job, Logger& log);
+/// Writes the record, or warns that it cannot be written. Does nothing without a job.
 void write_restarts(const fs::path& run_dir, const std::string& job,
                     const RestartCounts& counts, Logger& log);
 

@@ -16,7 +16,7 @@ Fault crash_at(int64_t step) {
   return fault;
 }
 
-/// Each fault is met by another supervisor of the job.
+/// Another supervisor of the job meets each fault.
 class RestartsOfAJob : public testing::Test {
  protected:
   Decision fault(const Fault& fault, const std::string& job = "7") {

@@ -9,12 +9,12 @@
 
 namespace longhaul::cluster {
 
-/// Puts in what changes from second to second: nodes, ranks, the time, this process.
-/// Nodes without ranks are spares where others have some.
+/// Fills in what changes from second to second: nodes, ranks, the time, this process. A
+/// node without ranks is a spare where other nodes have ranks.
 void take_reports(RunStatus& status, const NodeReports& reports,
                   const std::vector<ExcludedNode>& excluded);
 
-/// Replaces the file in one step, without waiting for the disk: it is of now only.
+/// Replaces the file in one step, without waiting for the disk: a power cut may lose it.
 void write_status(const fs::path& path, const RunStatus& status);
 
 }  // namespace longhaul::cluster

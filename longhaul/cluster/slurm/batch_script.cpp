@@ -11,8 +11,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A value on an #SBATCH line. Slurm reads quotes and backslashes there by rules of its
-/// own, so only what needs none is let in.
+/// Returns an #SBATCH line. Slurm reads quotes and backslashes in it by rules of its own,
+/// so InputError for an option that would need any.
 std::string directive(const std::string& option, const std::string& what) {
   if (option.empty() || has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
@@ -81,7 +81,7 @@ std::string more_options(const BatchJob& job) {
   return text;
 }
 
-/// Shell text: words of an array, wrapped between options.
+/// Returns shell text that sets an array to these words, on several lines where needed.
 std::string array_of(const std::string& name, const std::vector<std::string>& words) {
   std::string text = name + "=(";
   size_t column = text.size();
@@ -106,7 +106,7 @@ export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
 
 )sh";
 
-// Runs one command so that signals reach it, and keeps apart why it ended.
+// Defines `run`, which runs one command so that signals reach it, and notes why it ended.
 constexpr const char* kRun = R"sh(
 # bash handles a signal only between commands, so the command runs beside it.
 child=
@@ -161,14 +161,15 @@ again() {
 }
 )sh";
 
-// 79: the run's record has counted enough of them.
+// The status 79 says that the run's record allows no further requeue.
 constexpr const char* kCountedRequeue = R"sh(  local status=0
   {} || status=$?
   [ "$status" != 79 ] || exit 78
   if [ "$status" = 0 ]; then sleep 600; exit 75; fi
 )sh";
 
-/// `first`: a command that does more than scontrol; where it fails, scontrol does it.
+/// Returns shell text that defines `again`. `first`: a command that requeues the job in
+/// longhaul's own way; where it fails, scontrol requeues the job.
 std::string again_text(const BatchJob& job, const std::string& first = {}) {
   std::string text = kAgain;
   const auto put = [&](const std::string& mark, const std::string& value) {
@@ -235,20 +236,18 @@ void add_container(std::vector<std::string>& words, const std::string& image,
 std::vector<std::string> supervise_words(const std::string& program,
                                          const SuperviseCommand& command) {
   std::vector<std::string> words = {program, "supervise", command.config};
-  words.insert(words.end(), {"--nodes", std::to_string(command.nodes)});
-  if (command.spares > 0) {
-    words.insert(words.end(), {"--spares", std::to_string(command.spares)});
-  }
+  const auto add = [&](const char* option, const std::string& value) {
+    words.insert(words.end(), {option, value});
+  };
+  add("--nodes", std::to_string(command.nodes));
+  if (command.spares > 0) add("--spares", std::to_string(command.spares));
   if (command.ranks_per_node > 0) {
-    words.insert(words.end(),
-                 {"--ranks-per-node", std::to_string(command.ranks_per_node)});
+    add("--ranks-per-node", std::to_string(command.ranks_per_node));
   }
-  if (!command.container.empty()) {
-    words.insert(words.end(), {"--container", command.container});
-  }
+  if (!command.container.empty()) add("--container", command.container);
   if (command.platform_replaces_nodes) words.emplace_back("--platform-replaces-nodes");
-  words.insert(words.end(), {"--signal-seconds", std::to_string(command.signal_seconds)});
-  for (const std::string& set : command.sets) words.insert(words.end(), {"--set", set});
+  add("--signal-seconds", std::to_string(command.signal_seconds));
+  for (const std::string& set : command.sets) add("--set", set);
   return words;
 }
 

@@ -134,10 +134,11 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
   }
 }
 
-/// Runs a script as Slurm would, with a fake supervisor and a fake scontrol that notes.
+/// Runs a script as Slurm would, with a fake supervisor and a fake scontrol that notes
+/// its arguments.
 class RunningScript {
  public:
-  /// `verb`: the script of a verb, whose srun is the program.
+  /// `verb`: runs the script of a verb, whose srun is the fake program.
   explicit RunningScript(const std::string& program, bool verb = false,
                          const std::string& requeue_does = "exit 1",
                          const std::string& scontrol_does = "kill -9 $PPID") {
@@ -159,7 +160,7 @@ class RunningScript {
     write_program("script", verb ? verb_script(of_verb) : supervise_script(job));
   }
 
-  /// The exit code; `act` is shell text that knows the script's process as $script.
+  /// Returns the exit code. `act`: shell text, to which $script is the script's process.
   CommandResult run(const std::string& act = "") {
     CommandOptions options;
     options.environment = {{"SLURM_JOB_ID", "55"},
@@ -287,7 +288,7 @@ TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {
 }
 
 TEST(BatchScript, AVerbWhoseTasksWereEndedNearTheLimitRequeues) {
-  // srun gives 143 where one task had left with 75 and the others were ended for it.
+  // srun returns 143 where one task left with 75 and the other tasks were ended for that.
   const std::string ended =
       "trap 'sleep 0.2; exit 143' USR1; trap 'exit 75' TERM; touch $0.ready\n"
       "for i in $(seq 200); do sleep 0.05; done";
@@ -312,14 +313,14 @@ TEST(BatchScript, ACancelledJobIsNotBroughtBackToLife) {
   EXPECT_EQ(result.exit_code, 143);
   EXPECT_EQ(script.text("asked"), "");
 
-  // A machine that is shut down sends the same signal, and Slurm's job goes on.
+  // A machine that shuts down sends the same signal, but its Slurm job goes on.
   RunningScript shut_down(kWaits, false, "echo by itself >> $0.requeued; exit 0");
   shut_down.add_program("squeue", "echo RUNNING\n");
   EXPECT_HAS(shut_down.run(when_ready(shut_down, "kill -TERM $script")).output,
              "the job is not cancelled");
   EXPECT_EQ(shut_down.text("longhaul.requeued"), "by itself\n");
 
-  // Cancelled while it saves before the limit.
+  // The job is cancelled while it saves before the limit.
   RunningScript saving(
       "trap : USR1; trap 'exit 75' TERM; touch $0.ready\n"
       "for i in $(seq 200); do sleep 0.05; done");

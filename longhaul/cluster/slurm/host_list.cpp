@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/control/socket.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -32,11 +34,12 @@ std::string padded(uint64_t value, size_t width) {
   return fmt::format("{:0{}}", value, width);
 }
 
-/// Digits that a leading zero gives a width: "007" counts on as "008", "7" as "8".
+/// Returns the width to which numbers are padded: "007" counts on as "008", "7" as "8".
 size_t width_of(std::string_view digits) {
   return digits.size() > 1 && digits.front() == '0' ? digits.size() : 1;
 }
 
+/// Reads a host list from its begin to its end.
 class HostListReader {
  public:
   explicit HostListReader(std::string_view text) : text_(text) {
@@ -77,7 +80,7 @@ class HostListReader {
     ++at_;
   }
 
-  /// One entry: name characters and brackets up to a comma.
+  /// Reads one entry: name characters and brackets up to a comma.
   std::vector<std::string> read_names(size_t most) {
     std::vector<std::string> names(1);
     size_t longest = 0;
@@ -147,8 +150,8 @@ class HostListReader {
   size_t at_ = 0;
 };
 
-/// A name cut before its last digits: "n" and "07"; no digits where it ends otherwise, or
-/// in more of them than a number holds.
+/// Cuts a name before its last digits: "n" and "07". Gives no digits where the name ends
+/// in another character or in more digits than a number holds.
 std::pair<std::string, std::string> cut(const std::string& host) {
   size_t begin = host.size();
   while (begin > 0 && is_digit(host[begin - 1])) --begin;
@@ -156,7 +159,7 @@ std::pair<std::string, std::string> cut(const std::string& host) {
   return {host.substr(0, begin), host.substr(begin)};
 }
 
-/// Hosts of one prefix that stand side by side.
+/// Collects hosts of one prefix that stand side by side in a list.
 class Run {
  public:
   explicit Run(const std::string& host) {
@@ -216,9 +219,7 @@ std::string compress_hosts(const std::vector<std::string>& hosts) {
 }
 
 void check_host_name(std::string_view name) {
-  bool good = !name.empty() && name.size() <= kMostName && name.front() != '-';
-  for (const char c : name) good = good && is_name_character(c);
-  if (!good) {
+  if (!is_host_name(name)) {
     throw InputError("slurm", fmt::format("'{}' is no host's name: letters, digits, '-', "
                                           "'_' and '.'",
                                           name.substr(0, 80)));

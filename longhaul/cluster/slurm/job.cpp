@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::string_view kMarks = "*~#!%$@^-+";
 constexpr size_t kMostWords = 300;
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -52,7 +54,28 @@ int count_of(std::string_view text, std::string_view what) {
   return *value;
 }
 
-/// "(null)", "None assigned" and the like.
+/// "2-12:30:15": days, and one to three numbers between colons.
+struct ClockTime {
+  std::optional<double> days;
+  std::vector<double> parts;
+};
+
+/// `what` names the time in an InputError.
+ClockTime read_time(std::string_view text, const char* what) {
+  const std::string part = fmt::format("a part of the {}", what);
+  ClockTime time;
+  const size_t dash = text.find('-');
+  if (dash != std::string_view::npos) time.days = count_of(text.substr(0, dash), part);
+  for (const std::string_view one : split(text.substr(dash + 1), ':')) {
+    time.parts.push_back(count_of(one, part));
+  }
+  if (time.parts.size() <= 3) return time;
+  throw InputError("slurm", fmt::format("'{}' is no {}; write 30 (minutes), 8:00:00 or "
+                                        "2-12:00:00",
+                                        text.substr(0, 80), what));
+}
+
+/// Reads a host list, or "(null)", "None assigned" and the like, which name no host.
 std::vector<std::string> hosts_or_none(std::string_view text) {
   if (text.empty() || text.front() == '(' || text == "None assigned") return {};
   return expand_hosts(text);
@@ -66,8 +89,8 @@ std::string last_words(const CommandResult& result) {
   return text;
 }
 
-/// The controller is down, or so new that it does not know its jobs yet. What it refuses
-/// is something else.
+/// Returns whether the controller is down, or so new that it does not know its jobs yet.
+/// A refusal is something else.
 bool is_away(const CommandResult& result) {
   if (result.ok()) return false;
   if (result.timed_out) return true;
@@ -107,48 +130,22 @@ void check_job_id(std::string_view id) {
 }
 
 double slurm_seconds(std::string_view text) {
-  constexpr double kForever = std::numeric_limits<double>::infinity();
   if (text == "UNLIMITED" || text == "NOT_SET" || text == "INVALID") return kForever;
-  double days = 0;
-  std::string_view clock = text;
-  if (const size_t dash = text.find('-'); dash != std::string_view::npos) {
-    days = count_of(text.substr(0, dash), "a time of Slurm");
-    clock = text.substr(dash + 1);
-  }
-  const std::vector<std::string_view> parts = split(clock, ':');
-  if (parts.size() > 3) {
-    throw InputError("slurm", fmt::format("'{}' is no time", text.substr(0, 80)));
-  }
+  const ClockTime time = read_time(text, "time of Slurm");
   double seconds = 0;
-  for (const std::string_view part : parts) {
-    seconds = seconds * 60 + count_of(part, "a time of Slurm");
-  }
-  return seconds + days * 86400;
+  for (const double part : time.parts) seconds = seconds * 60 + part;
+  return seconds + time.days.value_or(0) * 86400;
 }
 
 double time_limit_seconds(std::string_view text) {
-  if (text == "UNLIMITED" || text == "INFINITE") {
-    return std::numeric_limits<double>::infinity();
-  }
-  const size_t dash = text.find('-');
-  const std::vector<std::string_view> parts =
-      split(dash == std::string_view::npos ? text : text.substr(dash + 1), ':');
-  if (parts.size() > 3) {
-    throw InputError("slurm", fmt::format("'{}' is no time limit; write 30 (minutes), "
-                                          "8:00:00 or 2-12:00:00",
-                                          text.substr(0, 80)));
-  }
-  std::vector<double> numbers;
-  for (const std::string_view part : parts) {
-    numbers.push_back(count_of(part, "a part of the time limit"));
-  }
-  numbers.resize(3);
-  if (dash != std::string_view::npos) {
-    const double days = count_of(text.substr(0, dash), "days of the time limit");
-    return days * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
-  }
-  if (parts.size() == 3) return numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
-  return numbers[0] * 60 + numbers[1];
+  if (text == "UNLIMITED" || text == "INFINITE") return kForever;
+  ClockTime time = read_time(text, "time limit");
+  // Behind days and in three parts the first part is hours, otherwise minutes.
+  const bool hours_first = time.days || time.parts.size() == 3;
+  const double first = hours_first ? 3600 : 60;
+  time.parts.resize(3);
+  return time.days.value_or(0) * 86400 + time.parts[0] * first +
+         time.parts[1] * first / 60 + (hours_first ? time.parts[2] : 0);
 }
 
 std::optional<SlurmJob> slurm_job(const Environment& environment) {
@@ -170,10 +167,6 @@ std::optional<SlurmJob> slurm_job(const Environment& environment) {
     job.step = job.id + "." + step;
   }
   return job;
-}
-
-std::optional<SlurmJob> slurm_job() {
-  return slurm_job([](const char* name) -> const char* { return std::getenv(name); });
 }
 
 bool NodeStatus::usable() const {
@@ -216,7 +209,7 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
 CommandResult SlurmClient::call_once(const std::vector<std::string>& words) const {
   CommandOptions options;
   options.deadline_seconds = deadline_seconds_;
-  // Formats that a person set for his own eyes.
+  // These variables hold formats that a person has set for himself.
   for (const char* name :
        {"SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SQUEUE_SORT", "SINFO_FORMAT",
         "SINFO_SORT", "SLURM_TIME_FORMAT"}) {
@@ -260,7 +253,7 @@ std::optional<JobStatus> SlurmClient::query_job(const std::string& job) const {
 std::vector<StepStatus> SlurmClient::query_steps(const std::string& job) const {
   check_job_id(job);
   std::vector<StepStatus> steps;
-  // The name is a person's, so it stands last.
+  // A person has chosen the name, which may hold a '|', so it stands last.
   const std::string text = answer({"squeue", "-h", "-s", "-j", job, "-o", "%i|%N|%j"});
   for (const std::string_view line : lines_of(text)) {
     const size_t first = line.find('|');
@@ -294,7 +287,7 @@ std::vector<NodeStatus> SlurmClient::query_nodes(
       state.pop_back();
     }
     node.state = state;
-    // A node stands once for each of its partitions.
+    // sinfo names a node once for each of its partitions.
     const auto same = [&](const NodeStatus& other) { return other.name == node.name; };
     if (std::ranges::none_of(nodes, same)) nodes.push_back(std::move(node));
   }
@@ -341,16 +334,13 @@ JobRequest SlurmClient::query_request(const std::string& job) const {
 std::vector<std::string> SlurmClient::query_partition(
     const std::string& partition) const {
   const std::string text = answer({"sinfo", "-h", "-N", "-p", partition, "-o", "%N"});
-  std::vector<std::string> nodes;
-  for (const std::string_view line : lines_of(text)) nodes.push_back(trimmed(line));
-  std::ranges::sort(nodes);
-  const auto twice = std::ranges::unique(nodes);
-  nodes.erase(twice.begin(), twice.end());
-  return nodes;
+  std::set<std::string> nodes;
+  for (const std::string_view line : lines_of(text)) nodes.insert(trimmed(line));
+  return {nodes.begin(), nodes.end()};
 }
 
 std::vector<std::vector<std::string>> SlurmClient::query_switches() const {
-  // Fails where no topology is configured.
+  // This fails where no topology is configured.
   const CommandResult result = call({"scontrol", "show", "topology"});
   std::vector<std::vector<std::string>> switches;
   if (!result.ok()) return switches;
@@ -390,7 +380,7 @@ bool SlurmClient::start_later(const std::string& job, double seconds) const {
 
 std::string SlurmClient::submit(const std::string& script_path) const {
   std::string id = trimmed(answer({"sbatch", "--parsable", "--", script_path}));
-  // On a federation the cluster's name follows.
+  // In a federation the cluster's name follows.
   id = id.substr(0, id.find(';'));
   check_job_id(id);
   return id;

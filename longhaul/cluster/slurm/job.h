@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,8 +13,8 @@ namespace longhaul::cluster {
 
 using Environment = std::function<const char*(const char*)>;
 
-/// What the environment of a batch script or step says. It does not change when a node
-/// dies: ask query_job for the nodes of now.
+/// What the environment of a batch script or step says of its job. It does not change
+/// when a node dies; query_job has the nodes of now.
 struct SlurmJob {
   std::string id;
   std::string name;
@@ -23,40 +24,40 @@ struct SlurmJob {
   std::string step;                ///< "123.4" in a step; empty in the batch script
 };
 
-/// Nothing outside of a Slurm job; InputError for values that no Slurm writes.
-std::optional<SlurmJob> slurm_job(const Environment& environment);
-std::optional<SlurmJob> slurm_job();
+/// Returns nothing outside of a Slurm job. Throws InputError for values that no Slurm
+/// writes.
+std::optional<SlurmJob> slurm_job(const Environment& environment = std::getenv);
 
 /// What Slurm says of a job now.
 struct JobStatus {
   std::string state;               ///< RUNNING, PENDING, COMPLETING, TIMEOUT ...
-  std::vector<std::string> nodes;  ///< that still belong to it
-  std::string batch_host;          ///< may be a node that is lost
-  double seconds_left = 0;         ///< infinity without a limit
-  std::string reason;              ///< why it waits: BeginTime, Resources ...
+  std::vector<std::string> nodes;  ///< nodes that still belong to the job
+  std::string batch_host;          ///< may be a lost node
+  double seconds_left = 0;         ///< infinity without a time limit
+  std::string reason;              ///< why the job waits: BeginTime, Resources ...
 };
 
 struct NodeStatus {
   std::string name;
   std::string state;  ///< idle, allocated, mixed, down, drained ... without marks
   bool responds = true;
-  /// Slurm gives it to no step any more, or soon will not.
+  /// Returns whether Slurm gives the node to steps, now and soon.
   bool usable() const;
 };
 
 /// What a job asks Slurm for.
 struct JobRequest {
   std::string partition;              ///< or several: "a,b"
-  std::vector<std::string> excluded;  ///< not to be given to it
+  std::vector<std::string> excluded;  ///< nodes that the job must not get
 };
 
-/// With a controller that is down or just starting.
+/// Patience with a controller that is down or just starting.
 struct SlurmPatience {
   double seconds = 0;
   double pause_seconds = 2;
-  /// Once, when the waiting begins; may be empty.
+  /// Called once, when the waiting begins; may be empty.
   std::function<void(const std::string& line)> tell = {};
-  std::function<void()> turn = {};  ///< before each further question; may be empty
+  std::function<void()> turn = {};  ///< called before each further question; may be empty
 };
 
 struct StepStatus {
@@ -65,43 +66,43 @@ struct StepStatus {
   std::vector<std::string> nodes;
 };
 
-/// Slurm's programs, each run with a deadline. A program that fails or does not answer is
-/// a TemporaryError with its last words: slurmctld may be starting again. Threads may
-/// share one.
+/// Runs Slurm's programs, each with a deadline. Throws TemporaryError, with the program's
+/// last words, for a program that fails or does not answer: slurmctld may be starting
+/// again. Threads may share one client.
 class SlurmClient {
  public:
-  /// `runner` stands for run_command in tests.
+  /// `runner`: a test's stand-in for run_command.
   using Runner = std::function<CommandResult(const std::vector<std::string>& words,
                                              const CommandOptions& options)>;
   explicit SlurmClient(double deadline_seconds = 20, Runner runner = {});
-  /// The same for a caller that has nothing better to do than to wait for a controller
-  /// that does not answer: the allocation stays what it was meanwhile.
+  /// Returns a client that waits for a controller that does not answer. The allocation
+  /// stays unchanged meanwhile.
   SlurmClient waiting(SlurmPatience patience) const;
 
-  /// Nothing when Slurm knows no such job (any more).
+  /// Returns nothing when Slurm does not, or no longer, know the job.
   std::optional<JobStatus> query_job(const std::string& job) const;
-  /// The job's steps without the batch script.
+  /// Returns the job's steps without the batch script.
   std::vector<StepStatus> query_steps(const std::string& job) const;
   std::vector<NodeStatus> query_nodes(const std::vector<std::string>& names) const;
 
   JobRequest query_request(const std::string& job) const;
-  /// All nodes of a partition or several, in whatever state.
+  /// Returns all nodes of one partition or several, in any state.
   std::vector<std::string> query_partition(const std::string& partition) const;
-  /// The nodes of each switch that has nodes of its own; nothing where Slurm knows no
-  /// topology.
+  /// Returns the nodes of each switch that has nodes of its own; empty where Slurm knows
+  /// no topology.
   std::vector<std::vector<std::string>> query_switches() const;
-  /// Where the batch script's output goes.
+  /// Returns the file for the batch script's output.
   std::string query_log(const std::string& job) const;
-  /// Ends the job and all of its steps, the caller's too.
+  /// Ends the job and all of its steps, also the caller's.
   void cancel(const std::string& job) const;
-  /// Puts the job back into the queue: Slurm ends all of its steps, the caller's too.
+  /// Puts the job back into the queue. Slurm ends all of its steps, also the caller's.
   void requeue(const std::string& job) const;
-  /// The nodes that Slurm is not to give to this job; it must not run now.
+  /// Sets the nodes that Slurm must not give to this job, which must not run now.
   void exclude(const std::string& job, const std::vector<std::string>& nodes) const;
-  /// Keeps a job that waits in the queue from starting for so long; false while Slurm is
-  /// not ready to.
+  /// Keeps a job that waits in the queue from starting for so many seconds. Returns false
+  /// while Slurm is not ready to do so.
   bool start_later(const std::string& job, double seconds) const;
-  /// Submits a script file; the new job's number.
+  /// Submits a script file and returns the new job's number.
   std::string submit(const std::string& script_path) const;
 
  private:
@@ -114,17 +115,20 @@ class SlurmClient {
   SlurmPatience patience_;
 };
 
-/// Kills a step ("123.4"). It takes seconds where a node of the step is lost. InputError.
+/// Returns the command that kills a step ("123.4"). It takes seconds where a node of the
+/// step is lost. Throws InputError for anything else than a step.
 std::vector<std::string> kill_step_command(const std::string& step);
 
-/// "1-02:03:04", "02:03:04", "03:04"; infinity for UNLIMITED and NOT_SET. InputError.
+/// Reads a time that Slurm prints, in seconds: "1-02:03:04", "02:03:04", "03:04";
+/// infinity for UNLIMITED and NOT_SET. Throws InputError.
 double slurm_seconds(std::string_view text);
 
-/// What a person writes behind --time, in seconds: "30" (minutes), "30:15", "8:00:00",
-/// "2-0", "2-12:30"; infinity for UNLIMITED. InputError.
+/// Reads what a person writes behind --time, in seconds: "30" (minutes), "30:15",
+/// "8:00:00", "2-0", "2-12:30"; infinity for UNLIMITED. Throws InputError.
 double time_limit_seconds(std::string_view text);
 
-/// InputError unless it is the number of a job, or of an array's task: 123, 123_4.
+/// Throws InputError unless this is the number of a job or of an array's task: 123,
+/// 123_4.
 void check_job_id(std::string_view id);
 
 }  // namespace longhaul::cluster

@@ -187,7 +187,7 @@ TEST(SlurmJobs, WhatAJobAsksForIsRead) {
   EXPECT_TRUE(slurm.client().query_request("12").excluded.empty());
   slurm.says("slurm is what?\n");
   EXPECT_THROW(slurm.client().query_request("12"), TemporaryError);
-  // A node stands once for each of its partitions.
+  // sinfo names a node once for each of its partitions.
   slurm.says("n1\nn2\nn1\n");
   EXPECT_EQ(slurm.client().query_partition("batch,big"), (Names{"n1", "n2"}));
   slurm.client().exclude("12", {"n1", "n2", "n9"});

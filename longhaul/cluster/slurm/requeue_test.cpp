@@ -10,7 +10,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A run, and a Slurm that keeps a job's list of nodes to leave out.
+/// A run, and a Slurm that keeps the list of nodes that a job must not get.
 class Requeue : public testing::Test {
  protected:
   void exclude_in_run(const std::vector<std::string>& names) {
@@ -36,7 +36,7 @@ class Requeue : public testing::Test {
 
   std::string excluded_ = "(null)";
   int requeues_ = 0;
-  int refusals_ = 0;  ///< of the next updates
+  int refusals_ = 0;  ///< how many of the next updates are refused
   bool silent_ = false;
   double wait_ = 0.0;
   std::string start_;
@@ -69,7 +69,7 @@ class Requeue : public testing::Test {
 
 TEST_F(Requeue, SlurmIsToldWhichNodesToLeaveOut) {
   exclude_in_run({"n2", "n5"});
-  refusals_ = 2;  // the job is not quite back in the queue
+  refusals_ = 2;  // the job is not yet back in the queue
   EXPECT_HAS(requeue(), "Slurm leaves out n2, n5");
   EXPECT_EQ(excluded_, "n[2,5]");
   EXPECT_EQ(requeues_, 1);
@@ -111,7 +111,7 @@ TEST_F(Requeue, NothingIsExcludedWhereTooFewOtherNodesAre) {
   EXPECT_HAS(requeue(4), "batch has 3 other nodes and the job asks for 4");
   EXPECT_EQ(excluded_, "(null)");
   EXPECT_EQ(requeues_, 1);
-  // Not even what had been before.
+  // What had been excluded before is given back, too.
   requeue(3);
   EXPECT_EQ(excluded_, "n[1-2]");
   requeue(4);

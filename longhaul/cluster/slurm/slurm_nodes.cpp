@@ -1,20 +1,24 @@
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <set>
 #include <thread>
 
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr double kKillSeconds = 1.0;
+constexpr double kControllerSeconds = 1800.0;
 
 }  // namespace
 
@@ -25,9 +29,51 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
       "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
-  // srun hands its input on; its environment any process of this user could read. And
-  // the agents outlive their supervisor: one of them takes its place.
+  // srun hands its input on, and, other than its environment, no process can read it.
+  // With SIGKILL the agents outlive their supervisor, so that one of them takes its
+  // place.
   return JobStep::start(command, {}, secret.to_line(), SIGKILL);
+}
+
+std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
+                                           const std::vector<std::string>& allocation,
+                                           int ranks_per_node,
+                                           const std::string& container) {
+  // Slurm numbers a step's nodes in the allocation's order.
+  std::ranges::sort(nodes, {}, [&](const std::string& node) {
+    return std::ranges::find(allocation, node) - allocation.begin();
+  });
+  // Slurm's PMIx looks for a rank's node by the node's place both in the step and in the
+  // job's list of nodes. Where the two places differ, as after a spare has taken a lost
+  // node's place, some starts ask a wrong node for an address and wait for ever. So the
+  // step is told of its own nodes alone.
+  const std::string list = fmt::format("{}", fmt::join(nodes, ","));
+  const auto ranks = nodes.size() * static_cast<size_t>(ranks_per_node);
+  std::vector<std::string> words = {"env",
+                                    "SLURM_JOB_NODELIST=" + list,
+                                    "SLURM_NODELIST=" + list,
+                                    "srun",
+                                    "--overlap",
+                                    "--mpi=pmix",
+                                    fmt::format("--nodes={}", nodes.size()),
+                                    fmt::format("--ntasks={}", ranks),
+                                    fmt::format("--ntasks-per-node={}", ranks_per_node),
+                                    "--nodelist=" + list,
+                                    fmt::format("--job-name={}", kWorkerStep),
+                                    "--kill-on-bad-exit=0"};
+  if (!container.empty()) words.push_back("--container-image=" + container);
+  return words;
+}
+
+SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn) {
+  SlurmPatience patience;
+  patience.seconds = kControllerSeconds;
+  patience.tell = [](const std::string& line) {
+    fmt::print("longhaul: {}\n", printable(line));
+    std::fflush(stdout);
+  };
+  patience.turn = std::move(turn);
+  return slurm.waiting(std::move(patience));
 }
 
 void let_step_outlive_srun(const JobStep& step) {

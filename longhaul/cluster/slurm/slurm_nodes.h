@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <list>
 #include <string>
 #include <vector>
@@ -10,39 +11,54 @@
 
 namespace longhaul::cluster {
 
-/// Job steps of a run carry these names.
+/// Names of the job steps of a run.
 inline constexpr const char* kAgentStep = "longhaul-agent";
 inline constexpr const char* kWorkerStep = "longhaul-train";
 
-/// Starts an agent on a node of this job, as a step of its own, which outlives the
-/// workers and other nodes. The secret is the first line of its input.
+/// Starts an agent on a node of this job, as a step of its own that outlives the workers
+/// and other nodes. The secret is the first line of the agent's input.
 JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
                          const Secret& secret);
 
-/// Has an agent's step outlive the srun that runs here, however that one ends: srun has a
-/// child that cancels the step when srun dies without a word, as it does in a shutdown,
-/// and the step's processes get SIGKILL at once. Call it when the step's task runs.
+/// Returns the words that start a step of workers on these nodes; the worker's own
+/// command line follows. `allocation`: the job's nodes in Slurm's order. `container`: an
+/// image for pyxis, or empty.
+std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
+                                           const std::vector<std::string>& allocation,
+                                           int ranks_per_node,
+                                           const std::string& container);
+
+/// Returns a client that waits half an hour for a controller that does not answer, and
+/// tells a person so. Without the controller no step can be started or ended and no job
+/// requeued, but the allocation stays. `turn` is called before each further question.
+SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn = {});
+
+/// Has an agent's step outlive its srun on this machine, however that srun ends: kills
+/// the child of srun, which would cancel the step when srun dies without a word, as in a
+/// shutdown of the machine. Call it when the step's task runs.
 void let_step_outlive_srun(const JobStep& step);
 
-/// Those of these nodes that still belong to the job and answer Slurm. TemporaryError.
+/// Returns those of these nodes that still belong to the job and answer Slurm. Throws
+/// TemporaryError.
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
                                       const std::vector<std::string>& nodes);
 
-/// The order in which these nodes' agents take a lost supervisor's place: those that
-/// share no switch with `here` first, since a switch takes all of its nodes with it.
+/// Returns the order in which these nodes' agents take a lost supervisor's place. Nodes
+/// that share no switch with `here` come first, since a dying switch takes all of its
+/// nodes along.
 std::vector<std::string> succession_order(
     const std::string& here, const std::vector<std::string>& nodes,
     const std::vector<std::vector<std::string>>& switches);
 
-/// Those of this name ("123.4"), but not the one that the caller is part of.
+/// Returns the ids ("123.4") of the steps of this name, without the caller's own step.
 std::vector<std::string> steps_named(const std::vector<StepStatus>& steps,
                                      const SlurmJob& job, const std::string& name);
 
-/// Ends what earlier supervisors or launchers of a job have left. Slurm asks the nodes of
-/// a step one by one, lost ones too, so nobody waits for it for long.
+/// Kills steps that earlier supervisors or launchers of a job have left. Slurm asks the
+/// nodes of a step one by one, also lost nodes, so the caller does not wait for the end.
 class StepKiller {
  public:
-  /// Waits at most a second.
+  /// Begins to kill these steps and waits at most a second.
   void kill(const std::vector<std::string>& steps);
 
  private:

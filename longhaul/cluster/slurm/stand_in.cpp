@@ -27,9 +27,10 @@ namespace {
 
 constexpr double kLeaseLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
-/// Looking for a lost machine is in less of a hurry than a requeue.
+/// The look for a lost machine comes after this many retry_seconds.
 constexpr double kDesertedLooks = 6.0;
-/// It waits by itself for a controller that does not answer.
+/// Limit of `supervise --requeue`, which itself waits for a controller that does not
+/// answer.
 constexpr double kRequeueSeconds = 2000.0;
 
 void sleep_for(double seconds) {
@@ -41,10 +42,11 @@ void say(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// Both streams go to a file from now on: those of a step go to its srun, which is lost.
+/// Sends both output streams to a file from now on. Those of a step go to its srun, which
+/// is lost.
 void write_to(const std::string& log) {
   const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) return;  // training is worth more than its lines
+  if (fd < 0) return;  // training is worth more than its output
   ::dup2(fd, STDOUT_FILENO);
   ::dup2(fd, STDERR_FILENO);
   ::close(fd);
@@ -58,9 +60,10 @@ std::string log_of(const StandInOptions& options, const SlurmClient& slurm) {
   }
 }
 
-/// One supervisor's life; its exit code.
+/// Runs one supervisor to its end and returns its exit code.
 int supervise(const StandInOptions& options) {
-  // One that ended in order would dismiss the agents, and nobody asked for the requeue.
+  // SIGKILL, because a supervisor that ends in order dismisses the agents and is not
+  // requeued.
   JobStep child = JobStep::start(options.words, {}, {}, SIGKILL);
   int passed = 0;
   while (true) {
@@ -73,8 +76,9 @@ int supervise(const StandInOptions& options) {
   }
 }
 
-/// A supervisor knows which nodes Slurm is not to give again; should it fail, the job
-/// goes back all the same. Without a reason its own note is taken.
+/// Requeues by `supervise --requeue`, which knows the nodes that Slurm must not give
+/// again. Where that fails, requeues all the same. Without a reason the supervisor's note
+/// counts.
 void requeue(const StandInOptions& options, const SlurmClient& slurm,
              std::optional<RequeueReason> reason) {
   std::vector<std::string> words = options.words;
@@ -84,7 +88,7 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm,
   patience.deadline_seconds = kRequeueSeconds;
   const CommandResult result = run_command(words, patience);
   for (const std::string& text : {result.output, result.errors}) {
-    // Its lines are escaped already.
+    // These lines are escaped already.
     if (!text.empty()) fmt::print(stderr, "{}", text);
   }
   if (result.exit_code == kExitStopped) {
@@ -94,7 +98,7 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm,
   }
 }
 
-/// Asks Slurm until it does it. After that Slurm ends this process too.
+/// Asks Slurm until Slurm does it. After that Slurm ends this process too.
 void insist(const StandInOptions& options, const std::function<void()>& ask) {
   const Stopwatch watch;
   while (watch.seconds() < options.retry_limit_seconds) {
@@ -108,7 +112,7 @@ void insist(const StandInOptions& options, const std::function<void()>& ask) {
   }
 }
 
-/// Of a job that is cancelled meanwhile nothing is asked: that would bring it back.
+/// Asks Slurm while the job runs. A requeue would bring a cancelled job back.
 void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slurm,
                           const std::function<void()>& ask) {
   insist(options, [&] {
@@ -181,7 +185,7 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
   for (int crashes = 0;; sleep_for(crashes)) {
     const int status = supervise(options);
     if (options.raised() == SIGTERM || status == kExitSuperseded) return status;
-    // A job that goes back to the queue would train on: not after STOP either.
+    // A requeued job would train on, which it must not do after STOP either.
     const bool failed = status == 1 || status == kExitSettings || status == kExitStopped;
     if (!failed && status != 0 && status != kExitTemporary && ++crashes <= kMostCrashes) {
       say(fmt::format("the supervisor ended with {}; starts again", status));

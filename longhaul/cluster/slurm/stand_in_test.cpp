@@ -15,8 +15,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Stands in with a shell text as the supervisor and a Slurm that notes what it is asked.
-/// In a process of its own, since its streams go to the log.
+/// Stands in with shell text as the supervisor and with a Slurm that notes what it is
+/// asked, in a child process, whose streams go to the log.
 class StandIn {
  public:
   int run(const std::string& supervisor, int refusals = 0, int signal = 0) {
@@ -123,7 +123,8 @@ TEST(StandIn, ACancelledOrReplacedOneAsksForNothing) {
 
 /// A Slurm that gives these answers to squeue and sinfo, one pair after the other.
 struct Answers {
-  std::vector<std::pair<std::string, std::string>> of;  ///< state of job, of its host
+  std::vector<std::pair<std::string, std::string>>
+      of;  ///< state of the job, state of its host
   size_t asked = 0;
 
   SlurmClient client() {
@@ -133,7 +134,7 @@ struct Answers {
           const auto& [job, host] = of.at(std::min(asked, of.size() - 1));
           if (words[0] == "squeue") result.output = job + "|n[1-2]|n1|1:00:00|None\n";
           if (words[0] == "sinfo") result.output = "n1|" + host + "\n", ++asked;
-          if (words[0] == "scontrol") result.exit_code = 1;  // knows no log
+          if (words[0] == "scontrol") result.exit_code = 1;  // this Slurm knows no log
           return result;
         });
   }
@@ -149,7 +150,7 @@ TEST(StandIn, AJobWhoseScriptsMachineIsLostIsRequeuedAndNoOtherOne) {
   options.retry_limit_seconds = 0.2;
   const auto asked = [&](Answers answers) {
     fs::remove(dir / "asked");
-    const pid_t child = ::fork();  // its streams go to the log
+    const pid_t child = ::fork();  // the child's streams go to the log
     if (child == 0) {
       requeue_deserted(options, answers.client());
       ::_exit(0);

@@ -24,14 +24,15 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kStatusSeconds = 1.0;
-/// Of this supervisor's time that may go into status.json: with tens of thousands of
-/// ranks it is written less often.
+/// Share of this supervisor's time that may go into status.json. With tens of thousands
+/// of ranks the file is written less often.
 constexpr double kStatusShare = 0.05;
 constexpr double kHealthSeconds = 120.0;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
-/// Starts of the run that had their state; nothing where its record cannot be read.
+/// Returns how many starts of the run have loaded their state; nothing where the run's
+/// record cannot be read.
 std::optional<int64_t> loads_of(const fs::path& run_dir) {
   try {
     const auto record = RunPast::read(run_dir);
@@ -41,7 +42,7 @@ std::optional<int64_t> loads_of(const fs::path& run_dir) {
   }
 }
 
-/// Another supervisor has the lock.
+/// Thrown when another supervisor has the lock.
 struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -66,7 +67,8 @@ Supervisor::~Supervisor() = default;
 
 int Supervisor::run() { return state_->run(); }
 
-/// The file is opened each time: a worker that was killed may have left half a line.
+/// Appends events to the file. Opens it anew each time, which completes half a line that
+/// a killed worker may have left.
 void Supervisor::State::events(const char* kind, std::vector<Json> all) {
   check_lock();
   try {
@@ -74,7 +76,7 @@ void Supervisor::State::events(const char* kind, std::vector<Json> all) {
                    [&](const std::string& line) { log.to_terminal_only(line); });
     for (Json& fields : all) file.append(event_line(kind, std::move(fields)));
   } catch (const std::exception& problem) {
-    // As with status.json below: a full or lost disk ends no supervisor.
+    // A full or lost disk ends no supervisor.
     log.to_terminal_only(fmt::format("{}: {}", kEventsFile, to_error(problem).what()));
   }
 }
@@ -103,19 +105,19 @@ void Supervisor::State::show_status(bool now) {
   try {
     write_status(options.run_dir / kStatusFile, status);
   } catch (const std::exception& problem) {
-    // A full disk must not end what would go on without it.
+    // A full or lost disk ends no supervisor.
     log.to_terminal_only(fmt::format("{}: {}", kStatusFile, to_error(problem).what()));
   }
   status_took = watch.seconds();
 }
 
-/// A machine that was cut off for longer than its lease comes back to a run that is
-/// another's: it must touch nothing.
+/// Throws Superseded where another supervisor has the run: a machine that was cut off for
+/// longer than its lease must touch nothing when it comes back.
 void Supervisor::State::check_lock() const {
   try {
     lock.check();
   } catch (const TemporaryError&) {
-    // It cannot be read now: looked at again in a second.
+    // The lock cannot be read now; the next look comes in a second.
   } catch (const Error& lost) {
     throw Superseded(lost.what());
   }
@@ -130,26 +132,26 @@ int Supervisor::State::run() {
   }
 }
 
-/// The node of the supervisor before this one counts as a fault like any other.
+/// Treats the loss of the node of the supervisor before this one as a fault like any
+/// other. Returns whether the run goes on.
 bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   if (options.lost_node.empty()) return true;
   fault_at = unix_time();
-  Fault fault;
-  fault.kind = FaultKind::Node;
-  fault.node = options.lost_node;
-  // Of the ranks nothing is known; it says whether the job came on since its last fault.
-  fault.step = newest_checkpoint(options.checkpoint_dir).value_or(0);
-  fault.text =
-      fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
+  // Nothing is known of the ranks; the step says whether the job has come further since
+  // its last fault.
+  Fault fault{.kind = FaultKind::Node,
+              .node = options.lost_node,
+              .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
+              .text = fmt::format("{}, with the supervisor, does not answer any more",
+                                  options.lost_node)};
   const auto answers = [&](const auto& report) {
     return report->node == options.lost_node;
   };
   if (std::ranges::any_of(fleet.reports(), answers)) {
     fault.kind = FaultKind::Killed;
-    fault.temporary = true;  // the supervisor's; the ranks may be well
+    fault.temporary = true;  // the supervisor's fault; the ranks may be well
     fault.text = fmt::format(
-        "the supervisor on {} did not answer any more and was "
-        "replaced; the node answers",
+        "the supervisor on {} did not answer any more and was replaced; the node answers",
         options.lost_node);
     fault.node.clear();
   }
@@ -174,7 +176,7 @@ int Supervisor::State::run_attempts() {
     }
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::Temporary) throw;
-    // No start is possible now, in this job: mostly since too few nodes are left.
+    // No start is possible now in this job, mostly because too few nodes are left.
     log.warning(problem.what());
     note_requeue_reason(options.run_dir, options.job,
                         problem.area() == "nodes"  ? RequeueReason::Nodes
@@ -184,8 +186,8 @@ int Supervisor::State::run_attempts() {
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
-  // A fault that was not followed by a restart since the run was asked to stop: its next
-  // life goes on, from the queue as well.
+  // The request to stop came before the restart that a fault called for: the next life
+  // goes on, also one from the queue.
   if (request_came_first) end.exit_code = kExitTemporary;
   if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
@@ -204,17 +206,17 @@ int Supervisor::State::run_attempts() {
   return end.exit_code;
 }
 
-/// Names the starts of this run so that a later one may take the run over at once. The
-/// supervisor's own lock orders them, over jobs and machines.
+/// Names a start of this run so that a later start may take the run over at once. The
+/// number of the supervisor's lock orders the names over jobs and machines.
 std::string Supervisor::State::start_name(int64_t restart) const {
   return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
 }
 
-/// Whether a start goes on from the newest checkpoint, or misses it, whatever
-/// checkpoint.resume says: that holds until a start has its state, and after it only
-/// where no checkpoint was committed. A record that cannot be read the ranks will judge.
+/// Returns whether a start goes on from the newest checkpoint, whatever checkpoint.resume
+/// says. The setting holds until a start has loaded its state, and after that only while
+/// no checkpoint was committed. Where the record cannot be read, the ranks will judge.
 bool Supervisor::State::goes_on(int64_t restart) {
-  // Where the record could not be read so far, the first look that can counts.
+  // Where the record could not be read so far, the first successful reading counts.
   if (!loads_before) loads_before = loads_of(options.run_dir);
   if (restart == 0 && !options.resume_first) return false;
   try {
@@ -237,9 +239,9 @@ Attempt Supervisor::State::plan_start(int64_t restart) {
   return plan;
 }
 
-/// Where nodes lack, those that are left out are looked at again first. A place in the
-/// queue that brought no other nodes brings none the next time: then all that pass are
-/// better than a job that waits beside them.
+/// Returns the launcher's command line. Where nodes lack, nodes that are left out are
+/// tested first. Where a requeue has brought no other nodes, another one would not
+/// either: then any node that passes is better than a job that waits beside it.
 std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
   Attempt plan = plan_start(restart);
   for (const Retest retest : {Retest::Usual, Retest::LastResort}) {
@@ -279,7 +281,8 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   return watch(step);
 }
 
-/// Somebody else replaces nodes: he has to hear of a process that died of its node.
+/// Blames the node of a process that died where a health check finds it sick: the
+/// platform that replaces nodes has to hear of it.
 void Supervisor::State::blame_sick_node(Fault& fault) {
   if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
   for (const SickNode& sick : check_health({fault.node})) {
@@ -323,7 +326,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
   set_state(RunStatus::kRestarting);
-  // A process that died may have died of its machine.
+  // The machine may be why the process died.
   if (!decision.exclude_node) {
     check_health(fault.node.empty() ? std::vector<std::string>{}
                                     : std::vector<std::string>{fault.node});
@@ -339,8 +342,8 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   return !request_came_first;
 }
 
-/// Those of these nodes, or of all, that are sick: they are left out. What concerns the
-/// job is told once and leaves nobody out.
+/// Checks these nodes, or all, and leaves out those that are sick, which it returns. What
+/// concerns the whole job is told once and leaves no node out.
 std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes, Retest retest) {
   const std::vector<HealthReport> checked =

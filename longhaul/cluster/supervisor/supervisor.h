@@ -15,21 +15,22 @@
 
 namespace longhaul::cluster {
 
-/// What a start of the workers needs to know.
+/// One start of the workers, as a Launcher needs to know it.
 struct Attempt {
-  int64_t restart = 0;  ///< 0: the first of this supervisor
+  int64_t restart = 0;  ///< 0 for the first start of this supervisor
   bool resume = false;  ///< go on from the newest checkpoint, whatever the settings say
   std::vector<std::string> excluded;  ///< nodes that are not to be used
 };
 
-/// How workers are started; by mpirun here, by srun in a job.
+/// How a supervisor starts workers: by mpirun here, by srun in a Slurm job.
 struct Launcher {
-  /// The launcher's words, program first. TemporaryError where no start is possible now
-  /// (too few nodes).
+  /// Returns the launcher's command line. Throws TemporaryError where no start is
+  /// possible now (too few nodes).
   std::function<std::vector<std::string>(const Attempt& attempt)> command;
-  /// Would a start now have fewer nodes than are wanted? May be empty: no.
+  /// Returns whether a start now would have fewer nodes than wanted. Empty stands for
+  /// false.
   std::function<bool(const Attempt& attempt)> lacks_nodes;
-  /// Ends what a launcher that was killed may have left; may be empty.
+  /// Ends the workers that a killed launcher may have left; may be empty.
   std::function<void()> clean_up;
 };
 
@@ -41,42 +42,42 @@ struct SupervisorOptions {
   HangLimits hang;
   StorageLimits storage;
   StorageWatch::Ask ask_storage = cluster::ask_storage;
-  HealthOptions health;      ///< of the checks before the first start and after faults
+  HealthOptions health;      ///< for the checks before the first start and after faults
   std::string job;           ///< Slurm's number, or empty
-  bool other_nodes = false;  ///< a node at fault can be left out
+  bool other_nodes = false;  ///< there are others, so a node at fault can be left out
   int ranks = 1;
-  /// The first start goes on from the newest checkpoint too: an earlier life of the job.
+  /// The first start, too, goes on from the newest checkpoint: the job had an earlier
+  /// life.
   bool resume_first = false;
-  /// The node of an earlier supervisor of this job, which does not answer and may be lost
-  /// with it: this one stands in for it.
+  /// The node of the supervisor for which this one stands in. That supervisor does not
+  /// answer, and the node may be lost with it.
   std::string lost_node;
-  /// After that many seconds the run saves and ends, as after SIGUSR1.
+  /// After this time the run saves and ends, as after SIGUSR1.
   double stop_after_seconds = std::numeric_limits<double>::infinity();
   /// Seconds that workers have to save and end after a signal, before they are killed.
   double signal_patience_seconds = 600.0;
-  /// Ranks slower than this share of the median's step time are told.
+  /// A rank whose step takes longer than this many times the median is reported.
   double straggler_ratio = 1.3;
 };
 
 /// Starts the workers of a run, watches them, and starts them again when they fail, until
-/// the run is done, is asked to stop, or cannot be helped. Never calls MPI. Signals of
-/// this process (SIGTERM, SIGINT, SIGUSR1) are handed to the workers, who save and end.
+/// the run is done, is asked to stop, or cannot be helped. Never calls MPI. Hands the
+/// signals of this process (SIGTERM, SIGINT, SIGUSR1) to the workers, which then save and
+/// end.
 ///
 /// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
 /// restart, node_readmitted, supervisor_end), status.json every second,
 /// excluded_nodes.json.
 class Supervisor {
  public:
-  /// `lease`: of take_supervision().
+  /// `lease` comes from take_supervision().
   Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet, OwnerLock lease);
   ~Supervisor();
-  Supervisor(const Supervisor&) = delete;
-  Supervisor& operator=(const Supervisor&) = delete;
 
-  /// The exit code: 0 done, 75 stopped by a signal and saved, or a retry can help; 78
-  /// settings; 79 the file STOP or a rule has ended it, saved; 130 a second SIGINT,
-  /// unsaved; 77 another supervisor has taken the run over while this machine was cut
-  /// off; 1 else.
+  /// Returns the exit code: 0 done; 75 stopped by a signal and saved, or a retry can
+  /// help; 78 wrong settings; 79 ended by the file STOP or a rule, saved; 130 ended by a
+  /// second SIGINT, unsaved; 77 another supervisor has taken the run over while this
+  /// machine was cut off; 1 otherwise.
   int run();
 
  private:

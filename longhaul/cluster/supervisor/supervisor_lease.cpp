@@ -22,7 +22,7 @@ OwnerLockOptions supervisor_lease() {
   lock.lease_seconds = kSupervisorLease;
   lock.renew_seconds = kSupervisorLease / 4;
   lock.idle_seconds = kSupervisorIdle;
-  // A script that waits beside one who stands in is second to a successor of its machine.
+  // A batch script waits while a supervisor of its own job stands in for it.
   lock.waits_for_own_job = true;
   lock.on_watch = [](const std::string& line) {
     fmt::print(stderr, "longhaul: {}\n", printable(line));

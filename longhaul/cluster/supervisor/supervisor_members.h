@@ -1,7 +1,7 @@
 #pragma once
 
-// What a supervisor knows and does, for its own sources alone: supervisor.cpp has its
-// life and its verdicts, supervisor_watch.cpp how it watches one start of the workers.
+// The state of a supervisor, for its own sources alone: supervisor.cpp has its life and
+// its verdicts, watch_attempt.cpp how it watches one start of the workers.
 
 #include <csignal>
 #include <optional>
@@ -28,12 +28,12 @@
 
 namespace longhaul::cluster {
 
-/// A supervisor that was not at work for so long judges nobody by that time.
+/// A turn of the loop that takes longer is a pause, and silence in it says nothing.
 inline constexpr double kSupervisorPauseSeconds = 2.0;
 
 inline constexpr int kExitInterrupted = 128 + SIGINT;
 
-/// How an attempt ended: done, asked to stop, interrupted a second time, or by a fault.
+/// How an attempt ended: by a fault, or, without `fault`, with this exit code.
 struct AttemptEnd {
   int exit_code = 0;
   std::optional<Fault> fault;
@@ -92,7 +92,7 @@ struct Supervisor::State {
   Launcher launcher;
   Fleet& fleet;
   OwnerLock lock;
-  std::function<void()> at_work = lock.heart();  ///< or the lease runs out
+  std::function<void()> at_work = lock.heart();  ///< called at each turn: keeps the lease
   RestartPolicy policy;
   Exclusions exclusions;
   HangWatch hang;
@@ -105,17 +105,17 @@ struct Supervisor::State {
   PauseWatch pauses{kSupervisorPauseSeconds};
   SignalWatch signals;
   NodeReports reports;
-  RankList ranks;                    ///< of these reports
-  std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
+  RankList ranks;                    ///< the ranks of `reports`
+  std::set<std::string> used_nodes;  ///< nodes on which ranks of this start were seen
   RunStatus status;
   double status_shown = 0.0;
-  double status_took = 0.0;  ///< seconds, the last time
-  int passed_signal = 0;     ///< handed to the workers
+  double status_took = 0.0;  ///< seconds that the last writing of status.json took
+  int passed_signal = 0;     ///< the signal that was handed to the workers
   double passed_at = 0.0;
-  bool request_came_first = false;  ///< before the restart that a fault called for
+  bool request_came_first = false;  ///< a request to stop came before a restart
   double repeated_at = 0.0;
   double fault_at = 0.0;
-  double started_at = 0.0;  ///< the newest attempt
+  double started_at = 0.0;  ///< begin of the newest attempt
   /// RunPast::loads when this supervisor began, or when it could first be read.
   std::optional<int64_t> loads_before;
   Stopwatch life;

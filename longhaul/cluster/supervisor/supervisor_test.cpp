@@ -24,7 +24,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Nodes that are there and healthy, or sick.
+/// A fleet of nodes that are there and healthy, or sick.
 class MadeUpFleet : public Fleet {
  public:
   void wait(double seconds) override {
@@ -111,7 +111,7 @@ class SupervisorOfNodes : public testing::Test {
   TestDirectory dir_;
   MadeUpFleet fleet_;
   size_t wanted_ = 2;
-  std::map<std::string, bool> late_;  ///< come after the first look
+  std::map<std::string, bool> late_;  ///< nodes that come after the first look
   Names started_without_;
   std::vector<bool> resumed_;  ///< Attempt::resume of each start
   Names words_ = {"true"};
@@ -136,7 +136,7 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
   record.newest = 4;
   record.checkpoints = (dir_ / "checkpoints").string();
   record.write(dir_.path());
-  // No start has its state: what the settings say of the first one still holds.
+  // No start has loaded its state, so the settings for the first start still hold.
   words_ = {"false"};
   EXPECT_EQ(run(), kExitSettings);
   EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
@@ -150,7 +150,7 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
   resumed_.clear();
   EXPECT_EQ(run(), kExitSettings);
   EXPECT_EQ(resumed_, (std::vector<bool>{false, true, true}));
-  // The start itself judges a checkpoint in another place, by its settings.
+  // The start itself judges, by its settings, a checkpoint in another place.
   record.checkpoints = (dir_ / "elsewhere").string();
   ++record.loads;
   record.write(dir_ / "later");
@@ -173,7 +173,7 @@ TEST_F(SupervisorOfNodes, ARecordThatCouldNotBeReadAtTheBeginningCountsFromTheFi
             fmt::format("cp {} {}; exit 1", (dir_ / "later/run.json").string(),
                         (dir_ / "run.json").string())};
   EXPECT_EQ(run(), kExitSettings);
-  // No start is known to have its state: the settings of the first one still hold.
+  // No start is known to have loaded its state, so the settings for the first one hold.
   EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
 }
 
@@ -199,7 +199,7 @@ TEST_F(SupervisorOfNodes, WhatTheQueueDoesNotReplaceIsUsedAgainWhenACheckPasses)
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(started_without_, (Names{"n3", "n4"}));
   EXPECT_HAS(read_text(dir_ / "log.txt"), "the queue has given no other node");
-  // With a newer checkpoint since, the queue is asked first.
+  // After a newer checkpoint the queue is asked first.
   write_excluded(dir_ / "excluded_nodes.json",
                  {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
                   {"n3", unix_time(), "thrice", ExclusionKind::Faults},
@@ -266,7 +266,8 @@ TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
   EXPECT_EQ(fleet_.checks, 1);
 }
 
-/// A rank that writes a checkpoint and stands still, beside storage that may too.
+/// A rank that writes a checkpoint and stands still, with storage that may stand still
+/// too.
 class SupervisorOfAStillRank : public SupervisorOfNodes {
  protected:
   SupervisorOfAStillRank() {

@@ -16,19 +16,20 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Between looks at ranks that train: reading their records takes time from them. A
-/// worker's end wakes the supervisor at once.
+/// Between two looks at ranks that train, because reading their records takes time from
+/// them. A worker's end wakes the supervisor at once.
 constexpr double kLookSeconds = 0.2;
-/// While something ends.
+/// Between two looks while workers end.
 constexpr double kShortLookSeconds = 0.05;
 constexpr double kRepeatSeconds = 1.0;
-/// Agents report at least every two seconds.
+/// Longer than the two seconds within which each agent reports.
 constexpr double kSilenceSeconds = 3.0;
-/// A rank that fails by itself says so and ends the others within this time.
+/// A rank that fails by itself says so, and ends the other ranks, within this time.
 constexpr double kLastWordsSeconds = 5.0;
-/// After a death without a word, others that died of the same cause are seen.
+/// Within this time after a death without a word, other deaths of the same cause are
+/// seen.
 constexpr double kEvidenceSeconds = 0.1;
-/// Its workers gone, a launcher ends by itself, then when asked, then when killed.
+/// A launcher whose workers are gone ends by itself; else it is asked, then killed.
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr double kLauncherLostSeconds = 0.5;
@@ -54,7 +55,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       const bool of_ranks =
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
-      // Before the rest is killed; the list is of ranks that these reports hold.
+      // The state before the rest is killed. The list points into these reports.
       const NodeReports kept = reports;
       const RankList seen = ranks;
       const std::optional<LauncherEnd> last =
@@ -74,13 +75,13 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
   }
 }
 
-/// Only now is known from which step the workers went on, and what it has cost.
+/// Writes the event of a restart, once it is known from which step the workers went on.
 void Supervisor::State::tell_restart(std::optional<Json> done) {
   if (done) event(kRestartEvent, std::move(*done));
 }
 
-/// After a pause of this process another one may be the supervisor, and no silence says
-/// anything.
+/// After a pause of this process, checks that it is still the supervisor, and takes the
+/// pause out of all silences.
 void Supervisor::State::wake_up() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
@@ -90,7 +91,7 @@ void Supervisor::State::wake_up() {
   if (passed_signal != 0) passed_at += pause;
 }
 
-/// The first failure that is seen need not be the first that happened.
+/// Waits for further failures: the first one seen need not be the first that happened.
 void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
   const Stopwatch watch;
   const double patience =
@@ -121,7 +122,7 @@ void Supervisor::State::pass_signals() {
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
   }
-  // Again and again: a rank may have begun after the first.
+  // The signal is repeated, because a rank may have begun after the first one.
   repeated_at = now;
   fleet.signal(SIGUSR1, {});
 }
@@ -133,27 +134,25 @@ std::optional<Fault> Supervisor::State::look_for_fault(
       exclude(node, ExclusionKind::Silence, "the spare does not answer any more");
       continue;
     }
-    Fault fault;
-    fault.kind = FaultKind::Node;
-    fault.node = node;
-    fault.step = furthest_step(ranks);
-    fault.text = fmt::format("{} does not answer any more", node);
-    return fault;
+    return Fault{.kind = FaultKind::Node,
+                 .node = node,
+                 .step = furthest_step(ranks),
+                 .text = fmt::format("{} does not answer any more", node)};
   }
   if (auto fault = find_fault(ranks, end)) return fault;
   if (end) return std::nullopt;
   if (passed_signal != 0 && unix_time() - passed_at > options.signal_patience_seconds) {
-    Fault fault;
-    fault.kind = FaultKind::Hang;
-    fault.text = fmt::format("the workers did not end within {:.0f} s after {}",
-                             options.signal_patience_seconds, signal_name(passed_signal));
-    return fault;
+    return Fault{
+        .kind = FaultKind::Hang,
+        .text = fmt::format("the workers did not end within {:.0f} s after {}",
+                            options.signal_patience_seconds, signal_name(passed_signal))};
   }
   return look_for_hang();
 }
 
-/// Ranks that wait for storage go on by themselves when it answers: nobody is at fault,
-/// and a start now would only wait as well.
+/// Judges a hang in which the storage does not answer. Ranks that wait for storage go on
+/// by themselves when it answers, so no rank is at fault, and new workers would wait as
+/// well.
 std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
   if (state == StorageState::Asked) return std::nullopt;
   if (state == StorageState::Back) {
@@ -166,13 +165,11 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
   const std::string names = storage.names();
   const double patience = options.storage.wait_seconds;
   if (state == StorageState::GivenUp) {
-    Fault fault;
-    fault.kind = FaultKind::Hang;
-    fault.temporary = true;
-    fault.step = furthest_step(ranks);
-    fault.text = fmt::format("the storage of {} has not answered for {:.0f} s", names,
-                             storage.asked_seconds());
-    return fault;
+    return Fault{.kind = FaultKind::Hang,
+                 .step = furthest_step(ranks),
+                 .temporary = true,
+                 .text = fmt::format("the storage of {} has not answered for {:.0f} s",
+                                     names, storage.asked_seconds())};
   }
   if (!std::exchange(storage_told, true)) {
     log.warning(
@@ -187,17 +184,16 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
 std::optional<Fault> Supervisor::State::look_for_hang() {
   const auto quiet = hang.look(ranks, unix_time() - started_at,
                                std::min(pauses.awake_seconds(), storage.back_seconds()));
-  // Ranks wait for a node that is lost, too: it is soon told as that.
+  // Ranks also wait for a node that is lost, which is soon reported as lost.
   const bool hangs = quiet && fleet.longest_silence() <= kSilenceSeconds;
   const StorageState state = storage.look(hangs);
   if (state == StorageState::Back) return judge_storage(state);
   if (!hangs) return std::nullopt;
   if (state != StorageState::Answers) return judge_storage(state);
   const HangVerdict verdict = judge_hang(ranks);
-  Fault fault;
-  fault.kind = FaultKind::Hang;
-  fault.text = "hang: " + verdict.text;
-  fault.step = furthest_step(ranks);
+  Fault fault{.kind = FaultKind::Hang,
+              .step = furthest_step(ranks),
+              .text = "hang: " + verdict.text};
   for (const ObservedRank* rank : ranks) {
     if (!verdict.ranks.empty() && rank->rank == verdict.ranks.front()) {
       fault.rank = rank->rank;
@@ -224,7 +220,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
 }
 
 std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
-  // A launcher would wait for a lost node; so does a person for nothing.
+  // With a lost node a launcher would wait for nothing.
   check_lock();
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
   const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
@@ -239,7 +235,8 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
       asked = true;
     }
     fleet.wait(0.01);
-    // Again: a rank may have begun meanwhile. A message to thousands of agents, though.
+    // A rank may have begun meanwhile. Not at every turn: thousands of agents get a
+    // message.
     if (watch.seconds() - killed < kKillAgainSeconds) continue;
     killed = watch.seconds();
     fleet.signal(SIGKILL, {});

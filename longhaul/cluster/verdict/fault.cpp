@@ -9,24 +9,24 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Errors that say no more than that another rank did not come.
+/// Returns whether the rank's error only says that another rank did not come.
 bool is_consequence(const ObservedRank& rank) {
   return rank.failure.find("[comm]") != std::string::npos ||
          rank.failure.find("mpirun ends the job") != std::string::npos;
 }
 
-/// Weights that differ ask for a start again like a full disk does, but lasting they are
-/// somebody's fault.
+/// Returns whether ranks found different weights. That calls for a restart as a full disk
+/// does, but it is the fault of a node or of the program.
 bool is_corruption(const ObservedRank& rank) {
   return rank.failure.find("[corruption]") != std::string::npos;
 }
 
-/// It ended in order, as something from outside wanted.
+/// Returns whether this is the end in order of a run that was asked to stop.
 bool was_asked(int exit_code) {
   return exit_code == kExitTemporary || exit_code == kExitStopped;
 }
 
-/// Smaller came first.
+/// Ranks failures: a smaller number is closer to the cause. 5 stands for no failure.
 int order_of(const ObservedRank& rank) {
   if (rank.exit_code == kExitSettings) return 0;
   if (!rank.failure.empty() && !is_consequence(rank)) return 1;
@@ -47,20 +47,13 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
   Fault fault;
   fault.rank = rank.rank;
   fault.node = rank.node;
-  switch (order_of(rank)) {
-    case 0:
-      fault.kind = FaultKind::Settings;
-      break;
-    case 2:
-      fault.kind = FaultKind::Killed;
-      break;
-    case 4:
-      fault.kind = FaultKind::Communication;
-      break;
-    default:
-      fault.kind = FaultKind::Error;
-      fault.temporary = rank.exit_code == kExitTemporary && !is_corruption(rank);
-  }
+  const int order = order_of(rank);
+  fault.kind = order == 0   ? FaultKind::Settings
+               : order == 2 ? FaultKind::Killed
+               : order == 4 ? FaultKind::Communication
+                            : FaultKind::Error;
+  fault.temporary = fault.kind == FaultKind::Error && rank.exit_code == kExitTemporary &&
+                    !is_corruption(rank);
   if (fault.kind == FaultKind::Killed) {
     fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),
                              how_killed(rank, launcher), rank.step, rank.phase);
@@ -73,26 +66,6 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
 }
 
 }  // namespace
-
-const char* fault_name(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::Settings:
-      return "settings";
-    case FaultKind::Killed:
-      return "killed";
-    case FaultKind::Error:
-      return "error";
-    case FaultKind::Communication:
-      return "communication";
-    case FaultKind::Hang:
-      return "hang";
-    case FaultKind::Node:
-      return "node";
-    case FaultKind::Launcher:
-      return "launcher";
-  }
-  return "?";
-}
 
 std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher) {

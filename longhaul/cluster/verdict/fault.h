@@ -4,45 +4,50 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/cluster/names.h"
 #include "longhaul/cluster/watch/observed.h"
 
 namespace longhaul::cluster {
 
-/// Why an attempt ended, by what is to be done about it.
+/// Why an attempt ended, which decides what is done about it.
 enum class FaultKind {
   Settings,       ///< exit 78: a setting or an input is wrong
-  Killed,         ///< a process ended without a word: a signal, memory, a crash
+  Killed,         ///< a process ended without a word: by a signal, memory, a crash
   Error,          ///< a rank ended with an error of its own
-  Communication,  ///< ranks gave up waiting for others, and nobody else failed
+  Communication,  ///< ranks gave up waiting for others, and no other rank failed
   Hang,           ///< nothing moved for too long
   Node,           ///< a node went away, or failed its health checks
   Launcher,       ///< mpirun or srun failed before any rank began
 };
-const char* fault_name(FaultKind kind);
+inline constexpr NamesOf<FaultKind, 7> kFaultNames{
+    {"settings", "killed", "error", "communication", "hang", "node", "launcher"}};
+inline const char* fault_name(FaultKind kind) { return kFaultNames.of(kind); }
 
 struct Fault {
   FaultKind kind = FaultKind::Launcher;
-  int rank = -1;     ///< -1: none in particular
-  std::string node;  ///< empty: none in particular
-  int64_t step = 0;  ///< the furthest step that any rank was at
-  /// An error that time may mend, such as a full disk: not its node's, not the program's.
+  int rank = -1;          ///< -1: none in particular
+  std::string node = {};  ///< empty: none in particular
+  int64_t step = 0;       ///< the furthest step that any rank was at
+  /// An error that time may mend, such as a full disk: no fault of the node or the
+  /// program.
   bool temporary = false;
   /// One line for people: "rank 17 on n2 (...) killed by signal 9 in step 12 phase
   /// update".
-  std::string text;
+  std::string text = {};
 };
 
 /// How the launcher of an attempt ended, and what it said on the way.
 struct LauncherEnd {
   int exit_code = 0;  ///< 128 + n for signal n
-  /// Signals by which it said that ranks were killed, by rank; of any rank at -1.
+  /// The signals by which ranks were killed according to the launcher, by rank; -1 stands
+  /// for an unknown rank.
   std::map<int, int> signals = {};
-  std::string last_line = {};  ///< of its error output
+  std::string last_line = {};  ///< last line of its error output
 };
 
-/// Which of the ranks began it: a wrong setting before anything else, then whoever was
-/// first to die without a word or to fail by itself; those that only gave up waiting for
-/// others come last. Nothing where no rank has failed.
+/// Finds the rank that failed first: a wrong setting comes before anything else, then a
+/// rank's own error, then the first death without a word; ranks that only gave up waiting
+/// for others come last. Returns nothing where no rank and no launcher has failed.
 std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher);
 

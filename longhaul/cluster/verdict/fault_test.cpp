@@ -32,7 +32,7 @@ void kill(ObservedRank& one, double gone_age) {
 TEST(FindFault, NothingIsWrongWithRanksThatWork) {
   EXPECT_FALSE(find_fault(four(), {}));
   EXPECT_FALSE(find_fault(four(), LauncherEnd{.exit_code = 0}));
-  // Stopped by a signal, or by the file STOP, and saved: no fault.
+  // A run that was stopped by a signal or the file STOP, and has saved, has no fault.
   for (const int code : {75, 79}) {
     auto ranks = four();
     for (ObservedRank& one : ranks) one.exit_code = code;

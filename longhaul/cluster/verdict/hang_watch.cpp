@@ -4,16 +4,18 @@
 #include <string_view>
 #include <utility>
 
+#include "longhaul/cluster/names.h"
+
 namespace longhaul::cluster {
 namespace {
 
 constexpr double kPatience = 5.0;
-/// A start reads gigabytes from a cold disk: what one took says less of the next.
+/// For starts: they read gigabytes from a cold disk, so that one says less of the next.
 constexpr double kStartPatience = 20.0;
 
 size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
 
-/// That every rank has made.
+/// Returns how many steps every rank has done.
 int64_t least_steps(const RankList& ranks) {
   if (ranks.empty()) return 0;
   return std::ranges::min(ranks, {}, &ObservedRank::steps_done)->steps_done;
@@ -22,19 +24,9 @@ int64_t least_steps(const RankList& ranks) {
 }  // namespace
 
 const char* work_name(WorkKind kind) {
-  switch (kind) {
-    case WorkKind::Start:
-      return "start";
-    case WorkKind::Step:
-      return "step";
-    case WorkKind::Validation:
-      return "validation";
-    case WorkKind::Save:
-      return "save";
-    case WorkKind::SaveWait:
-      return "waiting for a save";
-  }
-  return "?";
+  constexpr NamesOf<WorkKind, kWorkKinds> kNames{
+      {"start", "step", "validation", "save", "waiting for a save"}};
+  return kNames.of(kind);
 }
 
 WorkKind work_of(const RankList& ranks) {
@@ -60,7 +52,7 @@ double HangWatch::limit(WorkKind kind) const {
     return std::max(
         {limits_.start_seconds, limits_.quiet_seconds, kStartPatience * longest});
   }
-  // Of a save that waits for its last bytes to be durable nothing is seen to move.
+  // While a save waits for its last bytes to become durable, nothing is seen to move.
   const double of_saves = kind == WorkKind::SaveWait ? kPatience * longest : 0.0;
   if (limits_.quiet_seconds > 0.0) return std::max(limits_.quiet_seconds, of_saves);
   const bool learned = longest > 0.0 || (kind == WorkKind::Step && saw_steps_);
@@ -70,7 +62,8 @@ double HangWatch::limit(WorkKind kind) const {
   return std::max(least, kPatience * longest);
 }
 
-/// A save or a validation may begin and end between two looks.
+/// Learns from the lengths of phases that the ranks report: a save or a validation may
+/// begin and end between two looks.
 void HangWatch::learn_phases(const RankList& ranks) {
   for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
                                     std::pair{kSaveWaitPhase, WorkKind::SaveWait},
@@ -85,20 +78,20 @@ void HangWatch::learn_phases(const RankList& ranks) {
 
 std::optional<double> HangWatch::look(const RankList& ranks, double started_seconds,
                                       double awake_seconds) {
-  // Ranks that wait for each other in MPI's own start have no record yet.
+  // Ranks have no record while they wait for each other in MPI's own start.
   double quiet = ranks.empty() ? started_seconds : ranks.front()->progress_age;
   for (const ObservedRank* rank : ranks) quiet = std::min(quiet, rank->progress_age);
   quiet = std::min(quiet, awake_seconds);
   learn_phases(ranks);
   const WorkKind kind = work_of(ranks);
-  // It was longer before: that pause has ended by itself.
+  // A shorter pause than before: the former pause has ended by itself.
   if (quiet < quiet_before_) {
     double& longest = longest_[index(kind_before_)];
     longest = std::max(longest, quiet_before_);
   }
   quiet_before_ = quiet;
   kind_before_ = kind;
-  // Steps of milliseconds never have an age, and say how long one takes all the same.
+  // Steps of milliseconds never show an age, but their number shows that steps end.
   const int64_t steps = least_steps(ranks);
   saw_steps_ = saw_steps_ || (steps_before_ > 0 && steps > steps_before_);
   steps_before_ = steps;

@@ -30,11 +30,11 @@ TEST(HangWatch, BeforeAnythingIsLearnedItIsPatient) {
 TEST(HangWatch, LearnsFromPausesThatEndedByThemselves) {
   HangWatch watch({});
   watch.look(two(7.0));
-  watch.look(two(0.1));  // it went on
+  watch.look(two(0.1));  // the ranks went on
   EXPECT_EQ(watch.limit(WorkKind::Step), 35.0);
   EXPECT_FALSE(watch.look(two(34.0)));
   EXPECT_TRUE(watch.look(two(36.0)));
-  // A save was not seen yet, and short pauses say little.
+  // No save was seen yet, and short pauses do not shorten the limit below 10 s.
   EXPECT_EQ(watch.limit(WorkKind::Save), 600.0);
   HangWatch quick({});
   quick.look(two(0.1));
@@ -49,7 +49,7 @@ TEST(HangWatch, StepsTooShortToHaveAnAgeTeachToo) {
   watch.look(two(0.0, "gradients", 5));
   EXPECT_EQ(watch.limit(WorkKind::Step), 10.0);
   EXPECT_EQ(watch.look(two(11.0, "update", 5)), 11.0);
-  // Two starts are no step, and what was learned stays.
+  // A start again is no step, and what was learned stays.
   HangWatch other({});
   other.look(two(0.0, "gradients", 3));
   other.restart();
@@ -68,7 +68,7 @@ TEST(HangWatch, LearnsOfSavesAndValidationsThatNoLookHasSeen) {
   EXPECT_EQ(watch.limit(WorkKind::Save), 60.0);
   EXPECT_EQ(watch.limit(WorkKind::Validation), 35.0);
   EXPECT_EQ(watch.limit(WorkKind::Step), 600.0);
-  // A start again keeps it.
+  // A restart keeps what was learned.
   watch.restart();
   EXPECT_TRUE(watch.look(two(61.0, "checkpoint")));
   EXPECT_FALSE(watch.look(two(59.0, "checkpoint")));
@@ -83,7 +83,7 @@ TEST(HangWatch, AWaitForASaveMayTakeFiveTimesTheLongestSave) {
   EXPECT_EQ(watch.limit(WorkKind::Save), 60.0);
   EXPECT_FALSE(watch.look(two(149.0, "checkpoint wait")));
   EXPECT_TRUE(watch.look(two(151.0, "checkpoint wait")));
-  // The last bytes become durable without a sign: no given limit is shorter than that.
+  // The last bytes become durable without a sign, so a given limit is never shorter.
   HangWatch given({.quiet_seconds = 3.0});
   EXPECT_TRUE(given.look(two(3.5, "checkpoint wait")));
   given.look(ranks);
@@ -94,7 +94,7 @@ TEST(HangWatch, AStartThatNoRankComesOutOfIsAHang) {
   HangWatch watch({});
   EXPECT_FALSE(watch.look({}, 599.0));
   EXPECT_EQ(watch.look({}, 601.0), 601.0);
-  // One start that came through says how long the next may take.
+  // A start that succeeded says how long the next one may take.
   HangWatch learned({});
   EXPECT_FALSE(learned.look({}, 4.0));
   EXPECT_FALSE(learned.look(two(0.1, "start", 0), 4.5));
@@ -125,7 +125,8 @@ TEST(Stragglers, ARankThatWorksLongerIsNamedOnceAfterThreeLooks) {
   double now = 100.0;
   EXPECT_TRUE(stragglers.look(ranks, now += 3.0).empty());
   EXPECT_TRUE(stragglers.look(ranks, now += 3.0).empty());
-  EXPECT_TRUE(stragglers.look(ranks, now + 0.1).empty());  // too soon to count
+  EXPECT_TRUE(
+      stragglers.look(ranks, now + 0.1).empty());  // too early for a look that counts
   const auto found = stragglers.look(ranks, now += 3.0);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].rank, 1);

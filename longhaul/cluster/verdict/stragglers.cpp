@@ -9,17 +9,17 @@ namespace {
 
 constexpr double kLookEverySeconds = 2.0;
 constexpr int kLooks = 3;
-/// Steps that a rank has done before it is judged: the first ones are slow everywhere.
+/// Steps before a rank is judged: the first steps are slow everywhere.
 constexpr int64_t kSteps = 8;
-/// Less than this is noise of the clock and the scheduler.
+/// A smaller difference is noise of the clock and the scheduler.
 constexpr double kLeastSeconds = 0.005;
 
-/// Ranks with the same work: those of a pipeline stage.
+/// Returns the pipeline stage: its ranks have the same work.
 std::string stage_of(const ObservedRank& rank) {
   return rank.coordinates.substr(0, rank.coordinates.find(" dp"));
 }
 
-/// Of two ranks the slower is compared with the faster.
+/// Returns the lower median, so that of two ranks the slower is compared with the faster.
 double lower_middle(std::vector<double>& seconds) {
   const auto middle =
       seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);

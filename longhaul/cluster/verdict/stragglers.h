@@ -16,20 +16,20 @@ struct Straggler {
   std::string text;      ///< for people
 };
 
-/// Finds ranks that work longer for a step than others that have the same to do. Once
-/// said of a rank, again only after it had been well or has doubled.
+/// Finds ranks that work longer for a step than other ranks with the same work. Reports a
+/// rank again only after it had been well, or when its ratio has doubled.
 class Stragglers {
  public:
   explicit Stragglers(double ratio) : ratio_(ratio) {}
-  /// Those that are to be told now. Looks at most once in a few seconds; a rank counts
-  /// when it was slow at several looks in a row.
+  /// Returns the ranks to report now. Looks at most once in two seconds; a rank counts
+  /// when it was slow at three looks in a row.
   std::vector<Straggler> look(const RankList& ranks, double now);
   void restart();
 
  private:
   struct Known {
     int looks = 0;
-    double told = 0.0;  ///< ratio
+    double told = 0.0;  ///< the ratio that was reported last
   };
   double ratio_;
   double looked_ = 0.0;

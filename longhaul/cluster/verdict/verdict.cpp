@@ -23,7 +23,7 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
-/// Of "pp 1 dp 0 cp 0 tp 1"; nothing for a rank that has not come so far.
+/// Reads "pp 1 dp 0 cp 0 tp 1". Returns nothing for a rank that has no coordinates yet.
 std::optional<Place> place_of(const ObservedRank& rank) {
   std::istringstream text(rank.coordinates);
   Place place;
@@ -36,9 +36,9 @@ std::optional<Place> place_of(const ObservedRank& rank) {
   return place;
 }
 
-/// What the members of a group of this name have in common: two ranks meet where it is
-/// the same. Of names that are no axis all ranks that may are taken: then too many are
-/// pointed at, but none is missed.
+/// Returns what the members of a group of this name have in common: two ranks meet where
+/// it is equal. For a name that is no axis all ranks meet, so that too many ranks are
+/// pointed at but none is missed.
 Place meeting_place(const std::string& group, Place place) {
   if (group == "pp") {
     place.pp = 0;
@@ -58,11 +58,11 @@ Place meeting_place(const std::string& group, Place place) {
 
 constexpr const char* kTransfer = "send_recv";
 
-/// Ranks that meet, summed up: tens of thousands of them cannot each be compared with
-/// each other.
+/// The ranks of one group, summed up: tens of thousands of ranks cannot be compared in
+/// pairs.
 struct Meeting {
   std::vector<size_t> members;
-  std::vector<size_t> transfers;  ///< those that wait in one
+  std::vector<size_t> transfers;  ///< members that wait in a transfer
   int64_t least_entered = std::numeric_limits<int64_t>::max();
   int64_t most_awaited = -1;
 };
@@ -70,9 +70,10 @@ struct Meeting {
 /// All groups of one name.
 struct Meetings {
   std::map<Place, Meeting> at;
-  Meeting anywhere;  ///< of ranks without a place, which may meet all
+  Meeting anywhere;  ///< ranks without a place, which may be in any group
 
-  /// Is it so of a meeting at which a rank of this place may be?
+  /// Returns whether `predicate` holds for a meeting in which a rank of this place may
+  /// be.
   template <typename Predicate>
   bool any(const std::optional<Place>& place, Predicate predicate) const {
     if (predicate(anywhere)) return true;
@@ -120,7 +121,7 @@ class Judge {
   bool waits(size_t r) const {
     return ranks_[r]->waits && ranks_[r]->process == ProcessState::Running;
   }
-  /// Does `from` wait for `to`?
+  /// Returns whether the rank `from` waits for the rank `to`.
   bool points_at(size_t from, size_t to) const;
   std::optional<Place> meeting_of(size_t r, const std::string& group) const {
     if (!places_[r]) return std::nullopt;
@@ -136,10 +137,10 @@ class Judge {
 
   const RankList& ranks_;
   std::vector<std::optional<Place>> places_;
-  std::map<std::string, Meetings> meetings_;  ///< by the groups that are waited in
+  std::map<std::string, Meetings> meetings_;  ///< by name of a group in which ranks wait
 };
 
-/// The number of the newest collective of this group that it has come to.
+/// Returns the number of the newest collective of this group to which the rank has come.
 int64_t Judge::entered(size_t r, const std::string& group) const {
   const ObservedRank& rank = *ranks_[r];
   if (rank.waits && rank.waits_group == group && rank.waits_verb != kTransfer) {
@@ -164,7 +165,7 @@ void Judge::gather(const std::string& group, Meetings& meetings) const {
   }
 }
 
-/// Does any rank wait for it?
+/// Returns whether any rank waits for this one.
 bool Judge::awaited(size_t r) const {
   return std::ranges::any_of(meetings_, [&](const auto& named) {
     const auto& [group, meetings] = named;
@@ -177,7 +178,7 @@ bool Judge::awaited(size_t r) const {
   });
 }
 
-/// Does it wait for any rank?
+/// Returns whether this rank waits for any other.
 bool Judge::pointing(size_t r) const {
   const ObservedRank& rank = *ranks_[r];
   const auto named = meetings_.find(rank.waits_group);

@@ -7,18 +7,18 @@
 
 namespace longhaul::cluster {
 
-/// Why nothing moves: which ranks the others wait for, in one line for people.
+/// Why no rank moves: which ranks the others wait for, in one line for people.
 struct HangVerdict {
-  std::vector<int> ranks;  ///< at fault, lowest first; empty: none can be named
+  std::vector<int> ranks;  ///< ranks at fault, lowest first; empty: none can be named
   std::string text;
 };
 
 /// Judges ranks of which none moves. A rank that waits in a collective points at the
-/// members of its group that have not entered it; those at whom others point and who
-/// wait for nobody themselves (stopped, busy, or in no collective) are at fault. Where
-/// all have entered what they wait for, the network between them is; where they wait for
-/// each other in a circle, their calls differ. Transfers between pipeline stages point
-/// at the stages beside.
+/// members of its group that have not entered the collective. A rank is at fault when
+/// others point at it and it waits for no rank itself (stopped, busy, or in no
+/// collective). Where all ranks have entered what they wait for, the network is at fault;
+/// where they wait for each other in a circle, their calls differ. A rank that waits in a
+/// transfer between pipeline stages points at the stages beside.
 HangVerdict judge_hang(const RankList& ranks);
 
 }  // namespace longhaul::cluster

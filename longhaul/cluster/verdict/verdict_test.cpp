@@ -45,7 +45,7 @@ TEST(HangVerdict, ARankThatHasNotEnteredIsNamedWithWhatTheOthersWaitIn) {
   in_no_collective(ranks[5], 6);
   const HangVerdict verdict = judge_hang(ranks);
   EXPECT_EQ(verdict.ranks, std::vector<int>{5});
-  // Rank 7 is the one of rank 5's dp group.
+  // The wait of rank 7, of rank 5's dp group, is reported.
   EXPECT_EQ(
       verdict.text,
       "rank 5 on n3 (pp 1 dp 0 cp 0 tp 1) has not entered all_reduce number 7 (4096 "
@@ -77,7 +77,7 @@ TEST(HangVerdict, OneThatIsBehindInAnotherCollectiveIsNamedAndNotThoseWhoWaitFor
 
 TEST(HangVerdict, AllWaitAndOneIsBehind) {
   auto ranks = all_in_dp(7);
-  ranks[6].waits_number = 6;  // waits in the one before, which all others have left
+  ranks[6].waits_number = 6;  // waits in the collective that all others have left
   ranks[6].entered["dp"] = 6;
   EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{6});
 }
@@ -113,7 +113,7 @@ TEST(HangVerdict, RanksThatWaitForEachOtherAreACircle) {
   EXPECT_NE(verdict.text.find("their calls differ"), std::string::npos) << verdict.text;
 }
 
-/// pp 2 x dp 3 x tp 2, in which everybody waits for something, or for nothing.
+/// pp 2 x dp 3 x tp 2, in which each rank waits in a random collective or in none.
 std::vector<ObservedRank> at_random(std::mt19937& random) {
   const auto below = [&](int end) { return static_cast<int>(random() % end); };
   std::vector<ObservedRank> ranks(12);
@@ -137,7 +137,7 @@ std::vector<ObservedRank> at_random(std::mt19937& random) {
   return ranks;
 }
 
-/// The rule as it is meant, for each pair of ranks.
+/// The definition of waiting, for a pair of ranks.
 bool waits_for(const ObservedRank& from, const ObservedRank& to) {
   if (!from.waits || from.rank == to.rank) return false;
   const std::string& group = from.waits_group;
@@ -183,7 +183,7 @@ TEST(HangVerdict, IsThatOfComparingEachRankWithEachOther) {
   }
 }
 
-// Comparing each with each other would take minutes.
+// A comparison in pairs would take minutes.
 TEST(HangVerdict, OfTensOfThousandsOfRanksTakesOneLook) {
   constexpr int kRanks = 32'768;
   auto ranks = std::vector<ObservedRank>(kRanks, all_in_dp(7).front());

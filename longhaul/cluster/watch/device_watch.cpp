@@ -24,7 +24,7 @@ constexpr double kFreshSeconds = 10.0;
 constexpr size_t kMostBytes = size_t{1} << 16;
 constexpr int kMaxDepth = 4;
 
-/// One line: a list of devices.
+/// Returns one line: a list of devices in JSON.
 std::string line_of(const std::vector<GpuState>& gpus) {
   Json list = Json::array();
   for (size_t i = 0; i < gpus.size(); ++i) {
@@ -38,7 +38,7 @@ std::string line_of(const std::vector<GpuState>& gpus) {
   return json_text(list) + "\n";
 }
 
-/// What the process does until its parent is gone.
+/// Runs the child until its parent is gone.
 [[noreturn]] void tell_for_ever(int fd, const std::string& library) {
   set_process_title("longhaul devices");
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) ::signal(number, SIG_IGN);
@@ -47,7 +47,7 @@ std::string line_of(const std::vector<GpuState>& gpus) {
     while (use) {
       const std::string line = line_of(use->read());
       const ssize_t count = ::write(fd, line.data(), line.size());
-      // A parent that stands still misses lines, or half of one, which are old by then.
+      // A parent that stands still misses lines, or a part of one, which are old by then.
       if (count < 0 && errno != EAGAIN && errno != EINTR) break;
       const timespec pause{1, 0};
       ::nanosleep(&pause, nullptr);
@@ -75,7 +75,7 @@ DeviceWatch::DeviceWatch(const std::string& library) {
 DeviceWatch::~DeviceWatch() {
   if (child_ <= 0) return;
   ::kill(child_, SIGKILL);
-  // One that waits in the driver is left behind.
+  // A child that waits in the driver is left behind.
   for (int i = 0; i < 20 && child_ > 0; ++i) {
     reap();
     const timespec pause{0, 1'000'000};
@@ -116,9 +116,7 @@ void DeviceWatch::take_line(const std::string& line) {
       devices_.push_back(RunStatus::Device::from_json(device));
     }
     heard_ = unix_time();
-  } catch (const Error&) {
-    devices_.clear();
-  } catch (const Json::exception&) {
+  } catch (const std::exception&) {
     devices_.clear();
   }
 }

@@ -10,19 +10,20 @@
 
 namespace longhaul::cluster {
 
-/// How much of a node's devices is used, from a small process of its own that asks the
-/// driver's library once a second: a library that hangs or crashes costs these figures
-/// and nothing else. It ends with the thread that made this object. One thread.
+/// Tells how much of a node's devices is used. A small child process asks the driver's
+/// library once a second, so that a library that hangs or crashes costs these figures and
+/// nothing else. The child ends with the thread that made this object. One thread.
 class DeviceWatch {
  public:
-  /// Starts the process; make it early, before threads. Empty: none, look() has nothing.
+  /// Starts the child: call it early, before there are threads. With an empty `library`
+  /// there is no child and look() returns nothing.
   explicit DeviceWatch(const std::string& library);
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  /// The newest figures; nothing where there are no devices or they have not been heard
-  /// of for ten seconds. Never waits.
+  /// Returns the newest figures; nothing where there are no devices or the child has said
+  /// nothing for ten seconds. Never waits.
   std::vector<RunStatus::Device> look();
 
  private:
@@ -31,7 +32,7 @@ class DeviceWatch {
 
   pid_t child_ = -1;
   Descriptor from_child_;
-  std::string rest_;  ///< of a line that has not ended
+  std::string rest_;  ///< the begin of a line that has not ended
   std::vector<RunStatus::Device> devices_;
   double heard_ = 0.0;
 };

@@ -12,14 +12,14 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kFakeNvml = "./libfake_nvml.so";  // of the build's folder
+constexpr const char* kFakeNvml = "./libfake_nvml.so";  // in the build's folder
 
 class Devices : public ::testing::Test {
  protected:
   ~Devices() override { ::unsetenv("FAKE_NVML"); }
   static void say(const char* words) { ::setenv("FAKE_NVML", words, 1); }
 
-  /// Looks until it has devices, or has none any more.
+  /// Looks until there are devices, or, with `some` false, none any more.
   static std::vector<RunStatus::Device> wait_for(DeviceWatch& watch, bool some,
                                                  double seconds = 10.0) {
     const double end = unix_time() + seconds;

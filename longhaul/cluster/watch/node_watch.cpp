@@ -16,6 +16,7 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/process/stacks.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -23,37 +24,29 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kStackSeconds = 3.0;
-/// What was killed ends within that time, unless the kernel holds it (a dead disk).
+/// A killed process ends within this time, unless the kernel holds it (a dead disk).
 constexpr double kEndSeconds = 5.0;
-/// Workers are looked at twenty times a second, the node they share once.
+/// Seconds between two measurements of the node. Workers are looked at more often.
 constexpr double kMeasureSeconds = 1.0;
 
-int open_process(int64_t pid) {
-  return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+Descriptor open_process(int64_t pid) {
+  return Descriptor(
+      static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
 }
 
-/// The state letter of /proc/PID/stat, after the command in brackets; 0: no such process.
+/// Returns the letter of the process's state; 0 where there is no such process.
 char state_letter(int64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t bracket = text.rfind(')');
-  return bracket == std::string::npos || bracket + 2 >= text.size() ? '\0'
-                                                                    : text[bracket + 2];
+  const auto fields = stat_fields(fmt::format("/proc/{}", pid));
+  return fields.empty() ? '\0' : fields.front().front();
 }
 
-/// Did the process begin before this moment (machine_seconds)? Else it is another one
-/// that was given the same number.
+/// Returns whether the process began before this moment (machine_seconds). If not, it is
+/// another process that was given the same number.
 bool began_before(int64_t pid, double moment) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t bracket = text.rfind(')');
-  if (bracket == std::string::npos) return false;
-  std::istringstream fields(text.substr(bracket + 1));
-  std::string field;
-  for (int number = 3; number <= 22 && fields >> field;) ++number;
-  const double started = static_cast<double>(std::atoll(field.c_str())) /
+  constexpr size_t kStartField = 19;
+  const auto fields = stat_fields(fmt::format("/proc/{}", pid));
+  if (fields.size() <= kStartField) return false;
+  const double started = std::atof(fields[kStartField].c_str()) /
                          static_cast<double>(::sysconf(_SC_CLK_TCK));
   return started < moment + 1.0;  // the kernel counts in hundredths
 }
@@ -70,19 +63,10 @@ NodeWatch::NodeWatch(std::string node, fs::path records, const std::string& nvml
   used_.node = node_;
 }
 
-NodeWatch::~NodeWatch() { close_all(); }
-
-void NodeWatch::close_all() {
-  for (auto& [rank, worker] : workers_) {
-    if (worker.fd >= 0) ::close(worker.fd);
-  }
-  workers_.clear();
-}
-
 bool NodeWatch::wait(double seconds) {
   std::vector<pollfd> ends;
   for (const auto& [rank, worker] : workers_) {
-    if (worker.fd >= 0 && worker.gone_at == 0.0) ends.push_back({worker.fd, POLLIN, 0});
+    if (worker.gone_at == 0.0) ends.push_back({worker.fd.get(), POLLIN, 0});
   }
   return ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0)) > 0;
 }
@@ -90,10 +74,10 @@ bool NodeWatch::wait(double seconds) {
 void NodeWatch::look_for(const RankState& state, double now) {
   Worker& worker = workers_[state.rank];
   if (worker.pid != state.pid) {
-    if (worker.fd >= 0) ::close(worker.fd);
     worker = {state.pid, open_process(state.pid), 0.0};
-    if (worker.fd < 0 || !began_before(state.pid, state.created)) worker.gone_at = now;
-  } else if (worker.gone_at == 0.0 && has_ended(worker.fd)) {
+    if (!worker.fd.is_open() || !began_before(state.pid, state.created))
+      worker.gone_at = now;
+  } else if (worker.gone_at == 0.0 && has_ended(worker.fd.get())) {
     worker.gone_at = now;
   }
 }
@@ -111,7 +95,7 @@ NodeReport NodeWatch::report() {
       const Worker& worker = workers_[state.rank];
       ObservedRank rank = observe(state, node_, now);
       if (worker.gone_at > 0.0) {
-        // It may have written the last words after they were read.
+        // The process may have written its last words after its record was read.
         if (rank.exit_code < 0) {
           rank = observe(read_rank_record(entry.path()), node_, now);
         }
@@ -134,7 +118,7 @@ void NodeWatch::signal(int number, const std::vector<int>& ranks) {
   for (const auto& [rank, worker] : workers_) {
     if (worker.gone_at > 0.0) continue;
     if (!ranks.empty() && std::ranges::count(ranks, rank) == 0) continue;
-    ::syscall(SYS_pidfd_send_signal, worker.fd, number, nullptr, 0);
+    ::syscall(SYS_pidfd_send_signal, worker.fd.get(), number, nullptr, 0);
   }
 }
 
@@ -148,8 +132,8 @@ std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) cons
   return found;
 }
 
-/// A supervisor that died leaves its workers. They would hold devices, and train on until
-/// the run's lock is taken from them.
+/// Kills the workers that a dead supervisor has left. They would hold devices, and train
+/// on until the run's lock is taken from them.
 void NodeWatch::end_left_workers() {
   const auto count_alive = [&] {
     size_t alive = 0;
@@ -173,7 +157,7 @@ void NodeWatch::end_left_workers() {
 
 void NodeWatch::forget() {
   end_left_workers();
-  close_all();
+  workers_.clear();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(records_, error)) {
     if (entry.path().extension() == ".record") fs::remove(entry.path(), error);

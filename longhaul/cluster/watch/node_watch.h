@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/health/health.h"
 #include "longhaul/cluster/watch/device_watch.h"
 #include "longhaul/cluster/watch/observed.h"
@@ -15,38 +16,35 @@ namespace longhaul::cluster {
 /// Watches the workers of one node by their records and processes. One thread.
 class NodeWatch {
  public:
-  /// `records`: the directory of LONGHAUL_RECORD_DIR on this node; may not exist yet.
-  /// `nvml_library`: what knows the devices; empty: they are not asked.
+  /// `records`: the directory of LONGHAUL_RECORD_DIR on this node, which may not exist
+  /// yet. `nvml_library`: the driver's library; empty: the devices are not watched.
   NodeWatch(std::string node, fs::path records,
             const std::string& nvml_library = kNvmlLibrary);
-  ~NodeWatch();
-  NodeWatch(const NodeWatch&) = delete;
-  NodeWatch& operator=(const NodeWatch&) = delete;
 
-  /// Waits until a worker ends or the seconds are over; true when one has ended.
+  /// Waits until a worker ends or the seconds are over. Returns whether a worker has
+  /// ended.
   bool wait(double seconds);
-  /// What all workers of the newest start do, and, as it was within the last second, how
-  /// much of the node is used. A record that cannot be read is left out,
-  /// and said once in notes().
+  /// Returns what all workers of the newest start do, and how much of the node was used
+  /// within the last second. Leaves out a record that cannot be read, and says so once in
+  /// take_notes().
   NodeReport report();
-  /// Sends a signal to all workers that live, or to these ranks'.
+  /// Sends a signal to the living workers of these ranks, or to all where none is named.
   void signal(int number, const std::vector<int>& ranks = {});
-  /// Stack traces of these ranks' processes, by rank.
+  /// Returns stack traces of these ranks' processes, by rank.
   std::map<int, std::string> stacks(const std::vector<int>& ranks) const;
-  /// For a new start: kills the workers that an earlier one has left, waits a few seconds
-  /// for their ends, and removes all records.
+  /// Prepares a new start: kills the workers that an earlier start has left, waits a few
+  /// seconds for their ends, and removes all records.
   void forget();
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
  private:
   struct Worker {
     int64_t pid = 0;
-    int fd = -1;           ///< pidfd
-    double gone_at = 0.0;  ///< 0: lives
+    Descriptor fd;         ///< of the process (pidfd)
+    double gone_at = 0.0;  ///< when its end was seen; 0 while it lives
   };
   void look_for(const RankState& state, double now);
   void end_left_workers();
-  void close_all();
   void measure();
 
   std::string node_;
@@ -55,7 +53,7 @@ class NodeWatch {
   std::set<std::string> told_;
   std::vector<std::string> notes_;
   DeviceWatch devices_;
-  NodeReport used_;  ///< of the node alone
+  NodeReport used_;  ///< the report without ranks
   double measured_at_ = 0.0;
   double busy_before_ = 0.0;
   double all_before_ = 0.0;

@@ -98,7 +98,7 @@ TEST(NodeWatch, ARecordWhoseProcessNumberWasGivenToAnotherIsOfADeadRank) {
   ASSERT_EQ(report.ranks.size(), 1U);
   EXPECT_EQ(report.ranks[0].pid, other);
   EXPECT_EQ(report.ranks[0].process, ProcessState::Gone);
-  watch.signal(SIGKILL);  // must not reach it
+  watch.signal(SIGKILL);  // must not reach the other process
   EXPECT_EQ(::waitpid(other, nullptr, WNOHANG), 0);
   ::kill(other, SIGKILL);
   reap(other);
@@ -109,7 +109,7 @@ TEST(NodeWatch, WorkersThatAnEarlierWatchLeftAreEndedBeforeAStart) {
   const pid_t running = start_worker(dir.path(), 0);
   const pid_t stopped = start_worker(dir.path(), 1);
   ::kill(stopped, SIGSTOP);
-  NodeWatch watch("n1", dir.path());  // has never looked
+  NodeWatch watch("n1", dir.path());  // has not looked yet
   watch.forget();
   int status = 0;
   for (const pid_t child : {running, stopped}) {
@@ -153,7 +153,7 @@ TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) 
     return all;
   };
   take_reports(status, seen({idle}), {});
-  EXPECT_EQ(status.nodes.at(0).state, "up");  // nobody trains yet
+  EXPECT_EQ(status.nodes.at(0).state, "up");  // no rank trains yet
   take_reports(status, seen({busy, idle, out}),
                {{"n3", 1.0, "sick"}, {"n9", 1.0, "lost"}});
   ASSERT_EQ(status.nodes.size(), 4U);
@@ -170,7 +170,7 @@ TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) 
 
 TEST(NodeReport, SurvivesItsWayThroughJson) {
   ObservedRank rank;
-  // Each field another value: a row has no names that would tell two apart.
+  // Each field has another value, because a row has no names that tell fields apart.
   rank.rank = 3;
   rank.world = 4;
   rank.pid = 5;

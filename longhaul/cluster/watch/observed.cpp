@@ -15,10 +15,7 @@ constexpr size_t kMaxRanks = 4096;
 constexpr size_t kMaxDevices = 256;
 
 ProcessState process_state_of(const std::string& name) {
-  for (const auto state :
-       {ProcessState::Running, ProcessState::Stopped, ProcessState::Gone}) {
-    if (name == process_state_name(state)) return state;
-  }
+  if (const auto state = kProcessStates.find(name)) return *state;
   throw InputError("cluster", fmt::format("a node's report has a process state '{}'; "
                                           "start the same program on every node",
                                           name));
@@ -37,19 +34,18 @@ auto parsed(const char* what, Work work) {
   }
 }
 
-}  // namespace
-
-const char* process_state_name(ProcessState state) {
-  switch (state) {
-    case ProcessState::Running:
-      return "running";
-    case ProcessState::Stopped:
-      return "stopped";
-    case ProcessState::Gone:
-      return "gone";
+const Json& list_of(const Json& report, const char* name, size_t most) {
+  const Json& list = report.at(name);
+  if (!list.is_array() || list.size() > most) {
+    throw InputError("cluster",
+                     fmt::format("a node's report has no list of {}, or one of "
+                                 "more than {}",
+                                 name, most));
   }
-  return "?";
+  return list;
 }
+
+}  // namespace
 
 std::string ObservedRank::name() const {
   std::string text = fmt::format("rank {}", rank);
@@ -61,30 +57,13 @@ std::string ObservedRank::name() const {
 Json ObservedRank::to_json() const {
   Json longest = Json::object();
   for (const auto& [name, seconds] : longest_phases) longest[name] = rounded(seconds);
-  return Json::array({rank,
-                      world,
-                      pid,
-                      coordinates,
-                      step,
-                      phase,
-                      process_state_name(process),
-                      exit_code,
-                      failure,
-                      waits,
-                      waits_group,
-                      waits_number,
-                      waits_verb,
-                      waits_for,
-                      rounded(waits_age),
-                      rounded(phase_age),
-                      rounded(progress_age),
-                      rounded(gone_age),
-                      steps_done,
-                      rounded(step_age),
-                      wall_seconds,
-                      busy_seconds,
-                      std::move(longest),
-                      entered});
+  Json row = Json::array();
+  const auto put = [&](const auto&... values) { (row.push_back(values), ...); };
+  put(rank, world, pid, coordinates, step, phase, process_state_name(process), exit_code,
+      failure, waits, waits_group, waits_number, waits_verb, waits_for,
+      rounded(waits_age), rounded(phase_age), rounded(progress_age), rounded(gone_age),
+      steps_done, rounded(step_age), wall_seconds, busy_seconds, longest, entered);
+  return row;
 }
 
 ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) {
@@ -161,21 +140,10 @@ NodeReport NodeReport::from_json(const Json& json) {
     json.at("memory_used_bytes").get_to(report.memory_used_bytes);
     json.at("memory_total_bytes").get_to(report.memory_total_bytes);
     json.at("cpu_busy").get_to(report.cpu_busy);
-    const Json& ranks = json.at("ranks");
-    if (!ranks.is_array() || ranks.size() > kMaxRanks) {
-      throw InputError("cluster",
-                       "a node's report has no list of ranks, or one of more "
-                       "than 4096");
-    }
-    for (const Json& rank : ranks) {
+    for (const Json& rank : list_of(json, "ranks", kMaxRanks)) {
       report.ranks.push_back(ObservedRank::from_json(rank, report.node));
     }
-    const Json& devices = json.at("devices");
-    if (!devices.is_array() || devices.size() > kMaxDevices) {
-      throw InputError("cluster",
-                       "a node's report has no list of devices, or one of more than 256");
-    }
-    for (const Json& device : devices) {
+    for (const Json& device : list_of(json, "devices", kMaxDevices)) {
       report.devices.push_back(RunStatus::Device::from_json(device));
     }
     return report;
@@ -193,7 +161,7 @@ RankList ranks_of(const NodeReports& reports) {
     for (const ObservedRank& rank : report->ranks) ranks.push_back(&rank);
   }
   const auto number = [](const ObservedRank* rank) { return rank->rank; };
-  // As a rule nodes come in the order of their ranks.
+  // As a rule the nodes come in the order of their ranks.
   if (!std::ranges::is_sorted(ranks, {}, number)) std::ranges::sort(ranks, {}, number);
   return ranks;
 }

@@ -7,21 +7,25 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
+#include "longhaul/cluster/names.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 
-/// What the kernel says of a worker's process.
+/// The state of a worker's process according to the kernel.
 enum class ProcessState {
   Running,
   Stopped,  ///< by SIGSTOP or a debugger
   Gone,
 };
-const char* process_state_name(ProcessState state);
+inline constexpr NamesOf<ProcessState, 3> kProcessStates{{"running", "stopped", "gone"}};
+inline const char* process_state_name(ProcessState state) {
+  return kProcessStates.of(state);
+}
 
-/// One rank as its node sees it. Times are ages in seconds, so that nodes need no common
-/// clock.
+/// One rank as its node sees it. Times are ages in seconds, so that the nodes need no
+/// common clock.
 struct ObservedRank {
   int rank = 0;
   int world = 0;
@@ -31,7 +35,7 @@ struct ObservedRank {
   int64_t step = 0;
   std::string phase;
   ProcessState process = ProcessState::Running;
-  int exit_code = -1;  ///< -1: it did not end by itself
+  int exit_code = -1;  ///< -1: the process did not end by itself
   std::string failure;
   bool waits = false;
   std::string waits_group;
@@ -40,61 +44,64 @@ struct ObservedRank {
   std::string waits_for;  ///< for people: "all_reduce number 8812 (4096 bytes) on 'tp'"
   double waits_age = 0.0;
   double phase_age = 0.0;
-  double progress_age = 0.0;  ///< since it did anything but wait
-  double gone_age = 0.0;      ///< since its process was seen to be gone
-  int64_t steps_done = 0;     ///< by this process
-  double step_age = 0.0;      ///< since its last step ended; 0 before the first
-  double wall_seconds = 0.0;  ///< of a step, median of the last
-  double busy_seconds = 0.0;  ///< of that, without waiting
-  /// By phase, how long its longest took, of those that have ended.
+  double progress_age = 0.0;  ///< since the rank did anything but wait
+  double gone_age = 0.0;      ///< since the process was seen to be gone
+  int64_t steps_done = 0;     ///< steps of this process
+  double step_age = 0.0;      ///< since the last step ended; 0 before the first step
+  double wall_seconds = 0.0;  ///< median of the last steps' times
+  double busy_seconds = 0.0;  ///< median of the last steps' times without waiting
+  /// By name of a phase, the seconds of the longest such phase that has ended.
   std::map<std::string, double> longest_phases;
-  /// By group, the number of the newest collective that it has entered.
+  /// By group, the number of the newest collective that the rank has entered.
   std::map<std::string, int64_t> entered;
 
-  /// "rank 17 on n2 (pp 1 dp 0 cp 0 tp 3)"
+  /// Returns "rank 17 on n2 (pp 1 dp 0 cp 0 tp 3)".
   std::string name() const;
   bool operator==(const ObservedRank&) const = default;
-  /// Gone without having ended by itself.
+  /// Returns whether the process is gone without having ended by itself.
   bool killed() const { return process == ProcessState::Gone && exit_code < 0; }
   bool failed() const { return !failure.empty() || exit_code > 0 || killed(); }
 
-  /// A row, without names and without the node, which the report has: a supervisor of
-  /// thousands reads thousands of them a second. Times to the millisecond.
+  /// Returns a row of values, without names, and without the node, which the report has:
+  /// a supervisor reads thousands of rows a second. Ages are rounded to milliseconds.
   Json to_json() const;
-  /// InputError for what another program of this version would not send.
+  /// Throws InputError for a row that no program of this version sends.
   static ObservedRank from_json(const Json& json, const std::string& node);
 };
 
+/// Returns what a rank's record says at the moment `now` (machine_seconds).
 ObservedRank observe(const RankState& state, const std::string& node, double now);
 
-/// What a node says of itself.
+/// What a node reports of its ranks and of itself.
 struct NodeReport {
   std::string node;
   std::vector<ObservedRank> ranks;
   int64_t memory_used_bytes = 0;
   int64_t memory_total_bytes = 0;
-  double cpu_busy = -1.0;  ///< of all cores, over the last second; negative: not known
-  std::vector<RunStatus::Device> devices;  ///< empty where none can be read
+  double cpu_busy =
+      -1.0;  ///< share of all cores, over the last second; negative: unknown
+  std::vector<RunStatus::Device> devices;  ///< empty where no device can be read
 
   Json to_json() const;
   static NodeReport from_json(const Json& json);
 };
 
-/// The newest reports of many nodes: copied many times a second, so by reference only.
+/// The newest reports of many nodes, held by reference: they are copied many times a
+/// second.
 using NodeReports = std::vector<std::shared_ptr<const NodeReport>>;
 
-/// Ranks that somebody else keeps, without copies of them.
+/// A view of ranks that another object keeps.
 class RankList : public std::vector<const ObservedRank*> {
  public:
   RankList() = default;
-  /// Of these, which must outlive it.
+  /// Views these ranks, which must outlive the view.
   RankList(const std::vector<ObservedRank>& ranks);  // NOLINT: it is a view of them
 };
 
-/// The ranks of all nodes, ascending; the reports must outlive them.
+/// Returns the ranks of all nodes in ascending order; the reports must outlive the list.
 RankList ranks_of(const NodeReports& reports);
 
-/// The furthest step that any of them is at; 0 where there is none.
+/// Returns the furthest step at which any rank is; 0 where there is no rank.
 int64_t furthest_step(const RankList& ranks);
 
 }  // namespace longhaul::cluster

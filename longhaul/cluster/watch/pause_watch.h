@@ -5,20 +5,20 @@
 namespace longhaul::cluster {
 
 /// Tells a process of its own pauses (SIGSTOP, a machine that stood still, blocked I/O),
-/// so that it takes none of them for the silence of others. One thread.
+/// so that the process takes no pause for the silence of others. One thread.
 class PauseWatch {
  public:
   /// Seconds of a clock that only goes forward.
   using Clock = std::function<double()>;
 
   /// A turn of the loop that takes longer than `longest_turn` seconds is a pause. An
-  /// empty clock is the machine's monotonic one.
+  /// empty clock stands for the machine's monotonic clock.
   explicit PauseWatch(double longest_turn, Clock clock = {});
 
-  /// To be called at each turn. Seconds since the last call where that was a pause, else
-  /// 0: every clock of somebody's silence begins anew then.
+  /// Call it at each turn of the loop. Returns the seconds since the last call where they
+  /// were a pause, else 0. After a pause the caller lets every silence begin anew.
   double turn();
-  /// Seconds since the end of the last pause, or since the beginning.
+  /// Returns the seconds since the end of the last pause, or since the beginning.
   double awake_seconds() const;
 
  private:

@@ -14,7 +14,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Only calls that a fork of a process with threads may make.
+/// Makes only calls that are allowed after a fork of a process with threads.
 [[noreturn]] void touch(const char* file) {
   const int fd = ::open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
   if (fd >= 0) {
@@ -43,7 +43,7 @@ class StorageChild {
   StorageChild(const StorageChild&) = delete;
   StorageChild& operator=(const StorageChild&) = delete;
 
-  /// Where no child can be had nothing is known against the storage.
+  /// Returns true also where no child could be had: nothing is known against the storage.
   bool answered() {
     if (child_ > 0) {
       const pid_t ended = ::waitpid(child_, nullptr, WNOHANG);

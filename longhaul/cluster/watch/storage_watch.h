@@ -13,45 +13,46 @@
 
 namespace longhaul::cluster {
 
-/// A question under way: true once the directory has answered, with an error too.
+/// A question under way. Returns true once the directory has answered, also by an error.
 using StorageQuestion = std::function<bool()>;
 
-/// Has a child process make, write and remove a file there: this process never waits for
-/// it. A child that waits in the kernel is left behind.
+/// Has a child process make, write and remove a file in the directory, for which this
+/// process never waits. A child that waits in the kernel is left behind.
 StorageQuestion ask_storage(const fs::path& dir);
 
 struct StorageLimits {
-  double answer_seconds = 5.0;   ///< storage that answers does so within this time
-  double wait_seconds = 1800.0;  ///< for storage that does not, then the run is restarted
+  double answer_seconds = 5.0;  ///< storage that answers does so within this time
+  double wait_seconds =
+      1800.0;  ///< patience with silent storage; then the run is restarted
 };
 
 enum class StorageState {
   Answers,
-  Asked,   ///< no answer yet
-  Silent,  ///< none within the time
-  Back,    ///< it was silent, and answers now: told once
-  GivenUp,
+  Asked,    ///< there is no answer yet
+  Silent,   ///< there was no answer within answer_seconds
+  Back,     ///< it was silent and answers now; returned once
+  GivenUp,  ///< it has been silent for wait_seconds
 };
 
-/// Tells ranks that wait for storage, all of them alike, from ranks that hang: those go
-/// on by themselves when it answers.
+/// Tells ranks that hang from ranks that wait for storage, which go on by themselves when
+/// it answers. Used by the supervisor.
 class StorageWatch {
  public:
   using Ask = std::function<StorageQuestion(const fs::path& dir)>;
   StorageWatch(std::vector<fs::path> directories, StorageLimits limits, Ask ask)
       : directories_(std::move(directories)), limits_(limits), ask_(std::move(ask)) {}
 
-  /// To be called often. `hang`: nothing moves; only then a question is asked.
+  /// Call it often. `hang`: no rank moves. Only then the storage is asked.
   StorageState look(bool hang);
-  /// Those that have not answered.
+  /// Returns the directories that have not answered.
   std::string names() const;
-  /// Seconds for which the newest question has waited.
+  /// Returns for how many seconds the question under way has waited.
   double asked_seconds() const { return asked_ ? asked_->seconds() : 0.0; }
-  /// Since it was silent: the ranks had to wait until then.
+  /// Returns the seconds since the storage came back; infinity where it was never silent.
   double back_seconds() const {
     return back_ ? back_->seconds() : std::numeric_limits<double>::infinity();
   }
-  /// A new start of the workers.
+  /// Forgets all questions, for a new start of the workers.
   void restart();
 
  private:

@@ -28,7 +28,8 @@ TEST(StorageQuestions, AreAnsweredByADirectoryAndLeaveNothingThere) {
       << "an error is an answer";
 }
 
-/// A file that nobody reads: to open it for writing waits, as on storage that is frozen.
+/// The probe is a pipe that nobody reads: opening it for writing waits, as on frozen
+/// storage.
 TEST(StorageQuestions, AreNotAnsweredByAChildThatWaitsAndHoldNobodyUp) {
   const TestDirectory dir;
   const fs::path probe = dir / (".storage_probe_" + std::to_string(::getpid()));

@@ -1,0 +1,43 @@
+#include "longhaul/cluster/record/record_file.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr uint64_t kMostRecordBytes = uint64_t{1} << 22;
+
+}  // namespace
+
+std::optional<Json> RecordFile::load() const {
+  if (!fs::exists(path_)) return std::nullopt;
+  return read_json(path_, kMostRecordBytes);
+}
+
+void RecordFile::refuse(const Json::exception& problem) const {
+  throw InputError("cluster", fmt::format("{}: is no {} ({}); {}", path_.string(), what_,
+                                          words_of(problem), advice_));
+}
+
+void RecordFile::replace(const Json& value, int indent) const {
+  make_directories_durable(path_.parent_path());
+  write_text_atomic(path_, json_text(value, indent) + (indent < 0 ? "" : "\n"));
+}
+
+bool try_record(Logger& log, const std::string& consequence,
+                const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& problem) {
+    log.warning(fmt::format("{}; {}", to_error(problem).what(), consequence));
+    return false;
+  }
+}
+
+}  // namespace longhaul::cluster
