@@ -118,11 +118,10 @@ ParamGroups assign_param_groups(const ModelDescription& model,
 
 void refuse_unmatched(const RunConfig& config, const ParamGroups& groups) {
   if (groups.unmatched.empty()) return;
-  config::fail_key(
-      config, "optimizer.groups",
-      fmt::format("{}; correct the pattern, or take the group out: the run would begin "
-                  "without what it says",
-                  fmt::join(groups.unmatched, "; ")));
+  config::fail_key(config, "optimizer.groups",
+                   "{}; correct the pattern, or take the group out: the run would begin "
+                   "without what it says",
+                   fmt::join(groups.unmatched, "; "));
 }
 
 std::set<std::string> newly_meant(const ModelDescription& model,
