@@ -82,7 +82,7 @@ rope_theta = 2.0
                       "model.override="})
           .config;
   EXPECT_TRUE(diff_configs(accepted("").config, c).empty());
-  // The last one counts, and a key inside another can go alone.
+  // The last setting counts, and a key inside another one can be removed alone.
   EXPECT_EQ(accepted(file, {"init.weights=", "init.weights=w"}).config.init.weights, "w");
   const RunConfig one = accepted(file, {"model.override.rope_theta="}).config;
   ASSERT_EQ(one.model.override_.size(), 1U);
@@ -366,7 +366,7 @@ TEST(LoadRefuses, AValueOutsideItsRange) {
             "[config] run.toml:13:8: optimizer.clip must be a finite number");
 }
 
-/// Every key of a section, and of the inline tables in it.
+/// Returns every key of a section and of its inline tables.
 void refuse_every_number(config::Fields fields, const std::string& prefix, int& numbers) {
   for (config::Field& field : fields) {
     if (field.type.find("number") == std::string::npos && field.type != "integer") {
@@ -406,7 +406,7 @@ TEST(LoadRefuses, EveryNumberThatIsNotFiniteByTheNameOfItsKey) {
 }
 
 TEST(LoadRefuses, AnOverrideThatIsNotFinite) {
-  // JSON would hold null in its place, which means the family's default.
+  // JSON would hold null there, which means the family's default.
   EXPECT_EQ(refused("", {"model.override={ rope_theta = nan }"}),
             "[config] --set model.override={ rope_theta = nan }: "
             "model.override.rope_theta must be a finite number");

@@ -35,8 +35,8 @@ TEST(Print, TheResolvedTextOfEveryRecipeReadsBackTheSame) {
   EXPECT_GE(count, 2);
 }
 
-/// A random value for a field, as the text of a --set, by the type that the reference
-/// prints; nothing for the types that have no random form.
+/// Returns a random value for a field as the text of a --set, by the type that the
+/// reference prints; nothing for types without a random form.
 std::string random_text(const config::Field& field, std::mt19937_64& random) {
   const auto below = [&](uint64_t n) { return random() % n; };
   const auto fraction = [&] { return static_cast<double>(below(1U << 30)) / (1U << 30); };
@@ -147,7 +147,7 @@ TEST(Print, SettingOneKeyChangesThatKeyAlone) {
           continue;
         }
         for (const ConfigChange& change : diff_configs(base, other)) {
-          // What follows from kind and warm-up is filled in.
+          // Loading fills in what follows from kind and warm-up.
           const bool of_lamb =
               name == "optimizer.kind" &&
               (change.key == "optimizer.betas" || change.key == "optimizer.eps" ||

@@ -172,7 +172,7 @@ TEST(Rules, RefuseBadDataLists) {
                 ": data.validation has two sets named \"w\"; names must differ");
 }
 
-/// Two sources, and these changes of their weights.
+/// Returns settings of two sources with these changes of their weights.
 std::string refused_changes(const std::string& changes) {
   const std::string message =
       refused("", {"data.train=[{ path = \"a\" }, { path = \"b\", weight = 0 }]",

@@ -29,7 +29,7 @@ DecoderSettings small() {
 TEST(Description, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(published("llama3-8b.json").num_parameters(), 8'030'261'248);
   EXPECT_EQ(published("llama3-70b.json").num_parameters(), 70'553'706'496);
-  // The embedding is its head.
+  // The head is the embedding.
   const ModelDescription tied = published("llama32-1b.json");
   EXPECT_EQ(tied.num_parameters(), 1'235'814'400);
   EXPECT_EQ(tied.num_parameters_without_embedding(), 1'235'814'400);
@@ -83,7 +83,8 @@ TEST(Description, AttentionWithinAWindowIsCountedByWhatItSees) {
   const FlopsPerToken whole = model.flops_per_token(64);
   const double before = forward_cost(model.units[1], 64);
   for (UnitDescription& unit : model.units) unit.work.window = 16;
-  // Of 64 tokens each sees 16 but the first 16, which see 8 on average: 14 for 32.
+  // Of 64 tokens the first 16 see 8 positions on average and the others 16: 14 on average
+  // instead of 32.
   EXPECT_EQ(forward_cost(model.units[1], 64), before - 2 * 8 * (32 - 14));
   EXPECT_EQ(model.flops_per_token(64).full, whole.full - 6.0 * 3 * 2 * 8 * (64 - 16));
   EXPECT_EQ(model.flops_per_token(64).causal, whole.causal - 6.0 * 3 * 2 * 8 * (32 - 14));

@@ -113,7 +113,7 @@ TEST(ModelFields, AFieldThatIsNotReadOrChangesNothingIsNotNamed) {
       << refusal_of(json.dump());
 }
 
-/// As GPT-2's two names of a width.
+/// Two spellings of one model are equal, such as GPT-2's two names of a width.
 TEST(ModelFields, FieldsThatChangeTheModelOnlyTogetherAreAllNamed) {
   const std::string one = R"({"model_type": "gpt2", "vocab_size": 50, "n_positions": 32,
     "n_embd": 32, "hidden_size": 32, "n_layer": 1, "n_head": 2})";
@@ -151,7 +151,7 @@ TEST(ModelFields, WhatChangesTrainingAloneIsNotOfTheResult) {
   }
 }
 
-/// Of a run that an earlier program began, which read the file as another model.
+/// An earlier version of the program read this run's file as another model.
 TEST(ModelFields, WhatCannotBeReadAnyMoreIsReadAsTheRunsOverridesSay) {
   const std::string saved = model_with("is_causal", false);
   EXPECT_NE(refusal_of(saved).find("is_causal = false is not available"),
@@ -159,7 +159,7 @@ TEST(ModelFields, WhatCannotBeReadAnyMoreIsReadAsTheRunsOverridesSay) {
   const std::vector<ModelOverride> causal = {{"is_causal", "true"}};
   EXPECT_NO_THROW(
       check_same_model(our_model(), saved, "step/config.json", "step", causal));
-  // One that can be read is compared as it stands.
+  // A file that can be read is compared without overrides.
   const std::vector<ModelOverride> theta = {{"rope_theta", "10000.0"}};
   EXPECT_NE(message_of<ConfigError>([&] {
               check_same_model(our_model(), model_with("rope_theta", 2e4),

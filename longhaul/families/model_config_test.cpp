@@ -25,7 +25,7 @@ constexpr std::string_view kGood = R"({
   "torch_dtype": "bfloat16", "vocab_size": 100
 })";
 
-/// kGood with fields replaced, or removed where the value is discarded JSON.
+/// Returns kGood with fields replaced, or removed if the value is discarded JSON.
 std::string edited(const OrderedJson& changes, const std::string& removed = "") {
   OrderedJson json = OrderedJson::parse(kGood);
   for (const auto& [key, value] : changes.items()) json[key] = value;
@@ -140,7 +140,7 @@ void expect_words(const std::string& text, const std::string& words) {
   EXPECT_NE(text.find(words), std::string::npos) << "no '" << words << "' in: " << text;
 }
 
-/// kGood with one more member, as text.
+/// Returns the text of kGood with one more member.
 std::string with_member(const std::string& member) {
   return "{" + member + ", " + std::string(kGood.substr(1));
 }
@@ -269,7 +269,7 @@ TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
   for (const auto& [field, value, words] : differing) {
     OrderedJson other = scaled;
     other[field] = value;
-    // transformers never looks for an angle in the second.
+    // transformers never looks for a base frequency in the second object.
     EXPECT_NE(
         refused({{"rope_scaling", scaled}, {"rope_parameters", other}}, "rope_theta")
             .find(std::string("rope_scaling disagrees with rope_parameters: ") + words),
@@ -470,7 +470,7 @@ TEST(ModelConfig, ThePaddingRowIsThatOfTorchsEmbedding) {
   EXPECT_EQ(parse(edited({})).description.padding_row(), std::nullopt);
 }
 
-/// What was trained with such a file can be read and exported.
+/// Checkpoints of such a model can be read and exported.
 TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
   for (const int64_t id : {100, 32000, -101}) {
     const ModelConfig model = parse(edited({{"pad_token_id", id}}));
@@ -485,7 +485,7 @@ TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
   EXPECT_NO_THROW(check_trainable(parse(edited({{"pad_token_id", -100}}))));
 }
 
-/// transformers takes the outer one where both are there.
+/// transformers takes the outer number if both are there.
 TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
   const OrderedJson scaling = {{"rope_type", "llama3"},
                                {"factor", 8.0},

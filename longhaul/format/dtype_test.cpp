@@ -50,8 +50,8 @@ TEST(DType, Bf16RoundsTiesToEven) {
 }
 
 TEST(DType, DoublesRoundOnceOnTheirWayToBf16) {
-  // Just above a tie of bf16: through a nearest fp32 it would fall on the tie and go
-  // down.
+  // The number is just above a tie of bf16. Rounded to the nearest fp32 first, it would
+  // fall on the tie and go down.
   const double value = 1.0 + 0x1.0p-8 + 0x1.0p-40;
   uint16_t bits = 0;
   convert_elements(reinterpret_cast<const std::byte*>(&value), DType::F64,

@@ -8,7 +8,7 @@
 namespace longhaul {
 namespace {
 
-/// `count` ones of a dtype, of which one is another value.
+/// Returns `count` ones of a dtype, one of which is replaced by another value.
 std::vector<std::byte> ones_but(DType dtype, size_t count, size_t place, double value) {
   std::vector<double> values(count, 1.0);
   if (place < count) values[place] = value;
@@ -25,7 +25,7 @@ TEST(Finite, TheFirstNanOrInfinityOfEveryFloatTypeIsFound) {
       for (const size_t place : {size_t{0}, size_t{1023}, size_t{1024}, size_t{2500}}) {
         auto bytes = ones_but(dtype, 2501, place, bad);
         EXPECT_EQ(first_not_finite(bytes, dtype), place) << dtype_name(dtype);
-        // A later one does not count.
+        // A later element does not count.
         std::ranges::copy(ones_but(dtype, 1, 0, bad),
                           bytes.end() - static_cast<int64_t>(dtype_size(dtype)));
         EXPECT_EQ(first_not_finite(bytes, dtype), place) << dtype_name(dtype);

@@ -20,7 +20,7 @@ std::string index_text(const std::string& map) {
   return R"({"metadata":{"total_size":64},"weight_map":{)" + map + "}}";
 }
 
-// Two shards of [2, 4]: a = 0..7, b = 8..15; c = 100..107.
+// Writes two shards with tensors of [2, 4]: a = 0..7 and b = 8..15; c = 100..107.
 void make_sharded(const TempDir& dir) {
   write_safetensors(dir / "model-00001-of-00002.safetensors", {"a", "b"}, {2, 4}, 0);
   write_safetensors(dir / "model-00002-of-00002.safetensors", {"c"}, {2, 4}, 100);
@@ -90,7 +90,7 @@ TEST(HfWeights, AnIndexThatPutsATensorWhereItIsNotIsRefused) {
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }), "tensor 'd'");
 }
 
-/// The first element of a tensor [2, 4].
+/// Returns the first element of a tensor [2, 4].
 float first_of(const HfWeights& weights, const std::string& name) {
   std::vector<float> out(8);
   weights.read(TensorSlice::whole(name, {2, 4}, DType::F32), DType::F32,
@@ -140,7 +140,7 @@ TEST(HfWeights, OfSeveralSetsTheConfigsIsTakenThenTheSingleFileThenTheIndex) {
   write_safetensors(dir / "other/old.safetensors", {"a"}, {2, 4}, 500);
   EXPECT_EQ(first_of(HfWeights::open(dir.path()), "c"), 100);
   write_safetensors(dir / "model.safetensors", {"a"}, {2, 4}, 300);
-  // Its date does not count.
+  // The date of the file does not count.
   fs::last_write_time(
       dir / "model.safetensors",
       fs::last_write_time(dir / "model.safetensors.index.json") - std::chrono::hours(1));
@@ -152,7 +152,7 @@ TEST(HfWeights, OfSeveralSetsTheConfigsIsTakenThenTheSingleFileThenTheIndex) {
     EXPECT_TRUE(tells(single, std::string(name) + ": the weights are those of "
                                                   "model.safetensors"));
   }
-  // Also where shards of the other set are missing.
+  // The choice is the same if shards of the other set are missing.
   fs::remove(dir / "model-00002-of-00002.safetensors");
   EXPECT_EQ(first_of(HfWeights::open(dir.path()), "a"), 300);
   write_file(dir / "config.json", R"({"transformers_weights": "other/old.safetensors"})");

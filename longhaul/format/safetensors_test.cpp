@@ -74,7 +74,7 @@ TEST(Safetensors, ATruncatedFileNamesTensorAndBytes) {
   EXPECT_HAS(message,
              fmt::format("{} B of {} B are there", text.size() - 1, text.size()));
   EXPECT_HAS(message, "copy or download it again");
-  // Every shorter length is refused too, never read past the end.
+  // Every shorter length is refused too, without reading past the end.
   for (size_t n = 0; n < text.size(); n += 3) {
     write_file(dir / "cut", text.substr(0, n));
     EXPECT_THROW(open(), InputError) << n;

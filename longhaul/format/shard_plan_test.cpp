@@ -11,7 +11,7 @@ namespace {
 
 using Ranges = std::vector<ShardRange>;
 
-/// A tensor that splits as its name says.
+/// Returns a tensor that splits as its name says.
 SplitTensor tensor(const std::string& name, std::vector<int64_t> shape) {
   const std::vector<std::pair<std::string, ShardSplit>> splits = {
       {".q.weight", {ShardUnit::QueryHeads, 0}},
@@ -49,7 +49,8 @@ TEST(SplitHeads, SharesAKeyHeadAmongRanksWhereThereAreTooFew) {
   EXPECT_EQ(three.query, (Ranges{{0, 2}, {2, 3}, {3, 6}}));
 }
 
-/// Every layout of some models: each query head once, with its key head, on somebody.
+/// In every layout of some models one rank has each query head, together with its key
+/// head.
 TEST(SplitHeads, CoversEveryHeadAndStraddlesNoGroup) {
   for (const auto& [query, key] : {std::pair{6L, 2L}, {8L, 8L}, {12L, 3L}, {64L, 8L}}) {
     const int64_t group = query / key;
@@ -136,7 +137,7 @@ TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
   EXPECT_TRUE(plan_parameter(sequence, norm, 0).counted);
   EXPECT_FALSE(plan_parameter(sequence, norm, 1).counted);
   EXPECT_TRUE(plan_parameter(sequence, norm, 1).slice.is_whole());
-  // One rank sums with nobody.
+  // A single rank sums with no other rank.
   EXPECT_EQ(plan_parameter(plan_of(1, 6, 2, true), norm, 0).sum, GradientSum::None);
 }
 

@@ -15,7 +15,8 @@ std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
-// Values that name their element: value = flat index in the whole tensor.
+// Returns values that name their element: each value is the flat index in the whole
+// tensor.
 std::vector<float> values_of(const TensorSlice& box) {
   const TensorSlice whole = TensorSlice::whole(box.name, box.global_shape, box.dtype);
   std::vector<float> all(static_cast<size_t>(whole.num_elements()));
@@ -92,7 +93,7 @@ TEST(TensorSlice, ABoxOutsideItsTensorIsRefused) {
   EXPECT_THROW(box_of({8}, {1}, {INT64_MAX}).check(), Error);
 }
 
-// A stored box read into another, in windows so small that each row is split.
+// Reads a stored box into another one, in windows so small that each row is split.
 TEST(TensorSlice, ReadingByRangesGivesWhatCopyingGivesForEveryWindow) {
   const TensorSlice stored = box_of({6, 7, 5}, {1, 2, 0}, {4, 5, 5});
   const std::vector<float> values = values_of(stored);
@@ -116,7 +117,7 @@ TEST(TensorSlice, ReadingByRangesGivesWhatCopyingGivesForEveryWindow) {
   }
 }
 
-// Each element of the target that the source has, and no other, names itself.
+// Each element of the target that the source has names itself, and no other element does.
 TEST(TensorSlice, CopyMovesExactlyTheCommonElementsForEveryPairOfBoxes) {
   const std::vector<int64_t> shape = {3, 3, 2};
   std::vector<TensorSlice> boxes;

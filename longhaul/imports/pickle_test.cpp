@@ -31,13 +31,13 @@ std::string word(const std::string& text) {
   return out + text;
 }
 
-// A persistent id of a float storage '0' with `count` elements (one byte).
+// Returns a persistent id of a float storage '0' with `count` elements (one byte).
 std::string storage(char count) {
   return "(" + word("storage") + "ctorch\nFloatStorage\n" + word("0") + word("cpu") +
          "K" + count + "tQ";
 }
 
-// rebuild(storage, offset, shape, strides, False, {}).
+// Returns rebuild(storage, offset, shape, strides, False, {}).
 std::string tensor(char count, char offset, const std::string& shape,
                    const std::string& strides) {
   return "\x80\x02"
@@ -163,7 +163,8 @@ TEST(Pickle, ATreeSurvivesTheWayThroughAPipeAndNothingElseDoes) {
   EXPECT_EQ(position, bytes.size());
   EXPECT_EQ(again.tensor(again.root).shape, tree.tensor(tree.root).shape);
   EXPECT_EQ(again.storages.at(0).dtype, DType::F32);
-  // Every byte changed in turn: a tree whose references are all inside, or an error.
+  // With any byte changed the result is a tree whose references are all inside, or an
+  // error.
   for (size_t i = 2; i < bytes.size(); ++i) {
     std::string broken = bytes;
     broken[i] = static_cast<char>(broken[i] ^ 0x7f);

@@ -25,7 +25,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
   return text + stream.finish();
 }
 
-/// A tokenizer of these words, with the ids 0, 1, ...
+/// Returns a tokenizer of these words with the ids 0, 1, ...
 std::unique_ptr<Tokenizer> tokenizer_of(const TempDir& dir,
                                         const std::vector<std::string>& words,
                                         const std::string& decoder) {
@@ -49,7 +49,7 @@ TEST(StreamDecoder, TokensThatEndOneCharacterAndBeginTheNextGiveEveryCharacter) 
     std::vector<TokenId> ids;
     for (size_t at = 0; at < text.size();) {
       const size_t size = round < 8 ? 3 : 1 + random() % 5;
-      // The first is one byte long, so that the others are cut across characters.
+      // The first token is one byte, so that the others are cut across characters.
       const std::string word = bytes_to_token(text.substr(at, at == 0 ? 1 : size));
       at += at == 0 ? 1 : size;
       const auto found = std::ranges::find(words, word);

@@ -13,7 +13,7 @@
 
 namespace longhaul {
 
-/// A configuration with the required keys only; its lines are counted by the tests.
+/// A configuration with the required keys only. Tests count its lines.
 inline constexpr std::string_view kSmallest = R"([run]
 dir = "runs/a"
 steps = 1000
@@ -28,7 +28,7 @@ global_size = 8
 lr = 1e-3
 )";
 
-/// The message of the exception that `call` throws; fails when it throws none.
+/// Returns the message of the exception that `call` throws. Fails if `call` throws none.
 template <class Exception, class Call>
 std::string message_of(Call call) {
   try {
@@ -41,7 +41,7 @@ std::string message_of(Call call) {
   return "";
 }
 
-/// The message for kSmallest followed by `more`, or with `--set` arguments.
+/// Returns the error message for kSmallest followed by `more`, with `--set` arguments.
 inline std::string refused(const std::string& more, std::vector<std::string> sets = {}) {
   return message_of<ConfigError>(
       [&] { parse_run_config(std::string(kSmallest) + more, "run.toml", sets); });

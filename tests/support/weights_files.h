@@ -12,7 +12,7 @@
 
 namespace longhaul::testing {
 
-/// A directory of the test's own, removed at its end.
+/// A directory of a test, which the destructor removes.
 class TempDir {
  public:
   TempDir() {
@@ -42,7 +42,7 @@ inline void write_file(const fs::path& path, std::string_view text) {
   file.close();
 }
 
-/// length + header + data, with nothing checked.
+/// Returns the bytes of a file: length, header and data, without checks.
 inline std::string safetensors_text(const std::string& header, const std::string& data) {
   const uint64_t length = header.size();
   std::string text(8, '\0');
@@ -50,7 +50,7 @@ inline std::string safetensors_text(const std::string& header, const std::string
   return text + header + data;
 }
 
-/// One F32 tensor per name, filled with `value` + its index.
+/// Writes one F32 tensor per name. The elements count up from `value`.
 inline void write_safetensors(const fs::path& path, const std::vector<std::string>& names,
                               const std::vector<int64_t>& shape, float value) {
   SafetensorsPlan plan;
@@ -64,7 +64,8 @@ inline void write_safetensors(const fs::path& path, const std::vector<std::strin
   writer.finish();
 }
 
-/// The message of the error of type E that `action` throws; fails when it throws none.
+/// Returns the message of the error of type E that `action` throws. Fails if it throws
+/// none.
 template <typename E, typename Action>
 std::string message_of(Action action) {
   try {

@@ -1,7 +1,7 @@
-// A family that the program does not know, in the place of its registries: rows
-// of embeddings that gated feed-forwards change, each token by itself. Blocks
-// hand on the embeddings as well, which the head adds; the gates are experts'
-// parameters, and the size of hidden states is a term of the loss.
+// A family that the program does not know; this file replaces the program's registries.
+// The model has embeddings and gated feed-forwards, so that each token is computed by
+// itself. Blocks also hand on the embeddings, which the head adds. The gates are
+// parameters of experts, and the size of hidden states is a term of the loss.
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
@@ -22,7 +22,8 @@ class ToyFamily : public Family {
     Network& network = config.network;
     const int64_t width = fields.required_integer("width", 1, kMaxWidth);
     network.width = width;
-    network.query_heads = network.key_heads = 2;  // of none: as many tp ranks as may be
+    network.query_heads = network.key_heads =
+        2;  // no attention: any number of tp ranks up to 2
     network.stddev = 0.05;
     network.max_positions = config.max_position_embeddings = kMaxPositions;
     network.embedding.tokens = {"words", config.vocab_size};

@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-// As published.
+// The published config.json.
 constexpr std::string_view kBase = R"({
   "architectures": ["BertForPreTraining"], "attention_probs_dropout_prob": 0.1,
   "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
@@ -36,7 +36,8 @@ const OrderedJson kLarge = {{"hidden_size", 1024},
                             {"num_attention_heads", 16}};
 const OrderedJson kMaskedLm = {{"architectures", {"BertForMaskedLM"}}};
 
-/// Counted by transformers: BertForPreTraining and BertForMaskedLM, the tied ones once.
+/// The numbers of parameters of BertForPreTraining and BertForMaskedLM come from
+/// transformers; tied parameters count once.
 TEST(Bert, PublishedModelsAreCountedAsTransformersCounts) {
   EXPECT_EQ(parse_bert().description.num_parameters(), 110'106'428);
   EXPECT_EQ(parse_bert(kLarge).description.num_parameters(), 336'226'108);
@@ -52,7 +53,7 @@ TEST(Bert, TheArchitectureSaysWhichTermsItLearns) {
   EXPECT_EQ(terms(parse_bert({{"architectures", nullptr}})), terms(parse_bert()));
   EXPECT_EQ(terms(parse_bert(kMaskedLm)), std::vector<std::string>{kMaskedToken});
   EXPECT_FALSE(parse_bert().description.is_causal());
-  // What it does not learn may lie in the files nevertheless.
+  // Files may hold parameters that the model does not train.
   const auto spare = parse_bert(kMaskedLm).description.spare_names();
   EXPECT_EQ(std::ranges::count(spare, "bert.pooler.dense.weight"), 1);
 }
@@ -82,7 +83,7 @@ TEST(Bert, NormsAndBiasesDoNotDecay) {
   EXPECT_EQ(plain.size(), 2U + 10 * 12 + 6);
 }
 
-/// Products of base at 128 tokens with 20 masked, by hand.
+/// The products of BERT-base at 128 tokens with 20 masked were computed by hand.
 TEST(Bert, FlopsAreThoseOfMaskedTokensAndWholeSequences) {
   const double H = 768.0;
   const double blocks = 12.0 * (4 * H * H + 2 * H * 3072);
@@ -108,7 +109,7 @@ TEST(Bert, ThePaddingRowIsThatOfTheClassWhereTheFileHasNone) {
               check_trainable(parse_bert({{"pad_token_id", 30522}}));
             }).find("pad_token_id = 30522 names no row"),
             std::string::npos);
-  // Its tokens see all others whatever the field says.
+  // BERT's tokens see all others, whatever the field says.
   EXPECT_NO_THROW(parse_bert({{"is_causal", false}}));
 }
 

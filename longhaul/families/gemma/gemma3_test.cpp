@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-// gemma-3-1b-pt, as published.
+// The published config.json of gemma-3-1b-pt.
 constexpr std::string_view kGemma3 = R"({
   "architectures": ["Gemma3ForCausalLM"], "attention_bias": false,
   "attention_dropout": 0.0, "attn_logit_softcapping": null, "bos_token_id": 2,
@@ -31,7 +31,7 @@ const families::Attention& attention_of(const ModelConfig& model, size_t layer) 
       model.network.blocks.at(layer).front().branches.front().core);
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(Gemma3, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig model = parse_gemma3();
   EXPECT_EQ(model.description.num_parameters(), 999'885'952);

@@ -11,7 +11,7 @@
 namespace longhaul {
 namespace {
 
-// As published, but for its dropout.
+// The published config.json of GPT-2 with another dropout.
 constexpr std::string_view kSmall = R"({
   "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
   "attn_pdrop": 0.0, "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256,
@@ -32,7 +32,7 @@ std::string refused_gpt2(const OrderedJson& changes) {
   return message_of<InputError>([&] { parse_gpt2(changes); });
 }
 
-/// Counted by transformers: gpt2, gpt2-medium, gpt2-xl.
+/// The numbers of parameters of gpt2, gpt2-medium and gpt2-xl come from transformers.
 TEST(Gpt2, PublishedModelsAreCountedAsTransformersCounts) {
   EXPECT_EQ(parse_gpt2().description.num_parameters(), 124'439'808);
   EXPECT_EQ(parse_gpt2({{"n_embd", 1024}, {"n_head", 16}, {"n_layer", 24}})
@@ -107,7 +107,7 @@ TEST(Gpt2, RefusesWhatIsNotComputed) {
             "[model] c.json: n_embd = 768 does not divide by n_head = 7");
 }
 
-/// transformers takes both names for one field.
+/// transformers treats both names as one field.
 TEST(Gpt2, SizesMayHaveTheNamesOfOtherFamilies) {
   for (const auto& [own, usual] : {std::pair("n_embd", "hidden_size"),
                                    {"n_head", "num_attention_heads"},

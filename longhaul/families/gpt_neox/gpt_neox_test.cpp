@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-// pythia-70m, as published.
+// The published config.json of pythia-70m.
 constexpr std::string_view kPythia = R"({
   "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0,
   "hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02,
@@ -34,7 +34,8 @@ std::string refused_neox(const OrderedJson& changes) {
   return message_of<InputError>([&] { parse_neox(changes); });
 }
 
-/// Counted by transformers 5.23: pythia-70m, pythia-1.4b, and the first with changes.
+/// The numbers of parameters come from transformers 5.23: pythia-70m, pythia-1.4b, and
+/// changed pythia-70m.
 TEST(GptNeox, PublishedModelsAreCountedAsTransformersCounts) {
   const auto count = [](const OrderedJson& changes) {
     return parse_neox(changes).description.num_parameters();
@@ -130,7 +131,7 @@ TEST(GptNeox, RefusesWhatIsNotComputed) {
             "7");
 }
 
-/// Outside of an object transformers knows the old names alone.
+/// Outside of an object transformers reads the old names only.
 TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
   OrderedJson changes = {{"rotary_emb_base", nullptr}, {"rope_theta", 5e4}};
   EXPECT_EQ(
@@ -145,7 +146,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
   EXPECT_EQ(refused_neox({{"rope_theta", 5e4}}),
             "[model] c.json: rope_theta = 50000 disagrees with rotary_emb_base = 10000, "
             "which transformers takes; keep one of them");
-  // Of two objects it looks at the first alone.
+  // transformers reads only the first of two objects.
   const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
   changes = {{"rotary_emb_base", nullptr},
              {"rope_scaling", linear},

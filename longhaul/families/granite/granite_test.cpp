@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-// granite-3.0-2b-base, as published.
+// The published config.json of granite-3.0-2b-base.
 constexpr std::string_view kGranite = R"({
   "architectures": ["GraniteForCausalLM"], "attention_bias": false,
   "attention_dropout": 0.1, "attention_multiplier": 0.015625, "bos_token_id": 0,
@@ -25,7 +25,7 @@ ModelConfig parse_granite(const OrderedJson& changes = {}) {
   return parse_model_config(json.dump(), "c.json");
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(Granite, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig model = parse_granite();
   EXPECT_EQ(model.description.num_parameters(), 2'533'531'648);

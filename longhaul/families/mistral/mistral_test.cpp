@@ -18,7 +18,7 @@ std::string refused_mistral(const OrderedJson& changes, const std::string& remov
   return message_of<InputError>([&] { parse_mistral(changes, removed); });
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(Mistral, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig config = parse_mistral();
   EXPECT_EQ(config.description.num_parameters(), 7'241'732'096);
@@ -34,7 +34,8 @@ TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
     return config.description.flops_per_token(seq_len).full;
   };
   EXPECT_EQ(full(within, 4096), full(all, 4096));
-  // Scores and values of 32 heads of 128 in 32 blocks, for 28672 positions fewer.
+  // The difference is scores and values of 32 heads of 128 in 32 blocks, for 28672 fewer
+  // positions.
   EXPECT_EQ(full(all, 32768) - full(within, 32768), 6.0 * 2 * 4096 * 32 * 28672);
 }
 

@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-// OLMo-2-0425-1B, as published.
+// The published config.json of OLMo-2-0425-1B.
 constexpr std::string_view kOlmo2 = R"({
   "architectures": ["Olmo2ForCausalLM"], "attention_bias": false,
   "attention_dropout": 0.0, "eos_token_id": 100257, "hidden_act": "silu",
@@ -23,7 +23,7 @@ ModelConfig parse_olmo(const OrderedJson& changes = {}) {
   return parse_model_config(json.dump(), "c.json");
 }
 
-/// OLMo-3-1025-7B's fields, where they are not those above.
+/// The fields of OLMo-3-1025-7B that differ from those above.
 OrderedJson olmo3() {
   return {{"architectures", {"Olmo3ForCausalLM"}},
           {"model_type", "olmo3"},
@@ -44,7 +44,7 @@ OrderedJson olmo3() {
             {"original_max_position_embeddings", 8192}}}};
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(Olmo, PublishedModelsAreCountedAsTransformersCounts) {
   const ModelConfig model = parse_olmo();
   EXPECT_EQ(model.description.num_parameters(), 1'484'916'736);

@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-// As published, without what is the same in all.
+// The published fields that are not the same in all models.
 constexpr std::string_view kQwen25 = R"({
   "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
   "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
@@ -47,7 +47,7 @@ const ParameterDescription& find(const ModelConfig& config, const std::string& n
   throw std::out_of_range(name);
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(Qwen, PublishedModelsAreCountedAsTransformersCounts) {
   EXPECT_EQ(parse(kQwen25).description.num_parameters(), 494'032'768);
   EXPECT_EQ(parse(kQwen25, {{"hidden_size", 3584},
@@ -92,7 +92,7 @@ TEST(Qwen, WhatIsNotBuiltIsRefused) {
       "[model] c.json: num_experts = 128 changes the mathematics and is not available");
 }
 
-/// 32 and 128 in every version of transformers.
+/// Every version of transformers has 32 and 128.
 TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
   const auto without = [](std::string_view text, const std::string& key,
                           const OrderedJson& changes = {}) {

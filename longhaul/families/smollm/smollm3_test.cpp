@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-/// SmolLM3-3B's fields, as published, but for lists of equal layers.
+/// The published fields of SmolLM3-3B, without lists of equal layers.
 OrderedJson smollm3() {
   return {{"architectures", {"SmolLM3ForCausalLM"}},
           {"attention_bias", false},
@@ -40,7 +40,7 @@ bool turns(const ModelConfig& model, size_t layer) {
   return std::get<families::Attention>(first.core).rotation.has_value();
 }
 
-/// Counted by transformers 5.23.
+/// The numbers of parameters come from transformers 5.23.
 TEST(SmolLm3, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig model = parse_model_config(smollm3().dump(), "c.json");
   EXPECT_EQ(model.description.num_parameters(), 3'075'098'624);

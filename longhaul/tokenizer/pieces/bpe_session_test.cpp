@@ -16,7 +16,7 @@ namespace {
 constexpr SplitPattern kPatterns[] = {SplitPattern::Gpt2, SplitPattern::Llama3,
                                       SplitPattern::Qwen2, SplitPattern::O200k};
 
-/// What the patterns treat differently, often side by side.
+/// Returns text that the patterns treat differently, often side by side.
 const char* const kParts[] = {
     " ",      "  ",     "\n",      "\r\n",   "\t",
     " \n ",   "'",      "''",      "'s",     "'S",
@@ -39,7 +39,7 @@ std::string odd_text(std::mt19937& random, size_t parts) {
   return text;
 }
 
-/// All bytes, and merges of texts that are frequent in odd_text.
+/// Returns a model of all bytes, with merges of texts that are frequent in odd_text.
 BpeSpec byte_spec() {
   BpeSpec spec;
   for (int byte = 0; byte < 256; ++byte) {
@@ -73,7 +73,7 @@ BpeSpec byte_spec() {
   return spec;
 }
 
-/// One merge after the other, the lowest rank first, without any table.
+/// Merges one pair after the other, the lowest rank first, without any table.
 std::vector<uint32_t> merged_plainly(const BpeSpec& spec, std::string_view piece) {
   std::vector<uint32_t> ids;
   for (const char c : piece) ids.push_back(static_cast<uint8_t>(c));
@@ -105,7 +105,7 @@ std::vector<uint32_t> plainly(const BpeSpec& spec, SplitPattern pattern,
   return ids;
 }
 
-/// What a byte is, asked one by one.
+/// Returns the classes of bytes, found one by one.
 AsciiClasses classified_plainly(const char* text) {
   AsciiClasses classes;
   for (int i = 0; i < 64; ++i) {
@@ -125,7 +125,7 @@ AsciiClasses classified_plainly(const char* text) {
   return classes;
 }
 
-/// Those that this CPU has, of the ones with a classifier.
+/// Returns the instruction sets of this CPU that have a classifier.
 std::vector<Isa> classifying_isas() {
   if (best_isa() == Isa::Avx2) return {Isa::Avx2};
   return {Isa::Avx2, Isa::Avx512};
