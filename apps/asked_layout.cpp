@@ -8,8 +8,6 @@
 namespace longhaul::apps {
 namespace {
 
-std::string bytes_of(int64_t n) { return human_bytes(static_cast<double>(n)); }
-
 constexpr TrafficKind kKindsOfTraffic[] = {TrafficKind::Pipeline, TrafficKind::Tensor,
                                            TrafficKind::Context, TrafficKind::Gradients,
                                            TrafficKind::Weights};
@@ -26,13 +24,14 @@ void print_state(const AskedLayout& asked) {
                                 : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
     const StateBytes& state = s.costs.state;
     fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
-               grouped(s.costs.parameters), bytes_of(state.weights),
-               bytes_of(state.gradients), bytes_of(state.masters),
-               bytes_of(state.moments));
+               grouped(s.costs.parameters), human_bytes(state.weights),
+               human_bytes(state.gradients), human_bytes(state.masters),
+               human_bytes(state.moments));
   }
 }
 
-/// Gathered units stand here: they come and go like activations.
+/// Prints what a step needs besides the state. Gathered units are in this table, since
+/// they come and go like activations.
 void print_passes(const AskedLayout& asked) {
   fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
              "stage", "activations", "forwards open", "logits", "work", "whole units",
@@ -41,9 +40,9 @@ void print_passes(const AskedLayout& asked) {
     const ActivationBytes& passes = s.costs.activations;
     const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
     fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
-               bytes_of(passes.in_flight.total()), passes.forwards,
-               bytes_of(passes.logits), bytes_of(passes.work), bytes_of(units),
-               bytes_of(most_bytes(s.costs)));
+               human_bytes(passes.in_flight.total()), passes.forwards,
+               human_bytes(passes.logits), human_bytes(passes.work), human_bytes(units),
+               human_bytes(most_bytes(s.costs)));
   }
 }
 
@@ -56,7 +55,7 @@ void print_traffic(const AskedLayout& asked) {
   for (const StageLine& s : asked.stages) {
     fmt::print("#   {:>5}", s.stage);
     for (const TrafficKind kind : kKindsOfTraffic) {
-      fmt::print("  {:>9}", bytes_of(s.costs.traffic.bytes(kind)));
+      fmt::print("  {:>9}", human_bytes(s.costs.traffic.bytes(kind)));
     }
     fmt::print("\n");
   }

@@ -9,8 +9,8 @@
 
 namespace longhaul::apps {
 
-/// What is printed of a layout: of each stage what its ranks hold and send, by the one of
-/// them that holds most, which is the first of each group.
+/// What is printed of a layout: what the ranks of each stage hold and send, by the rank
+/// of the stage that holds most, which is the first of each group.
 struct StageLine {
   int stage = 0;
   int64_t first_layer = 0;
@@ -23,12 +23,13 @@ struct AskedLayout {
   std::vector<StageLine> stages;
 };
 
-/// `frozen`: parameters by name. ConfigError as describe_layout.
+/// Computes the layout of these settings and its costs. `frozen` tells by name which
+/// parameters are not trained. Throws ConfigError like describe_layout.
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const Placement& placement,
                        const std::function<bool(const std::string&)>& frozen);
 
-/// As comments of a TOML file, in aligned tables.
+/// Prints the layout as comments of a TOML file, in aligned tables.
 void print_layout(const AskedLayout& asked);
 OrderedJson layout_json(const AskedLayout& asked);
 

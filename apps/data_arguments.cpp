@@ -9,7 +9,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// The character of --delimiter; 0 where none was given: the file's name decides.
+/// Returns the character of --delimiter; 0 where none was given, and the file's name
+/// decides.
 char parse_delimiter(const std::string& text) {
   if (text.empty()) return 0;
   if (text == "\\t" || text == "tab") return '\t';

@@ -9,10 +9,10 @@
 
 namespace longhaul::apps {
 
-/// "1%" or "0.01" of the documents: 0 <= share < 1. InputError names the option.
+/// Reads "1%" or "0.01" of the documents: 0 <= share < 1. InputError names the option.
 double parse_share(const std::string& option, const std::string& text);
 
-/// What the verbs that make something of text or records have in common.
+/// The arguments that the verbs which make something of text or records have in common.
 struct BuildArguments {
   data::InputOptions inputs;
   std::string out;
@@ -28,28 +28,29 @@ struct BuildArguments {
   bool json = false;
 };
 
-// Each adds options whose values go to `arguments`, which must outlive the parsing.
+// Each function adds options whose values go to `arguments`, which must outlive the
+// parsing.
 
-/// The inputs, --field, --format, --delimiter.
+/// Adds the inputs, --field, --format and --delimiter.
 void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
                          const std::string& inputs_help, const std::string& field_help);
-/// --bad-records, --max-bad-records.
+/// Adds --bad-records and --max-bad-records.
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments);
-/// --threads, --memory, --force, --restart, --json. `thing`: what is made.
+/// Adds --threads, --memory, --force, --restart and --json. `thing` is what is made.
 void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
                        const std::string& memory_help, const std::string& thing);
 
-/// The inputs, with the format that was named. InputError for a delimiter that is not one
-/// character.
+/// Returns the inputs with the format that was named. Throws InputError for a delimiter
+/// that is not one character.
 data::InputOptions input_options(const BuildArguments& arguments);
 
-/// InputError for --max-bad-records where none are dropped.
+/// Throws InputError for --max-bad-records where no bad record is dropped.
 void check_bad_record_arguments(const BuildArguments& arguments);
 
-/// --memory in bytes; `otherwise` without it.
+/// Returns --memory in bytes, and `otherwise` without it.
 uint64_t memory_bytes(const BuildArguments& arguments, uint64_t otherwise);
 
-/// All of them in BuildOptions or BuildExamplesOptions.
+/// Sets the common arguments in BuildOptions or BuildExamplesOptions.
 template <typename Options>
 void set_build_options(const BuildArguments& arguments, Options& options) {
   check_bad_record_arguments(arguments);

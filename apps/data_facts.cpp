@@ -122,8 +122,8 @@ DataFacts of_directory(const DataQuestion& question, const fs::path& path) {
   return facts;
 }
 
-/// The paths of the stores inside a directory that is no store itself; empty where there
-/// are none.
+/// Returns the paths of the stores inside a directory that is no store itself; empty
+/// where there are none.
 std::string stores_in(const fs::path& path) {
   if (!fs::is_directory(path) || is_store(path)) return {};
   std::set<std::string> names;

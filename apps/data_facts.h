@@ -34,13 +34,14 @@ struct DataQuestion {
   double seconds = 2.0;                 ///< how long files of ready ids are read at most
 };
 
-/// What a store or a run of this data may be called: "book" for texts/book.txt.gz,
-/// "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" where nothing in it is a name.
+/// Returns what a store or a run of this data may be called: "book" for
+/// texts/book.txt.gz, "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" where nothing
+/// in it is a name.
 std::string name_of_data(const std::string& given);
 
-/// The facts about anything that data.train takes. Throws InputError with what was found
-/// where training cannot take it; for text the error has the command that makes a token
-/// store of the text.
+/// Finds the facts about anything that data.train takes. Throws InputError with what was
+/// found where training cannot take it; for text the error has the command that makes a
+/// token store of the text.
 DataFacts data_facts(const DataQuestion& question);
 
 }  // namespace longhaul::apps

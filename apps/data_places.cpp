@@ -12,7 +12,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// What an entry names here, nothing where that cannot be found out: the start says it.
+/// Returns what an entry names here; nothing where that cannot be found out, which the
+/// start says.
 std::vector<fs::path> named_by(const fs::path& entry) {
   try {
     return data::expand_paths({entry});

@@ -8,19 +8,19 @@
 
 namespace longhaul::apps {
 
-/// The same for every spelling of a file or directory: absolute, without links, and
-/// without a last slash. The path need not be there.
+/// Returns one path for every spelling of a file or directory: absolute, without links,
+/// and without a last slash. The path need not be there.
 fs::path place_of(const fs::path& path);
 
-/// A warning for each place that a run trains on twice, and for each that it also
+/// Returns a warning for each place that a run trains on twice, and for each that it also
 /// validates on, whatever pattern or spelling leads there. A pattern that matches nothing
 /// here leads nowhere.
 std::vector<std::string> places_met_twice(const RunConfig& config);
 
-/// Adds these warnings to those of the configuration.
+/// Adds the warnings of places_met_twice to those of the configuration.
 void warn_of_places(LoadedConfig& loaded);
 
-/// load_run_config with these warnings behind the others.
+/// Loads a run file, with the warnings of places_met_twice behind the others.
 LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets);
 
 }  // namespace longhaul::apps

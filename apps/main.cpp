@@ -10,7 +10,6 @@
 
 #include "apps/program.h"
 #include "apps/start_environment.h"
-#include "apps/supervised_run.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"

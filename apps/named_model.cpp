@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "apps/program.h"
-#include "apps/ranks.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
@@ -21,7 +20,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// What --dtype means: with "auto" bf16 where config.json says so.
+/// Returns what --dtype means: with "auto" it is bf16 where config.json says so.
 ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
   if (dtype == "bf16") return ComputeType::Bf16;
   if (dtype == "fp32") return ComputeType::Fp32;
@@ -32,7 +31,7 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
   return ComputeType::Fp32;
 }
 
-/// ConfigError where --device and --device-plugin do not fit.
+/// Throws ConfigError where --device and --device-plugin do not fit.
 void check_device(const ModelCall& call) {
   const bool wanted = call.device == "plugin";
   if (wanted && call.device_plugin.empty()) {
@@ -48,7 +47,7 @@ void check_device(const ModelCall& call) {
   }
 }
 
-/// The layout of the run that a checkpoint is of; nothing where there was none.
+/// Returns the layout of the run that a checkpoint is of; nothing where there was none.
 std::optional<ParallelSection> run_parallel(const NamedModel& model,
                                             comm::Communicator& world) {
   const checkpoint::ModelSource& source = model.source->source();
@@ -82,13 +81,11 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
       ->check(CLI::Range(1, 1'000'000));
 }
 
-int with_model(
-    const std::string& named,
-    const std::function<void(const fs::path& path,
-                             const std::shared_ptr<comm::Communicator>& world)>& use) {
+int with_model(const std::string& named,
+               const std::function<void(const fs::path& path, const World& world)>& use) {
   tune_cpu_memory();
   return run_together(
-      [&](const std::shared_ptr<comm::Communicator>& world) {
+      [&](const World& world) {
         checkpoint::with_fall_back(
             named, [&](const fs::path& path) { use(path, world); },
             [&](const std::string& line) {
@@ -129,7 +126,7 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
 
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,
-                          int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
+                          int64_t micro_size, World world) {
   check_device(call);
   if (positions > model.config.max_position_embeddings) {
     // ConfigError, since no file is at fault: older checkpoints have no more positions.

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
+#include "apps/ranks.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/model_config.h"
@@ -13,7 +13,7 @@
 
 namespace longhaul::apps {
 
-/// What eval and generate are told of a model and of how it lies on the ranks.
+/// What a person tells eval and generate about a model and its layout on the ranks.
 struct ModelCall {
   std::string model;
   std::string dtype = "auto";
@@ -23,38 +23,39 @@ struct ModelCall {
   std::optional<int64_t> tp, pp, cp, zero;
 };
 
-/// The model, --dtype, --device, --device-plugin, --tp and --pp.
+/// Adds the model, --dtype, --device, --device-plugin, --tp and --pp.
 void add_model_options(CLI::App& verb, ModelCall& call);
 
-/// Does the work of a verb with the ranks that a launcher started, else alone; none waits
-/// longer for another than a run's ranks do. `use` gets the model that a person named; of
-/// a run whose newest checkpoint turns out to be damaged, which all ranks have to find
-/// alike, again with an older one, and standard error says so. The verb's exit code.
-int with_model(
-    const std::string& named,
-    const std::function<void(const fs::path& path,
-                             const std::shared_ptr<comm::Communicator>& world)>& use);
+/// Does the work of a verb on the ranks that a launcher started, else in this process
+/// alone, and returns the verb's exit code. No rank waits longer for another than in a
+/// run.
+/// `use` gets the model that a person named. Where that is a run whose newest checkpoint
+/// turns out to be damaged, which all ranks have to find alike, standard error says so
+/// and `use` is called again with an older checkpoint.
+int with_model(const std::string& named,
+               const std::function<void(const fs::path& path, const World& world)>& use);
 
-/// A model that was found, whose files have its parameters; no weight is loaded yet.
+/// A model that was found, and whose files have its parameters; no weight is loaded yet.
 struct NamedModel {
   checkpoint::SharedSource source;
   ModelConfig config;
 };
-/// An HF directory, a checkpoint or a run (its newest valid checkpoint). Collective.
+/// Opens an HF directory, a checkpoint or a run (its newest valid checkpoint).
+/// Collective.
 NamedModel open_model(const fs::path& path, comm::Communicator& world);
 
-/// Where the ranks are to hold it: as the call says; where it says nothing and there are
-/// several ranks, as the run did that the weights are from; else each has all of it.
-/// Tokens are never split outside of regions, so that any number of them will do.
-/// Collective.
+/// Returns how the ranks are to hold the model: as the call says. Where it says nothing
+/// and there are several ranks, they hold it like the run that the weights are from; else
+/// each rank has all of it. Tokens are never split outside of regions, so that any number
+/// of them will do. Collective.
 ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world);
 
-/// Loads it for passes over sequences of up to `positions`, `micro_size` at a time.
-/// ConfigError when the model has fewer positions, where the layout does not
-/// fit ranks or model, or the device not its library. Collective.
+/// Loads a model for passes over sequences of up to `positions`, `micro_size` at a time.
+/// Throws ConfigError where the model has fewer positions, or where the layout does not
+/// fit the ranks or the model, or the device its library. Collective.
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,
-                          int64_t micro_size, std::shared_ptr<comm::Communicator> world);
+                          int64_t micro_size, World world);
 
 }  // namespace longhaul::apps

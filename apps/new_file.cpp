@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "apps/scratch_path.h"
 #include "longhaul/base/error.h"
 
 namespace longhaul::apps {
@@ -40,18 +41,11 @@ void refuse_existing(const fs::path& path, const std::string& area) {
 void write_new(const fs::path& path, std::string_view text, const std::string& area) {
   refuse_existing(path, area);
   if (path.has_parent_path()) make_directories_durable(path.parent_path());
-  const fs::path neighbour = make_neighbour(path);
-  std::error_code ignored;
-  try {
-    write_text_durable(neighbour, text);
-    if (rename_to_new(neighbour, path)) {
-      return sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
-    }
-  } catch (...) {
-    fs::remove(neighbour, ignored);
-    throw;
+  const ScratchPath neighbour(make_neighbour(path));
+  write_text_durable(neighbour.path(), text);
+  if (rename_to_new(neighbour.path(), path)) {
+    return sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
   }
-  fs::remove(neighbour, ignored);
   refuse_existing(path, area);
 }
 

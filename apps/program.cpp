@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,13 +21,12 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
 
-/// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "plan"};
+/// A verb that a later version has.
+constexpr const char* kLaterVerb = "plan";
 
 /// "data build " of the words after the program's name.
 std::string verbs_of(const CLI::App& program, std::span<const std::string> words) {
@@ -44,8 +42,8 @@ std::string verbs_of(const CLI::App& program, std::span<const std::string> words
   return text;
 }
 
-/// What is wrong with the command line and what to type instead. `words` begin with the
-/// verb.
+/// Returns what is wrong with the command line and what to type instead. `words` begin
+/// with the verb.
 std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
                           const CLI::ParseError& error) {
   const std::string verb = words.empty() ? "" : words[0];
@@ -55,7 +53,7 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   }
   const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
   if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
-  if (std::ranges::find(kLaterVerbs, verb) != std::end(kLaterVerbs)) {
+  if (verb == kLaterVerb) {
     return fmt::format("{} is not available yet in this version; available: {}", verb,
                        list);
   }
@@ -85,7 +83,8 @@ constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--slurm",          "--name",   "--flags"};
 constexpr const char* kOtherStart = "submit";
 
-/// A path that only a shell would have understood must not become a directory named "~".
+/// Refuses paths that only a shell would have understood, so that none becomes a
+/// directory named "~".
 void check_paths(CLI::App& verb) {
   for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
   for (CLI::Option* option : verb.get_options()) {
@@ -102,20 +101,13 @@ void check_paths(CLI::App& verb) {
   }
 }
 
-void say_error(const std::string& text) {
-  // A terminal may be gone; what cannot be said there is no other failure.
-  std::fputs(fmt::format("{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
-                         printable(text))
-                 .c_str(),
-             stderr);
-}
-
 int fail(const Error& error) {
   say_error(error.what());
   return error.exit_code();
 }
 
-/// CLI's own checks of a number's range let NaN pass.
+/// Refuses numbers that are not finite: CLI's own checks of a number's range let NaN
+/// pass.
 void refuse_what_is_not_finite(CLI::App& program) {
   for (CLI::Option* option : program.get_options()) {
     if (option->get_type_name().find("FLOAT") == std::string::npos) continue;

@@ -15,7 +15,9 @@ using AddVerbs = std::function<void(CLI::App& program, Outcome& outcome)>;
 /// on standard error.
 int run_program(int argc, char** argv, const AddVerbs& add_verbs);
 
-/// "longhaul: warning: LINE" on standard error.
+/// Writes "longhaul: warning: LINE" to standard error.
 void say_warning(const std::string& line);
+/// Writes "longhaul: error: LINE" to standard error.
+void say_error(const std::string& line);
 
 }  // namespace longhaul::apps

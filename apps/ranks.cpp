@@ -121,36 +121,42 @@ void FailureReport::report(const Error& error) {
   }
 }
 
-int run_together(
-    const std::function<void(const std::shared_ptr<comm::Communicator>& world)>& work,
-    double deadline_seconds) {
+int run_ranks(const World& world, const std::function<void(const std::string& line)>& say,
+              const std::function<int()>& work,
+              const std::function<void(const Error&)>& on_failure) {
+  FailureReport failures(*world, say);
+  int exit_code = 1;
+  try {
+    return work();
+  } catch (const std::exception& problem) {
+    const Error error = to_error(problem);
+    exit_code = error.exit_code();
+    if (on_failure) on_failure(error);
+    failures.report(error);
+  }
+  // The other ranks may be waiting for this one.
+  if (world->size() > 1) world->abort(exit_code);
+  return exit_code;
+}
+
+int run_together(const std::function<void(const World& world)>& work,
+                 double deadline_seconds) {
   check_launcher();
   comm::CommOptions limits;
   limits.deadline_seconds = deadline_seconds;
-  const comm::Launch launch = comm::detect_launch();
-  if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
-  const auto world = comm::world(comm::Backend::Auto, limits);
-  if (world->size() == 1) {
+  if (comm::detect_launch().by_mpirun) limits.job_ends = mpirun_ends_job;
+  const World world = comm::world(comm::Backend::Auto, limits);
+  const auto work_and_finish = [&] {
     work(world);
     comm::finish(*world);
     return 0;
-  }
-  FailureReport failures(*world, [](const std::string& line) {
+  };
+  if (world->size() == 1) return work_and_finish();
+  const auto say = [](const std::string& line) {
     fmt::print(stderr, "longhaul: error: {}\n", line);
     std::fflush(stderr);
-  });
-  int exit_code = 1;
-  try {
-    work(world);
-    comm::finish(*world);
-    return 0;
-  } catch (const std::exception& problem) {
-    const Error error = to_error(problem);
-    failures.report(error);
-    exit_code = error.exit_code();
-  }
-  world->abort(exit_code);
-  return exit_code;
+  };
+  return run_ranks(world, say, work_and_finish);
 }
 
 std::string mpirun_ends_job() {

@@ -10,9 +10,9 @@
 
 namespace longhaul::apps {
 
-/// ConfigError, with the same text on every rank, where the ranks were started with
-/// different settings: names the ranks and the first key that differs with its values.
-/// Collective.
+/// Throws ConfigError, with the same text on every rank, where the ranks were started
+/// with different settings: it names the ranks and the first key that differs with its
+/// values. Collective.
 void check_same_config(comm::Communicator& world, const RunConfig& config);
 
 /// Says why a rank ends, in one line of standard error. A text that every rank has is
@@ -25,9 +25,9 @@ class FailureReport {
                 std::function<void(const std::string& line)> say,
                 double patience_seconds = 2.0);
 
-  /// Waits for the other ranks as long as the patience lasts; those that do not fail as
-  /// well never come. An error of communication, or one that leaves operations under way,
-  /// is said at once: its neighbours have their own.
+  /// Reports an error. Waits for the other ranks as long as the patience lasts; those
+  /// that do not fail as well never come. An error of communication, or an error that
+  /// leaves operations under way, is said at once: its neighbours have their own.
   void report(const Error& error);
 
  private:
@@ -44,16 +44,26 @@ class FailureReport {
   double patience_seconds_;
 };
 
-/// Runs a verb that several ranks may share: with those that a launcher started, else
-/// alone. Where it fails on any, that is said once, all end, and the result is the exit
-/// code of the error; else 0. A rank that waits for others longer than `deadline_seconds`
-/// fails too; without it they may read or write files for a day.
-int run_together(
-    const std::function<void(const std::shared_ptr<comm::Communicator>& world)>& work,
-    double deadline_seconds = 24.0 * 3600.0);
+/// All ranks of a start.
+using World = std::shared_ptr<comm::Communicator>;
 
-/// For CommOptions::job_ends: mpirun ends all ranks with SIGTERM, and SIGKILL a second
-/// later, when one dies or aborts. SIGTERM from anybody else asks for a save and an end.
+/// Runs `work` on every rank and returns its result, the exit code. Where `work` fails on
+/// a rank, `on_failure` is called there, a FailureReport says the error by `say`, all
+/// ranks end, and the result is the error's exit code. Collective.
+int run_ranks(const World& world, const std::function<void(const std::string& line)>& say,
+              const std::function<int()>& work,
+              const std::function<void(const Error&)>& on_failure = {});
+
+/// Runs a verb on the ranks that a launcher started, else in this process alone, and
+/// returns 0, or the error's exit code where it fails on any rank. A rank that waits for
+/// others longer than `deadline_seconds` fails: without a limit of the verb's own that is
+/// a day, since ranks may read or write large files.
+int run_together(const std::function<void(const World& world)>& work,
+                 double deadline_seconds = 24.0 * 3600.0);
+
+/// Returns why the job ends, for CommOptions::job_ends; nothing while it goes on. mpirun
+/// ends all ranks with SIGTERM, and SIGKILL a second later, when one dies or aborts.
+/// SIGTERM from anybody else asks for a save and an end.
 std::string mpirun_ends_job();
 
 }  // namespace longhaul::apps

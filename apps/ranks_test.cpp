@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "longhaul/comm/backend.h"
@@ -54,7 +53,7 @@ TEST(SameConfig, AnotherRankIsNamedWithTheFirstKeyAndBothValues) {
   }
 }
 
-/// What the ranks say when those of `failing` end with errors of these texts.
+/// Returns what the ranks say when those of `failing` end with errors of these texts.
 std::vector<std::string> said(const std::vector<std::string>& failing,
                               const char* area = "data") {
   std::mutex mutex;

@@ -8,18 +8,19 @@
 
 namespace longhaul::apps {
 
-/// A line for each file or directory that a run reads and this machine does not have:
-/// "data.train: data/mine is not on this machine".
+/// Returns a line for each file or directory that a run reads and this machine does not
+/// have: "data.train: data/mine is not on this machine".
 std::vector<std::string> missing_inputs(const RunConfig& config);
 
-/// InputError where the weights that a run begins with are here and are not those of its
-/// model (checkpoint/hf/model_check.h); nothing where it goes on from a checkpoint.
+/// Throws InputError where the weights that a run begins with are here and are not those
+/// of its model (checkpoint/hf/model_check.h). A run that goes on from a checkpoint is
+/// not looked at.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
-/// What can be refused before any rank is started: missing inputs, a model's config that
-/// cannot be used, weights that are damaged or another model's, settings that do not fit
-/// it, ranks that do not fit the layout and the batch. InputError and ConfigError, the
-/// first that is found.
+/// Refuses what can be refused before any rank is started. That is: missing inputs, a
+/// model's config that cannot be used, weights that are damaged or another model's,
+/// settings that do not fit the model, ranks that do not fit layout and batch. Throws
+/// InputError or ConfigError for the first problem.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

@@ -4,7 +4,6 @@
 #include <cstdio>
 
 #include "apps/program.h"
-#include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
 // A file of its own: a tool of the tests has a verb without the program around it.
@@ -13,6 +12,14 @@ namespace longhaul::apps {
 void say_warning(const std::string& line) {
   fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
              printable(line));
+}
+
+void say_error(const std::string& line) {
+  // A terminal may be gone; what cannot be said there is no other failure.
+  std::fputs(fmt::format("{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
+                         printable(line))
+                 .c_str(),
+             stderr);
 }
 
 }  // namespace longhaul::apps

@@ -7,9 +7,10 @@
 
 namespace longhaul::apps {
 
-/// For the words after a verb that takes --set: where one of them is an option that the
-/// verb does not have, the --set that says what is meant by it ("--steps 5": "--set
-/// run.steps=5"), also under the names that other trainers give it.
+/// Looks for an option that a verb with --set does not have among the words after the
+/// verb, and returns the --set that says what is meant ("--steps 5": "--set
+/// run.steps=5"). It knows the names that other trainers give to settings. Returns
+/// nothing where there is no such word.
 std::optional<std::string> setting_hint(const CLI::App& verb,
                                         std::span<const std::string> words);
 

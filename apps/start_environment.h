@@ -21,8 +21,8 @@ inline constexpr StartVariable kStartEnvironment[] = {
     {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1", {"GLIBC_TUNABLES", nullptr}},
 };
 
-/// Whether `environment`, "name=value" up to a null, decides the variable. Needs no
-/// initialised C library.
+/// Returns whether `environment`, "name=value" up to a null, decides the variable. Needs
+/// no initialised C library.
 inline bool is_decided(const StartVariable& variable, char** environment) {
   return std::ranges::any_of(variable.decided_by, [environment](const char* name) {
     if (name == nullptr) return false;

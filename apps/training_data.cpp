@@ -36,7 +36,8 @@ std::vector<Named> expanded(const std::vector<std::string>& arguments) {
   return all;
 }
 
-/// By the place of each store that was held out of an argument: the store it comes from.
+/// Returns, by the place of each store that was held out of an argument, the store it
+/// comes from.
 std::map<fs::path, fs::path> held_out_places(const std::vector<Named>& all) {
   std::map<fs::path, fs::path> held_out;
   for (const Named& named : all) {

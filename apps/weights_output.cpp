@@ -26,12 +26,6 @@ checkpoint::ExportOptions export_options(const WeightsOutput& output) {
   return options;
 }
 
-std::function<void(uint64_t, uint64_t)> byte_progress(Progress& progress) {
-  return [&progress](uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
-  };
-}
-
 std::string describe_written(const WeightsOutput& output,
                              const checkpoint::ExportReport& report, double seconds) {
   const auto bytes = static_cast<double>(report.bytes);

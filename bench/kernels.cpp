@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <utility>
@@ -42,7 +41,8 @@ class Report {
  public:
   Report(int rounds, std::string filter) : rounds_(rounds), filter_(std::move(filter)) {}
 
-  /// `work` in floating-point operations or bytes, `unit` names it per second.
+  /// Times `body`; `work` is in floating-point operations or bytes, and `unit` names the
+  /// rate per second.
   void operator()(const std::string& name, double work, const char* unit,
                   const std::function<void()>& body) const {
     if (name.find(filter_) == std::string::npos) return;
@@ -149,7 +149,8 @@ void weight_gradients(const Report& report) {
   }
 }
 
-/// Forward, the gradient of the input and that of the weight, for one linear layer.
+/// Times one linear layer: forward, the gradient of the input, and the gradient of the
+/// weight.
 void products(Isa isa, const Report& report) {
   constexpr std::array<std::array<int64_t, 2>, 5> kShapes = {{{kHidden, kHidden},
                                                               {kHidden, 1280},

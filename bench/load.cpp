@@ -47,13 +47,13 @@ constexpr Matrix kMatrices[] = {{"self_attn.q_proj", kHidden, kHidden, 0},
                                 {"mlp.down_proj", kHidden, kFeedForward, 1},
                                 {"input_layernorm", kHidden, 0, 0},
                                 {"post_attention_layernorm", kHidden, 0, 0}};
-/// What is around them, small.
+/// The small parameters around the layers.
 constexpr int64_t kVocabulary = 8;
 constexpr Matrix kAround[] = {{"model.embed_tokens", kVocabulary, kHidden, 0},
                               {"model.norm", kHidden, 0, 0},
                               {"lm_head", kVocabulary, kHidden, 0}};
 
-/// For an export of what was saved.
+/// Settings for an export of what was saved.
 constexpr const char* kConfig = R"({
   "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 8,
   "hidden_size": 1024, "intermediate_size": 2560, "num_hidden_layers": LAYERS,
@@ -77,7 +77,8 @@ TensorSlice cut(TensorSlice tensor, size_t dim, int part, int parts) {
   return tensor;
 }
 
-/// Everything side by side, cut into equal parts.
+/// Cuts all tensors, which lie side by side, into equal parts and leaves the part of
+/// `rank`.
 void cut_flat(std::vector<Share>& shares, int rank, int ranks) {
   int64_t total = 0;
   for (const Share& s : shares) total += s.end;
@@ -134,13 +135,13 @@ std::vector<Share> shares_of(const Options& options, const comm::Communicator& w
   return shares;
 }
 
-/// Element number `index` of a whole tensor.
+/// Returns element number `index` of a whole tensor.
 float value(const Share& share, int64_t index) {
   const auto salt = static_cast<int64_t>(share.kind.size() * 31 + share.box.name.size());
   return static_cast<float>((index * 7 + salt) % 65536);
 }
 
-/// The number in the whole tensor of an element of the box.
+/// Returns the number that an element of the box has in the whole tensor.
 int64_t global_index(const TensorSlice& box, int64_t element) {
   if (box.extent.size() == 1) return box.offset[0] + element;
   return (box.offset[0] + element / box.extent[1]) * box.global_shape[1] + box.offset[1] +

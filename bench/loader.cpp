@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -46,7 +45,7 @@ data::Loader make_loader(const Source& source, int64_t global_size, int64_t cons
                       std::move(start));
 }
 
-/// Milliseconds from nothing to the first batch.
+/// Returns the milliseconds from nothing to the first batch.
 double start_ms(const Source& source, int64_t global_size, int64_t consumed) {
   double best = 1e9;
   for (int round = 0; round < 5; ++round) {
@@ -58,7 +57,7 @@ double start_ms(const Source& source, int64_t global_size, int64_t consumed) {
   return best;
 }
 
-/// Tokens per second; the consumer looks at nothing.
+/// Returns the tokens per second of a consumer that looks at nothing.
 double rate(const Source& source, int64_t global_size, double seconds, bool prefetch) {
   data::Loader loader = make_loader(source, global_size, 0, prefetch);
   for (int step = 0; step < 3; ++step) (void)loader.next();
@@ -71,7 +70,7 @@ double rate(const Source& source, int64_t global_size, double seconds, bool pref
   return static_cast<double>(steps * global_size * source->seq_len()) / watch.seconds();
 }
 
-/// Tokens per second of one pass, in order, on this thread.
+/// Returns the tokens per second of one pass, in order, on this thread.
 double pass_rate(const data::TokenSource& source) {
   data::TokenBatch batch;
   source.shape(batch, 1);

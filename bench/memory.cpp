@@ -19,7 +19,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/system/memory.h"
@@ -50,11 +49,11 @@ class CountingAllocator : public c10::Allocator {
   }
 
   int64_t live() const { return live_; }
-  /// Since the last call of this.
+  /// Returns the largest number of bytes since the last call.
   int64_t take_peak() { return peak_.exchange(live_); }
 
  private:
-  /// Before every block; as long as blocks are aligned.
+  /// The size of a block stands before it; it is as long as blocks are aligned.
   struct alignas(c10::gAlignment) Header {
     CountingAllocator* owner;
     int64_t bytes;
@@ -102,7 +101,8 @@ class Run {
   const RunConfig& config() const { return session_.config; }
   int64_t steps() const { return config().run.steps.value(); }
 
-  /// The largest number of bytes of tensors that the passes add to what lived before.
+  /// Returns the largest number of bytes of tensors that the passes add to what lived
+  /// before.
   int64_t train(int64_t step) {
     data::StepBatch& batch = loader_.next();
     const train::BatchTotals totals = train::sum_over_replicas(session_, batch);

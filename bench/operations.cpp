@@ -69,7 +69,7 @@ class Report {
     fmt::print("{:<34} {:>12} {:>12} {:>10}\n", "", "fused", "composite", "faster");
   }
 
-  /// body(fused)
+  /// Times body(fused) for both forms.
   void operator()(const std::string& name, const std::function<void(bool)>& body) const {
     if (name.find(filter_) == std::string::npos) return;
     std::vector<double> seconds[2];

@@ -49,7 +49,7 @@ class SleepingStage : public parallel::PipelineStage {
   }
   void weight_gradients(int64_t, int64_t) override { sleep(times_.weight_gradients); }
 
-  /// Seconds in actions since the last call.
+  /// Returns the seconds in actions since the last call.
   double take_busy() { return std::exchange(busy_, 0.0); }
 
  private:

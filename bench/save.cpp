@@ -20,7 +20,7 @@ using namespace longhaul;
 
 constexpr size_t kTensorBytes = size_t{16} << 20;
 
-/// The same copy without any of our bookkeeping, into memory that is there already.
+/// Times the copy alone, without our bookkeeping, into memory that is there already.
 double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to,
                   unsigned threads) {
   const Stopwatch watch;
@@ -35,7 +35,7 @@ double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to
   return watch.seconds();
 }
 
-/// The disk's own rate: the same bytes, written and synced, nothing hashed.
+/// Times the disk: the bytes are written and synced, and nothing is hashed.
 double plain_write(const fs::path& path, const std::vector<std::byte>& bytes) {
   constexpr size_t kPart = size_t{1} << 20;
   const Stopwatch watch;

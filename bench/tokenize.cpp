@@ -32,8 +32,8 @@ std::vector<std::string> read_texts(const char* path) {
   return texts;
 }
 
-/// Each thread has its own share of the texts, whole ones that follow each other, and
-/// goes through it `passes` times; a pass of all threads is timed.
+/// Times passes of all threads. Each thread has its own share of the texts, whole ones
+/// that follow each other, and goes through it `passes` times.
 int encode(char** arguments) {
   const auto tokenizer = tokenizer::Tokenizer::load(arguments[0]);
   const std::vector<std::string> texts = read_texts(arguments[1]);

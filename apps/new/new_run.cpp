@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <string>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 
@@ -38,10 +36,9 @@ int64_t floor_power(int64_t number) {
       std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(number, 1))));
 }
 
-/// Read by a person, and near enough for any source, however small its share is.
+/// Rounds a weight to three digits: a person reads it, and it is near enough for any
+/// source, however small its share is.
 double three_digits(double number) { return std::stod(fmt::format("{:.3g}", number)); }
-
-std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 class Chooser {
  public:
@@ -95,7 +92,8 @@ class Chooser {
     }
   }
 
-  /// The name has only letters that a name may have, and differs from the other names.
+  /// Returns a name that has only letters that a name may have, and differs from the
+  /// other names.
   std::string name_of_validation(const fs::path& path) const {
     std::string name = path.filename().string();
     for (char& c : name) {
@@ -155,7 +153,7 @@ class Chooser {
     because("data.seq_len", why);
   }
 
-  /// About how many bytes a rank takes with the settings chosen so far.
+  /// Returns about how many bytes a rank takes with the settings chosen so far.
   int64_t bytes_now() const {
     RunConfig asked = config_;
     asked.batch.micro_size = std::max<int64_t>(asked.batch.micro_size, 1);
@@ -194,7 +192,7 @@ class Chooser {
         run_.warning = fmt::format(
             "this model needs about {} on each rank, and {} of memory are free here; "
             "longhaul config FILE --ranks N shows what more ranks need",
-            bytes_text(bytes_now()), bytes_text(facts_.machine.memory_bytes));
+            human_bytes(bytes_now()), human_bytes(facts_.machine.memory_bytes));
         return;
       }
       config_.data.seq_len /= 2;
@@ -236,11 +234,12 @@ class Chooser {
             machine.memory_bytes == 0
                 ? "raise it while the memory allows it"
                 : fmt::format("about {} of the {} of memory that {}",
-                              bytes_text(bytes_now()), bytes_text(machine.memory_bytes),
+                              human_bytes(bytes_now()), human_bytes(machine.memory_bytes),
                               machine.is_cpu() ? "are free now" : "each device has"));
   }
 
-  /// Continued training wants about a tenth of what the model had when it was new.
+  /// Chooses the learning rate. Continued training wants about a tenth of what the model
+  /// had when it was new.
   void choose_rate() {
     struct Size {
       double parameters;
@@ -296,7 +295,7 @@ class Chooser {
         "checkpoint.milestone_every",
         fmt::format(
             "steps: these checkpoints stay, to go back to; {} of about {}", stay,
-            bytes_text(kCheckpointBytes * facts_.model.description.num_parameters())));
+            human_bytes(kCheckpointBytes * facts_.model.description.num_parameters())));
   }
 
   const NewRunFacts& facts_;

@@ -19,8 +19,8 @@ struct MachineFacts {
   int64_t ranks = 1;           ///< accelerators, each a rank; on a CPU one
   int64_t threads = 1;         ///< CPUs that the process may use
   int64_t memory_bytes = 0;    ///< bytes that a rank may fill; 0: not known
-  double bf16_rate = 0.0;      ///< speed of a matrix product, in FLOP/s
-  double fp32_rate = 0.0;      ///< the same in fp32
+  double bf16_rate = 0.0;      ///< speed of a matrix product in bf16, in FLOP/s
+  double fp32_rate = 0.0;      ///< speed of a matrix product in fp32, in FLOP/s
   bool is_cpu() const { return device == "cpu"; }
 };
 
@@ -44,7 +44,7 @@ struct NewRun {
   std::string warning;  ///< why the run does not fit here; empty: it fits
 };
 
-/// How many sequences of `seq_len` tokens one pass over the training data has.
+/// Returns how many sequences of `seq_len` tokens one pass over the training data has.
 int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len);
 
 /// Chooses sequence length, batch, precision, memory savings, learning rate, and how
@@ -52,7 +52,7 @@ int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len);
 /// ConfigError where the data has sequences of several fixed lengths.
 NewRun choose_new_run(const NewRunFacts& facts);
 
-/// The run file as TOML, with its comments.
+/// Returns the run file as TOML, with its comments.
 std::string new_run_toml(const NewRun& run, const NewRunFacts& facts);
 
 }  // namespace longhaul::apps

@@ -36,7 +36,7 @@ NewRunFacts facts() {
   return out;
 }
 
-/// The file's text is read by the code of `train`.
+/// Reads the file's text with the code of `train`.
 RunConfig written(const NewRunFacts& of) {
   return parse_run_config(new_run_toml(choose_new_run(of), of), "run.toml").config;
 }

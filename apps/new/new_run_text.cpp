@@ -17,7 +17,7 @@ constexpr size_t kCommentColumn = 30;
 std::string quoted(const std::string& text) { return config::print_value({text, ""}); }
 std::string quoted(const fs::path& path) { return quoted(path.string()); }
 
-/// A floating-point number in TOML, with a point or an exponent.
+/// Returns a floating-point number in TOML, with a point or an exponent.
 std::string fraction(double number) { return config::print_value({number, ""}); }
 
 class Writer {
@@ -64,8 +64,7 @@ class Writer {
         machine.is_cpu() ? counted(machine.threads, "CPU")
                          : fmt::format("{} x {}", machine.ranks, machine.device_name),
         machine.memory_bytes > 0
-            ? fmt::format(" and {} of memory{}",
-                          human_bytes(static_cast<double>(machine.memory_bytes)),
+            ? fmt::format(" and {} of memory{}", human_bytes(machine.memory_bytes),
                           machine.is_cpu() ? "" : " each")
             : ""));
     if (!run_.warning.empty()) line("# WARNING: " + run_.warning + ".");
@@ -73,8 +72,8 @@ class Writer {
     line("# `longhaul config` prints every setting; what is not named has its default.");
   }
 
-  /// The text without control characters, so that a path that a person typed cannot end a
-  /// comment.
+  /// Returns the text without control characters, so that a path that a person typed
+  /// cannot end a comment.
   static std::string plain(std::string text) {
     std::ranges::replace_if(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; },

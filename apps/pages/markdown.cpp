@@ -15,6 +15,7 @@
 
 #include "apps/pages/styled_text.h"
 #include "apps/pages/text_table.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -53,7 +54,7 @@ std::string literal_of(cmark_node* node) {
   return text == nullptr ? "" : text;
 }
 
-/// All text inside the node, without marks.
+/// Returns all text inside the node, without marks.
 std::string text_of(cmark_node* node) {
   const std::string_view kind = kind_of(node);
   if (kind == "text" || kind == "code") return literal_of(node);
@@ -63,7 +64,7 @@ std::string text_of(cmark_node* node) {
   return text;
 }
 
-/// The name that GitHub gives to a heading.
+/// Returns the name that GitHub gives to a heading.
 std::string anchor_of(const std::string& text) {
   std::string anchor;
   for (const char c : lower_case(text)) {
@@ -76,7 +77,7 @@ std::string anchor_of(const std::string& text) {
   return anchor;
 }
 
-/// Whether the words of a link already say where it leads.
+/// Returns whether the words of a link already say where it leads.
 bool says_target(const std::string& link_words, std::string target) {
   const std::string words = lower_case(link_words);
   const size_t scheme = target.find("://");
@@ -94,7 +95,7 @@ class Drawing {
  public:
   explicit Drawing(bool colour) : colour_(colour) {}
 
-  /// The blocks below a node, with an empty line between them unless `tight`.
+  /// Draws the blocks below a node, with an empty line between them unless `tight`.
   Lines blocks(cmark_node* parent, size_t columns, bool tight = false) const {
     Lines lines;
     for (cmark_node* child : children_of(parent)) {
@@ -141,11 +142,9 @@ class Drawing {
   Lines code(cmark_node* node) const {
     Lines lines;
     const std::string text = literal_of(node);
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      const std::string line = printable(text.substr(begin, end - begin));
+    for (const std::string_view shown : lines_of(text)) {
+      const std::string line = printable(shown);
       lines.push_back(line.empty() ? "" : "    " + drawn({line, kCode}, colour_));
-      begin = end + 1;
     }
     return lines;
   }
@@ -215,8 +214,8 @@ class Drawing {
     return inlines(node, style);
   }
 
-  /// The words of a link, and behind them where it leads where that is another page whose
-  /// name the words do not say.
+  /// Draws the words of a link, and behind them where it leads if that is another page
+  /// whose name the words do not say.
   Pieces link(cmark_node* node, unsigned style) const {
     Pieces pieces = inlines(node, style);
     const std::string target = printable(cmark_node_get_url(node));

@@ -6,7 +6,7 @@
 
 namespace longhaul::apps {
 
-/// The text with ASCII's capital letters made small.
+/// Returns the text with ASCII's capital letters made small.
 std::string lower_case(std::string text);
 
 /// A heading of a page.
@@ -19,11 +19,11 @@ struct Heading {
   size_t line = 1;
 };
 
-/// The headings of a Markdown text in their order.
+/// Returns the headings of a Markdown text in their order.
 std::vector<Heading> headings_of(const std::string& markdown);
 
-/// A heading and what stands below it, up to the next heading of its level or a higher
-/// one. `which` is an index into headings_of(markdown).
+/// Returns a heading and what stands below it, up to the next heading of its level or a
+/// higher one. `which` is an index into headings_of(markdown).
 std::string section_of(const std::string& markdown, const std::vector<Heading>& headings,
                        size_t which);
 

@@ -19,8 +19,8 @@ constexpr const char* kArea = "docs";
 /// The list of pages, in their directory.
 constexpr const char* kListOfPages = "README.md";
 
-/// "data" for "docs/data.md", "./Data" and "data"; a page in another folder keeps its
-/// whole name.
+/// Returns "data" for "docs/data.md", "./Data" and "data"; a page in another folder keeps
+/// its whole name.
 std::string bare_name(const std::string& page) {
   std::string name = lower_case(page);
   const size_t start = name.rfind('/') + 1;
@@ -31,7 +31,7 @@ std::string bare_name(const std::string& page) {
   return name;
 }
 
-/// Every page by its bare name: those of the directory, and those beside it.
+/// Finds every page by its bare name: the pages of the directory, and those beside it.
 std::map<std::string, fs::path> pages_in(const fs::path& docs) {
   std::map<std::string, fs::path> pages;
   for (const fs::path& dir : {docs, docs.parent_path()}) {

@@ -18,7 +18,8 @@ using monitor::text_columns;
 
 constexpr size_t kEndless = std::numeric_limits<size_t>::max();
 
-/// How many bytes of the text fit into so many columns, at least one character.
+/// Returns how many bytes of the text fit into so many columns; at least one character
+/// fits.
 size_t fitting_bytes(std::string_view text, size_t columns) {
   size_t end = 0;
   while (end < text.size()) {
@@ -77,7 +78,7 @@ class Wrapper {
     word_.clear();
   }
 
-  /// A part of a word, which may be wider than a line.
+  /// Puts a part of a word, which may be wider than a line.
   void put_broken(Piece part) {
     while (line_.columns + text_columns(part.text) > columns_) {
       if (line_.columns == columns_) end_line();

@@ -22,16 +22,17 @@ struct DrawnLine {
   size_t columns = 0;
 };
 
-/// The text between the terminal's codes for its style; without `colour` the text alone.
+/// Returns the text between the terminal's codes for its style; without `colour` the text
+/// alone.
 std::string drawn(const Piece& piece, bool colour);
 
-/// The pieces as lines of at most so many columns, broken at spaces, and inside a word
-/// only where the word alone is wider. At least one line.
+/// Returns the pieces as lines of at most so many columns, broken at spaces, and inside a
+/// word only where the word alone is wider. There is at least one line.
 std::vector<DrawnLine> wrapped(const Pieces& pieces, size_t columns, bool colour);
 
-/// How many columns the longest line takes when nothing is wrapped.
+/// Returns how many columns the longest line takes when nothing is wrapped.
 size_t natural_columns(const Pieces& pieces);
-/// How many columns the longest word takes.
+/// Returns how many columns the longest word takes.
 size_t longest_word(const Pieces& pieces);
 
 }  // namespace longhaul::apps

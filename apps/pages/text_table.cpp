@@ -12,7 +12,7 @@ constexpr size_t kGap = 2;
 /// A column whose cells wrap is at least this wide.
 constexpr size_t kNarrowest = 8;
 
-/// For each column, the largest measure of its cells.
+/// Returns for each column the largest measure of its cells.
 template <class Measure>
 std::vector<size_t> largest(const TextTable& table, const Measure& measure) {
   std::vector<size_t> most(table.rows.front().size(), 1);
@@ -22,7 +22,7 @@ std::vector<size_t> largest(const TextTable& table, const Measure& measure) {
   return most;
 }
 
-/// "head: cell" of each cell, for windows that are too narrow for columns.
+/// Returns "head: cell" of each cell, for windows that are too narrow for columns.
 std::vector<std::string> as_lists(const TextTable& table, size_t columns, bool colour) {
   std::vector<std::string> lines;
   for (size_t i = 1; i < table.rows.size(); ++i) {
@@ -40,7 +40,7 @@ std::vector<std::string> as_lists(const TextTable& table, size_t columns, bool c
   return lines;
 }
 
-/// The lines of one row.
+/// Returns the lines of one row.
 std::vector<std::string> row_lines(const TextTable& table, size_t row,
                                    const std::vector<size_t>& widths, bool colour) {
   std::vector<std::vector<DrawnLine>> cells;

@@ -15,13 +15,13 @@ struct TextTable {
   std::vector<bool> right;
 };
 
-/// The widths of columns that share `room`. Each column has its natural width where all
-/// fit; else narrow columns keep theirs and the others share what is left.
+/// Returns the widths of columns that share `room`. Each column has its natural width
+/// where all fit; else narrow columns keep theirs and the others share what is left.
 std::vector<size_t> column_widths(const std::vector<size_t>& natural, size_t room);
 
-/// The table as lines of at most `columns` columns of a terminal, with aligned and
-/// wrapped cells. Where its columns would be too narrow to read, each row is a list of
-/// "head: cell".
+/// Returns the table as lines of at most `columns` columns of a terminal, with aligned
+/// and wrapped cells. Where its columns would be too narrow to read, each row is a list
+/// of "head: cell".
 std::vector<std::string> table_lines(const TextTable& table, size_t columns, bool colour);
 
 }  // namespace longhaul::apps

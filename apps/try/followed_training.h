@@ -28,13 +28,13 @@ class FollowedTraining {
   /// line.
   void finish();
 
-  /// The median speed of the steps. The first step of a start counts only where there is
-  /// no other. Throws Error (Internal) where there was no step.
+  /// Returns the median speed of the steps. The first step of a start counts only where
+  /// there is no other. Throws Error (Internal) where there was no step.
   double sequences_per_s() const;
-  /// How long all steps took together.
+  /// Returns how long all steps took together, in seconds.
   double seconds_of_steps() const;
-  /// One line with the curve of the loss, its first and its last value, and the loss on
-  /// held-out text. Throws Error (Internal) where there was no step.
+  /// Returns one line with the curve of the loss, its first and its last value, and the
+  /// loss on held-out text. Throws Error (Internal) where there was no step.
   std::string summary() const;
 
  private:

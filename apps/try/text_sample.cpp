@@ -32,7 +32,7 @@ constexpr size_t kPromptCharacters = 24;
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-/// The largest place up to `end` at which no character is cut.
+/// Returns the largest place up to `end` at which no character is cut.
 size_t character_start(std::string_view text, size_t end) {
   while (end > 0 && end < text.size() && is_continuation(text[end])) --end;
   return end;
@@ -42,7 +42,7 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos;
 }
 
-/// Whether the name of an input tells what it is.
+/// Returns whether the name of an input tells what it is.
 bool is_of_known_kind(const fs::path& path) {
   if (!fs::is_directory(path)) {
     return data::format_of_name(path).has_value() || !data::unread_packing(path).empty();
@@ -50,7 +50,7 @@ bool is_of_known_kind(const fs::path& path) {
   return data::is_saved_dataset(path) || !data::data_file_of(path).empty();
 }
 
-/// The format that was asked for, else text where no input's name tells its kind.
+/// Returns the format that was asked for, else text where no input's name tells its kind.
 std::optional<data::InputFormat> format_of(const data::InputOptions& options) {
   if (options.format) return options.format;
   for (const std::string& argument : options.arguments) {
@@ -93,7 +93,7 @@ struct Beginning {
   bool whole = true;
 };
 
-/// The text's first bytes, up to a line end where there is one.
+/// Reads a text's first bytes, up to a line end where there is one.
 Beginning beginning_of_text(const data::InputFile& input, uint64_t most_bytes) {
   data::StoredFile file(input);
   data::ByteStream stream(file);
@@ -115,7 +115,7 @@ Beginning beginning_of_text(const data::InputFile& input, uint64_t most_bytes) {
   return out;
 }
 
-/// The first documents of a file of records, a line end behind each.
+/// Reads the first documents of a file of records, a line end behind each.
 Beginning beginning_of_records(const data::InputSet& inputs, int file,
                                uint64_t most_bytes) {
   const auto reader = inputs.open({{{file, 0, data::InputRange::kToEnd}}, 0});
@@ -151,7 +151,8 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
   return out;
 }
 
-/// The beginning of the first line that is not blank, in whole words where there are any.
+/// Returns the beginning of the first line that is not blank, in whole words where there
+/// are any.
 std::string first_words(const std::string& document) {
   const size_t begin = document.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return {};
@@ -168,7 +169,8 @@ std::string first_words(const std::string& document) {
   return line.substr(0, end);
 }
 
-/// Several words of letters, or text of another script than Latin.
+/// Returns whether a text has several words of letters, or is of another script than
+/// Latin.
 bool is_of_words(std::string_view text) {
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -203,8 +205,7 @@ void check_enough(const data::InputSet& inputs, uint64_t bytes) {
       "try", fmt::format("{}: too short: {} of text, and {} are needed, so that a part "
                          "can be held out and enough is left to learn from; name more "
                          "or longer texts",
-                         names, human_bytes(static_cast<double>(bytes)),
-                         human_bytes(kLeastText)));
+                         names, human_bytes(bytes), human_bytes(kLeastText)));
 }
 
 }  // namespace

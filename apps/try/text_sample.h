@@ -43,11 +43,12 @@ enum class Cut {
 std::vector<std::string> cut_into_documents(std::string_view text, size_t piece_bytes,
                                             Cut cut = Cut::AtLines);
 
-/// The share of a text to hold out: a twentieth, and more of a short text, so that a
-/// validation has enough.
+/// Returns the share of a text to hold out: a twentieth, and more of a short text, so
+/// that a validation has enough.
 double held_out_share(uint64_t text_bytes);
 
-/// A prompt for the trained model: the first words of a line in the middle of the sample.
+/// Returns a prompt for the trained model: the first words of a line in the middle of the
+/// sample.
 std::string prompt_of(const TextSample& sample);
 
 }  // namespace longhaul::apps

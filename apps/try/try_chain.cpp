@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/new_file.h"
+#include "apps/scratch_path.h"
 #include "apps/try/followed_training.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -23,7 +24,6 @@
 #include "longhaul/system/isa.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
-#include "longhaul/system/terminal.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
@@ -42,27 +42,14 @@ constexpr double kDeadlineMore = 600.0;
 
 using Words = std::vector<std::string>;
 
-/// The directory of a try; it is removed at the end unless keep() was called.
-class TryDirectory {
- public:
-  explicit TryDirectory(fs::path path) : path_(std::move(path)) {
-    if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
-    std::error_code there;  // a link to nothing
-    if (!fs::create_directory(path_, there)) refuse_existing(path_, "try");
-    if (there) throw fs::filesystem_error("mkdir", path_, there);
-  }
-  ~TryDirectory() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  TryDirectory(const TryDirectory&) = delete;
-  TryDirectory& operator=(const TryDirectory&) = delete;
-  void keep() { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
+/// Makes the directory of a try, which nothing may have had before.
+ScratchPath make_directory(const fs::path& path) {
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  std::error_code there;  // a link to nothing
+  if (!fs::create_directory(path, there)) refuse_existing(path, "try");
+  if (there) throw fs::filesystem_error("mkdir", path, there);
+  return ScratchPath(path);
+}
 
 std::string shown(const Words& words) {
   return "longhaul " + cluster::describe_command(words);
@@ -71,7 +58,7 @@ std::string shown(const Words& words) {
 class TryChain {
  public:
   TryChain(const TextSample& sample, const TryOptions& options)
-      : sample_(sample), options_(options), directory_(options.dir) {
+      : sample_(sample), options_(options), directory_(make_directory(options.dir)) {
     signals_.note_hangup();
     set_last_words(fmt::format("{} is left behind; remove it", options.dir.string()));
   }
@@ -108,8 +95,8 @@ class TryChain {
                            signal_name(signals_.raised()), options_.dir.string()));
   }
 
-  /// The signal that this process got, to be passed on to the command once, so that the
-  /// command ends in order; else 0.
+  /// Returns the signal that this process got, to be passed on to the command once, so
+  /// that the command ends in order; else 0.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
     // No command of the chain notes that a terminal closes.
@@ -152,7 +139,7 @@ class TryChain {
     check_end(words, start(words, how));
   }
 
-  /// The same, but only the first lines of the command's output are shown.
+  /// Runs a command and shows only the first lines of its output.
   void run_again_briefly(const Words& words) {
     again_.push_back(words);
     const auto result = start(words, {});
@@ -193,11 +180,10 @@ class TryChain {
               : fmt::format("{}, {} and so on", files, first);
     }
     fmt::print("{} {} of {}, cut into {}: {}\n", sample_.whole ? "all" : "only the first",
-               human_bytes(static_cast<double>(sample_.bytes)),
-               sample_.whole
-                   ? from
-                   : fmt::format("{} ({} in all)", from,
-                                 human_bytes(static_cast<double>(sample_.stored_bytes))),
+               human_bytes(sample_.bytes),
+               sample_.whole ? from
+                             : fmt::format("{} ({} in all)", from,
+                                           human_bytes(sample_.stored_bytes)),
                counted(std::ssize(sample_.documents), "document"), in("text.jsonl"));
     if (!sample_.repeats) return;
     fmt::print(
@@ -233,7 +219,7 @@ class TryChain {
                       try_run_toml({options_.dir, steps, best_isa() >= Isa::Avx512Bf16}));
   }
 
-  /// Sequences per second.
+  /// Trains a few steps and returns the sequences per second.
   double measure_speed() {
     title("How fast this machine is");
     const Words words = {"train", in("run.toml"),      "--set", "run.dir=" + in("speed"),
@@ -293,7 +279,7 @@ class TryChain {
   const TryOptions& options_;
   Stopwatch watch_;
   SignalWatch signals_;
-  TryDirectory directory_;
+  ScratchPath directory_;
   std::vector<Words> again_;
   double starting_ = 0.0;
   bool passed_on_ = false;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "apps/try/text_sample.h"
 #include "longhaul/base/file.h"
@@ -23,10 +22,10 @@ struct TryOptions {
 /// is thrown.
 void run_try_chain(const TextSample& sample, const TryOptions& options);
 
-/// The size of the tokenizer's vocabulary for a text of this size.
+/// Returns the size of the tokenizer's vocabulary for a text of this size.
 int64_t try_vocab_size(uint64_t text_bytes);
 
-/// The text of config.json for the small Llama.
+/// Returns the text of config.json for the small Llama.
 std::string try_model_json(int64_t vocab_size, int64_t bos, int64_t eos);
 
 /// The values in the run file that differ from one text to another.
@@ -35,7 +34,7 @@ struct TryRunFile {
   int64_t steps = 0;
   bool bf16 = true;
 };
-/// The text of the run file.
+/// Returns the text of the run file.
 std::string try_run_toml(const TryRunFile& file);
 
 /// What the number of training steps follows from.
@@ -44,7 +43,7 @@ struct TrySpeed {
   double sequences_per_s = 0.0;  ///< as measured
   int64_t train_sequences = 0;   ///< in one pass over the data
 };
-/// The number of training steps: at least 1, and at most 20 passes over the data.
+/// Returns the number of training steps: at least 1, and at most 20 passes over the data.
 int64_t try_steps(const TrySpeed& speed);
 
 }  // namespace longhaul::apps

@@ -3,19 +3,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/ranks.h"
+#include "apps/scratch_path.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/text.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
@@ -48,24 +50,12 @@ struct BenchArguments {
   bool json = false;
 };
 
-/// A directory that goes with it.
-class Scratch {
- public:
-  explicit Scratch(const fs::path& parent)
-      : path_(parent / fmt::format(".longhaul-bench-{}", ::getpid())) {
-    fs::create_directories(path_);
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+/// Makes a directory for what a measurement writes.
+ScratchPath make_scratch(const fs::path& parent) {
+  fs::path path = parent / fmt::format(".longhaul-bench-{}", ::getpid());
+  fs::create_directories(path);
+  return ScratchPath(std::move(path));
+}
 
 constexpr int kRounds = 7;
 constexpr int kQuickRounds = 3;
@@ -85,11 +75,7 @@ HardwareProfile measure_machine(const BenchArguments& arguments, bool only_compu
   Progress progress("bench", "runs");
   measure::Rounds rounds;
   rounds.count = arguments.quick || only_compute ? kQuickRounds : kRounds;
-  if (world.rank() == 0) {
-    rounds.progress = [&](size_t done, size_t total) {
-      progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
-    };
-  }
+  if (world.rank() == 0) rounds.progress = progress.updates();
   HardwareProfile profile;
   profile.rates = measure::measure(probes, rounds);
   progress.finish();
@@ -134,8 +120,8 @@ void print_machine(const HardwareProfile& profile) {
   }
 }
 
-/// The run's settings with its files in a scratch directory, few steps, and every second
-/// of them profiled.
+/// Returns the run's settings with its files in a scratch directory, few steps, and every
+/// second of them profiled.
 LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
   std::vector<std::string> sets = arguments.sets;
   for (const std::string& set :
@@ -150,8 +136,8 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
   return load_run_config(arguments.file, sets);
 }
 
-/// Bytes that an update moves for a parameter: its gradient read, master and moments read
-/// and written, the weight written where it is no master itself.
+/// Returns the bytes that an update moves for a parameter: its gradient read, master and
+/// moments read and written, the weight written where it is no master itself.
 double bytes_of_update(const PrecisionSection& precision) {
   const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
   const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
@@ -181,32 +167,20 @@ struct MeasuredSteps {
   std::vector<double> seconds;         ///< of steps that were not profiled
 };
 
-std::vector<std::string> lines_of(const fs::path& path) {
-  const std::string text = read_text(path);
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
 MeasuredSteps read_steps(const fs::path& run) {
   constexpr int64_t kWarmUps = 2;
-  const auto as_it_is = [](std::string_view text, size_t) { return std::string(text); };
   MeasuredSteps steps;
-  for (const std::string& text : lines_of(run / kEventsFile)) {
+  const std::string events = read_text(run / kEventsFile);
+  for (const std::string_view text : lines_of(events)) {
     const Json line = parse_json(text, kEventsFile);
-    if (EventHead::read(line, as_it_is).kind != ProfileEvent::kKind) continue;
-    auto event = read_event<ProfileEvent>(line, as_it_is);
+    if (EventHead::read(line, first_bytes).kind != ProfileEvent::kKind) continue;
+    auto event = read_event<ProfileEvent>(line, first_bytes);
     if (event.step > kWarmUps) steps.profiles.push_back(std::move(event));
   }
-  for (std::string line : lines_of(run / kMetricsFile)) {
-    line.append(kRecordPadding, '\0');
-    const std::string_view padded = line;
-    const RunRecord record =
-        read_record(padded.substr(0, padded.size() - kRecordPadding));
+  const std::string metrics =
+      read_text(run / kMetricsFile) + std::string(kRecordPadding, '\n');
+  for (const std::string_view line : lines_of(metrics)) {
+    const RunRecord record = read_record(line);
     const auto* step = std::get_if<StepRecord>(&record);
     if (step != nullptr && step->step > kWarmUps && step->step % 2 == 1) {
       steps.seconds.push_back(step->step_time);
@@ -215,7 +189,8 @@ MeasuredSteps read_steps(const fs::path& run) {
   return steps;
 }
 
-/// What the products of a step reached, beside the ceiling that was measured with it.
+/// Prints what the products of a step reached, beside the ceiling that was measured with
+/// it.
 void print_products(const ProfileEvent& step, double ceiling) {
   fmt::print("\n{:<44} {:>6} {:>9} {:>7} {:>8} {:>11}\n",
              "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",
@@ -266,8 +241,7 @@ void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& c
 }
 
 void bench_run(const BenchArguments& arguments, const fs::path& scratch,
-               const std::shared_ptr<comm::Communicator>& world,
-               const std::shared_ptr<comm::Communicator>& node) {
+               const World& world, const World& node) {
   const LoadedConfig loaded = bench_config(arguments, scratch);
   const train::TrainResult result =
       train::run_training(loaded, world, {}, nullptr, train::Saving::No);
@@ -297,11 +271,10 @@ void bench_run(const BenchArguments& arguments, const fs::path& scratch,
   }
 }
 
-void bench(const BenchArguments& arguments,
-           const std::shared_ptr<comm::Communicator>& world) {
-  const std::shared_ptr<comm::Communicator> node = comm::split_by_host(*world, "node");
+void bench(const BenchArguments& arguments, const World& world) {
+  const World node = comm::split_by_host(*world, "node");
   // Ranks of a machine share the directory; each has its own place in it.
-  const Scratch scratch(arguments.directory);
+  const ScratchPath scratch = make_scratch(arguments.directory);
   if (!arguments.file.empty()) {
     // All ranks write to rank 0's.
     const std::string shared = world->gather_strings(scratch.path().string()).front();
@@ -355,11 +328,8 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "  mpirun -n 8 longhaul bench run.toml");
   verb->callback([arguments, &outcome] {
     tune_cpu_memory();
-    outcome.exit_code = run_together(
-        [&](const std::shared_ptr<comm::Communicator>& world) {
-          bench(*arguments, world);
-        },
-        ResilienceSection{}.comm_timeout_s);
+    outcome.exit_code = run_together(std::bind_front(bench, std::cref(*arguments)),
+                                     ResilienceSection{}.comm_timeout_s);
   });
 }
 

@@ -46,7 +46,7 @@ struct Row {
   double relative = 0.0;
 };
 
-/// Worst first; what only one of the two has comes last.
+/// Returns the rows with the worst first; tensors that only one of the two has come last.
 std::vector<Row> rows_of(const checkpoint::Comparison& comparison) {
   std::vector<Row> rows;
   for (const auto& tensor : comparison.tensors) {
@@ -98,7 +98,8 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options) {
   }
 }
 
-/// 0: all tensors that both have are within the tolerance, and there are some.
+/// Returns 0 where all tensors that both have are within the tolerance, and there are
+/// some.
 int run_compare(const CompareOptions& options) {
   const auto first = open(options.first);
   const auto second = open(options.second);

@@ -44,7 +44,7 @@ struct Rates {
   std::vector<optim::RatePoint> points = {};
 };
 
-/// The schedule that goes on from the checkpoint that a start would take.
+/// Returns the schedule that goes on from the checkpoint that a start would take.
 Rates continued_rates(const RunConfig& config) {
   try {
     const auto found =
@@ -75,7 +75,7 @@ Rates continued_rates(const RunConfig& config) {
   }
 }
 
-/// Nothing while the length of the run depends on its data.
+/// Returns the rates of a run; none while the length of the run depends on its data.
 Rates rates_of(const RunConfig& config) {
   if (!config.run.steps) {
     return {.why = "known once the data's size makes steps of epochs"};
@@ -91,7 +91,7 @@ Rates rates_of(const RunConfig& config) {
   return rates;
 }
 
-/// Numbers of data parallel ranks that the batch divides over.
+/// Returns the numbers of data parallel ranks that the batch divides over.
 std::vector<int64_t> possible_dp(const RunConfig& config) {
   const int64_t microbatches = config.batch.global_size / config.batch.micro_size;
   std::vector<int64_t> out;
@@ -101,7 +101,8 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
   return out;
 }
 
-/// Whether a start would find nothing to resume from, so far as this machine can tell.
+/// Returns whether a start would find nothing to resume from, so far as this machine can
+/// tell.
 bool starts_anew(const RunConfig& config) {
   try {
     return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config))
@@ -111,7 +112,7 @@ bool starts_anew(const RunConfig& config) {
   }
 }
 
-/// ConfigError where a start would refuse [optimizer] groups.
+/// Throws ConfigError where a start would refuse [optimizer] groups.
 void check_groups(const RunConfig& config, const ModelDescription& model,
                   std::vector<std::string>& warnings) {
   const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
@@ -126,9 +127,9 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
   }
 }
 
-/// What this machine can tell about the run's inputs; a file that is only elsewhere is a
-/// warning here and an error when the run starts.
-/// Returns the model, where it is here.
+/// Checks what this machine can tell about the run's inputs. A file that is only
+/// elsewhere is a warning here and an error when the run starts. Returns the model, where
+/// it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
   const auto missing = missing_inputs(config);
@@ -179,7 +180,8 @@ std::string batch_line(const RunConfig& config, const ConfigCall& options) {
                      more ? ", ..." : "");
 }
 
-/// The resolved file; everything else stands in comments, so that the output is one too.
+/// Prints the resolved file; everything else stands in comments, so that the output is a
+/// run file, too.
 void print_text(const LoadedConfig& loaded, const ConfigCall& options,
                 const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;

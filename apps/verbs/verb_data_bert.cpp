@@ -4,12 +4,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "apps/data_arguments.h"
 #include "apps/program.h"
 #include "apps/verbs/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/bert/build_examples.h"
 #include "longhaul/data/bert/inspect_bert.h"
@@ -28,7 +26,7 @@ struct BertCommand {
   int64_t max_predictions = 0;
 };
 
-/// 15 % of the usual lengths, and room above it as the published data has.
+/// Returns 15 % of the usual lengths, and room above it as the published data has.
 int64_t usual_predictions(int64_t seq_len) {
   if (seq_len == 128) return 20;
   if (seq_len == 512) return 80;
@@ -37,7 +35,7 @@ int64_t usual_predictions(int64_t seq_len) {
   return std::max<int64_t>(1, (seq_len * 80 + 511) / 512);
 }
 
-/// The first row of the first shard, read as training reads it.
+/// Returns the first row of the first shard, read as training reads it.
 std::string sample(data::ShardReader& reader, const tokenizer::Tokenizer& tokenizer,
                    const fs::path& shard) {
   const data::BertShard rows = reader.read(shard, tokenizer.vocab_size());
@@ -64,20 +62,14 @@ void run_bert(const BertCommand& command) {
                                   : usual_predictions(options.examples.seq_len);
   const auto tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
   std::ranges::for_each(tokenizer->warnings(), say_warning);
-  std::unique_ptr<Progress> progress;
-  std::string stage;
+  StagedProgress stages;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {
-    if (now != stage) {
-      if (progress) progress->finish();
-      progress = std::make_unique<Progress>("data build: " + now,
-                                            now == "reading" ? "bytes" : "shards");
-      stage = now;
-    }
-    progress->update(done, total);
+    stages.update("data build: " + now, now == "reading" ? "bytes" : "shards", done,
+                  total);
   };
   options.note = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   const data::BertRecord record = data::build_examples(*tokenizer, options);
-  if (progress) progress->finish();
+  stages.finish();
   const data::DataDescription made = data::describe_bert(options.out).value();
   if (command.common.json) {
     fmt::print("{}\n", json_text(made.json));

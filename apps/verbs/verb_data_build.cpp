@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "apps/data_arguments.h"
 #include "apps/program.h"
@@ -52,7 +50,7 @@ data::BuildOptions build_options(const BuildCommand& command) {
   return options;
 }
 
-/// Example lines of bad_records.jsonl as "a.jsonl:2 (byte 17)  invalid JSON: detail".
+/// Returns a line of bad_records.jsonl as "a.jsonl:2 (byte 17)  invalid JSON: detail".
 std::string describe_bad(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
   if (!json.is_object()) return line;
@@ -97,38 +95,19 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
   fmt::print("{}\n", json_text(json));
 }
 
-/// One progress display for each stage of a build.
-class Stages {
- public:
-  void update(const data::BuildProgress& now) {
-    if (stage_ != now.stage) {
-      finish();
-      stage_ = now.stage;
-      progress_.emplace(std::string(now.stage), "bytes");
-    }
-    progress_->update(static_cast<int64_t>(now.bytes),
-                      static_cast<int64_t>(now.total_bytes));
-  }
-  void finish() {
-    if (progress_) progress_->finish();
-    progress_.reset();
-  }
-
- private:
-  std::string stage_;
-  std::optional<Progress> progress_;
-};
-
 void run_build(const BuildCommand& command) {
   data::BuildOptions options = build_options(command);
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())
     tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
   const SignalWatch signals;
-  Stages stages;
+  StagedProgress stages;
   if (options.process == 0) {
     if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);
-    options.progress = [&](const data::BuildProgress& now) { stages.update(now); };
+    options.progress = [&](const data::BuildProgress& now) {
+      stages.update(std::string(now.stage), "bytes", static_cast<int64_t>(now.bytes),
+                    static_cast<int64_t>(now.total_bytes));
+    };
   }
   options.note = [&](const std::string& line) {
     fmt::print(stderr, "{}{}\n",

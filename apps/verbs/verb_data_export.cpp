@@ -5,7 +5,6 @@
 
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/path_pattern.h"
@@ -35,7 +34,7 @@ void run_export(const ExportCommand& command) {
   options.threads = command.threads;
   options.force = command.force;
   Progress progress("data export", "tokens");
-  options.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  options.progress = progress.updates();
   const data::StoreExportReport report =
       data::export_store(command.store, command.out, options);
   progress.finish();
@@ -52,8 +51,7 @@ void run_export(const ExportCommand& command) {
       "{}: {} of {} tokens in {}, {}; {} at the end in no "
       "whole row{}\n",
       command.out, counted(report.rows, "row"), command.seq_len,
-      counted(static_cast<int64_t>(report.files), "file"),
-      human_bytes(static_cast<double>(report.bytes)),
+      counted(static_cast<int64_t>(report.files), "file"), human_bytes(report.bytes),
       counted(report.tokens_left, "token"),
       report.tokens_left > 0 ? ", left out (--tail keep takes them along)" : "");
 }

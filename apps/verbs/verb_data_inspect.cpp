@@ -24,7 +24,7 @@ struct InspectCommand {
   bool json = false;
 };
 
-/// What was asked for and has no use for this kind of data.
+/// Refuses what was asked for and has no use for this kind of data.
 void check_asked(const InspectCommand& command, const data::InspectOptions& options,
                  const data::DataDescription& data) {
   const std::string kind = data.json["kind"].get<std::string>();

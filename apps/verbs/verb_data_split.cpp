@@ -8,7 +8,6 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/store/build/split_store.h"
 #include "longhaul/system/progress.h"
@@ -54,7 +53,7 @@ void run_split(SplitCommand& command) {
   options.out_train = command.out_train;
   options.out_validation = command.out_validation;
   Progress progress("data split", "documents");
-  options.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
+  options.progress = progress.updates();
   const data::SplitReport report = data::split_store(command.store, options);
   progress.finish();
   if (command.json) {

@@ -1,8 +1,6 @@
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -20,7 +18,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// How many columns a line may have: the window's, else those that COLUMNS names,
+/// Returns how many columns a line may have: the window's, else those that COLUMNS names,
 /// else 80.
 size_t page_columns() {
   if (::isatty(STDOUT_FILENO) == 1) return monitor::Terminal::window().width;
@@ -29,7 +27,7 @@ size_t page_columns() {
   return columns < 20 || columns > 1000 ? 80 : static_cast<size_t>(columns);
 }
 
-/// The words of $PAGER, without a shell; `less -R` where it is not set.
+/// Returns the words of $PAGER, without a shell; `less -R` where it is not set.
 std::vector<std::string> pager_words() {
   const char* named = std::getenv("PAGER");
   std::istringstream words(named == nullptr ? "less -R" : named);

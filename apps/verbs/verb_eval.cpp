@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numbers>
 
@@ -31,7 +32,7 @@ struct EvalOptions {
   bool json = false;
 };
 
-/// Packed examples have a length of their own.
+/// Returns the length of a sequence. Packed examples have a length of their own.
 int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
   if (options.seq_len > 0) return options.seq_len;
   if (data::is_example_store(options.data)) {
@@ -57,7 +58,8 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
   return source;
 }
 
-/// Collective. Only rank 0 tells how far it has come.
+/// Evaluates the model on all of the data; only rank 0 shows how far it has come.
+/// Collective.
 infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session& session,
                                const data::TokenSource& source) {
   train::StageRunner runner(session.chunks, *session.replicas,
@@ -67,9 +69,7 @@ infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session&
   how.max_sequences = options.max_sequences;
   how.micro_size = options.micro_size;
   how.micro_batches = 2 * session.config.parallel.pp;
-  if (session.world->rank() == 0) {
-    how.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
-  }
+  if (session.world->rank() == 0) how.progress = progress.updates();
   const infer::Evaluation result = infer::evaluate(
       [&](std::vector<data::TokenBatch>& batches) {
         return train::loss_sums(session, runner, batches);
@@ -107,8 +107,7 @@ void print_text(const EvalFigures& figures, const train::Session& session) {
   const infer::Evaluation& result = figures.result;
   if (session.world->size() > 1) {
     fmt::print("layout      {}; at most {} of weights on a rank\n",
-               session.layout.describe(),
-               human_bytes(static_cast<double>(figures.weight_bytes)));
+               session.layout.describe(), human_bytes(figures.weight_bytes));
   }
   fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
              figures.seq_len, grouped(result.targets[0]));
@@ -123,8 +122,7 @@ void print_text(const EvalFigures& figures, const train::Session& session) {
 }
 
 /// Collective.
-void run(const EvalOptions& options, const fs::path& path,
-         const std::shared_ptr<comm::Communicator>& world) {
+void run(const EvalOptions& options, const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
@@ -195,11 +193,8 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       "  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048\n"
       "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
   verb->callback([options, &outcome] {
-    outcome.exit_code = with_model(
-        options->call.model,
-        [&](const fs::path& path, const std::shared_ptr<comm::Communicator>& world) {
-          run(*options, path, world);
-        });
+    outcome.exit_code =
+        with_model(options->call.model, std::bind_front(run, std::cref(*options)));
   });
 }
 

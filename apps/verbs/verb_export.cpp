@@ -24,7 +24,8 @@ struct ExportCall {
   int threads = 0;
 };
 
-/// Both are carried as they are, and transformers sees what it saw in the source.
+/// Tells where an output projection differs from the embedding that it is tied to. Both
+/// are carried as they are, and transformers sees what it saw in the source.
 void tell_tied_head(const checkpoint::WeightsSource& source) {
   try {
     const ModelConfig config = load_model_config(source.config_path());
@@ -55,7 +56,7 @@ void run_export(const ExportCall& options, const fs::path& from,
   Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
-  if (speaks) to.progress = byte_progress(progress);
+  if (speaks) to.progress = progress.updates();
   const Stopwatch watch;
   const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
   if (!speaks) return;
@@ -87,16 +88,15 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Ranks share the shards. Of a run that goes on: its newest checkpoint as it is "
       "now.");
   verb->callback([options, &outcome] {
-    outcome.exit_code =
-        run_together([&](const std::shared_ptr<comm::Communicator>& world) {
-          const SignalWatch signals;  // stopped like this it leaves nothing
-          checkpoint::with_fall_back(
-              options->source,
-              [&](const fs::path& from) { run_export(*options, from, *world); },
-              [&](const std::string& line) {
-                if (world->rank() == 0) say_warning(line);
-              });
-        });
+    outcome.exit_code = run_together([&](const World& world) {
+      const SignalWatch signals;  // stopped like this it leaves nothing
+      checkpoint::with_fall_back(
+          options->source,
+          [&](const fs::path& from) { run_export(*options, from, *world); },
+          [&](const std::string& line) {
+            if (world->rank() == 0) say_warning(line);
+          });
+    });
   });
 }
 

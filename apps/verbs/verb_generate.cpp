@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 
 #include "apps/named_model.h"
@@ -26,7 +27,7 @@ struct GenerateOptions {
   infer::SamplingOptions sampling;
 };
 
-/// Where the tokenizer is: given, beside the weights' config.
+/// Opens the tokenizer that was given, else the one beside the weights' config.
 std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& options,
                                                      const ModelConfig& config) {
   if (!options.tokenizer.empty()) return tokenizer::Tokenizer::load(options.tokenizer);
@@ -45,7 +46,7 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// The prompt's ids, none of them past the vocabulary.
+/// Returns the prompt's ids, none of them past the vocabulary.
 std::vector<int64_t> encode_prompt(const GenerateOptions& options,
                                    const tokenizer::Tokenizer& tokenizer,
                                    const ModelConfig& config) {
@@ -69,7 +70,7 @@ std::vector<int64_t> encode_prompt(const GenerateOptions& options,
   return prompt;
 }
 
-/// One text has no work for ranks that split data.
+/// Refuses ranks that split data: one text has no work for them.
 void check_one_sequence(const ParallelSection& parallel, int ranks) {
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(
@@ -86,9 +87,8 @@ void check_one_sequence(const ParallelSection& parallel, int ranks) {
   }
 }
 
-/// Collective. The first rank writes.
-void run(GenerateOptions options, const fs::path& path,
-         const std::shared_ptr<comm::Communicator>& world) {
+/// Continues the prompt. Rank 0 writes. Collective.
+void run(GenerateOptions options, const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   if (!model.config.description.is_causal()) {
     throw InputError(
@@ -167,11 +167,8 @@ void add_generate(CLI::App& program, Outcome& outcome) {
       "  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9\n"
       "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
   verb->callback([options, &outcome] {
-    outcome.exit_code = with_model(
-        options->call.model,
-        [&](const fs::path& path, const std::shared_ptr<comm::Communicator>& world) {
-          run(*options, path, world);
-        });
+    outcome.exit_code =
+        with_model(options->call.model, std::bind_front(run, std::cref(*options)));
   });
 }
 

@@ -40,7 +40,7 @@ void print_found(const imports::ForeignModel& model) {
   fmt::print("{}: {}\n", model.path.string(), model.what);
   fmt::print("model: {} ({}), {}, {}\n", model.config.model_type,
              model.config.path.string(), counted(std::ssize(model.weights), "tensor"),
-             human_bytes(static_cast<double>(bytes)));
+             human_bytes(bytes));
   for (const std::string& line : model.notes) fmt::print("{}\n", line);
   for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
 }
@@ -67,7 +67,7 @@ void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = 1;  // foreign files are read by one thread
   to.any_family = !model.config.model;
-  to.progress = byte_progress(progress);
+  to.progress = progress.updates();
   const Stopwatch watch;
   const auto report = checkpoint::export_hf(source, options.output.out, to);
   progress.finish();
@@ -88,7 +88,7 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
   to.step = history.step;
   to.build = build_info().one_line();
   to.state = history.to_json();
-  to.progress = byte_progress(progress);
+  to.progress = progress.updates();
   const Stopwatch watch;
   const uint64_t bytes = imports::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
@@ -97,8 +97,8 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
   fmt::print(
       "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
       "\"{}/{}\"\n",
-      options.output.out, name, human_bytes(static_cast<double>(bytes)), watch.seconds(),
-      options.output.out, name);
+      options.output.out, name, human_bytes(bytes), watch.seconds(), options.output.out,
+      name);
 }
 
 void run_import(const ImportCall& options) {

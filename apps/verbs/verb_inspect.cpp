@@ -24,8 +24,8 @@ struct InspectCall {
   bool names = false;
 };
 
-/// The model of a Hugging Face directory, a config.json, a checkpoint, a run, which need
-/// not have a checkpoint yet, or a run's TOML file.
+/// Returns the model of a Hugging Face directory, a config.json, a checkpoint, a run,
+/// which need not have a checkpoint yet, or a run's TOML file.
 ModelConfig model_of(const fs::path& path) {
   fs::path settings = path;
   if (fs::is_directory(path)) {
@@ -43,7 +43,7 @@ ModelConfig model_of(const fs::path& path) {
   return load_model_config(config.model.config, config.model.override_);
 }
 
-/// Every parameter, and the tensor of Hugging Face's files that it is or lies in.
+/// Prints every parameter, and the tensor of Hugging Face's files that it is or lies in.
 void print_names(const InspectCall& options) {
   const ModelDescription model = model_of(options.path).description;
   OrderedJson list = OrderedJson::array();

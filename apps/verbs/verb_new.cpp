@@ -61,7 +61,7 @@ bool has_weights(const fs::path& dir) {
   return false;
 }
 
-/// InputError for a run or a checkpoint, whose files come and go.
+/// Throws InputError for a run or a checkpoint, whose files come and go.
 void refuse_run(const fs::path& path) {
   if (!fs::is_directory(path) || fs::exists(path / "config.json")) return;
   if (!checkpoint::find_checkpoint(path)) return;
@@ -101,7 +101,7 @@ MachineFacts machine_facts() {
   return machine;
 }
 
-/// "runs/mine" of data/mine, or the next name that nothing has.
+/// Returns "runs/mine" for data/mine, or the next name that nothing has.
 fs::path free_run_dir(const std::string& data) {
   const fs::path dir = fs::path("runs") / name_of_data(data);
   fs::path free = dir;
@@ -144,7 +144,7 @@ void check_data(const RunConfig& config, const ModelConfig& model,
   }
 }
 
-/// InputError where there is not a single sequence.
+/// Throws InputError where there is not a single sequence.
 void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
   if (sequences_of(facts, config.data.seq_len) > 0) return;
   throw InputError("data",
@@ -184,7 +184,7 @@ NewRunFacts gather_facts(const NewCall& call) {
   return facts;
 }
 
-/// What to type with the new file, on this machine.
+/// Returns what to type with the new file, on this machine.
 std::string next_commands(const MachineFacts& machine, const std::string& file) {
   const std::string start =
       machine.ranks > 1 ? fmt::format("launch -n {}", machine.ranks) : "train";

@@ -23,7 +23,7 @@ constexpr std::string_view kOwnModel = "config = \"recipes/";
 
 fs::path recipes_dir() { return shared_files("recipes", kArea); }
 
-/// "demo/stage1" for recipes/demo/stage1.toml, sorted.
+/// Returns "demo/stage1" for recipes/demo/stage1.toml, and so on, sorted.
 std::vector<std::string> recipe_names(const fs::path& dir) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
@@ -34,7 +34,7 @@ std::vector<std::string> recipe_names(const fs::path& dir) {
   return names;
 }
 
-/// The first line, where it is a comment.
+/// Returns the first line, where it is a comment.
 std::string description_of(const std::string& text) {
   if (!text.starts_with("#")) return "";
   const size_t begin = text.find_first_not_of("# ");
@@ -67,8 +67,9 @@ std::string read_recipe(const fs::path& dir, std::string name) {
   return read_text(dir / (name + ".toml"));
 }
 
-/// The model directory that a recipe's text takes from those that come along, relative to
-/// their directory: "models/llama2-7b". Empty where it names a download.
+/// Returns the model directory that a recipe's text takes from those that come along,
+/// relative to their directory: "models/llama2-7b"; empty where the text names a
+/// download.
 std::string own_model(const std::string& text) {
   const size_t at = text.find(kOwnModel);
   if (at == std::string::npos) return "";
@@ -76,7 +77,7 @@ std::string own_model(const std::string& text) {
   return text.substr(begin, text.find('"', begin) - begin);
 }
 
-/// The text with another path for its own model.
+/// Returns the text with another path for its own model.
 std::string with_model(const std::string& text, const std::string& model,
                        const fs::path& path) {
   const std::string old = fmt::format("\"recipes/{}\"", model);

@@ -6,7 +6,6 @@
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
-#include "longhaul/base/process.h"
 #include "longhaul/monitor/against.h"
 #include "longhaul/monitor/report_page.h"
 #include "longhaul/monitor/run_view.h"
@@ -28,7 +27,7 @@ fs::path page_path(const ReportCall& options, const monitor::RunView& view) {
   return fs::path(view.name).filename().string() + "-report.html";
 }
 
-/// 0, or 1 where the run misses the reference.
+/// Compares the run with the reference; returns 0, or 1 where the run misses it.
 int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json) {
   const auto result =
       monitor::hold_against(monitor::reference_of(run.records()),

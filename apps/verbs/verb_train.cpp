@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
@@ -13,12 +11,12 @@
 #include "apps/data_places.h"
 #include "apps/mpirun_end.h"
 #include "apps/other_launcher.h"
+#include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
@@ -27,7 +25,6 @@
 #include "longhaul/run/rank_record.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/start_watch.h"
-#include "longhaul/system/terminal.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/session/packed_data.h"
 #include "longhaul/train/trainer.h"
@@ -46,13 +43,8 @@ constexpr double kStartGrace = 5.0;
 /// Where a supervisor wants every rank's record; see longhaul/run/rank_record.h.
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
-void say(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
-             printable(line));
-  std::fflush(stderr);
-}
-
-/// Where a run has begun one; this is no time for another error.
+/// Adds a line to the run's log, where the run has begun one. An error here is passed
+/// over: this is no time for another one.
 void add_to_log(const fs::path& log, const std::string& line) {
   std::error_code ignored;
   if (!fs::exists(log, ignored)) return;
@@ -88,15 +80,8 @@ Settings read_settings(const TrainOptions& options) {
 }
 
 int exit_code_of(train::TrainEnd end) {
-  switch (end) {
-    case train::TrainEnd::Done:
-      return 0;
-    case train::TrainEnd::Interrupted:
-      return kExitTemporary;
-    case train::TrainEnd::Stopped:
-      return kExitStopped;
-  }
-  return 1;
+  if (end == train::TrainEnd::Done) return 0;
+  return end == train::TrainEnd::Stopped ? kExitStopped : kExitTemporary;
 }
 
 struct Milestones {
@@ -105,11 +90,9 @@ struct Milestones {
 };
 
 /// Trains with the ranks of one start, and ends them all when one fails.
-int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator>& world,
-              data::ShardReader* shards, const Milestones& milestones) {
-  FailureReport failures(*world, say);
-  int exit_code = 1;
-  try {
+int train_ranks(const Settings& settings, const World& world, data::ShardReader* shards,
+                const Milestones& milestones) {
+  const auto work = [&] {
     if (settings.problem) std::rethrow_exception(settings.problem);
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
@@ -118,21 +101,16 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
     milestones.all_is_saved();
     comm::finish(*world);
     ignore_signals_until_exit();
-    exit_code = exit_code_of(result.end);
+    const int exit_code = exit_code_of(result.end);
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
-  } catch (const std::exception& problem) {
-    const Error error = to_error(problem);
-    exit_code = error.exit_code();
-    if (RankRecord* record = world->ledger().record()) {
-      record->failed(error.what());
-      record->finished(exit_code);
-    }
-    failures.report(error);
-  }
-  // The other ranks may be waiting for this one.
-  if (world->size() > 1) world->abort(exit_code);
-  return exit_code;
+  };
+  return run_ranks(world, say_error, work, [&](const Error& error) {
+    RankRecord* record = world->ledger().record();
+    if (record == nullptr) return;
+    record->failed(error.what());
+    record->finished(error.exit_code());
+  });
 }
 
 int train(const TrainOptions& options) {
@@ -151,8 +129,8 @@ int train(const TrainOptions& options) {
   const SignalWatch signals;
   std::optional<StartWatch> start;
   start.emplace(kExitTemporary, kStartGrace, [](int signal) {
-    say(fmt::format("[signal] {} before the first step: nothing is to be saved",
-                    signal_name(signal)));
+    say_error(fmt::format("[signal] {} before the first step: nothing is to be saved",
+                          signal_name(signal)));
   });
   comm::CommOptions limits;
   if (settings.loaded) {
@@ -176,7 +154,7 @@ int train(const TrainOptions& options) {
     std::function<void(const std::string&)> tell;
     if (world->rank() == 0 && settings.loaded) {
       tell = [log = settings.loaded->config.run.dir / kLogFile](const std::string& line) {
-        say(line);
+        say_error(line);
         add_to_log(log, line);
       };
     }
@@ -186,8 +164,8 @@ int train(const TrainOptions& options) {
     shards.reset();
     start.reset();
   };
-  return run_ranks(settings, world, shards.get(),
-                   {before_steps, [&] { mpirun.reset(); }});
+  return train_ranks(settings, world, shards.get(),
+                     {before_steps, [&] { mpirun.reset(); }});
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
              counted(std::ssize(trained.vocab), "token"),
              counted(std::ssize(trained.merges), "merge"),
              counted(static_cast<int64_t>(trained.texts), "document"),
-             human_bytes(static_cast<double>(trained.text_bytes)));
+             human_bytes(trained.text_bytes));
   fmt::print("  BOS {}, EOS {}\n", options.bos_token, options.eos_token);
   if (trained.vocab.size() < command.vocab_size) {
     fmt::print("  fewer than the {} asked for: no pair of pieces is left to merge\n",

@@ -19,12 +19,12 @@ struct TryCall {
   double seconds = 60.0;
 };
 
-/// The path without a slash at its end.
+/// Returns the path without a slash at its end.
 fs::path without_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-/// "try-book" of texts/book.txt.gz.
+/// Returns "try-book" for texts/book.txt.gz.
 fs::path default_directory(const std::string& argument) {
   fs::path name = without_slash(argument).filename();
   if (data::compression_of_name(name) != data::Compression::None) name = name.stem();

@@ -20,8 +20,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// All checkpoints of a run. Returns the bytes that were read; throws when any of them is
-/// broken, after all have been looked at.
+/// Verifies all checkpoints of a run. Returns the bytes that were read; throws when any
+/// of them is broken, after all have been looked at.
 uint64_t verify_whole_run(const fs::path& path) {
   const auto verdict = checkpoint::verify_run(path, [](const std::string& line) {
     fmt::print("{}\n", printable(line));
@@ -72,8 +72,8 @@ void run_verify(const fs::path& path) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n", what,
-             human_bytes(static_cast<double>(bytes)), seconds);
+  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n", what, human_bytes(bytes),
+             seconds);
 }
 
 }  // namespace

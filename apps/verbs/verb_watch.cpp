@@ -5,13 +5,11 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/process.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/screen.h"
@@ -40,8 +38,8 @@ struct WatchCall {
   double interval = 0.0;  ///< 0: as fits the output
 };
 
-/// How the run stands now. A file that cannot be read for a moment (another machine's
-/// disk) is a note, not the end.
+/// Returns how the run stands now. A file that cannot be read for a moment (another
+/// machine's disk) is a note, not the end.
 RunView look(RunFiles& run, bool& changed) {
   std::string problem;
   try {
@@ -54,8 +52,9 @@ RunView look(RunFiles& run, bool& changed) {
   return view;
 }
 
-/// 0: it got to its end; 79: the file STOP or a rule ended it; 75: it was stopped by
-/// something else and can go on; 1: it failed or was killed.
+/// Returns 0 where the run got to its end and 79 where the file STOP or a rule ended it.
+/// It returns 75 where something else stopped the run, which can go on, and 1 where the
+/// run failed or was killed.
 int exit_code_of(const RunView& view) {
   if (view.state == RunStatus::kDone) return 0;
   if (view.state != RunStatus::kStopped) return 1;
@@ -129,7 +128,7 @@ int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
   return exit_code;
 }
 
-/// Until the run has begun, or a signal: false.
+/// Waits until the run has begun; returns false where a signal came before.
 bool wait_for_run(const WatchCall& options) {
   if (options.once || !monitor::may_become_run(options.run)) return true;
   const SignalWatch signals;

@@ -35,7 +35,8 @@ std::string hdf5_version() {
   return linked.empty() ? "not built in" : linked;
 }
 
-/// Loading it takes seconds, and only a verb that computes does.
+/// Returns the name of the CUDA library. The library is not loaded: that takes seconds,
+/// and only a verb that computes needs it.
 std::string cuda_text() {
   const fs::path path = device::cuda_library_path();
   return path.empty() ? "no library for it beside the program" : path.filename().string();

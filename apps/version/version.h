@@ -10,15 +10,15 @@ struct LibraryVersion {
   std::string version;
 };
 
-/// Every library the program is made of, with the version that is really loaded where the
-/// library can say it, else the version of the headers it was compiled with.
+/// Returns every library the program is made of, with the version that is really loaded
+/// where the library can say it, else the version of the headers it was compiled with.
 std::vector<LibraryVersion> library_versions();
 
-/// What `longhaul --version` prints: version, commit and compiler, then one line per
-/// library.
+/// Returns what `longhaul --version` prints: version, commit and compiler, then one line
+/// per library.
 std::string version_text();
 
-// Each has one real and one absent form; CMake links the one that fits.
+// Each function has a real and an absent form; CMake links the form that fits.
 std::string mpi_version();
 std::string arrow_version();
 

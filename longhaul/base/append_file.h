@@ -9,25 +9,26 @@
 
 namespace longhaul {
 
-/// A file to which pieces (lines, records) are appended, each whole or not at all. What
-/// cannot be written, for a full disk say, is counted and left out, and ends nobody; the
-/// next piece is tried again. Other processes may append to the same file. One thread.
+/// A file to which pieces (lines, records) are appended, each whole or not at all. A
+/// piece that cannot be written, because the disk is full for example, is counted and
+/// left out, and ends nobody; the next piece is tried again. Other processes may append
+/// to the same file. One thread may use it.
 class AppendFile {
  public:
   AppendFile() = default;
-  /// Creates it where absent; throws where it cannot be opened.
+  /// Opens the file; creates it where absent. Throws where it cannot be opened.
   explicit AppendFile(const fs::path& path);
 
   bool is_open() const { return file_.is_open(); }
   const fs::path& path() const { return file_.path(); }
 
-  /// Called with a line for people when pieces begin to be lost, and when they are
-  /// written again. It must not append to this file.
+  /// Sets a function that is called with a line for people when pieces begin to be lost,
+  /// and when they are written again. It must not append to this file.
   void on_trouble(std::function<void(const std::string& line)> tell);
 
-  /// False when the piece was not written.
+  /// Appends a piece; returns false when it was not written.
   bool append(std::string_view piece);
-  /// Pieces that are missing since it was opened.
+  /// Returns how many pieces are missing since the file was opened.
   int64_t lost() const { return lost_; }
 
  private:

@@ -8,7 +8,7 @@
 #include <ctime>
 #include <sstream>
 
-#include "longhaul/base/lines.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
 
 namespace longhaul {

@@ -7,9 +7,9 @@
 
 namespace longhaul {
 
-/// The directories of the control groups that limit what this process has of a controller
-/// ("cpu", "memory", "pids"): of its own group and of all groups around it, in version 1
-/// and in version 2. Empty where there are none. `root`: where /proc and /sys are, for
+/// Returns the directories of the control groups that limit what this process has of a
+/// controller ("cpu", "memory", "pids"): its own group and all groups around it, in
+/// version 1 and in version 2. There may be none. `root` is where /proc and /sys are, for
 /// tests.
 std::vector<fs::path> control_groups(std::string_view controller,
                                      const fs::path& root = "/");

@@ -6,7 +6,8 @@
 
 namespace longhaul {
 
-/// "1 rank", "2 ranks", "1,359 tokens"; `plural` where an s does not make it.
+/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given where an s does not
+/// make it.
 std::string counted(int64_t number, std::string_view singular,
                     std::string_view plural = {});
 

@@ -24,9 +24,10 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
   const std::string& area() const { return area_; }
-  /// what() without "[area] ", for what tells of it under an area of its own.
+  /// Returns what() without "[area] ", for errors that quote this one under an area of
+  /// their own.
   std::string message() const { return what() + area_.size() + 3; }
-  /// 78, 75 or 1.
+  /// Returns the exit code of the program: 78, 75 or 1.
   int exit_code() const;
 
  private:
@@ -77,8 +78,8 @@ namespace detail {
 
 }  // namespace longhaul
 
-/// A contract between our own functions (shapes, ranges): throws Error
-/// (Internal) with `[area] message`. Arguments are those of fmt::format.
+/// Checks a contract between our own functions (shapes, ranges); throws Error (Internal)
+/// with `[area] message`. The other arguments are those of fmt::format.
 #define LH_CHECK(condition, area, ...)                                  \
   do {                                                                  \
     if (!(condition)) [[unlikely]] {                                    \
@@ -86,7 +87,7 @@ namespace detail {
     }                                                                   \
   } while (false)
 
-/// An invariant that only a bug of ours can break.
+/// Checks an invariant that only a bug of ours can break.
 #define LH_ASSERT(condition, ...)                                     \
   do {                                                                \
     if (!(condition)) [[unlikely]] {                                  \

@@ -9,9 +9,10 @@
 
 namespace longhaul {
 
-/// What any exception means to a person. An Error is itself. A thread, a file handle or
-/// memory that the system has refused is Temporary and names the limits. What a library
-/// throws besides is Internal, and said to be a fault of this program.
+/// Returns what any exception means to a person. An Error stays as it is. A thread, a
+/// file handle or memory that the system has refused is Temporary, and the error names
+/// the limits. Any other exception of a library is Internal, and the error calls it a
+/// fault of this program.
 Error to_error(const std::exception& problem);
 
 /// What went wrong, in a form that processes can exchange: from a rank to the others, or
@@ -24,25 +25,27 @@ struct Failure {
   /// Runs `work`. Returns nothing when it went well, else what to_error() makes of its
   /// exception.
   static std::optional<Failure> of(const std::function<void()>& work);
-  /// The same failure in work that a run has begun: what the system refuses now it gave
+  /// Returns a failure of work that a run has begun. What the system refuses now it gave
   /// before, so it may give it again (Temporary). Only what an input holds stays wrong.
   static Failure once_running(Failure failure);
-  /// Nothing is the empty text. Any bytes in the message survive.
+  /// Returns a text of a failure; nothing becomes the empty text. Any bytes in the
+  /// message survive.
   static std::string to_text(const std::optional<Failure>& failure);
-  /// InputError for text that to_text does not make: who wrote it may be hostile.
+  /// Reads what to_text() made. Throws InputError for any other text, whose writer may be
+  /// hostile.
   static std::optional<Failure> from_text(const std::string& text);
   /// Throws the Error of the type that was thrown.
   [[noreturn]] void raise() const;
 };
 
-/// What a reply of work that went well begins with, where a failure's text has its kind.
+/// Begins a reply of work that went well, where a failure's text has its kind.
 inline constexpr char kAnswerMark = 'A';
 
-/// Runs `work`: kAnswerMark and what it returned, or its failure's text.
+/// Runs `work`. Returns kAnswerMark and the result of `work`, or the text of its failure.
 std::string reply_of(const std::function<std::string()>& work);
 
-/// What the work returned, or its failure, thrown. InputError for a text that is no
-/// reply.
+/// Returns what the work returned, or throws its failure. Throws InputError for a text
+/// that is no reply.
 std::string open_reply(std::string reply);
 
 }  // namespace longhaul

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -130,17 +131,6 @@ void File::write(std::span<const std::byte> bytes) {
 
 void File::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 
-void File::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n =
-        ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, "pwrite", errno);
-    offset += static_cast<uint64_t>(n);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
-
 void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t n =
@@ -218,6 +208,13 @@ std::string read_text(const fs::path& path, uint64_t limit) {
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   return text;
+}
+
+std::string first_line(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
 }
 
 void write_text_atomic(const fs::path& path, std::string_view text) {

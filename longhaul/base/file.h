@@ -14,13 +14,13 @@ namespace longhaul {
 
 namespace fs = std::filesystem;
 
-/// What a failure of std::filesystem means to a person: path, the system's words and what
-/// to do; of kind Temporary for what may pass (as in File), else Input.
+/// Returns what a failure of std::filesystem means to a person: path, the system's words
+/// and what to do. The error is Temporary for what may pass (see File), else Input.
 Error to_error(const fs::filesystem_error& problem);
 
 /// An open file descriptor. Every failure throws InputError with path, call and errno
-/// text; TemporaryError for what may pass: no space, quota, I/O, a network or a server
-/// away.
+/// text, and TemporaryError for what may pass: no space, a quota, I/O, a network or a
+/// server that is away.
 class File {
  public:
   File() = default;
@@ -43,19 +43,16 @@ class File {
   /// Writes all bytes or throws; resumes short writes and EINTR.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  /// Writes all bytes at `offset`.
-  void write_at(uint64_t offset, std::span<const std::byte> bytes);
   /// Reads exactly bytes.size() at `offset`; an early end of file throws.
   void read_at(uint64_t offset, std::span<std::byte> bytes) const;
   void sync();
-  /// Asks the kernel to begin writing a range to the device, without waiting: what a
-  /// later sync has to wait for gets shorter. A hint; does nothing where it is not
-  /// supported.
+  /// Asks the kernel to begin writing a range to the device, without waiting, so that a
+  /// later sync has less to wait for. It does nothing where that is not supported.
   void start_writeback(uint64_t offset, uint64_t bytes);
-  /// Drops what is cached of a file whose content has been synced, so that the next read
-  /// comes from the device. A hint.
+  /// Asks the kernel to drop what is cached of a file whose content has been synced, so
+  /// that the next read comes from the device.
   void drop_cache() const;
-  /// Closes and reports the error that a late write may surface here.
+  /// Closes the file and reports the error that a late write may surface here.
   void close();
 
  private:
@@ -83,8 +80,12 @@ class MappedFile {
   fs::path path_;
 };
 
-/// The whole file as a string; throws InputError when it is larger than `limit`.
+/// Returns the whole file as a string. Throws InputError when the file is larger than
+/// `limit`.
 std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
+
+/// Returns the first line of a small file; nothing where the file cannot be read.
+std::string first_line(const fs::path& file);
 
 /// Writes a temporary neighbour, fsyncs it, renames it over `path`, fsyncs the
 /// directory: a reader sees the old or the new content, never a part.
@@ -93,15 +94,16 @@ void write_text_atomic(const fs::path& path, std::string_view text);
 /// Creates or truncates a file, writes it, fsyncs it. Its directory is not synced.
 void write_text_durable(const fs::path& path, std::string_view text);
 
-/// Makes a directory and its absent parents so that they survive a power cut. Where it is
-/// there already its own name is made durable, for who made it may have been killed.
+/// Makes a directory and its absent parents so that they survive a power cut. Where the
+/// directory is there already, its own name is made durable, since whoever made it may
+/// have been killed.
 void make_directories_durable(const fs::path& dir);
 
-/// Gives `from` the name `to`, which nothing has yet: false when something has, and
-/// `from` stays. Where the file system has no hard links it looks first and then renames.
+/// Gives `from` the name `to`. Where something has that name it returns false and `from`
+/// stays. Where the file system has no hard links it looks first and then renames.
 bool rename_to_new(const fs::path& from, const fs::path& to);
 
-/// fsync on a directory, so that renames in it survive a power cut.
+/// Syncs a directory, so that renames in it survive a power cut.
 void sync_directory(const fs::path& dir);
 
 /// Throws InputError when a name from an outside file (an index, a manifest) is

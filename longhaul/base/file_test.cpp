@@ -12,11 +12,10 @@
 namespace longhaul {
 namespace {
 
-TEST(File, WritesAndReadsAtOffsets) {
+TEST(File, ReadsAtOffsets) {
   const TestDirectory dir;
   File out = File::create(dir / "a");
-  out.write("hello world");
-  out.write_at(6, std::as_bytes(std::span(std::string_view("WORLD"))));
+  out.write("hello WORLD");
   EXPECT_EQ(out.size(), 11U);
   out.sync();
   out.close();
@@ -177,6 +176,13 @@ TEST(CopyFileDurable, CopiesEveryByte) {
   write_file(dir / "a", text);
   copy_file_durable(dir / "a", dir / "b");
   EXPECT_EQ(read_text(dir / "b"), text);
+}
+
+TEST(File, TheFirstLineIsNothingWhereTheFileIsAbsent) {
+  const TestDirectory dir;
+  write_file(dir / "a", "one\ntwo\n");
+  EXPECT_EQ(first_line(dir / "a"), "one");
+  EXPECT_EQ(first_line(dir / "b"), "");
 }
 
 }  // namespace

@@ -10,11 +10,11 @@
 
 namespace longhaul {
 
-/// xxh3-128 as 32 lower-case hex digits (canonical big-endian form).
+/// Returns the xxh3-128 as 32 lower-case hex digits (canonical big-endian form).
 std::string hash_hex(std::span<const std::byte> bytes);
 std::string hash_hex(std::string_view text);
 
-/// xxh3-64: for comparisons inside a run, nothing that is stored.
+/// Returns the xxh3-64, for comparisons inside a run. It is not stored.
 uint64_t hash_number(std::span<const std::byte> bytes);
 
 /// Files are hashed by blocks of this size, so that a part can be verified.
@@ -36,7 +36,7 @@ class BlockHasher {
   std::unique_ptr<State> state_;
 };
 
-/// One hash for the whole, from its blocks: the hash of their concatenated hex.
+/// Returns one hash for the whole, from its blocks: the hash of their concatenated hex.
 std::string combine_hashes(const std::vector<std::string>& blocks);
 
 }  // namespace longhaul

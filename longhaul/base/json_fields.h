@@ -14,16 +14,17 @@ namespace longhaul {
 /// names the file, the field and what was found. The object must outlive it.
 class JsonFields {
  public:
-  /// `what`: the file, or what stands in it. `advice`: what to do, at the end of each
-  /// message; may be empty. InputError when it is no object.
+  /// Opens an object of `what`, the file or what stands in it. `advice` says what to do,
+  /// at the end of each message; it may be empty. Throws InputError where `object` is no
+  /// object.
   JsonFields(const Json& object, std::string area, std::string what,
              std::string advice = {});
-  /// An object inside, with the same names in messages.
+  /// Returns an object inside this one, with the names of this one in messages.
   JsonFields inside(const Json& object) const;
 
   bool has(const char* name) const { return object_.contains(name); }
   const Json& field(const char* name) const;
-  /// Of exactly that type; integers also of that range.
+  /// Returns a field of exactly that type; an integer is also of that type's range.
   template <typename Value>
   Value get(const char* name) const {
     const Json& value = field(name);
@@ -38,14 +39,14 @@ class JsonFields {
       }
     }
   }
-  /// 0 to 2^56: sums of a few do not overflow.
+  /// Returns a number from 0 to 2^56: sums of a few do not overflow.
   int64_t count(const char* name) const;
-  /// At most `most` entries.
+  /// Returns a list of at most `most` entries.
   const Json& list(const char* name, size_t most = SIZE_MAX) const;
-  /// A list of at most 16 numbers, each 0 to 2^63 - 1.
+  /// Returns a list of at most 16 numbers, each from 0 to 2^63 - 1.
   std::vector<int64_t> shape(const char* name) const;
 
-  /// InputError with the file in front and the advice behind.
+  /// Throws InputError with the file in front and the advice behind.
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:

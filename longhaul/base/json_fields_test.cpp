@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "longhaul/base/lenient_json.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul {
@@ -64,6 +65,22 @@ TEST(JsonFields, OtherTypesAndRangesAreRefused) {
   EXPECT_THROW(fields().list("list", 1), InputError);
   EXPECT_THROW(fields().shape("odd"), InputError);
   EXPECT_THROW(fields().shape("text"), InputError);
+}
+
+TEST(LenientJson, WhatIsAbsentOrOfAnotherTypeHasTheDefault) {
+  const Json json =
+      Json::parse(R"({"text": "a", "number": 2.5, "list": [1, {"a": 1}, "b"]})");
+  EXPECT_EQ(text_at(json, "text"), "a");
+  EXPECT_EQ(text_at(json, "number", "none"), "none");
+  EXPECT_EQ(text_at(json, "absent"), "");
+  EXPECT_EQ(number_at(json, "number"), 2.5);
+  EXPECT_EQ(number_at(json, "text", -1.0), -1.0);
+  EXPECT_EQ(integer_at(json, "absent", 7), 7);
+  ASSERT_EQ(objects_in(json["list"]).size(), 1U);
+  EXPECT_EQ(*objects_in(json["list"])[0], json["list"][1]);
+  EXPECT_TRUE(objects_in(json["text"]).empty());
+  EXPECT_TRUE(or_null(std::optional<int>()).is_null());
+  EXPECT_EQ(or_null(std::optional(3)), Json(3));
 }
 
 }  // namespace

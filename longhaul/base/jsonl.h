@@ -13,15 +13,15 @@ namespace longhaul {
 /// has torn is cut off when the file is opened again.
 class JsonLines {
  public:
-  /// `tell` gets a line for people when lines begin to be lost, and when they no longer
-  /// are.
+  /// Opens the file. `tell` gets a line for people when lines begin to be lost, and when
+  /// they no longer are.
   explicit JsonLines(const fs::path& path,
                      std::function<void(const std::string& line)> tell = {});
-  /// False when the line was not written.
+  /// Appends a line; returns false when it was not written.
   bool append(const Json& object);
-  /// Lines that were not written.
+  /// Returns how many lines were not written.
   int64_t lost() const { return file_.lost(); }
-  /// Bytes of a torn last line that were cut off; 0 usually.
+  /// Returns the bytes of a torn last line that were cut off; usually 0.
   uint64_t repaired() const { return repaired_; }
 
  private:

@@ -26,7 +26,7 @@ class PlainJson {
   std::string_view text() const {
     return odd_.empty() ? given_ : std::string_view(replaced_);
   }
-  /// In the order in which they stand.
+  /// Returns the odd numbers in the order in which they stand.
   const std::vector<OddNumber>& odd() const { return odd_; }
 
  private:

@@ -11,8 +11,7 @@
 #include <sstream>
 
 #include "longhaul/base/clock.h"
-#include "longhaul/base/lines.h"
-#include "longhaul/base/process_start.h"
+#include "longhaul/base/file.h"
 
 namespace longhaul {
 

@@ -6,21 +6,25 @@
 namespace longhaul {
 
 std::string host_name();
-/// The absolute path of this program.
+/// Returns when a process was started, in clock ticks since the machine was; 0 where
+/// there is no such process. A process that is dead counts as none, although its parent
+/// has not noticed yet: in a container whose first process reaps nobody, it never will.
+int64_t process_start(int64_t process);
+/// Returns the absolute path of this program.
 std::string this_program();
-/// SLURM_JOB_ID, or empty.
+/// Returns SLURM_JOB_ID, or nothing.
 std::string job_id();
-/// How often Slurm has put this job back into its queue: a job with another number has
-/// another allocation. 0 outside of Slurm.
+/// Returns how often Slurm has put this job back into its queue; 0 outside of Slurm. A
+/// job with another number has another allocation.
 int64_t job_requeues();
-/// Resident memory of this process, now and at its largest, in bytes.
+/// Returns the resident memory of this process, now and at its largest, in bytes.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
-/// Seconds since this process was started by the kernel.
+/// Returns the seconds since this process was started by the kernel.
 double seconds_since_process_start();
-/// "2026-11-21T08:15:30Z".
+/// Returns the time as "2026-11-21T08:15:30Z".
 std::string utc_now();
-/// Seconds since 1970.
+/// Returns the seconds since 1970, by the clock of this process (clock.h).
 double unix_time();
 
 }  // namespace longhaul

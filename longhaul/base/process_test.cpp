@@ -11,8 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/process_start.h"
-
 namespace longhaul {
 namespace {
 

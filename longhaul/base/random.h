@@ -6,9 +6,9 @@
 
 namespace longhaul {
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-/// SC11): a pure function of key and counter, so that a number depends on what it
-/// is for and never on who draws it or when.
+/// Computes Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+/// SC11). It is a pure function of key and counter, so a number depends on what it is for
+/// and never on who draws it or when.
 constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
                                          uint64_t counter_high) {
   std::array<uint32_t, 4> c = {
@@ -27,15 +27,15 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
   return c;
 }
 
-/// A key from a seed and a purpose ("init", "dropout", a tensor's name ...).
+/// Returns a key from a seed and a purpose ("init", "dropout", a tensor's name ...).
 uint64_t random_key(uint64_t seed, std::string_view purpose);
 
-/// Uniform in [0, 1) with 24 bits.
+/// Returns a number of 24 bits, uniform in [0, 1).
 inline float uniform_from_bits(uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1.0p-24F;
 }
 
-/// Two independent standard normal numbers (Box-Muller) from two words.
+/// Returns two independent standard normal numbers (Box-Muller) from two words.
 std::array<float, 2> normal_from_bits(uint32_t a, uint32_t b);
 
 }  // namespace longhaul

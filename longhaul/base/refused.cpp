@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -30,10 +29,6 @@ std::optional<uint64_t> number_in_file(const fs::path& file) {
   return std::nullopt;
 }
 
-std::string memory_text(uint64_t bytes) {
-  return human_bytes(static_cast<double>(bytes));
-}
-
 class Limits {
  public:
   explicit Limits(const fs::path& root) : root_(root) {}
@@ -43,7 +38,7 @@ class Limits {
     rlimit limit{};
     if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
     if (limit.rlim_cur == RLIM_INFINITY) return;
-    add(shell, bytes ? memory_text(limit.rlim_cur) : std::to_string(limit.rlim_cur));
+    add(shell, bytes ? human_bytes(limit.rlim_cur) : std::to_string(limit.rlim_cur));
   }
   /// Adds the smallest limit in the control groups around this process.
   void of_groups(const char* controller, std::initializer_list<const char*> files,
@@ -59,7 +54,7 @@ class Limits {
       }
     }
     if (least < kNoLimit) {
-      add(place.string(), bytes ? memory_text(least) : std::to_string(least));
+      add(place.string(), bytes ? human_bytes(least) : std::to_string(least));
     }
   }
   void of_kernel(const char* file) {

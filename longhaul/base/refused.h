@@ -8,14 +8,15 @@
 
 namespace longhaul {
 
-/// The limits of this process that explain why the system refused it something with this
-/// errno, with their values: "ulimit -n is 20"; empty for an errno that speaks of no
-/// limit. Of threads and processes (EAGAIN), open files (EMFILE, ENFILE), memory and
-/// mappings (ENOMEM). `root`: where /proc and /sys are, for tests.
+/// Returns the limits of this process that explain why the system refused it something
+/// with this errno, with their values: "ulimit -n is 20". It knows limits of threads and
+/// processes (EAGAIN), open files (EMFILE, ENFILE), memory and mappings (ENOMEM); for any
+/// other errno the text is empty. `root` is where /proc and /sys are, for tests.
 std::string limits_reached(int error, const fs::path& root = "/");
 
-/// For `what` ("a thread", "a pipe", "2.1 GB for a buffer") that the system has refused
-/// with this errno: its words, the limits that explain it, and what to do.
+/// Returns an error for `what` ("a thread", "a pipe", "2.1 GB for a buffer") that the
+/// system has refused with this errno: its words, the limits that explain it, and what to
+/// do.
 TemporaryError refused(std::string area, std::string_view what, int error,
                        std::string_view advice = {});
 

@@ -86,5 +86,12 @@ TEST(ParseByteSize, SizesAreReadAsPeopleWriteThem) {
   }
 }
 
+TEST(Text, LinesAreWithoutTheirEndsAndTheLastMayLackIt) {
+  using Lines = std::vector<std::string_view>;
+  EXPECT_EQ(lines_of("a\n\nb\n"), (Lines{"a", "", "b"}));
+  EXPECT_EQ(lines_of("a\nb"), (Lines{"a", "b"}));
+  EXPECT_EQ(lines_of(""), Lines{});
+}
+
 }  // namespace
 }  // namespace longhaul

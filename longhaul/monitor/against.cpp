@@ -26,7 +26,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-/// By commas, semicolons or tabs where there are any, else by spaces.
+/// Splits a line by commas, semicolons or tabs where there are any, else by spaces.
 std::vector<std::string_view> fields_of(std::string_view line) {
   const char* separators =
       line.find_first_of(",;\t") == std::string_view::npos ? " " : ",;\t";
@@ -125,7 +125,8 @@ class GoldenFile {
   std::vector<double> rates_;
 };
 
-/// How far apart, of the reference; infinite where only one is finite.
+/// Returns how far a loss is from the reference's, as a share of the latter; infinite
+/// where only one is finite.
 double distance(double loss, double golden) {
   if (!std::isfinite(golden) || !std::isfinite(loss)) {
     return std::numeric_limits<double>::infinity();
@@ -225,16 +226,15 @@ bool judge_loss(const Reference& run, const Reference& reference,
                         counted(found.undefined, "step"));
   }
   result.lines.push_back(std::move(line));
-  result.json[kLossKey] = {
-      {"passed", passed},
-      {"from_step", from_step},
-      {"points", found.common},
-      {"within", found.within},
-      {"undefined", found.undefined},
-      {"share", share},
-      {"first_outside", found.first_outside},
-      {"worst_step", found.worst_step},
-      {"worst", std::isfinite(found.worst) ? Json(found.worst) : nullptr}};
+  result.json[kLossKey] = {{"passed", passed},
+                           {"from_step", from_step},
+                           {"points", found.common},
+                           {"within", found.within},
+                           {"undefined", found.undefined},
+                           {"share", share},
+                           {"first_outside", found.first_outside},
+                           {"worst_step", found.worst_step},
+                           {"worst", found.worst}};
   return passed;
 }
 
@@ -283,12 +283,7 @@ Reference read_reference(const fs::path& path) {
   }
   const std::string text = read_text(path, kLargestFile);
   GoldenFile golden(path.string());
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    golden.line(rest.substr(0, end));
-    rest.remove_prefix(std::min(rest.size(), end + 1));
-  }
+  for (const std::string_view line : lines_of(text)) golden.line(line);
   return golden.take();
 }
 

@@ -11,18 +11,19 @@
 
 namespace longhaul::monitor {
 
-/// What a run is held against: a loss by step and, where known, sequences per second.
+/// What a run is compared with: a loss by step and, where known, sequences per second.
 struct Reference {
   std::map<int64_t, double> loss;
   std::optional<double> seqs_per_s;
 };
 
-/// A run directory, or a file of golden losses: one number a line (steps 1, 2, ...), a
-/// step and a number a line, CSV with a head that names `step` and `loss`, or JSON lines
-/// with these keys. '#' begins a comment. InputError names file and line.
+/// Reads a run directory, or a file of golden losses. The file has one number a line
+/// (steps 1, 2, ...), a step and a number a line, CSV with a head that names `step` and
+/// `loss`, or JSON lines with these keys. '#' begins a comment. InputError names file and
+/// line.
 Reference read_reference(const fs::path& path);
 
-/// The steps of a run that count.
+/// Returns the losses of the steps of a run that count.
 Reference reference_of(const Records& records);
 
 /// Where the gate of the source systems begins.
@@ -31,8 +32,8 @@ constexpr int64_t kGateStep = 450;
 struct AgainstOptions {
   double rtol = 0.05;    ///< of the reference's loss
   double points = 0.95;  ///< share of the points that must lie within
-  /// Earlier points are not looked at. Empty: kGateStep, or where the two have no step in
-  /// common from there on, all.
+  /// The first step that is compared. Without it that is kGateStep, or where the two have
+  /// no step in common from there on, the first common step.
   std::optional<int64_t> from_step;
   std::optional<double> throughput_rtol;  ///< empty: the throughput is not judged
 };
@@ -43,8 +44,8 @@ struct AgainstResult {
   Json json;
 };
 
-/// InputError where nothing can be compared: no common step from `from_step` on, or a
-/// throughput that the reference does not have.
+/// Compares a run with a reference. Throws InputError where nothing can be compared: no
+/// common step from `from_step` on, or a throughput that the reference does not have.
 AgainstResult hold_against(const Reference& run, const Reference& reference,
                            const AgainstOptions& options);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostTicks = 50;
 
-/// The step of 1, 2 or 5 times a power of ten that gives about so many ticks.
+/// Returns the step of 1, 2 or 5 times a power of ten that gives about so many ticks.
 double nice_step(double range, size_t ticks) {
   const double rough = range / static_cast<double>(std::max<size_t>(ticks, 1));
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -23,13 +23,13 @@ double nice_step(double range, size_t ticks) {
   return factor <= 5.0 * kSlack ? 5.0 * power : 10.0 * power;
 }
 
-/// As few decimals as tell a step apart: 0.25 needs two, 20 none.
+/// Returns how few decimals tell a step apart: 0.25 needs two, 20 none.
 int decimals_of(double step) {
   if (!(step > 0.0)) return 2;
   return std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 9);
 }
 
-/// In the form that suits the largest number of its axis.
+/// Writes a number in the form that suits the largest number of its axis.
 std::string plain_number(double value, double step, double largest) {
   if (value == 0.0) return "0";
   if (largest >= 1e15 || largest < 1e-3) {

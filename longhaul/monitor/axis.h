@@ -21,17 +21,19 @@ struct Axis {
   bool log = false;
   std::vector<Tick> ticks;
 
-  /// 0 at low, 1 at high; outside values beyond. NaN stays NaN.
+  /// Returns where a value lies: 0 at `low`, 1 at `high`, and beyond these outside. NaN
+  /// stays NaN.
   double place(double value) const;
 };
 
-/// From `low` to `high` or a little beyond with about so many ticks at 1, 2 or 5 times a
-/// power of ten. `widen`: the ends are moved to ticks.
+/// Makes an axis from `low` to `high` or a little beyond with about so many ticks, at 1,
+/// 2 or 5 times a power of ten. With `widen` the ends are moved to ticks.
 Axis linear_axis(double low, double high, size_t ticks, Unit unit, bool widen);
-/// Both positive. Ticks at powers of ten, with 2 and 5 between where there are few.
+/// Makes a logarithmic axis between positive numbers. Its ticks are powers of ten, with 2
+/// and 5 between where there are few.
 Axis log_axis(double low, double high, size_t ticks, Unit unit);
 
-/// One number for itself: "123.4k", "3.20e-05", "84.0 GB", "40.1%".
+/// Writes one number for itself: "123.4k", "3.20e-05", "84.0 GB", "40.1%".
 std::string number_label(double value, Unit unit);
 
 }  // namespace longhaul::monitor

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/profile_table.h"
@@ -39,8 +37,8 @@ std::string describe(const StartEvent& start) {
 
 std::string describe(const CheckpointEvent& saved) {
   return fmt::format("step {}, {} in {:.1f} s, training stood still for {:.2f} s",
-                     saved.step, human_bytes(static_cast<double>(saved.bytes)),
-                     saved.seconds, saved.stall.value_or(saved.seconds));
+                     saved.step, human_bytes(saved.bytes), saved.seconds,
+                     saved.stall.value_or(saved.seconds));
 }
 
 std::string describe(const EndEvent& end) {

@@ -1,7 +1,6 @@
 #include "longhaul/monitor/goodput.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -35,7 +34,7 @@ constexpr std::array<ClassText, kTimeClasses> kTexts = {{
 struct Item {
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t data = 0;  ///< of a step: so much of it, at its begin, is Data
+  int64_t data = 0;  ///< microseconds at the begin of a step that are Data
   TimeClass kind = TimeClass::Compute;
 };
 
@@ -58,8 +57,9 @@ std::vector<Item> step_items(const Records& records) {
 
 using AttemptStep = std::pair<int64_t, int64_t>;
 
-/// The saves' stalls, each behind the step that it saved and that step's validation: the
-/// event itself comes when the checkpoint is durable, which may be much later.
+/// Places the stalls of saves, each behind the step that it saved and that step's
+/// validation: the event itself comes when the checkpoint is durable, which may be much
+/// later.
 class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
@@ -128,7 +128,7 @@ class Painter {
     paint(end, item.kind);
   }
 
-  /// What no item covers is what the run's life says of that time.
+  /// Fills what no item covers with what the run's life says about that time.
   void gap_until(int64_t end) {
     while (cursor_ < end) {
       while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;

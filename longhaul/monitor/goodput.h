@@ -13,23 +13,23 @@ namespace longhaul::monitor {
 /// What a second of a run was spent on.
 enum class TimeClass : uint8_t {
   Compute,     ///< steps that count, without waiting for their batch
-  Data,        ///< their waiting for the batch
+  Data,        ///< waiting of these steps for the batch
   Save,        ///< training stood still for a checkpoint
   Validation,  ///< validation
   Redone,      ///< steps that count no more: a later start or a rollback did them again
   Restart,     ///< start-up, loading, and the time from a failure to the next start
   Paused,      ///< held by a person
-  Idle,        ///< allocated, but nobody ran or supervised it
+  Idle,        ///< allocated, but nobody ran or supervised the run
   Waiting,     ///< between jobs: nothing was allocated
   Other        ///< between steps: log, first checks; and the step under way
 };
 inline constexpr size_t kTimeClasses = 10;
 
-/// "compute", "waiting for data", ...
+/// Returns the name for people: "compute", "waiting for data", ...
 const char* time_class_name(TimeClass kind);
-/// A key for JSON: "compute", "data", ...
+/// Returns the key for JSON: "compute", "data", ...
 const char* time_class_key(TimeClass kind);
-/// What it means, in a few words.
+/// Returns what the class means, in a few words.
 const char* time_class_meaning(TimeClass kind);
 
 /// Microseconds since 1970.
@@ -53,22 +53,23 @@ struct Ledger {
   double seconds(TimeClass kind) const {
     return static_cast<double>(micros[static_cast<size_t>(kind)]) * 1e-6;
   }
-  /// Of the whole time; NaN of an empty ledger.
+  /// Returns the share of the whole time; NaN of an empty ledger.
   double share(TimeClass kind) const;
-  /// Compute of steps that count, of the whole time.
+  /// Returns the share of the whole time that is compute of steps that count.
   double goodput() const { return share(TimeClass::Compute); }
-  /// The same without the time between jobs, in which nothing was allocated. Idle time
-  /// within a job counts. NaN where nothing was allocated.
+  /// Returns the goodput without the time between jobs, in which nothing was allocated.
+  /// Idle time within a job counts. NaN where nothing was allocated.
   double goodput_of_allocation() const;
 };
 
-/// `until`: now (seconds since 1970), where somebody runs or supervises the run; else the
-/// ledger ends with the run's last sign of life.
+/// Makes the ledger of a run up to `until`, which is now (seconds since 1970) where
+/// somebody runs or supervises the run; without it the ledger ends with the run's last
+/// sign of life.
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,
                    std::optional<double> until);
 
-/// Shares of the classes in so many equal parts of the whole time; each part adds up
-/// to 1.
+/// Returns the shares of the classes in so many equal parts of the whole time. Each part
+/// adds up to 1.
 std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,
                                                            size_t parts);
 

@@ -22,7 +22,8 @@ void expect_tiles(const Ledger& ledger) {
   EXPECT_EQ(sums, ledger.micros);
 }
 
-/// Rounding of times to doubles and back costs a microsecond per event.
+/// Compares a ledger with the truth. Rounding of times to doubles and back costs a
+/// microsecond per event.
 void expect_truth(const MadeUpRun& run, const Ledger& ledger) {
   expect_tiles(ledger);
   EXPECT_NEAR(static_cast<double>(ledger.total_micros()),

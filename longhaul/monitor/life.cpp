@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
@@ -40,15 +39,16 @@ struct Supervisor {
   std::string allocation;
 };
 
-/// The allocation that a start names: a job, and how often it went back to the queue.
-/// Empty where nobody allocates.
+/// Returns the allocation that a start names: a job, and how often the job went back to
+/// the queue; empty where nobody allocates.
 template <typename Start>
 std::string allocation_of(const Event& event) {
   const auto start = event.as<Start>();
   return start.job.empty() ? "" : start.job + "." + std::to_string(start.requeues);
 }
 
-/// Nobody ran or supervised the run between these two.
+/// Returns the class of a time in which nobody ran or supervised the run, by the
+/// allocations before and after it.
 TimeClass gap_between(const std::string& before, const std::string& after) {
   return !before.empty() && before == after ? TimeClass::Idle : TimeClass::Waiting;
 }
@@ -112,7 +112,8 @@ void end_at_faults(const std::vector<Event>& events, const InOrder& attempts) {
   }
 }
 
-/// The ends of those that could not say theirs: the run's last sign before the next one.
+/// Finds the ends of supervisors that could not say theirs: the run's last sign before
+/// the next supervisor.
 void find_ends(const std::vector<Event>& events, const InOrder& attempts, bool lives,
                std::vector<Supervisor>& supervisors) {
   std::vector<int64_t> signs;
@@ -156,8 +157,8 @@ struct Gap {
   std::string after;
 };
 
-/// With a supervisor that is down time, without one nobody's time; where the run never
-/// had one, `unsupervised`.
+/// Adds a gap to the changes: with a supervisor it is down time, without one it is
+/// nobody's time; where the run never had a supervisor, it is `unsupervised`.
 void add_down(const Gap& gap, const std::vector<Supervisor>& supervisors,
               TimeClass unsupervised, std::vector<LifeChange>& changes) {
   if (supervisors.empty()) {
@@ -193,7 +194,8 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
   }
 }
 
-/// A start by hand after an orderly end, or as another job, was not waited for.
+/// Returns the class of the time between two attempts. A start by hand after an orderly
+/// end, or as another job, was not waited for.
 TimeClass between(const Attempt& before, const Attempt* after) {
   if (after == nullptr) return TimeClass::Waiting;
   if (before.orderly || before.allocation != after->allocation) {

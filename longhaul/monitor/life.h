@@ -8,7 +8,7 @@
 
 namespace longhaul::monitor {
 
-/// From here on, what the run does where no step, save or validation says more.
+/// What the run does from a time on, where no step, save or validation says more.
 struct LifeChange {
   int64_t time = 0;  ///< microseconds since 1970
   TimeClass kind = TimeClass::Other;
@@ -23,11 +23,12 @@ struct Life {
   std::vector<LifeChange> changes;  ///< by time
 };
 
-/// Times that no clock can have are brought into range.
+/// Converts seconds to microseconds; times that no clock can have are brought into range.
 int64_t to_micros(double seconds);
 
-/// A PAUSE file was seen; training goes on, or ends.
+/// Returns whether an event says that a PAUSE file was seen.
 bool begins_pause(const Event& event);
+/// Returns whether an event says that training goes on after a pause, or ends.
 bool ends_pause(const Event& event);
 
 Life life_of(const Records& records, const std::vector<Event>& events,

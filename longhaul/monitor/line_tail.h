@@ -32,11 +32,11 @@ class LineTail {
   /// Called before the first line of a file that is not the one before.
   using OnRestart = std::function<void()>;
 
-  /// Hands over each whole line that is new, without its newline. InputError when the
-  /// file is there and cannot be read.
+  /// Hands over each whole line that is new, without its newline. Throws InputError where
+  /// the file is there and cannot be read.
   Found read(const OnLine& line, const OnRestart& restart);
 
-  /// Lines that were longer than kLongestLine.
+  /// Returns how many lines were longer than kLongestLine.
   int64_t too_long() const { return too_long_; }
   const fs::path& path() const { return path_; }
 

@@ -50,7 +50,7 @@ bool within(const std::array<Range, N>& ranges, uint32_t point) {
       ranges, [&](const Range& r) { return point >= r.first && point <= r.last; });
 }
 
-/// Bytes of the character that begins with this byte of valid UTF-8.
+/// Returns the bytes of the character that begins with this byte of valid UTF-8.
 size_t length_of(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   if (byte < 0x80) return 1;
@@ -105,12 +105,6 @@ std::string plain_text(std::string_view text, size_t longest) {
     text.remove_prefix(1);
   }
   return cut ? out + "..." : out;
-}
-
-std::string text_at(const Json& object, const char* key, size_t longest) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) return {};
-  return plain_text(found->get_ref<const std::string&>(), longest);
 }
 
 size_t text_columns(std::string_view utf8) {

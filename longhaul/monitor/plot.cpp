@@ -6,8 +6,8 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
-#include <optional>
 
+#include "longhaul/monitor/html.h"
 #include "longhaul/monitor/plain_text.h"
 
 namespace longhaul::monitor {
@@ -106,8 +106,8 @@ void draw_marks(const Canvas& canvas, const std::vector<PlotMark>& marks,
   }
 }
 
-/// A band from the lowest to the highest of each column and a line of the means. Columns
-/// without a point are passed over.
+/// Draws a band from the lowest to the highest value of each column and a line of the
+/// means. Columns without a point are passed over.
 void draw_columns(const Canvas& canvas, const Curve& curve, std::string& svg) {
   const std::vector<PixelColumn> columns = by_column(curve.points, canvas.x, kColumns);
   const double width = (kRight - kLeft) / static_cast<double>(kColumns);
@@ -161,7 +161,7 @@ void draw_dots(const Canvas& canvas, const Curve& curve, std::string& svg) {
   }
 }
 
-/// A small triangle at the top where a value is not finite.
+/// Draws a small triangle at the top where a value is not finite.
 void draw_not_finite(const Canvas& canvas, const Curve& curve, std::string& svg) {
   size_t drawn = 0;
   for (const Point& point : curve.points) {
@@ -213,33 +213,6 @@ std::string no_values(const PlotOptions& options) {
 }
 
 }  // namespace
-
-std::string escape(std::string_view text) {
-  // plain_text leaves no control character and only valid UTF-8.
-  std::string out;
-  for (const char c : plain_text(text, text.size())) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::vector<PixelColumn> by_column(const std::vector<Point>& points, const Axis& x,
                                    size_t columns) {

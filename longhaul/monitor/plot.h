@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "longhaul/monitor/axis.h"
@@ -21,8 +20,8 @@ struct PixelColumn {
   size_t points = 0;  ///< finite ones; 0: a hole
 };
 
-/// Lowest, highest and mean value by column, so that a spike of one point in a million
-/// keeps its height.
+/// Returns the lowest, highest and mean value by column, so that a spike of one point in
+/// a million keeps its height.
 std::vector<PixelColumn> by_column(const std::vector<Point>& points, const Axis& x,
                                    size_t columns);
 
@@ -51,12 +50,9 @@ struct PlotOptions {
   Scale scale = Scale::Auto;
 };
 
-/// One plot as SVG, valid XML, without script; colours come from the page's style sheet.
+/// Draws one plot as SVG: valid XML, without script; colours come from the page's style
+/// sheet.
 std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curves,
                       const std::vector<PlotMark>& marks);
-
-/// Text for HTML and XML, in elements and quoted attributes. What neither may hold
-/// becomes '?'.
-std::string escape(std::string_view text);
 
 }  // namespace longhaul::monitor

@@ -1,5 +1,7 @@
 #include "longhaul/monitor/plot.h"
 
+#include "longhaul/monitor/html.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,6 +85,13 @@ TEST(Plot, ItsSizeDoesNotGrowWithTheRun) {
   std::vector<PlotMark> marks(10'000, {5.0, "bad", "x"});
   const std::string svg = draw_plot({"Loss"}, {{"loss", "a", points, true}}, marks);
   EXPECT_LT(svg.size(), 400'000U);
+}
+
+TEST(Html, ARowHasTheClassesOfItsCellsAndATableItsRows) {
+  EXPECT_EQ(html_row("td", {{"a"}, {"1", "n"}}),
+            "<tr><td>a</td><td class=\"n\">1</td></tr>");
+  EXPECT_EQ(html_table(html_row("th", {{""}})),
+            "<div class=\"scroll\"><table><tr><th></th></tr></table></div>");
 }
 
 TEST(Plot, TextIsEscapedAndHarmless) {

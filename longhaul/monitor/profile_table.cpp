@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/monitor/html.h"
 #include "longhaul/monitor/plain_text.h"
-#include "longhaul/monitor/plot.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -17,9 +16,7 @@ constexpr size_t kLongestOperation = 80;
 constexpr size_t kRowsOfReport = 24;
 
 std::string text_of(const Json& entry, const char* key) {
-  const auto found = entry.find(key);
-  if (found == entry.end() || !found->is_string()) return "?";
-  return plain_text(found->get_ref<const std::string&>(), kLongestOperation);
+  return plain_text(text_at(entry, key, "?"), kLongestOperation);
 }
 
 std::string name_of(const Json& entry) { return text_of(entry, "name"); }
@@ -35,20 +32,17 @@ std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most) {
   ProfileRow others;
   double told = 0.0;
   int64_t left_out = 0;
-  if (event.operations.is_array()) {
-    for (const Json& entry : event.operations) {
-      if (!entry.is_object()) continue;
-      ProfileRow row{name_of(entry), integer_at(entry, "calls"),
-                     number_at(entry, "seconds")};
-      told += row.seconds;
-      if (rows.size() < most) {
-        rows.push_back(std::move(row));
-        continue;
-      }
-      ++left_out;
-      others.calls += row.calls;
-      others.seconds += row.seconds;
+  for (const Json* entry : objects_in(event.operations)) {
+    ProfileRow row{name_of(*entry), integer_at(*entry, "calls"),
+                   number_at(*entry, "seconds")};
+    told += row.seconds;
+    if (rows.size() < most) {
+      rows.push_back(std::move(row));
+      continue;
     }
+    ++left_out;
+    others.calls += row.calls;
+    others.seconds += row.seconds;
   }
   if (left_out > 0) {
     others.name = fmt::format("{} others", left_out);
@@ -65,11 +59,10 @@ std::string ProductRow::title() const {
 
 std::vector<ProductRow> product_rows(const ProfileEvent& event) {
   std::vector<ProductRow> rows;
-  if (!event.products.is_array()) return rows;
-  for (const Json& entry : event.products) {
-    if (!entry.is_object()) continue;
-    rows.push_back({name_of(entry), text_of(entry, "shape"), integer_at(entry, "calls"),
-                    number_at(entry, "seconds"), number_at(entry, "flops")});
+  for (const Json* entry : objects_in(event.products)) {
+    rows.push_back({name_of(*entry), text_of(*entry, "shape"),
+                    integer_at(*entry, "calls"), number_at(*entry, "seconds"),
+                    number_at(*entry, "flops")});
   }
   return rows;
 }
@@ -89,43 +82,45 @@ std::string profile_section(const RunFiles& run) {
   });
   if (newest == events.rend()) return {};
   const auto event = newest->as<ProfileEvent>();
-  const auto out = [](std::string& text) { return std::back_inserter(text); };
   std::string text = fmt::format(
       "<h2>A step</h2><section class=\"card\"><h3>Profile of step {}</h3><p>{:.3f} s on "
       "rank 0 (times: {})",
       grouped(event.step), event.seconds, escape(plain_text(event.clock, 40)));
-  if (event.parts.is_array()) {
-    for (const Json& part : event.parts) {
-      if (!part.is_object()) continue;
-      fmt::format_to(out(text), ", {} {:.3f} s", escape(name_of(part)),
-                     number_at(part, "seconds"));
-    }
+  for (const Json* part : objects_in(event.parts)) {
+    text +=
+        fmt::format(", {} {:.3f} s", escape(name_of(*part)), number_at(*part, "seconds"));
   }
-  text +=
-      ".</p><div class=\"scroll\"><table><tr><th>operation</th><th class=\"n\">calls</th>"
-      "<th class=\"n\">seconds</th><th class=\"n\">share</th></tr>";
+  text += ".</p>";
+  std::string rows =
+      html_row("th", {{"operation"}, {"calls", "n"}, {"seconds", "n"}, {"share", "n"}});
+  const auto seconds_and_share = [&](double seconds) {
+    return std::pair(fmt::format("{:.4f}", seconds),
+                     fmt::format("{:.1f}%", share(event, seconds)));
+  };
   for (const ProfileRow& row : profile_rows(event, kRowsOfReport)) {
-    fmt::format_to(out(text),
-                   "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4f}</td><td "
-                   "class=\"n\">{:.1f}%</td></tr>",
-                   escape(row.name), row.calls > 0 ? grouped(row.calls) : "–",
-                   row.seconds, share(event, row.seconds));
+    const auto [seconds, part] = seconds_and_share(row.seconds);
+    rows += html_row("td", {{escape(row.name)},
+                            {row.calls > 0 ? grouped(row.calls) : "–", "n"},
+                            {seconds, "n"},
+                            {part, "n"}});
   }
-  text += "</table></div>";
+  text += html_table(rows);
   const std::vector<ProductRow> products = product_rows(event);
   if (!products.empty()) {
-    text +=
-        "<div class=\"scroll\"><table><tr><th>product, rows × summed × columns</th>"
-        "<th class=\"n\">calls</th><th class=\"n\">seconds</th><th class=\"n\">share</th>"
-        "<th class=\"n\">TFLOP/s</th></tr>";
+    rows = html_row("th", {{"product, rows × summed × columns"},
+                           {"calls", "n"},
+                           {"seconds", "n"},
+                           {"share", "n"},
+                           {"TFLOP/s", "n"}});
     for (const ProductRow& row : products) {
-      fmt::format_to(out(text),
-                     "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4f}</td>"
-                     "<td class=\"n\">{:.1f}%</td><td class=\"n\">{:.3g}</td></tr>",
-                     escape(row.title()), grouped(row.calls), row.seconds,
-                     share(event, row.seconds), row.rate() * 1e-12);
+      const auto [seconds, part] = seconds_and_share(row.seconds);
+      rows += html_row("td", {{escape(row.title())},
+                              {grouped(row.calls), "n"},
+                              {seconds, "n"},
+                              {part, "n"},
+                              {fmt::format("{:.3g}", row.rate() * 1e-12), "n"}});
     }
-    text += "</table></div>";
+    text += html_table(rows);
   }
   return text + "</section>";
 }

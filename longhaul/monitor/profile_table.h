@@ -14,8 +14,8 @@ struct ProfileRow {
   double seconds = 0.0;
 };
 
-/// The rows of an event that anybody may have written, at most `most` and one for the
-/// others; the last is what was outside of all operations.
+/// Returns the rows of an event that anybody may have written: at most `most`, then one
+/// for the others, then what was outside of all operations.
 std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most);
 
 /// Products of one size in a profiled step.
@@ -26,19 +26,20 @@ struct ProductRow {
   double seconds = 0.0;
   double flops = 0.0;  ///< of all calls
 
-  /// "weight_gradient 768 x 2048 x 768"
+  /// Returns "weight_gradient 768 x 2048 x 768".
   std::string title() const;
-  /// FLOP/s; 0 where it took no time.
+  /// Returns FLOP/s; 0 where the product took no time.
   double rate() const { return seconds > 0.0 ? flops / seconds : 0.0; }
 };
 
-/// As the event has them, the longest first.
+/// Returns the products as the event has them, the longest first.
 std::vector<ProductRow> product_rows(const ProfileEvent& event);
 
-/// "step 20: 3.61 s, aten::mm 41.0%, longhaul::attention_backward 20.1%, ..."
+/// Returns "step 20: 3.61 s, aten::mm 41.0%, longhaul::attention_backward 20.1%, ..."
 std::string describe_profile(const ProfileEvent& event);
 
-/// The newest profile of the run as a part of the report; empty where there is none.
+/// Returns the newest profile of the run as a part of the report; empty where there is
+/// none.
 std::string profile_section(const RunFiles& run);
 
 }  // namespace longhaul::monitor

@@ -16,40 +16,42 @@ struct StepRow : StepRecord {
   bool counts = true;  ///< false: taken back by a later start or a rollback
 };
 
-/// What the lines of metrics.jsonl say, in their order, and which of them count: a step
-/// that is done again takes back all from that step on, and a start from a checkpoint all
-/// after it. Lines of an attempt that a later one has replaced never count.
+/// The lines of metrics.jsonl in their order, and which of them count. A step that is
+/// done again takes back all records from that step on, and a start from a checkpoint all
+/// records after the checkpoint. Lines of an attempt that a later attempt has replaced
+/// never count.
 class Records {
  public:
-  /// More are refused, so that a hostile file cannot take the machine's memory.
+  /// More lines are refused, so that a hostile file cannot take the machine's memory.
   static constexpr size_t kMost = 20'000'000;
 
-  /// One line; `padded` has LineTail::kPadding readable bytes behind it. InputError
-  /// beyond kMost.
+  /// Adds one line; `padded` has LineTail::kPadding readable bytes behind it. Throws
+  /// InputError beyond kMost lines.
   void add_line(std::string_view padded);
   void add(const StepRecord& record);
-  /// A start from the checkpoint of `step`, or a return to it: what attempts up to
-  /// `attempt` recorded above it until `before` (seconds since 1970) counts no more.
+  /// Takes steps back, for a start from the checkpoint of `step` or a return to it: what
+  /// attempts up to `attempt` recorded above `step` until `before` (seconds since 1970)
+  /// counts no more.
   void take_back(int64_t step, int attempt, double before);
-  /// Moves the times of what has come since the last call by what this says of its
-  /// attempt, in seconds: to the clock that the run began with.
+  /// Moves the times of records that have come since the last call to the clock that the
+  /// run began with: `shift` says by how many seconds, for an attempt.
   void set_clocks(const std::function<double(int attempt)>& shift);
   void clear();
 
-  /// All, those that count no more included.
+  /// Returns all steps, including those that count no more.
   const std::vector<StepRow>& all() const { return all_; }
   const std::vector<ValidationRecord>& validations() const { return validations_; }
-  /// Indices into all(): the steps that count, ascending.
+  /// Returns indices into all(): the steps that count, ascending.
   const std::vector<size_t>& counted() const { return counted_; }
   const StepRecord& counted_at(size_t i) const { return all_[counted_[i]]; }
-  /// The step done last; null when there is none.
+  /// Returns the step done last; null when there is none.
   const StepRecord* last() const {
     return counted_.empty() ? nullptr : &all_[counted_.back()];
   }
-  /// Lines that are no record.
+  /// Returns how many lines are no record.
   int64_t unreadable() const { return unreadable_; }
   int newest_attempt() const { return newest_attempt_; }
-  /// Per attempt the first step that it recorded, which warms up.
+  /// Returns whether this is the first step that an attempt recorded: it warms up.
   bool is_first_of_attempt(const StepRecord& record) const;
 
  private:
@@ -63,11 +65,11 @@ class Records {
   int64_t unreadable_ = 0;
 };
 
-/// The middle of the sequences per second of the steps that count, without the first one
-/// of each attempt; NaN when there is none.
+/// Returns the median of the sequences per second of the steps that count, without the
+/// first one of each attempt; NaN when there is none.
 double median_throughput(const Records& records);
 
-/// The middle value; NaN of nothing. Values that are not finite are left out.
+/// Returns the median; NaN of nothing. Values that are not finite are left out.
 double median(std::vector<double> values);
 
 }  // namespace longhaul::monitor

@@ -8,8 +8,8 @@
 #include <iterator>
 
 #include "longhaul/base/text.h"
-#include "longhaul/monitor/plain_text.h"
-#include "longhaul/monitor/plot.h"
+#include "longhaul/monitor/axis.h"
+#include "longhaul/monitor/html.h"
 #include "longhaul/monitor/profile_table.h"
 #include "longhaul/monitor/report_plots.h"
 #include "longhaul/monitor/report_style.h"
@@ -95,7 +95,7 @@ std::string ledger_bar(const Ledger& ledger) {
   return svg + "</svg>";
 }
 
-/// A round time that stands at most twelve times in the whole.
+/// Returns a round time that stands at most twelve times in the whole.
 double time_step(double total) {
   constexpr double kMinute = 60.0;
   constexpr double kHour = 3600.0;
@@ -108,7 +108,7 @@ double time_step(double total) {
   return total / 10.0;
 }
 
-/// The same shares in equal parts of the time, from the first start on.
+/// Draws the shares in equal parts of the time, from the first start on.
 std::string ledger_strip(const Ledger& ledger) {
   const auto parts = ledger_parts(ledger, kParts);
   const double width = 1000.0 / static_cast<double>(kParts);
@@ -154,26 +154,36 @@ std::string ledger_section(const Ledger& ledger) {
       figure_or_dash(100.0 * ledger.goodput_of_allocation(), "{:.2f}%"));
   out += ledger_bar(ledger);
   out += "<p></p>" + ledger_strip(ledger);
-  out +=
-      "<div class=\"scroll\"><table><tr><th>class</th><th class=\"n\">share</th><th "
-      "class=\"n\">time</th><th class=\"n\">seconds</th><th>what it is</th></tr>";
+  std::string rows = html_row(
+      "th", {{"class"}, {"share", "n"}, {"time", "n"}, {"seconds", "n"}, {"what it is"}});
   for (size_t i = 0; i < kTimeClasses; ++i) {
     const auto kind = static_cast<TimeClass>(i);
-    fmt::format_to(
-        Out(out),
-        "<tr><td><svg class=\"swatch\" viewBox=\"0 0 12 12\"><rect class=\"{}\" "
-        "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}</td><td class=\"n\">{}"
-        "</td><td class=\"n\">{}</td><td class=\"n\">{:.1f}</td><td>{}</td></tr>",
-        time_class_key(kind), time_class_name(kind),
-        figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"),
-        human_duration(ledger.seconds(kind)), ledger.seconds(kind),
-        time_class_meaning(kind));
+    rows += html_row(
+        "td",
+        {{fmt::format("<svg class=\"swatch\" viewBox=\"0 0 12 12\"><rect class=\"{}\" "
+                      "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}",
+                      time_class_key(kind), time_class_name(kind))},
+         {figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"), "n"},
+         {human_duration(ledger.seconds(kind)), "n"},
+         {fmt::format("{:.1f}", ledger.seconds(kind)), "n"},
+         {time_class_meaning(kind)}});
   }
-  fmt::format_to(Out(out),
-                 "<tr><th>all</th><th class=\"n\">100.00%</th><th class=\"n\">{}</th><th "
-                 "class=\"n\">{:.1f}</th><th></th></tr></table></div></section>",
-                 human_duration(ledger.total_seconds()), ledger.total_seconds());
-  return out;
+  rows += html_row("th", {{"all"},
+                          {"100.00%", "n"},
+                          {human_duration(ledger.total_seconds()), "n"},
+                          {fmt::format("{:.1f}", ledger.total_seconds()), "n"},
+                          {""}});
+  return out + html_table(rows) + "</section>";
+}
+
+/// Returns a card with a table that leaves `left_out` rows out.
+std::string table_card(const char* title, const std::string& rows, size_t left_out,
+                       const char* which) {
+  std::string out =
+      fmt::format("<h2>{}</h2><section class=\"card\">{}", title, html_table(rows));
+  if (left_out > 0)
+    out += fmt::format("<p>{} {} ones are not shown.</p>", left_out, which);
+  return out + "</section>";
 }
 
 std::string checkpoint_section(RunFiles& run, const RunView& view) {
@@ -181,26 +191,20 @@ std::string checkpoint_section(RunFiles& run, const RunView& view) {
   if (all.empty()) {
     return "<h2>Checkpoints</h2><section class=\"card\"><p>None yet.</p></section>";
   }
-  std::string out =
-      "<h2>Checkpoints</h2><section class=\"card\"><div class=\"scroll\"><table>"
-      "<tr><th class=\"n\">step</th><th>saved (UTC)</th><th class=\"n\">age</th>"
-      "<th class=\"n\">size</th><th>state</th></tr>";
+  std::string rows = html_row(
+      "th", {{"step", "n"}, {"saved (UTC)"}, {"age", "n"}, {"size", "n"}, {"state"}});
   const size_t from = all.size() - std::min(all.size(), kMostCheckpoints);
   for (size_t i = all.size(); i-- > from;) {
     const CheckpointInfo& one = all[i];
     const bool dated = one.saved > 0.0;
-    fmt::format_to(
-        Out(out),
-        "<tr><td class=\"n\">{}</td><td class=\"t\">{}</td><td class=\"n\">{}</td>"
-        "<td class=\"n\">{}</td><td class=\"x{}\">{}</td></tr>",
-        grouped(one.step), dated ? utc(one.saved) : "–",
-        dated ? human_duration(view.now - one.saved) : "–",
-        one.valid ? human_bytes(one.bytes) : "–", one.valid ? "" : " warn",
-        one.valid ? "whole" : escape(one.problem));
+    rows += html_row(
+        "td", {{grouped(one.step), "n"},
+               {dated ? utc(one.saved) : "–", "t"},
+               {dated ? human_duration(view.now - one.saved) : "–", "n"},
+               {one.valid ? human_bytes(one.bytes) : "–", "n"},
+               {one.valid ? "whole" : escape(one.problem), one.valid ? "x" : "x warn"}});
   }
-  out += "</table></div>";
-  if (from > 0) fmt::format_to(Out(out), "<p>{} older ones are not shown.</p>", from);
-  return out + "</section>";
+  return table_card("Checkpoints", rows, from, "older");
 }
 
 std::string event_section(const RunFiles& run) {
@@ -208,30 +212,24 @@ std::string event_section(const RunFiles& run) {
   for (const Event& event : run.events()) {
     if (is_shown(event)) shown.push_back(&event);
   }
-  std::string out =
-      "<h2>Events</h2><section class=\"card\"><div class=\"scroll\"><table><tr>"
-      "<th>time (UTC)</th><th>event</th><th>what</th></tr>";
+  std::string rows = html_row("th", {{"time (UTC)"}, {"event"}, {"what"}});
   const size_t from = shown.size() - std::min(shown.size(), kMostEvents);
   for (size_t i = shown.size(); i-- > from;) {
-    fmt::format_to(
-        Out(out), "<tr><td class=\"t\">{}</td><td>{}</td><td class=\"x\">{}</td></tr>",
-        utc(shown[i]->time), escape(shown[i]->kind), escape(describe(*shown[i])));
+    rows += html_row("td", {{utc(shown[i]->time), "t"},
+                            {escape(shown[i]->kind)},
+                            {escape(describe(*shown[i])), "x"}});
   }
-  out += "</table></div>";
-  if (from > 0) fmt::format_to(Out(out), "<p>{} earlier ones are not shown.</p>", from);
-  return out + "</section>";
+  return table_card("Events", rows, from, "earlier");
 }
 
-/// Line by line, so that what is unfit for a page is replaced and line ends stay.
+/// Shows config.toml line by line, so that what is unfit for a page is replaced and line
+/// ends stay.
 std::string config_section(const RunFiles& run) {
   if (run.config_text().empty()) return {};
   std::string out =
       fmt::format("<details><summary>Configuration ({})</summary><pre>", kConfigFile);
-  std::string_view rest = run.config_text();
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    out += escape(rest.substr(0, end)) + "\n";
-    rest.remove_prefix(std::min(rest.size(), end + 1));
+  for (const std::string_view line : lines_of(run.config_text())) {
+    out += escape(line) + "\n";
   }
   return out + "</pre></details>";
 }
@@ -274,9 +272,7 @@ Json report_json(RunFiles& run, const RunView& view) {
   }
   json["checkpoints"] = std::move(checkpoints);
   json["validation_sets"] = to_json(set_changes(run));
-  const double median_rate = median_throughput(run.records());
-  json["median_seqs_per_s"] =
-      std::isfinite(median_rate) ? Json(median_rate) : Json(nullptr);
+  json["median_seqs_per_s"] = median_throughput(run.records());
   return json;
 }
 

@@ -7,11 +7,11 @@
 
 namespace longhaul::monitor {
 
-/// One HTML file with everything in it: no script, nothing from outside, dark or light as
-/// the reader's system. `program` names who made it: "longhaul 0.1.0 (...)".
+/// Returns one HTML file with everything in it: no script, nothing from outside, dark or
+/// light as the reader's system. `program` names who made it: "longhaul 0.1.0 (...)".
 std::string report_page(RunFiles& run, const RunView& view, const std::string& program);
 
-/// The same figures for programs.
+/// Returns the figures of the page for programs.
 Json report_json(RunFiles& run, const RunView& view);
 
 }  // namespace longhaul::monitor

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "longhaul/monitor/html.h"
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/set_changes.h"
@@ -26,7 +27,7 @@ std::vector<Point> series(const Records& records, double StepRecord::* member) {
   return points;
 }
 
-/// A member that no line has is no curve of points that are not finite.
+/// Returns the points of a member, and none where no line has the member.
 std::vector<Point> series_if_any(const Records& records, double StepRecord::* member) {
   std::vector<Point> points = series(records, member);
   const bool any =
@@ -47,8 +48,9 @@ std::vector<Curve> validation_curves(const std::vector<SetChange>& sets) {
   return curves;
 }
 
-/// What the run has learned and forgotten: every set's loss above that of its first
-/// validation, those of old domains dashed. Nothing where there is nothing to compare.
+/// Shows what the run has learned and forgotten: every set's loss above the loss of its
+/// first validation, with dashed curves for old domains. Returns nothing where there is
+/// nothing to compare.
 std::string forgetting_card(const std::vector<SetChange>& sets) {
   const auto compares = [](const SetChange& set) { return set.losses.size() > 1; };
   if (std::ranges::none_of(sets, compares)) return "";

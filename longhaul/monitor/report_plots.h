@@ -6,9 +6,9 @@
 
 namespace longhaul::monitor {
 
-/// The plots over steps, each in a card: loss with validation, the change of each
+/// Returns the plots over steps, each in a card: loss with validation, the change of each
 /// validation set, gradient norm, learning rate, throughput, utilisation, memory.
-/// Restarts and bad steps are marked but for that change.
+/// Restarts and bad steps are marked in all but the change of validation sets.
 std::string plot_cards(const RunFiles& run);
 
 }  // namespace longhaul::monitor

@@ -8,18 +8,20 @@
 
 namespace longhaul::monitor {
 
-/// One clock for all that the starts of a run have written: that of its first event.
-/// Where the wall clock was set between two starts on a machine, the second says that the
-/// machine was booted at another time than the first said, and the difference is the
-/// jump. A start elsewhere whose clock is behind begins with the newest time that is
+/// One clock for all that the starts of a run have written: the clock of its first event.
+/// Where the wall clock was set between two starts on a machine, the second start says
+/// that the machine was booted at another time than the first said, and the difference is
+/// the jump. A start elsewhere whose clock is behind begins with the newest time that is
 /// known.
 class RunClock {
  public:
-  /// The time of an event by the run's clock, in the order of events.jsonl.
+  /// Returns the time of an event by the run's clock. Events must come in the order of
+  /// events.jsonl.
   double time_of(const EventHead& event);
-  /// What the times of an attempt's rows in metrics.jsonl have to be moved by.
+  /// Returns by how many seconds the times of an attempt's rows in metrics.jsonl have to
+  /// be moved.
   double shift_of(int64_t attempt) const;
-  /// `now` by the run's clock, where this machine has written a part of it.
+  /// Returns `now` by the run's clock, where this machine has written a part of it.
   double now(double system_now) const;
 
  private:

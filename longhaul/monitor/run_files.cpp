@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <set>
 #include <utility>
@@ -23,7 +22,7 @@ namespace {
 constexpr uint64_t kLargestStatus = uint64_t{64} << 20;
 constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
 constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
-/// Of events that are kept, as text.
+/// Bytes of text of the events that are kept.
 constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
 constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostRunsNamed = 5;
@@ -31,20 +30,15 @@ constexpr size_t kMostStepDirectories = 100'000;
 constexpr const char* kRunFiles[] = {kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
                                      kRunLockFile};
 
-struct FileFacts {
-  int64_t nanoseconds = -1;
-  uint64_t size = 0;
-  bool regular = false;
-};
-
-std::optional<FileFacts> facts_of(const fs::path& path) {
+std::optional<FileStamp> stamp_of(const fs::path& path) {
   struct stat held{};
   if (::stat(path.c_str(), &held) != 0) return std::nullopt;
-  return FileFacts{held.st_mtim.tv_sec * 1'000'000'000 + held.st_mtim.tv_nsec,
+  return FileStamp{held.st_mtim.tv_sec * 1'000'000'000 + held.st_mtim.tv_nsec,
                    static_cast<uint64_t>(held.st_size), S_ISREG(held.st_mode)};
 }
 
-/// Adds up the sizes of the files that a manifest names; the first problem, or nothing.
+/// Adds up the sizes of the files that a manifest names; returns the first problem, or
+/// nothing.
 std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
   if (json.is_object()) {
     const auto name = json.find("name");
@@ -52,13 +46,13 @@ std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
     if (name != json.end() && name->is_string() && size != json.end() &&
         size->is_number_unsigned()) {
       const auto& text = name->get_ref<const std::string&>();
-      const auto facts = facts_of(join_inside(dir, text, "checkpoint"));
-      if (!facts) return plain_text(text) + " is missing";
-      if (facts->size != size->get<uint64_t>()) {
-        return fmt::format("{} has {} bytes instead of {}", plain_text(text), facts->size,
+      const auto file = stamp_of(join_inside(dir, text, "checkpoint"));
+      if (!file) return plain_text(text) + " is missing";
+      if (file->size != size->get<uint64_t>()) {
+        return fmt::format("{} has {} bytes instead of {}", plain_text(text), file->size,
                            size->get<uint64_t>());
       }
-      bytes += static_cast<double>(facts->size);
+      bytes += static_cast<double>(file->size);
       return {};
     }
   }
@@ -77,7 +71,8 @@ bool holds_run(const fs::path& dir) {
       kRunFiles, [&](const char* name) { return fs::exists(dir / name, error); });
 }
 
-/// ": runs there are a, b", of the directories in `dir`.
+/// Returns ", such as a, b" with runs among the directories in `dir`; empty where there
+/// are none.
 std::string runs_below(const fs::path& dir) {
   std::set<std::string> names;
   std::error_code error;
@@ -88,7 +83,7 @@ std::string runs_below(const fs::path& dir) {
   return names.empty() ? "" : fmt::format(", such as {}", fmt::join(names, ", "));
 }
 
-/// The value of one metric's parameter in results.json.
+/// Returns the number of steps that results.json says.
 std::optional<int64_t> total_steps_in(const Json& results) {
   const Json::json_pointer place("/results/parameters/Total steps");
   if (!results.contains(place) || !results.at(place).is_number_integer()) {
@@ -140,19 +135,17 @@ bool RunFiles::refresh() {
                                           events_.clear();
                                           clock_ = {};
                                           settled_ = 0;
-                                          event_bytes_ = 0;
-                                          events_left_out_ = 0;
-                                          unreadable_events_ = 0;
+                                          event_counts_ = {};
                                         });
   // After the events: who wrote a row has said before by which clock.
   records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
   settle_takebacks();
-  const Stamp status_before = status_stamp_;
+  const FileStamp status_before = status_stamp_;
   read_changed(kStatusFile, status_stamp_, kLargestStatus, [&](const std::string& text) {
     status_ =
         RunStatus::from_json(parse_json(text, kStatusFile, kMaxFileDepth), plain_text);
   });
-  if (status_stamp_ == Stamp{}) status_.reset();
+  if (status_stamp_ == FileStamp{}) status_.reset();
   read_changed(kResultsFile, results_stamp_, kLargestStatus,
                [&](const std::string& text) {
                  results_ = parse_json(text, kResultsFile, kMaxFileDepth);
@@ -167,17 +160,16 @@ bool RunFiles::refresh() {
 }
 
 template <typename Use>
-void RunFiles::read_changed(const char* name, Stamp& stamp, uint64_t limit, Use use) {
-  const auto facts = facts_of(dir_ / name);
+void RunFiles::read_changed(const char* name, FileStamp& stamp, uint64_t limit, Use use) {
+  const auto now = stamp_of(dir_ / name);
   problems_.erase(name);
-  if (!facts || !facts->regular) {
+  if (!now || !now->regular) {
     stamp = {};
     return;
   }
-  const Stamp now{facts->nanoseconds, facts->size};
   try {
-    if (now != stamp) use(read_text(dir_ / name, limit));
-    stamp = now;
+    if (*now != stamp) use(read_text(dir_ / name, limit));
+    stamp = *now;
   } catch (const Error& error) {
     // Not stamped: it is looked at again the next time.
     problems_[name] = plain_text(error.what());
@@ -185,8 +177,8 @@ void RunFiles::read_changed(const char* name, Stamp& stamp, uint64_t limit, Use 
 }
 
 void RunFiles::add_event(std::string_view line) {
-  if (event_bytes_ + line.size() > kMostEventBytes) {
-    ++events_left_out_;
+  if (event_counts_.bytes + line.size() > kMostEventBytes) {
+    ++event_counts_.left_out;
     return;
   }
   try {
@@ -199,10 +191,10 @@ void RunFiles::add_event(std::string_view line) {
     if (event.kind.empty() || event.time < 0.0 || event.time > kLastTime) {
       throw InputError("json", "no event");
     }
-    event_bytes_ += line.size();
+    event_counts_.bytes += line.size();
     events_.push_back(std::move(event));
   } catch (const InputError&) {
-    ++unreadable_events_;
+    ++event_counts_.unreadable;
   }
 }
 
@@ -269,18 +261,17 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
 
 // A checkpoint does not change once its manifest is there: judged once.
 const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
-  const auto facts = facts_of(path / kManifestFile);
-  const Stamp stamp = facts ? Stamp{facts->nanoseconds, facts->size} : Stamp{};
+  const auto manifest_stamp = stamp_of(path / kManifestFile);
   auto& [judged_at, info] = judged_[path];
-  if (facts && judged_at == stamp) return info;
-  judged_at = stamp;
+  if (manifest_stamp && judged_at == *manifest_stamp) return info;
+  judged_at = manifest_stamp.value_or(FileStamp());
   info = {};
   info.step = step;
-  if (!facts) {
+  if (!manifest_stamp) {
     info.problem = "no manifest: being written, or its writing never ended";
     return info;
   }
-  info.saved = static_cast<double>(facts->nanoseconds) * 1e-9;
+  info.saved = static_cast<double>(manifest_stamp->nanoseconds) * 1e-9;
   try {
     const Json manifest = parse_json(read_text(path / kManifestFile, kLargestManifest),
                                      kManifestFile, kMaxFileDepth);
@@ -328,9 +319,9 @@ std::vector<std::string> RunFiles::notes() const {
   };
   count(records_.unreadable(), kMetricsFile, "cannot be read");
   count(metrics_tail_.too_long(), kMetricsFile, "are longer than 1 MiB");
-  count(unreadable_events_, kEventsFile, "cannot be read");
+  count(event_counts_.unreadable, kEventsFile, "cannot be read");
   count(events_tail_.too_long(), kEventsFile, "are longer than 1 MiB");
-  count(events_left_out_, kEventsFile, "are left out: it is too large");
+  count(event_counts_.left_out, kEventsFile, "are left out: it is too large");
   return lines;
 }
 

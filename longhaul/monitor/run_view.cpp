@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
@@ -23,7 +22,7 @@ bool is_final(const std::string& state) {
          state == RunStatus::kStopped;
 }
 
-/// How the last attempt that said so ended; null while none has.
+/// Returns how the last attempt that said so ended; null while none has.
 const Event* last_of_attempts(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     const std::string& kind = events[i].kind;
@@ -43,7 +42,7 @@ bool is_paused(const std::vector<Event>& events) {
   return false;
 }
 
-/// Without a supervisor: what lock and events say.
+/// Judges a run without a supervisor by its lock and its events.
 void judge_by_lock(const RunFiles& run, RunView& view) {
   const auto& lock = run.lock();
   const Event* last = last_of_attempts(run.events());
@@ -102,7 +101,7 @@ void judge_state(const RunFiles& run, RunView& view) {
                        " is old: its supervisor is gone or cut off");
 }
 
-/// The middle of one member over the last steps that count.
+/// Returns the median of one member over the last steps that count.
 double recent(const Records& records, double StepRecord::* member) {
   std::vector<double> values;
   const size_t count = records.counted().size();
@@ -138,7 +137,8 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.mfu = recent(records, &StepRecord::mfu);
 }
 
-/// By the pace of the last steps with what the run's saves and validations take of it.
+/// Estimates the time left by the pace of the last steps, with what the run's saves and
+/// validations take of it.
 void guess_time_left(const RunFiles& run, RunView& view) {
   const Records& records = run.records();
   if (!view.alive || !view.last_step || *view.last_step <= view.step) return;
@@ -169,8 +169,8 @@ void rank_speeds(const RunFiles& run, RunView& view) {
   std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
 }
 
-/// Checkpoints above the newest whole one: nobody is to take that for the newest there
-/// was.
+/// Notes checkpoints above the newest whole one: nobody is to take that for the newest
+/// there was.
 void note_passed_over(RunFiles& run, RunView& view) {
   const int64_t newest = view.checkpoint ? view.checkpoint->step : -1;
   for (const CheckpointInfo& one : run.checkpoints()) {
@@ -185,8 +185,6 @@ void note_passed_over(RunFiles& run, RunView& view) {
   }
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
 Json ranks_json(const RunView& view) {
   Json ranks = Json::array();
   for (const RankSpeed& speed : view.ranks) {
@@ -200,12 +198,6 @@ Json ranks_json(const RunView& view) {
                      {"waits_seconds", speed.rank.waits_seconds}});
   }
   return ranks;
-}
-
-Json nodes_json(const RunView& view) {
-  Json nodes = Json::array();
-  for (const RunStatus::Node& node : view.nodes) nodes.push_back(node.to_json());
-  return nodes;
 }
 
 }  // namespace
@@ -240,41 +232,43 @@ Json to_json(const Ledger& ledger) {
   }
   return {{"seconds", ledger.total_seconds()},
           {"by_class", seconds},
-          {"goodput", number(ledger.goodput())},
-          {"goodput_of_allocation", number(ledger.goodput_of_allocation())},
+          {"goodput", ledger.goodput()},
+          {"goodput_of_allocation", ledger.goodput_of_allocation()},
           {"steps", ledger.steps_counted},
           {"steps_redone", ledger.steps_redone},
           {"starts", ledger.starts}};
 }
 
 Json to_json(const RunView& view) {
-  Json json = {
-      {"run", view.name},
-      {"time", view.now},
-      {"state", view.state},
-      {"detail", view.detail},
-      {"alive", view.alive},
-      {"ended", view.ended},
-      {"job", view.job},
-      {"host", view.host},
-      {"attempt", view.attempt},
-      {"restarts", view.restarts},
-      {"step", view.step},
-      {"last_step", view.last_step ? Json(*view.last_step) : Json(nullptr)},
-      {kLossKey, number(view.loss)},
-      {kGradNormKey, number(view.grad_norm)},
-      {kLrKey, number(view.lr)},
-      {kStepTimeKey, number(view.step_time)},
-      {kSeqsPerSecondKey, number(view.seqs_per_s)},
-      {kTokensPerSecondKey, number(view.tokens_per_s)},
-      {kMfuKey, number(view.mfu)},
-      {kMemoryPeakKey, number(view.memory_peak)},
-      {"seconds_since_step", number(view.step_age)},
-      {"seconds_left", view.seconds_left ? Json(*view.seconds_left) : Json(nullptr)},
-      {"ledger", to_json(view.ledger)},
-      {"nodes", nodes_json(view)},
-      {"ranks", ranks_json(view)},
-      {"notes", view.notes}};
+  Json json = {{"run", view.name},
+               {"time", view.now},
+               {"state", view.state},
+               {"detail", view.detail},
+               {"alive", view.alive},
+               {"ended", view.ended},
+               {"job", view.job},
+               {"host", view.host},
+               {"attempt", view.attempt},
+               {"restarts", view.restarts},
+               {"step", view.step},
+               {"last_step", or_null(view.last_step)},
+               {kLossKey, view.loss},
+               {kGradNormKey, view.grad_norm},
+               {kLrKey, view.lr},
+               {kStepTimeKey, view.step_time},
+               {kSeqsPerSecondKey, view.seqs_per_s},
+               {kTokensPerSecondKey, view.tokens_per_s},
+               {kMfuKey, view.mfu},
+               {kMemoryPeakKey, view.memory_peak},
+               {"seconds_since_step", view.step_age},
+               {"seconds_left", or_null(view.seconds_left)},
+               {"ledger", to_json(view.ledger)},
+               {"nodes", Json::array()},
+               {"ranks", ranks_json(view)},
+               {"notes", view.notes}};
+  for (const RunStatus::Node& node : view.nodes) {
+    json["nodes"].push_back(write_fields(node));
+  }
   json["checkpoint"] = nullptr;
   if (view.checkpoint) {
     json["checkpoint"] = {{"step", view.checkpoint->step},
@@ -285,7 +279,7 @@ Json to_json(const RunView& view) {
   if (view.validation) {
     json["validation"] = {{"step", view.validation->step},
                           {"name", view.validation->name},
-                          {"loss", number(view.validation->loss)}};
+                          {"loss", view.validation->loss}};
   }
   return json;
 }

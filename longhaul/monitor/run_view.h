@@ -10,7 +10,7 @@
 
 namespace longhaul::monitor {
 
-/// One rank beside the others: 1.2 takes a fifth longer than the middle one.
+/// One rank beside the others: a ratio of 1.2 takes a fifth longer than the median.
 struct RankSpeed {
   RunStatus::Rank rank;
   double ratio = 0.0;  ///< of busy seconds to their median; 0: not known
@@ -36,9 +36,9 @@ struct RunView {
   double grad_norm = 0.0;
   double lr = 0.0;
   double step_time = 0.0;     ///< median of the last steps, seconds
-  double seqs_per_s = 0.0;    ///< likewise
-  double tokens_per_s = 0.0;  ///< likewise
-  double mfu = 0.0;           ///< likewise
+  double seqs_per_s = 0.0;    ///< median of the last steps
+  double tokens_per_s = 0.0;  ///< median of the last steps
+  double mfu = 0.0;           ///< median of the last steps
   double memory_peak = 0.0;   ///< bytes
   double step_age = 0.0;      ///< seconds since the last step
   std::optional<double> seconds_left;
@@ -50,15 +50,17 @@ struct RunView {
   std::vector<std::string> notes;  ///< what could not be read
 };
 
-/// `now` in seconds since 1970. Reads checkpoints' manifests besides what `run` holds.
+/// Makes the view of a run at `now`, in seconds since 1970. Reads checkpoints' manifests
+/// besides what `run` holds.
 RunView make_view(RunFiles& run, double now);
 
 Json to_json(const RunView& view);
 Json to_json(const Ledger& ledger);
 
-/// What an event says, for people: "attempt 2 from step 22, 8 ranks". Plain.
+/// Returns what an event says, for people and in plain text: "attempt 2 from step 22, 8
+/// ranks".
 std::string describe(const Event& event);
-/// Events that are worth a line for people; "traffic" is none.
+/// Returns whether an event is worth a line for people; "traffic" is not.
 bool is_shown(const Event& event);
 
 }  // namespace longhaul::monitor

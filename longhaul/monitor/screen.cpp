@@ -15,7 +15,7 @@
 namespace longhaul::monitor {
 namespace {
 
-/// A rank this much behind the middle one is worth a colour.
+/// A rank this much slower than the median is worth a colour.
 constexpr double kSlow = 1.2;
 constexpr double kVerySlow = 1.5;
 
@@ -51,8 +51,8 @@ class Lines {
     }
     lines_.push_back(std::move(line));
   }
-  /// As add, but a piece that does not fit begins a further line below the first piece's
-  /// right end, without the blanks in front of it.
+  /// Adds pieces like add(), but a piece that does not fit begins a further line below
+  /// the first piece's right end, without the blanks in front of it.
   void flow(const std::string& label, const std::vector<Piece>& pieces) {
     const size_t indent = text_columns(label);
     std::vector<Piece> line = {{label}};
@@ -77,7 +77,7 @@ class Lines {
     add({{text, Ink::Bold}});
   }
   bool full() const { return size_.height > 0 && lines_.size() >= size_.height; }
-  /// Lines that are still free; many where there is no limit.
+  /// Returns how many lines are still free; many where there is no limit.
   size_t room() const {
     return size_.height > 0 ? size_.height - lines_.size() : size_t{1000};
   }

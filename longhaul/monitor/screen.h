@@ -12,13 +12,14 @@ struct ScreenSize {
   size_t height = 40;  ///< 0: as many lines as it takes
 };
 
-/// One screen of a run: at most `height` lines of at most `width` columns. With `colour`
-/// they hold colour sequences of ours, and no other control character either way.
+/// Draws one screen of a run: at most `height` lines of at most `width` columns. With
+/// `colour` they hold our colour sequences; they never hold another control character.
 std::vector<std::string> draw_screen(const RunView& view,
                                      const std::vector<Event>& events,
                                      const ScreenSize& size, bool colour);
 
-/// The run in one line, for a log: "training step 1,200 of 30,000 (4.0%), loss ...".
+/// Returns the run in one line, for a log: "training step 1,200 of 30,000 (4.0%), loss
+/// ...".
 std::string status_line(const RunView& view);
 
 }  // namespace longhaul::monitor

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 
@@ -12,10 +12,6 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kLongestSetName = 60;
-
-Json finite_or_null(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
 
 }  // namespace
 
@@ -48,15 +44,14 @@ std::vector<SetChange> set_changes(const RunFiles& run) {
 Json to_json(const std::vector<SetChange>& changes) {
   Json json = Json::array();
   for (const SetChange& set : changes) {
-    json.push_back(
-        {{"name", set.name},
-         {"old", set.stop_above.has_value()},
-         {"stop_above", set.stop_above ? Json(*set.stop_above) : Json(nullptr)},
-         {"first_step", set.first_step()},
-         {"first_loss", finite_or_null(set.losses.begin()->second)},
-         {"step", set.losses.rbegin()->first},
-         {"loss", finite_or_null(set.losses.rbegin()->second)},
-         {"change", finite_or_null(set.change())}});
+    json.push_back({{"name", set.name},
+                    {"old", set.stop_above.has_value()},
+                    {"stop_above", or_null(set.stop_above)},
+                    {"first_step", set.first_step()},
+                    {"first_loss", set.losses.begin()->second},
+                    {"step", set.losses.rbegin()->first},
+                    {"loss", set.losses.rbegin()->second},
+                    {"change", set.change()}});
   }
   return json;
 }

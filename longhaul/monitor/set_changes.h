@@ -11,8 +11,8 @@
 
 namespace longhaul::monitor {
 
-/// How a validation set's loss has changed since the run's first validation of it: of an
-/// old domain, what the run has forgotten.
+/// How a validation set's loss has changed since the run's first validation of it. For an
+/// old domain that is what the run has forgotten.
 struct SetChange {
   std::string name;                  ///< plain text
   std::optional<double> stop_above;  ///< nats; given: the set is of an old domain
@@ -22,11 +22,11 @@ struct SetChange {
   int64_t first_step() const { return losses.begin()->first; }
   double since_first(double loss) const { return loss - losses.begin()->second; }
   double change() const { return since_first(losses.rbegin()->second); }
-  /// "wiki (old) +0.1200 since step 0, stops above +0.05"
+  /// Returns "wiki (old) +0.1200 since step 0, stops above +0.05".
   std::string describe() const;
 };
 
-/// Of all sets: old domains first, each kind by name.
+/// Returns the changes of all sets: old domains first, each kind by name.
 std::vector<SetChange> set_changes(const RunFiles& run);
 
 Json to_json(const std::vector<SetChange>& changes);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array<const char*, 8> kLevels = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-/// The mean of the finite values; NaN where there is none.
+/// Returns the mean of the finite values; NaN where there is none.
 double mean_of(std::span<const double> values) {
   double sum = 0.0;
   size_t count = 0;

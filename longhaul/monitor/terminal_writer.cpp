@@ -23,7 +23,8 @@ constexpr std::string_view kLeave = "\033[?7h\033[?25h\033[?1049l";
 constexpr std::string_view kBeginUpdate = "\033[?2026h\033[H";
 constexpr std::string_view kEndUpdate = "\033[J\033[?2026l";
 
-/// A terminal that is gone costs nothing: the next look at the signals ends the verb.
+/// Writes to the terminal. A terminal that is gone is no error: the next look at the
+/// signals ends the verb.
 void write_out(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());

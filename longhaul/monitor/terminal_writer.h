@@ -10,7 +10,7 @@ namespace longhaul::monitor {
 
 /// Draws screens in place on the terminal behind standard output, on its other page, so
 /// that what was there before comes back. Keys are read without echo where standard input
-/// is a terminal. Restores everything at its end. One at a time per process.
+/// is a terminal. Restores everything at its end. A process has one at a time.
 class Terminal {
  public:
   Terminal();
@@ -24,9 +24,10 @@ class Terminal {
   /// change of the window's size is one).
   char wait_key(double seconds);
 
-  /// Standard output is a terminal that can draw in place.
+  /// Returns whether standard output is a terminal that can draw in place.
   static bool available();
-  /// Of the window behind standard output; 80 x 24 where that is not known.
+  /// Returns the size of the window behind standard output; 80 x 24 where that is not
+  /// known.
   static ScreenSize window();
 
  private:
@@ -34,7 +35,7 @@ class Terminal {
   std::unique_ptr<Saved> saved_;
 };
 
-/// A signal ends it early.
+/// Sleeps; a signal ends the sleep early.
 void sleep_seconds(double seconds);
 
 }  // namespace longhaul::monitor

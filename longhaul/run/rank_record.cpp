@@ -18,7 +18,6 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {

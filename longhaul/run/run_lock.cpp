@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <sstream>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/run/files.h"

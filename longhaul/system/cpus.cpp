@@ -8,7 +8,6 @@
 
 #include "longhaul/base/control_groups.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/lines.h"
 
 namespace longhaul {
 namespace {

@@ -1,6 +1,5 @@
 #include "longhaul/system/log.h"
 
-#include <set>
 #include <sstream>
 #include <thread>
 #include <vector>

@@ -20,9 +20,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/lines.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/process_start.h"
 #include "longhaul/system/repeated_work.h"
 #include "longhaul/system/stopwatch.h"
 

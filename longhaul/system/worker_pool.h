@@ -6,6 +6,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,19 +21,18 @@ namespace longhaul {
 class WorkerPool {
  public:
   explicit WorkerPool(int threads) {
-    try {
-      for (int i = 0; i < threads; ++i) {
-        threads_.emplace_back([this] {
-          leave_signals_to_main_thread();
-          run();
-        });
-      }
-    } catch (...) {  // the system has refused a thread
-      end();
-      throw;
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this](const std::stop_token& stop) {
+        leave_signals_to_main_thread();
+        run(stop);
+      });
     }
   }
-  ~WorkerPool() { end(); }
+  ~WorkerPool() {
+    const std::lock_guard lock(mutex_);
+    for (std::jthread& thread : threads_) thread.request_stop();
+    queue_.clear();
+  }
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
@@ -51,22 +51,13 @@ class WorkerPool {
   }
 
  private:
-  void end() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      queue_.clear();
-    }
-    ready_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  void run() {
+  void run(const std::stop_token& stop) {
     while (true) {
       std::function<void()> task;
       {
         std::unique_lock lock(mutex_);
-        ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-        if (stopping_) return;
+        ready_.wait(lock, stop, [this] { return !queue_.empty(); });
+        if (stop.stop_requested()) return;
         task = std::move(queue_.front());
         queue_.pop_front();
       }
@@ -75,10 +66,9 @@ class WorkerPool {
   }
 
   std::mutex mutex_;
-  std::condition_variable ready_;
+  std::condition_variable_any ready_;
   std::deque<std::function<void()>> queue_;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;  ///< the last member, so that it goes first
 };
 
 }  // namespace longhaul

@@ -5,8 +5,8 @@
 
 namespace longhaul {
 
-/// While it lives no file of this process may grow beyond so many bytes, as on a disk
-/// that is full: a write is cut short, the next one fails.
+/// Lets no file of this process grow beyond so many bytes while it lives, as on a disk
+/// that is full: a write is cut short, and the next one fails.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : before_(::signal(SIGXFSZ, SIG_IGN)) {

@@ -22,7 +22,7 @@ class MadeUpRun {
   int64_t now = begin;
   bool supervised = false;
 
-  /// What the ledger has to say, had it seen everything.
+  /// Returns what the ledger has to say, had it seen everything.
   std::array<int64_t, kTimeClasses> truth() const {
     std::array<int64_t, kTimeClasses> sums{};
     for (const Piece& piece : pieces_) {
@@ -49,9 +49,9 @@ class MadeUpRun {
     supervised = false;
     event("supervisor_end", {});
   }
-  /// Nobody runs it, in the same allocation.
+  /// Leaves the run alone for a time, in the same allocation.
   void idle() { spend(TimeClass::Idle, 1'000'000, 90'000'000); }
-  /// The job goes back to the queue.
+  /// Sends the job back to the queue.
   void wait_in_queue() {
     ++requeues_;
     spend(TimeClass::Waiting, 1'000'000, 90'000'000);
@@ -101,7 +101,8 @@ class MadeUpRun {
                                  {"time", static_cast<double>(now) * 1e-6}}));
   }
 
-  /// Training stands still for a moment; the checkpoint is durable two steps later.
+  /// Saves: training stands still for a moment, and the checkpoint is durable two steps
+  /// later.
   void save() {
     const int64_t stall = pick(10'000, 400'000);
     const int64_t of = step_;
@@ -119,7 +120,7 @@ class MadeUpRun {
   }
 
   void end() { event("end", {{"step", step_}, {"attempt", attempt_}, {"signal", 15}}); }
-  /// It dies without a word: what it did since its last line nobody knows.
+  /// Kills the run without a word: what it did since its last line nobody knows.
   void die() {
     if (pieces_.back().kind == TimeClass::Other) pieces_.back().kind = TimeClass::Restart;
   }
@@ -144,7 +145,7 @@ class MadeUpRun {
   void spend(TimeClass kind, int64_t low, int64_t high) {
     put(kind, pick(low, high), -1);
   }
-  /// Log lines and the like; with a step before and after it.
+  /// Lets time pass for log lines and other work between steps.
   void between() { spend(TimeClass::Other, 0, 3'000); }
   void event(const char* kind, Json fields) {
     fields["event"] = kind;

@@ -35,7 +35,8 @@ inline void write_file(const fs::path& path, std::string_view text) {
   file.close();
 }
 
-/// The message of the `Exception` that `action` throws; fails when it throws none.
+/// Returns the message of the `Exception` that `action` throws; fails when it throws
+/// none.
 template <class Exception, class Action>
 std::string message_of(Action action) {
   try {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul::monitor {
+
+/// Returns a text for HTML and XML, in elements and quoted attributes. What neither may
+/// hold becomes '?'.
+std::string escape(std::string_view text);
+
+/// A cell of a table. The text is HTML already.
+struct HtmlCell {
+  std::string text;
+  const char* style = "";  ///< CSS class; empty: none
+};
+/// Returns a row whose cells are elements of this name ("td" or "th").
+std::string html_row(const char* element, const std::vector<HtmlCell>& cells);
+/// Returns rows as a table, in a box that scrolls where the page is narrow.
+std::string html_table(const std::string& rows);
+
+}  // namespace longhaul::monitor
