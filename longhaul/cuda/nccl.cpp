@@ -18,8 +18,8 @@ using comm::ReduceOp;
 
 constexpr const char* kLibrary = "libnccl.so.2";
 
-/// The functions of the library that LibTorch has loaded: a second copy would be a
-/// second NCCL in the process.
+/// The library of NCCL that LibTorch has loaded. A second copy would be a second NCCL in
+/// the process.
 class Library {
  public:
   Library() {
@@ -86,7 +86,7 @@ cudaStream_t stream_of(DeviceApi::Stream stream) {
 }
 cudaEvent_t event_of(DeviceApi::Event event) { return static_cast<cudaEvent_t>(event); }
 
-/// The calls themselves.
+/// Calls NCCL and the CUDA runtime.
 class RealNccl : public DeviceApi {
  public:
   std::string name() const override { return "NCCL"; }

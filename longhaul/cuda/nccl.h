@@ -6,15 +6,15 @@
 
 namespace longhaul::cuda {
 
-/// NCCL and the CUDA runtime, for groups of CUDA devices. ConfigError where NCCL's
-/// library cannot be loaded.
+/// Returns NCCL and the CUDA runtime, for groups of CUDA devices. Throws ConfigError if
+/// the library of NCCL cannot be loaded.
 ///
-/// State: it has run with one rank, never on several GPUs; what uses it is tested over
-/// fakes.
+/// State: it has run with one rank, never on several GPUs. The code that uses it is
+/// tested with fakes.
 ///
-/// What differs from the groups of host memory: sums are added by NCCL in an order of its
-/// own: repeatable with the same ranks on the same machines, but not bitwise the same on
-/// another topology, and bf16 is rounded on the way. Max need not keep NaN.
+/// Groups of devices differ from groups of host memory: NCCL adds sums in an order of its
+/// own, so that the bits repeat with the same ranks on the same machines, but differ on
+/// another topology; bf16 is rounded on the way; and a maximum need not keep NaN.
 std::shared_ptr<comm::DeviceApi> nccl();
 
 }  // namespace longhaul::cuda

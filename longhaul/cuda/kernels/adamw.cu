@@ -36,7 +36,7 @@ struct AdamW {
   }
 };
 
-/// LAMB's second pass.
+/// The second pass of LAMB.
 template <typename P, typename M, typename W, typename R>
 struct LambApply {
   P* master;

@@ -2,7 +2,7 @@
 
 namespace longhaul::kernels::cuda {
 
-/// Throws Error: the kernel's name, what CUDA said, what to do.
+/// Throws an Error with the name of the kernel, the message of CUDA and what to do.
 [[noreturn]] void launch_failed(const char* kernel, const char* message);
 
 }  // namespace longhaul::kernels::cuda

@@ -10,8 +10,8 @@
 #include "longhaul/cuda/kernels/cuda_failure.h"
 #include "longhaul/ops/kernels/cuda.h"
 
-// What the kernels share. They are compiled by nvcc, and for tests by the host's compiler
-// with host/ in the place of CUDA's headers: see host/cuda_runtime.h for what that knows.
+// What the kernels share. nvcc compiles the kernels, and for tests the host's compiler
+// does, with tests/cuda_host in the place of CUDA's headers.
 
 namespace longhaul::kernels::cuda {
 
@@ -27,7 +27,7 @@ __device__ inline void assign(Bf16& to, float x) {
   to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
 }
 
-/// x, rounded as a T would hold it.
+/// Returns x rounded to T.
 template <typename T>
 __device__ float rounded(float x) {
   T held;
@@ -35,17 +35,18 @@ __device__ float rounded(float x) {
   return to_float(held);
 }
 
-/// N elements side by side, as registers hold them.
+/// N elements side by side, in registers.
 template <typename T, int N>
 struct Pack {
   T of[N];
 };
 
-/// How many elements of T an access of 16 bytes has.
+/// The number of elements of T in an access of 16 bytes.
 template <typename T>
 constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
-/// Whole accesses of 16 bytes where there are as many bytes: then `from` is aligned.
+/// Loads in accesses of 16 bytes if N elements are as many bytes; `from` must then be
+/// aligned.
 template <int N, typename T>
 __device__ Pack<T, N> load(const T* from) {
   constexpr int kStep = N < kWide<T> ? 1 : kWide<T>;
@@ -69,7 +70,7 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
     } else {
       unsigned words[4];
       memcpy(words, pack.of + i, 16);
-      // Named as one store: of four words nvcc makes four at times.
+      // Written as one store, since nvcc sometimes makes four stores of four words.
       __stcg(reinterpret_cast<uint4*>(to + i), {words[0], words[1], words[2], words[3]});
     }
   }
@@ -82,9 +83,9 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// One value per thread combined over the block, of whole warps and at most kBlock
-/// threads, in a fixed order; every thread gets the result. All threads of the block call
-/// it.
+/// Combines one value of each thread over the block in a fixed order; every thread gets
+/// the result. The block has whole warps and at most kBlock threads, all of which must
+/// call this function.
 template <typename Combine>
 __device__ float block_combine(float value, Combine combine) {
   __shared__ float warps[kBlock / kWarp];
@@ -100,7 +101,7 @@ __device__ float block_combine(float value, Combine combine) {
   return result;
 }
 
-/// Blocks, and threads of each.
+/// The number of blocks, and of threads in a block.
 struct Grid {
   Grid(int64_t of_blocks, int of_threads = kBlock)
       : blocks(of_blocks), threads(of_threads) {}
@@ -120,7 +121,7 @@ void launch(const char* name, void (*kernel)(A...), Grid grid, Stream stream,
   if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
 }
 
-/// Whether 16 bytes can be read and written at a time from all of these.
+/// Returns whether all of these addresses can be read and written 16 bytes at a time.
 template <typename... P>
 bool aligned(const P*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
@@ -132,8 +133,8 @@ bool in_wide_steps(Sizes... sizes) {
   return ((sizes % kWide<T> == 0) && ...);
 }
 
-/// Calls act(constant) with the number of elements that a thread takes at a time: those
-/// of 16 bytes, or one.
+/// Calls act(constant) with the number of elements that a thread takes at a time: the
+/// elements of 16 bytes, or one.
 template <typename T, typename Act>
 void with_width(bool wide, const Act& act) {
   if (wide) {

@@ -5,8 +5,8 @@
 #include "longhaul/optim/kernels/element.h"
 #include "longhaul/optim/kernels/element_types.h"
 
-// How the optimizers' kernels walk flat memory: 16 bytes at a time where all arrays are
-// aligned alike, which parts of flat buffers are.
+// How the kernels of the optimizers walk flat memory: 16 bytes at a time if all arrays
+// are aligned alike, as parts of flat buffers are.
 
 namespace longhaul::optim::cuda {
 namespace {
@@ -20,14 +20,14 @@ using kernels::cuda::store;
 constexpr int kEach = 8;
 
 inline bool fits(const NoWeight*, int) { return true; }
-/// Whether 16 bytes begin `lead` elements before this.
+/// Returns whether an aligned access of 16 bytes begins `lead` elements before the array.
 template <typename T>
 bool fits(const T* array, int lead) {
   return reinterpret_cast<uintptr_t>(array) % 16 == lead * sizeof(T) % 16;
 }
 
-/// Elements before the arrays' starts, from which on whole accesses of all of them are
-/// aligned; -1: there is no such place, or elements go one by one.
+/// Returns how many elements before the starts of the arrays accesses of 16 bytes are
+/// aligned for all arrays; -1 if there is no such place, or if elements go one by one.
 template <typename Rounding, typename... T>
 int lead_of(const Rounding& rounding, const T*... arrays) {
   if (rounding.one_by_one) return -1;
@@ -37,8 +37,8 @@ int lead_of(const Rounding& rounding, const T*... arrays) {
   return -1;
 }
 
-/// Calls act.at<N>(i) for the kEach elements from `first` on that are in [0, count): as a
-/// whole or, at the ends and without alignment, one by one.
+/// Calls act.at<N>(i) for those of the kEach elements from `first` on that are in
+/// [0, count): once for all or, at the ends and without alignment, for each.
 template <typename Act>
 __device__ void for_each_of(int64_t first, int64_t count, bool aligned, Act& act) {
   if (aligned && first >= 0 && first + kEach <= count) {
@@ -78,7 +78,7 @@ __device__ void store_weight(W* weight, int64_t i, const float (&x)[N]) {
 /// Rounds to the nearest.
 struct ToNearest {
   static constexpr bool one_by_one = false;
-  /// Goes with N elements from i on.
+  /// Rounds N elements from i on, one after another.
   template <int N>
   struct Walk {
     __device__ Walk(const ToNearest&, int64_t) {}
@@ -126,17 +126,17 @@ struct AtRandom {
 
     RoundingKeys keys;
     const ElementPlace& place;
-    int64_t left;     ///< elements of the row, this one among them
-    uint32_t number;  ///< lower 32 bits
+    int64_t left;     ///< elements of the row from the current element on
+    uint32_t number;  ///< lower 32 bits of the number of the current element
   };
 
   Rounding rounding;
   int64_t update;
   RoundingKeys keys;
-  bool one_by_one;  ///< numbers have several upper 32 bits, and so several keys
+  bool one_by_one;  ///< the upper 32 bits of the numbers differ, and so do the keys
 };
 
-/// How masters of type P are rounded, and moments with them.
+/// Returns how masters of type P, and the moments, are rounded.
 template <typename P>
 auto rounding_for(const AdamWRange& r, int64_t update) {
   if constexpr (std::is_same_v<P, float>) {

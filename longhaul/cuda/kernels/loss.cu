@@ -10,7 +10,8 @@ struct RowSum {
   float sum_exp;  ///< of exp(logit - maximum)
 };
 
-/// Over a row, by a block, in one pass: a thread adjusts its sum where its maximum grows.
+/// Computes the sum over a row by a block in one pass: a thread scales its sum when its
+/// maximum grows.
 template <int N, typename T>
 __device__ RowSum row_sum(const T* row, int64_t vocabulary) {
   float most = -INFINITY;
@@ -24,7 +25,7 @@ __device__ RowSum row_sum(const T* row, int64_t vocabulary) {
       sum *= expf(most - larger);
       most = larger;
     }
-    // Of minus infinities alone: a NaN among them must stay one.
+    // All are minus infinity so far, or NaN, and a NaN must stay NaN.
     const float base = most > -INFINITY ? most : 0.0F;
     for (int j = 0; j < N; ++j) sum += expf(to_float(in.of[j]) - base);
   }
@@ -33,7 +34,8 @@ __device__ RowSum row_sum(const T* row, int64_t vocabulary) {
   return {maximum, block_combine(sum, Add())};
 }
 
-/// row = scale * (factor * softmax - onehot(target)), where factor has the loss of lse^2.
+/// Computes row = scale * (factor * softmax - onehot(target)), where `factor` accounts
+/// for the loss of lse^2.
 template <int N, typename T>
 __device__ void row_gradient(T* row, int64_t vocabulary, int64_t target, float lse,
                              float scale, float z_loss) {
@@ -59,7 +61,7 @@ __device__ void row_of_zeros(T* row, int64_t vocabulary) {
   }
 }
 
-/// One block a row: loss, and the gradient in place.
+/// Has one block a row, which computes the loss, and the gradient in place.
 template <typename T, int N>
 __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
   T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;

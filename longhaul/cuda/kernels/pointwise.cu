@@ -40,7 +40,8 @@ constexpr float kRootHalfOverPi = 0.39894228040143268F;  // sqrt(1 / (2 pi))
 constexpr float kRootTwoOverPi = 0.79788456080286536F;   // sqrt(2 / pi)
 constexpr float kGeluCube = 0.044715F;
 
-/// The tanh form has (1 + tanh(u)) / 2 for the normal distribution below x.
+/// Returns tanh(u): the tanh form has (1 + tanh(u)) / 2 for the share of the normal
+/// distribution below x.
 __device__ float gelu_tanh(float x) {
   return tanhf(kRootTwoOverPi * (x + kGeluCube * x * x * x));
 }
@@ -65,8 +66,8 @@ __device__ float gelu_slope(float x) {
 
 __device__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
-/// What d is times the activation of x, and times its slope there. Products go from the
-/// left.
+/// Returns d times the activation of x; times_slope() returns d times the slope at x.
+/// Products are made from the left.
 template <Activation kActivation>
 __device__ float times_activation(float d, float x) {
   constexpr bool kTanh = kActivation == Activation::GeluTanh;
@@ -165,7 +166,8 @@ __global__ void gelu_backward_kernel(GeluBackward<T> a) {
   store(a.dx + i, d);
 }
 
-/// `lanes` threads a row, so many rows a block as fit; N elements a thread at a time.
+/// Has `lanes` threads a row and as many rows a block as fit; a thread takes N elements
+/// at a time.
 template <typename T, int N>
 __global__ void merge_attention_kernel(MergeAttention<T> a, int lanes) {
   const int rows = kBlock / lanes;
@@ -198,7 +200,7 @@ __global__ void merge_attention_kernel(MergeAttention<T> a, int lanes) {
       store(out + d, y);
     }
   }
-  __syncthreads();  // all threads of a row have read what it was
+  __syncthreads();  // all threads of a row have read the old lse
   if (mine && static_cast<int>(threadIdx.x) % lanes == 0) *lse = now;
 }
 

@@ -10,8 +10,8 @@ namespace {
 constexpr int kStaged = kBlock * kEach;
 static_assert(kStaged % kSquareLanes == 0 && kNormBlock % kStaged == 0);
 
-/// Elements in shared memory, of one series after another. Threads that write side by
-/// side do not meet in a bank, nor do the lanes of all series that read.
+/// Elements in shared memory, one series after another. Neither threads that write side
+/// by side nor the lanes that read have bank conflicts.
 template <int kSeries>
 struct Stage {
   float of[kSeries][kEach][kBlock + 2];
@@ -21,8 +21,8 @@ struct Stage {
   }
 };
 
-/// What a thread adds to a stage: the kEach elements from `i` on, of which those beside
-/// [0, size) count as 0. form.at<N>(i, out) forms out[series][N].
+/// Writes the elements of a thread to a stage: kEach elements from `i` on, where elements
+/// outside of [0, size) are 0. form.at<N>(i, out) forms out[series][N].
 template <typename Form>
 __device__ void fill(const Form& form, int64_t i, int64_t size, bool aligned,
                      Stage<Form::kSeries>& stage) {
@@ -42,10 +42,10 @@ __device__ void fill(const Form& form, int64_t i, int64_t size, bool aligned,
   }
 }
 
-/// A block of threads for each block of kNormBlock elements. All threads form elements,
-/// and the first add their squares, each of one lane of one series in ascending order, as
-/// SquareLanes does on a CPU: zeros beside the range change no sum. Two stages: while one
-/// is added up, the other is filled.
+/// Has a block of threads for each block of kNormBlock elements. All threads form
+/// elements. The first threads add squares, each for one lane of one series in ascending
+/// order, as SquareLanes does on a CPU; zeros outside of the range change no sum. While
+/// one of the two stages is added up, the other is filled.
 template <typename Form>
 __global__ void squares_kernel(Form whole, int64_t count, int lead, double* partial) {
   constexpr int kSeries = Form::kSeries;
@@ -81,7 +81,8 @@ __global__ void squares_kernel(Form whole, int64_t count, int lead, double* part
   partial[static_cast<int64_t>(blockIdx.x) * kSeries + thread] = total;
 }
 
-/// LAMB's first pass: masters, and where the new moments will move them.
+/// The first pass of LAMB, which forms masters and the directions in which the new
+/// moments will move the masters.
 template <typename G, typename P, typename M, typename R>
 struct LambMoments {
   static constexpr int kSeries = 2;
@@ -91,7 +92,7 @@ struct LambMoments {
   AdamWScalars s;
   float decay;
   R rounding;
-  int64_t first = 0;  ///< element that counts as 0
+  int64_t first = 0;  ///< the element that at() counts as 0
 
   __device__ LambMoments from(int64_t begin) const {
     LambMoments next = *this;
@@ -120,8 +121,8 @@ struct LambMoments {
   }
 };
 
-/// Adds the sums of `series` series side by side, by the first threads of a block of
-/// them; kBlock sums are fetched at a time.
+/// Adds up the sums of `series` series that lie side by side, by the first threads of a
+/// block; fetches kBlock sums at a time.
 __device__ void add_totals(const double* partial, int64_t count, int series,
                            double* into) {
   __shared__ double fetched[kBlock];
@@ -145,17 +146,17 @@ __global__ void total_kernel(const double* partial, int64_t count, int series,
   add_totals(partial, count, series, into);
 }
 
-/// Parts that one launch adds: what a kernel's parameters hold. No two have the same
-/// `into`.
+/// The parts that one launch adds, as many as the parameters of a kernel hold. No two
+/// parts have the same `into`.
 struct SquaresTable {
   static constexpr int kMost = 96;
 
   SquaresRange parts[kMost];
-  int64_t first_block[kMost];  ///< of all parts' blocks
+  int64_t first_block[kMost];  ///< among the blocks of all parts
   int64_t blocks = 0;
   int size = 0;
 
-  /// Of which part a block is.
+  /// Returns the part that a block belongs to.
   __device__ int part_of(int64_t block) const {
     int from = 0;
     for (int to = size; to - from > 1;) {
@@ -167,8 +168,8 @@ struct SquaresTable {
 };
 static_assert(sizeof(SquaresTable) <= 4000, "a kernel's parameters have 4 KB");
 
-/// What a lane adds of `size` elements. Many loads are under way: a block of elements is
-/// as long as it takes one lane to go through, and small models have few.
+/// Returns the sum of a lane of `size` elements. Many loads are in flight, since the time
+/// for a block of elements is the time of one lane, and small models have few blocks.
 template <typename T>
 __device__ double lane_sum(const T* x, int64_t size, int lane) {
   constexpr int kAhead = 16;
@@ -189,7 +190,7 @@ __device__ double lane_sum(const T* x, int64_t size, int lane) {
   return sum;
 }
 
-/// kSquareLanes threads a block of kNormBlock elements: each is a lane.
+/// Has kSquareLanes threads for a block of kNormBlock elements; each thread is a lane.
 template <typename T>
 __global__ void squares_of_parts_kernel(const __grid_constant__ SquaresTable table,
                                         double* partial) {
@@ -211,7 +212,7 @@ __global__ void squares_of_parts_kernel(const __grid_constant__ SquaresTable tab
   if (lane == 0 && block < table.blocks) partial[block] = total;
 }
 
-/// One block of threads a part.
+/// Has one block of threads for each part.
 __global__ void totals_of_parts_kernel(const __grid_constant__ SquaresTable table,
                                        const double* partial) {
   const SquaresRange& part = table.parts[blockIdx.x];

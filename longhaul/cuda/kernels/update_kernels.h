@@ -7,34 +7,37 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/update.h"
 
-// The optimizers' loops as CUDA kernels on raw pointers to device memory, as cuda.h of
-// ops/kernels has them: a call only enqueues. Every element sees the operations of
-// element.h and every sum the order of the CPU's loops, so that the bits are those too.
+// The loops of the optimizers as CUDA kernels on raw pointers to device memory, in the
+// way of ops/kernels/cuda.h: a call only enqueues. Every element has the operations of
+// element.h, and every sum has the order of the CPU's loops, so that the bits are the
+// same.
 
 namespace longhaul::optim::cuda {
 
 using kernels::cuda::Stream;
 
-/// adamw_update; `update`: for stochastic rounding.
+/// Enqueues an update of AdamW; `update` is for stochastic rounding.
 void enqueue_adamw(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                    Stream stream);
 
-/// lamb_moments; the two sums of each block of kNormBlock elements side by side in
-/// `partial`.
+/// Enqueues the first pass of LAMB, which writes the two sums of each block of kNormBlock
+/// elements side by side to `partial`.
 void enqueue_lamb_moments(const AdamWRange& range, const AdamWScalars& s, float decay,
                           int64_t update, double* partial, Stream stream);
 
-/// lamb_apply at the rate, of device memory, that is there when the kernel runs.
+/// Enqueues the second pass of LAMB. `rate`, in device memory, is read when the kernel
+/// runs.
 void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
                         const LambRate& of, const double* rate, int64_t update,
                         Stream stream);
 
-/// into += sum_of_squares of each of the parts, in their order; `partial`: one for each
-/// of the norm_blocks of all of them. A launch has many parts.
+/// Adds sum_of_squares of each part to the `into` of the part, in their order. `partial`
+/// has room for the norm_blocks of all parts. A launch works on many parts.
 void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
                      Stream stream);
 
-/// into[i] += partial[i], partial[i + series], ..., added in this order to 0 first.
+/// Computes into[i] += sum of partial[i], partial[i + series], ..., where the sum begins
+/// with 0 and is made in this order.
 void enqueue_total(const double* partial, int64_t blocks, int series, double* into,
                    Stream stream);
 

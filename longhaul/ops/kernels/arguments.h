@@ -14,7 +14,7 @@
 
 namespace longhaul::kernels {
 
-/// One bfloat16 value, as it lies in memory.
+/// A bfloat16 value as it is in memory.
 struct Bf16 {
   uint16_t bits;
 };
@@ -22,12 +22,12 @@ struct Bf16 {
 // ---- RMSNorm
 // ---------------------------------------------------------------------------
 
-/// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps), or as
-/// another form has it, which rounds once.
-/// x, y [tokens, heads, features], each head a row of its own; y is contiguous, the heads
-/// of a token of x follow each other (as part of a wider matrix has them); weight
-/// [features]; inverse_rms [tokens, heads]. With `delta`, contiguous as y, x + delta is
-/// normed: rounded into `sum`, contiguous too.
+/// y = weight * round(x * inverse_rms) with inverse_rms = 1 / sqrt(mean(x^2) + eps); the
+/// other forms round once.
+/// x and y are [tokens, heads, features], and each head is a row of its own. y is
+/// contiguous; the heads of a token of x follow each other, as in a part of a wider
+/// matrix. weight is [features], inverse_rms [tokens, heads]. With `delta`, x + delta is
+/// rounded, written to `sum` and normed; delta and sum are contiguous.
 template <typename T>
 struct RmsNormForward {
   const T* x;
@@ -42,10 +42,10 @@ struct RmsNormForward {
   RmsForm form = RmsForm::WeightAfterCast;
 };
 
-/// dx = gradient of the norm with respect to its input, which lies like x, with a stride
-/// of its own. dy is contiguous. dweight [features] += sum over rows, null: not wanted.
-/// dx may be dy itself. `dsum`, contiguous, is added before dx is rounded: what goes on
-/// beside the norm has it for its gradient.
+/// dx is the gradient of the norm with respect to its input; dx lies like x, with a
+/// stride of its own, and may be dy itself. dy is contiguous. Adds the sum over rows to
+/// dweight [features], unless dweight is null. `dsum`, contiguous, is added before dx is
+/// rounded: the gradient that the input of the norm has from its other uses.
 template <typename T>
 struct RmsNormBackward {
   const T *dy, *x;
@@ -63,10 +63,10 @@ struct RmsNormBackward {
 // ---- Rotary positions
 // ------------------------------------------------------------------
 
-/// Rotates (x[d], x[d + D/2]) by the angle of the token's position, the half-split form:
-/// y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin. `inverse` rotates back, which is the
-/// backward. x, y [tokens, heads, head_dim], the last dim contiguous and even; cos, sin
-/// [positions, D/2]; position_ids [tokens], inside the tables. y may be x.
+/// Rotates (x[d], x[d + D/2]) by the angle of the token's position: y1 = x1 cos - x2 sin,
+/// y2 = x2 cos + x1 sin. `inverse` rotates back, which is the backward. x and y are
+/// [tokens, heads, head_dim], whose last dim is contiguous and even; cos and sin are
+/// [positions, D/2]; position_ids [tokens] lie inside the tables. y may be x.
 template <typename T>
 struct Rope {
   const T* x;
@@ -79,8 +79,8 @@ struct Rope {
   int64_t y_token_stride, y_head_stride;
 };
 
-// ---- Gated products: silu(x) = x sigmoid(x); GELU is x times the normal distribution's
-// share below it, or that by its tanh form.
+// ---- Gated products: silu(x) = x sigmoid(x). GELU is x times the share of the normal
+// distribution below x, or the tanh approximation of that.
 
 /// Returns act(constant) of the activation.
 template <typename Act>
@@ -95,8 +95,8 @@ constexpr auto with_activation(Activation activation, const Act& act) {
   }
 }
 
-/// y = activation(gate) * up. gate and up [rows, features] with one row stride (so that
-/// they may be halves of one matrix); y [rows, features] contiguous.
+/// y = activation(gate) * up. gate and up are [rows, features] with one row stride, so
+/// that they may be halves of one matrix; y [rows, features] is contiguous.
 template <typename T>
 struct GatedProductForward {
   Activation activation;
@@ -128,8 +128,8 @@ struct Draws {
   float scale;
 };
 
-/// y = x, of which some elements are dropped; head 0. x, y [rows, columns]; sequences and
-/// index [rows]. y may be x.
+/// y is x with some elements dropped, by the draws of head 0. x and y are [rows,
+/// columns]; sequences and index are [rows]. y may be x.
 template <typename T>
 struct Dropout {
   const T* x;
@@ -143,14 +143,14 @@ struct Dropout {
 // ---- Attention
 // -------------------------------------------------------------------------
 
-/// Elements from one sequence, token and head to the next; head dim contiguous.
+/// Elements from a sequence, token or head to the next one; the head dim is contiguous.
 struct AttentionStrides {
   int64_t batch;
   int64_t token;
   int64_t head;
 };
 
-/// Dropout of probabilities: rows are queries, columns are keys.
+/// Dropout of probabilities, whose rows are queries and columns are keys.
 struct AttentionDropout {
   Draws draws;
   const int64_t* sequences = nullptr;  ///< [batch]; null: nothing is dropped
@@ -158,28 +158,28 @@ struct AttentionDropout {
 };
 
 /// Query i of sequence b sees the keys j < keys with
-/// document_start[b][i] - first_key <= j <= query_offset + i, or, where there is a
-/// document_end, j < document_end[b][i] - first_key; a query that sees none gets the
-/// result 0.
+/// document_start[b][i] - first_key <= j <= query_offset + i, or, with a document_end,
+/// j < document_end[b][i] - first_key. A query that sees no key gets the result 0.
 /// Query heads h * G ... h * G + G - 1 share key head h, G = query_heads / key_heads.
 struct AttentionShape {
   int64_t batch;
   int64_t queries;      ///< S
-  int64_t keys;         ///< those past query_offset + S are read only with a document_end
+  int64_t keys;         ///< keys past query_offset + S are read only with a document_end
   int64_t query_heads;  ///< a multiple of key_heads
   int64_t key_heads;
   int64_t head_dim;  ///< a multiple of 8, 8 to 256
-  /// Position of query 0 among the keys: how many are cached. From `keys` on, every
-  /// query may see all; negative: the first queries see none.
+  /// The position of query 0 among the keys, which is the number of cached keys. Every
+  /// query may see all keys if it is at least `keys`; the first queries see none if it is
+  /// negative.
   int64_t query_offset;
-  float scale;  ///< of the scores; above 0
+  float scale;  ///< factor of the scores, above 0
   /// [batch, queries]; null: no limit.
   const int32_t* document_start;
   int64_t first_key = 0;  ///< the number that document_start has for key 0
-  /// Keys that a query sees at most, its own the last; without a limit more than any
-  /// sequence has.
+  /// The largest number of keys that a query sees, its own being the last. The default is
+  /// longer than any sequence.
   int64_t window = int64_t{1} << 62;
-  /// [batch, queries]; null: causal. Without a window.
+  /// [batch, queries], without a window; null: causal.
   const int32_t* document_end = nullptr;
   /// Key 0 has index first_key of its sequence, query 0 has query_offset + first_key.
   AttentionDropout dropout = {};
@@ -203,17 +203,18 @@ struct AttentionOutput {
   AttentionStrides strides;
 };
 
-/// Whether keys come all at once, or in parts whose results go on from what is there.
+/// Whether an attention has all keys, or a part of the keys whose results are merged into
+/// the results of other parts.
 enum class Results { Replace, GoOn };
 
 template <typename T, Results kResults>
 using AttentionResult =
     AttentionOutput<std::conditional_t<kResults == Results::Replace, T, float>>;
 
-/// out [B, S, Hq, D]; lse [B, Hq, S] contiguous: natural log of the sum of exp(scores),
-/// those of dropped probabilities too, minus infinity for a query that sees no key. GoOn:
-/// out and lse hold the result for the parts before (for none: 0 and minus infinity) and
-/// leave with these keys taken in, as one softmax over all.
+/// out is [B, S, Hq, D]. lse [B, Hq, S], contiguous, is the natural log of the sum of
+/// exp(scores), dropped probabilities included, and minus infinity for a query that sees
+/// no key. GoOn: out and lse hold the result for the parts before (0 and minus infinity
+/// if there are none), and afterwards the softmax over these keys too.
 template <typename T, Results kResults = Results::Replace>
 struct AttentionForward {
   AttentionShape shape;
@@ -222,9 +223,9 @@ struct AttentionForward {
   float* lse;
 };
 
-/// dq [B, S, Hq, D], dk, dv [B, K, Hkv, D] are overwritten; keys that no query sees get
-/// 0. GoOn: for one part of the keys; out and lse are those over all parts. Adds to dq,
-/// and to dk and dv of this part.
+/// dq [B, S, Hq, D], dk and dv [B, K, Hkv, D] are overwritten; keys that no query sees
+/// get 0. GoOn: for a part of the keys, where out and lse are those over all parts; adds
+/// to dq, and to dk and dv of this part.
 template <typename T, Results kResults = Results::Replace>
 struct AttentionBackward {
   AttentionShape shape;
@@ -236,10 +237,11 @@ struct AttentionBackward {
 // ---- Loss head
 // -------------------------------------------------------------------------
 
-/// A chunk of logits [rows, vocabulary], contiguous. targets [rows]: an index below
-/// `vocabulary`, or a negative or larger value where the target is not in this chunk.
-/// Per row: the maximum, sum of exp(logit - maximum), and the target's logit (0 where it
-/// is not here): what a vocabulary-parallel form combines.
+/// For a contiguous chunk of logits [rows, vocabulary]. targets [rows] has an index below
+/// `vocabulary`, or a negative or larger value if the target is not in this chunk. The
+/// results for each row are the maximum, the sum of exp(logit - maximum), and the logit
+/// of the target, or 0 if the target is not here. Ranks with parts of the vocabulary
+/// combine these.
 template <typename T>
 struct CrossEntropyStatistics {
   const T* logits;
@@ -249,8 +251,8 @@ struct CrossEntropyStatistics {
 };
 
 /// logits = row_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), in place.
-/// lse [rows]: the log of the sum of exp over the whole vocabulary; row_scale [rows], 0
-/// for rows without a target.
+/// lse [rows] is the log of the sum of exp over the whole vocabulary; row_scale [rows] is
+/// 0 for rows without a target.
 template <typename T>
 struct CrossEntropyGradient {
   T* logits;
@@ -260,10 +262,11 @@ struct CrossEntropyGradient {
   double z_loss;
 };
 
-/// Both of the above, row by row while a row is in cache, for a whole vocabulary.
-/// cross_entropy = lse - picked and squared_lse = lse^2, [rows], both 0 where the target
-/// is negative. With `want_gradient` logits become the gradient of scale * (cross_entropy
-/// + z_loss * squared_lse), 0 for rows without a target; else they stay as they are.
+/// Does the work of the two kernels above for a whole vocabulary, row by row while a row
+/// is in cache. cross_entropy = lse - picked and squared_lse = lse^2, both [rows], are 0
+/// if the target is negative. With `want_gradient` the logits become the gradient of
+/// scale * (cross_entropy + z_loss * squared_lse), 0 for rows without a target; else the
+/// logits stay as they are.
 template <typename T>
 struct CrossEntropy {
   T* logits;
@@ -276,10 +279,11 @@ struct CrossEntropy {
 
 // ---- Kernels that a CPU has no need for
 
-/// gradient[rows[i]] += dy[order[i]] for ascending i: each row's tokens one after
-/// another. dy [tokens, features]; rows [tokens] ascending, those outside of [0,
-/// table_rows) are left out; order [tokens]; gradient [table_rows, features]. A block
-/// walks the tokens of a row, so that a token that fills a batch takes the longest.
+/// gradient[rows[i]] += dy[order[i]] for ascending i, so that the tokens of a row are
+/// added one after another. dy is [tokens, features]; rows [tokens] ascends, and rows
+/// outside of [0, table_rows) are left out; order is [tokens]; gradient is [table_rows,
+/// features]. A block of threads adds the tokens of a row, so that the time is that of
+/// the most frequent token.
 template <typename T>
 struct EmbeddingGradient {
   const T* dy;
@@ -288,8 +292,7 @@ struct EmbeddingGradient {
   float* gradient;
 };
 
-/// y = gelu(x): x times the normal distribution's share below it, or that by its tanh
-/// form. y may be x.
+/// y = gelu(x), or the tanh form. y may be x.
 template <typename T>
 struct GeluForward {
   const T* x;
@@ -298,7 +301,7 @@ struct GeluForward {
   T* y;
 };
 
-/// dx may be dy.
+/// dx = dy times the slope of gelu at x. dx may be dy.
 template <typename T>
 struct GeluBackward {
   const T *dy, *x;
@@ -307,11 +310,11 @@ struct GeluBackward {
   T* dx;
 };
 
-/// A part of the keys taken into an attention's result, a row by its log-sum-exp: with
+/// Merges a part of the keys into the result of an attention: with
 /// now = ln(e^lse + e^part_lse), out = out e^(lse - now) + part e^(part_lse - now) and
-/// lse = now; a row that has seen no key so far is 0. part [sequences, queries, heads,
-/// dim] and out in the same order, contiguous in a sequence; part_lse [sequences, heads,
-/// queries] contiguous, lse with strides.
+/// lse = now. A row that has seen no key so far is 0. part is [sequences, queries, heads,
+/// dim]; out has this order and is contiguous in a sequence; part_lse [sequences, heads,
+/// queries] is contiguous, lse has strides.
 template <typename T>
 struct MergeAttention {
   const T* part;

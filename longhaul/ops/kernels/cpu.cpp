@@ -11,7 +11,8 @@
 namespace longhaul::kernels {
 namespace {
 
-/// AVX-NE-CONVERT, without which libraries have no bf16 on 256 bits.
+/// Returns whether there is AVX-NE-CONVERT, without which libraries have no bf16 products
+/// on 256 bits.
 bool has_avx_bf16() {
   unsigned eax = 0;
   unsigned ebx = 0;
@@ -80,7 +81,7 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
   kernels_of(isa).widen(x, y, count);
 }
 
-// Looked up once: CPUID is slow in a virtual machine, and every product asks.
+// Looked up once: CPUID is slow in a virtual machine, and every product asks for this.
 
 bool product_available() {
   static const bool kAvailable =

@@ -19,16 +19,16 @@ namespace longhaul::kernels {
 /// by, besides the instruction set.
 std::string cpu_name();
 
-/// Element (i, j) at data[i * row + j * column]; one of the strides is 1.
+/// A matrix with element (i, j) at data[i * row + j * column]; one of the strides is 1.
 struct MatrixInput {
   const Bf16* data;
   int64_t row, column;
 };
 
-/// a [M, K] times b [K, N], summed in fp32, and with `bias` [N] where there is one, goes
-/// to y [M, N], rounded once, or to `wide` [M, N] in fp32: one of them is null, both are
-/// contiguous. With `add` what was there is part of the sum. None of the sizes is 0. A
-/// kernel of Isa::Avx2 and Isa::Amx.
+/// Computes a [M, K] b [K, N] + bias [N], summed in fp32; the bias may be null. The
+/// result goes to y [M, N], rounded once, or to `wide` [M, N] in fp32. One of the two is
+/// null; both are contiguous. With `add` the result is added to the previous content. No
+/// size is 0. Isa::Avx2 and Isa::Amx have this kernel.
 struct Product {
   MatrixInput a, b;
   int64_t M, K, N;
@@ -36,7 +36,8 @@ struct Product {
   const Bf16* bias = nullptr;
   bool add = false;
   float* wide = nullptr;
-  /// With AMX blocks of a factor take half of it; the sums' order is the same for all.
+  /// With AMX, blocks of a factor take half of this; it does not change the order of
+  /// sums.
   int64_t cache_bytes = second_cache_bytes();
 };
 
@@ -66,7 +67,8 @@ struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
                           int64_t x_stride, int64_t T, int64_t N, int64_t K, float* grad);
 };
 
-// Each in a file of its own with its own compiler flags; call only what the CPU has.
+// Each of these is in a file of its own with its own compiler flags; only call one for an
+// instruction set that the CPU has.
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512bf16_kernels();
@@ -98,26 +100,28 @@ void run(const Kernel& kernel, Isa isa = best_isa()) {
   entry.run(kernel);
 }
 
-/// Whether the kernel below beats a library's products in bf16 here: with AMX, and on a
-/// processor that has no instructions for them, not even wide ones.
+/// Returns whether Product is faster here than the products of a library in bf16: with
+/// AMX, and on a processor that has no bf16 instructions at all.
 bool product_available();
 
 // ---- Buffers
 // ---------------------------------------------------------------------------
 
-/// Round to nearest even, NaN kept quiet; the same bits with every instruction set.
+/// Converts, rounding to nearest even; NaN stays a quiet NaN. Every instruction set gives
+/// the same bits.
 void convert(const float* x, Bf16* y, int64_t count, Isa isa = best_isa());
 void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
 
 // ---- Weight gradients
 // ------------------------------------------------------------------
 
-/// Whether the function below beats a library's product plus an accumulation here, and
-/// the kernel above does not: with AVX512_BF16 and no AMX.
+/// Returns whether accumulate_weight_gradient() is faster here than the product of a
+/// library and an addition, and Product is not: with AVX512_BF16 and without AMX.
 bool weight_gradient_available();
 
-/// grad [N, K] += dy [T, N]^T x [T, K]: bf16 products, fp32 sums, no rounding in between.
-/// dy and x have row strides; grad is contiguous. Error: no AVX512_BF16.
+/// Computes grad [N, K] += dy [T, N]^T x [T, K] with bf16 products and fp32 sums, without
+/// rounding in between. dy and x have row strides; grad is contiguous. Error: the CPU has
+/// no AVX512_BF16.
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
                                 float* grad);

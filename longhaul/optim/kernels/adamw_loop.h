@@ -12,7 +12,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// Elements a thread takes at a time.
+/// Elements that a thread takes at a time.
 constexpr int64_t kAdamWBlock = 16384;
 
 template <typename G, typename P, typename M, typename W, typename R>
@@ -30,8 +30,8 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
   }
 }
 
-/// Past the caches where the address allows: memory that is only written need not be
-/// read. A thread that is through with it fences.
+/// Copies past the caches if the address allows, since memory that is only written need
+/// not be read. A thread must fence after its last call.
 inline void write_past(const uint16_t* from, uint16_t* to, int64_t count) {
   constexpr int64_t kLanes = sizeof(__m256i) / sizeof(uint16_t);
   int64_t i = 0;

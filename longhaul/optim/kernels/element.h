@@ -13,33 +13,33 @@
 namespace longhaul::optim {
 namespace {
 
-/// A state or weight as fp32: uint16_t is bf16.
+/// Returns an element of a state or weight as fp32; uint16_t is bf16.
 [[gnu::always_inline]] constexpr float widened(float x) { return x; }
 [[gnu::always_inline]] constexpr float widened(uint16_t x) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(x) << 16);
 }
 
-/// bf16 of fp32 bits, to which `added` rounds; NaN stays NaN.
+/// Returns the bf16 of fp32 bits after `added` is added to the bits; NaN stays NaN.
 [[gnu::always_inline]] constexpr uint16_t cut_off(uint32_t bits, uint32_t added) {
   const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : (bits + added) >> 16);
 }
 
-/// To the nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 [[gnu::always_inline]] constexpr void assign_nearest(float& to, float x) { to = x; }
 [[gnu::always_inline]] constexpr void assign_nearest(uint16_t& to, float x) {
   const auto bits = __builtin_bit_cast(uint32_t, x);
   to = cut_off(bits, 0x7FFFU + ((bits >> 16) & 1U));
 }
 
-/// Two rounds of a 32-bit mixer (multiply and fold), which vector units have.
+/// Mixes 32 bits by two rounds of multiplying and folding, which vector units can do.
 [[gnu::always_inline]] constexpr uint32_t mixed(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7FEB352DU;
   x = (x ^ (x >> 15)) * 0x846CA68BU;
   return x ^ (x >> 16);
 }
 
-/// rounding_keys, where that can not be called.
+/// Does what rounding_keys does, for code that cannot call that function.
 constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   RoundingKeys keys = {};
   for (int of = 0; of < kRoundings; ++of) {
@@ -52,16 +52,16 @@ constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   return keys;
 }
 
-/// The 16 random bits below those that stay, for an element whose number in its tensor
-/// has these lower 32 bits: rounding_bits.
+/// Returns the 16 random bits that are added below the bits that stay, for an element
+/// whose number in its tensor has these lower 32 bits.
 template <RoundingOf kOf>
 [[gnu::always_inline]] constexpr uint32_t random_bits(uint32_t number,
                                                       const RoundingKeys& keys) {
   return mixed(mixed(number + keys.of[kOf][0]) ^ keys.of[kOf][1]) >> 16;
 }
 
-/// Up or down at random, so that the mean is x: random bits below the 16 that stay are
-/// added before the rest is cut off.
+/// Rounds up or down at random, so that the mean is x: adds random bits below the 16 bits
+/// that stay before the rest is cut off.
 template <RoundingOf kOf>
 [[gnu::always_inline]] constexpr void assign_random(uint16_t& to, float x,
                                                     uint32_t number,
@@ -77,7 +77,7 @@ template <RoundingOf kOf>
 struct Moments {
   float first, second;
 };
-/// exp_avg and exp_avg_sq after a gradient.
+/// Returns exp_avg and exp_avg_sq after a gradient.
 template <typename Scalars>
 [[gnu::always_inline]] constexpr Moments next_moments(float grad, float first,
                                                       float second, const Scalars& s) {
@@ -91,7 +91,7 @@ template <typename Scalars>
   return __builtin_sqrtf(second) / s.denom_scale + s.eps;
 }
 
-/// A master as AdamW moves it.
+/// Returns a master after AdamW has moved it.
 template <typename Scalars>
 [[gnu::always_inline]] constexpr float adamw_moved(float master, float first,
                                                    float second, const Scalars& s) {
@@ -101,7 +101,8 @@ template <typename Scalars>
   return p - s.decay_after * p;
 }
 
-/// Where moments, as the second pass will read them, move a master in LAMB.
+/// Returns the direction in which moments, as the second pass will read them, move a
+/// master in LAMB.
 template <typename Scalars>
 [[gnu::always_inline]] constexpr float lamb_direction(float master, float first,
                                                       float second, const Scalars& s,
@@ -109,15 +110,15 @@ template <typename Scalars>
   return s.step_size * first / denominator(second, s) + decay * master;
 }
 
-/// A master as LAMB's second pass moves it.
+/// Returns a master after the second pass of LAMB has moved it.
 template <typename Scalars>
 [[gnu::always_inline]] constexpr float lamb_moved(float master, float first, float second,
                                                   const Scalars& s) {
   return master * s.keep - s.step_size * first / denominator(second, s);
 }
 
-/// The scalars of LAMB's second pass, of a step whose lr is times `rate`: what
-/// lamb_apply_scalars makes of the product.
+/// Returns the scalars of the second pass of LAMB for an lr of `rate` times the lr of the
+/// step: those that lamb_apply_scalars makes of the product.
 [[gnu::always_inline]] constexpr AdamWScalars at_rate(AdamWScalars s, const LambRate& of,
                                                       double rate) {
   const double lr = rate * of.lr;
@@ -126,8 +127,8 @@ template <typename Scalars>
   return s;
 }
 
-/// Running sums side by side of which a sum of squares is made: element i goes to the
-/// sum i % kSquareLanes, and the sums are added in their order.
+/// The number of running sums of a sum of squares: element i is added to the sum
+/// i % kSquareLanes, and the sums are added in their order.
 constexpr int kSquareLanes = 16;
 
 }  // namespace

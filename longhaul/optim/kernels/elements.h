@@ -1,8 +1,7 @@
 #pragma once
 
-// Elements as the optimizers' loops read and write them, and the two ways to round them.
-// As in those loops everything has internal linkage, since files of several instruction
-// sets include it.
+// How the loops of the optimizers read, write and round elements. Everything has internal
+// linkage, since files of several instruction sets include this header.
 
 #include <cstdint>
 #include <type_traits>
@@ -23,8 +22,8 @@ template <typename T>
 }
 [[gnu::always_inline]] inline void put(NoWeight*, int64_t, float) {}
 
-/// A sum of squares by running sums side by side: the order of addition is fixed, and
-/// vectors are possible.
+/// A sum of squares as running sums side by side: the order of addition is fixed, and the
+/// compiler can use vectors.
 struct SquareLanes {
   static constexpr int64_t kLanes = kSquareLanes;
   double of[kLanes] = {};
@@ -61,14 +60,15 @@ void for_blocks(int64_t count, int64_t block, const Act& act) {
   }
 }
 
-/// Elements of a block that are asked for and computed together.
+/// Elements that are prefetched and computed together.
 constexpr int64_t kChunk = 64;
-/// What is asked for comes before it is used, and is still in the first cache then.
+/// The distance of prefetches: elements arrive before they are used, and are still in the
+/// first cache then.
 constexpr int64_t kAhead = 512;
 
-/// Asks for the memory of each x that comes kAhead after [begin, end), of `count`
-/// elements, to write it too where it is not const. By itself a processor that has to
-/// follow several streams gets four fifths of the memory's rate.
+/// Prefetches the elements of each x that come kAhead after [begin, end), of `count`
+/// elements in all; for writing too if x is not const. Without this a processor that
+/// follows several streams reaches four fifths of the rate of the memory.
 template <typename... T>
 [[gnu::always_inline]] inline void ask_ahead(int64_t begin, int64_t end, int64_t count,
                                              T*... x) {
@@ -88,7 +88,7 @@ template <typename Act>
   }
 }
 
-/// To the nearest, ties to even.
+/// Rounds to the nearest, ties to even.
 struct Nearest {
   template <RoundingOf kOf, typename T>
   [[gnu::always_inline]] void put_rounded(T* p, int64_t i, float x) const {
@@ -96,8 +96,8 @@ struct Nearest {
   }
 };
 
-/// Up or down at random. Elements i from `begin` on have the numbers from `first` on in
-/// their tensor.
+/// Rounds up or down at random. The elements from `begin` on have the numbers from
+/// `first` on in their tensor.
 struct Stochastic {
   RoundingKeys keys = {};
   uint32_t first = 0;

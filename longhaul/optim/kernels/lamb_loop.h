@@ -10,7 +10,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// Elements whose directions are formed before they are added up: they stay in cache.
+/// Elements whose directions are formed before the squares are added: they stay in cache.
 constexpr int64_t kLambChunk = 1024;
 /// Elements of the second pass that a thread takes at a time.
 constexpr int64_t kLambBlock = 16384;
@@ -26,7 +26,8 @@ void new_moments(int64_t begin, int64_t end, const G* __restrict grad,
   }
 }
 
-/// Where moments, as the second pass will read them, move the masters.
+/// Forms the directions in which the moments, as the second pass will read them, move the
+/// masters.
 template <typename P, typename M>
 void directions(int64_t begin, int64_t end, const P* __restrict master,
                 const M* __restrict exp_avg, const M* __restrict exp_avg_sq,
