@@ -1,5 +1,5 @@
-// A stand-in for NVIDIA's libnvidia-ml.so.1, for tests. The variable FAKE_NVML decides what it
-// says.
+// A stand-in for NVIDIA's libnvidia-ml.so.1, for tests. The variable FAKE_NVML decides
+// what it says.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "longhaul/cluster/agent/succession.h"
 #include "longhaul/cluster/control/secret.h"
