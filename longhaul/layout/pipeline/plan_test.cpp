@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/layout/pipeline/messages.h"
-#include "longhaul/layout/pipeline/simulate.h"
+#include "tests/support/simulate_pipeline.h"
 
 namespace longhaul {
 namespace {
@@ -22,7 +22,7 @@ std::string text_of(const PipelinePlan& plan, int rank) {
   return text;
 }
 
-/// The error's text, or "no error".
+/// Returns the text of the error that is thrown, or "no error".
 std::string message_of(const std::function<void()>& body) {
   try {
     body();
@@ -51,7 +51,7 @@ struct Layout {
   }
 };
 
-/// Every valid layout of up to 16 ranks, 64 micro batches and 4 chunks.
+/// Returns every valid layout of up to 16 ranks, 64 micro batches and 4 chunks.
 void for_all(const std::function<void(const Layout&)>& body) {
   for (int p = 1; p <= 16; ++p) {
     for (int64_t m = 1; m <= 64; ++m) {
@@ -72,7 +72,7 @@ void for_all(PipelineKind kind, const std::function<void(const Layout&)>& body) 
 }
 
 constexpr PipelineTimes kEqual{1.0, 1.0, 1.0, 0.0};
-/// A backward that does both in one piece.
+/// The times of a backward that computes weight gradients in one piece with the rest.
 constexpr PipelineTimes kWhole{1.0, 2.0, 0.0, 0.0};
 constexpr PipelineTimes kUneven{3.0, 5.0, 2.0, 0.0};
 
@@ -124,13 +124,13 @@ TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
   EXPECT_GT(plans, 3500);
 }
 
-/// Plays the groups of SlotOrder: each rank's run one after the other, and one ends when
-/// the other rank of each of its messages has come to it as well.
+/// Plays the groups of SlotOrder. The groups of a rank run one after the other; a group
+/// ends when the other rank of each of its messages has come to that message as well.
 void expect_slots_end(const PipelinePlan& plan, const std::string& name) {
   struct Rank {
     std::vector<SlotOrder> order;
-    size_t run = 0;                   ///< actions
-    std::deque<MessageGroup> posted;  ///< and not ended
+    size_t run = 0;                   ///< actions that were run
+    std::deque<MessageGroup> posted;  ///< groups that were posted and have not ended
     std::set<PipelineAction> here;    ///< consumers whose message has come
   };
   std::vector<Rank> ranks(static_cast<size_t>(plan.stages));
@@ -164,7 +164,7 @@ void expect_slots_end(const PipelinePlan& plan, const std::string& name) {
       }
       if (rank.posted.empty()) continue;
       auto& messages = rank.posted.front().messages;
-      // Both ranks of a message end it at once: here, when the sender sees it.
+      // A message ends for both of its ranks at once, here when its sender comes to it.
       std::erase_if(messages, [&](const PipelineMessage& m) {
         if (m.from != r || !first_has(m.to, m)) return false;
         Rank& to = ranks[static_cast<size_t>(m.to)];
@@ -200,7 +200,7 @@ TEST(SlotOrder, GroupsThatRunOneAfterTheOtherComeToAnEndInEveryPlan) {
 TEST(SlotOrder, SendsAndReceivesOfASlotAreOneGroup) {
   const PipelinePlan plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 3);
   const SlotOrder last(plan, 1);
-  // Rank 0 is at its second forward while rank 1 is at its first backward's forward.
+  // Rank 0 runs its second forward while rank 1 runs its first.
   ASSERT_EQ(last.after(0).size(), 1U);
   EXPECT_EQ(last.after(0)[0].messages.at(0).consumer,
             (PipelineAction{Kind::Forward, 0, 0}));
@@ -263,8 +263,8 @@ TEST(Simulate, OneFOneBWithWholeBackwardsHasTheBubbleOfTheFormula) {
   });
 }
 
-/// The gradient leaves before the weight gradients begin: (p - 1) W less than the
-/// formula.
+/// The gradient is sent before the weight gradients begin, which saves (p - 1) W against
+/// the formula.
 TEST(Simulate, OneFOneBWithSplitBackwardsSavesAWeightGradientPerStage) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven}) {
@@ -292,7 +292,7 @@ TEST(Simulate, InterleavedWithWholeBackwardsHasTheBubbleOfTheFormula) {
   });
 }
 
-/// Megatron-LM: at most 1 + (p - 1) / (p v) times the memory of 1F1B.
+/// As Megatron-LM states: at most 1 + (p - 1) / (p v) times the memory of 1F1B.
 TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
   for_all(PipelineKind::Interleaved, [](const Layout& layout) {
     const auto result = simulate_pipeline(layout.plan(), kWhole);
@@ -307,8 +307,8 @@ TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
   });
 }
 
-/// (p - 1)(F + B - 2 W) where B is the whole backward, for at least p micro batches and
-/// weight gradients that take no longer than the rest of the backward.
+/// The bubble is (p - 1)(F + B - 2 W) where B is the whole backward, for at least p micro
+/// batches and weight gradients that take no longer than the rest of the backward.
 TEST(Simulate, ZeroBubbleH1HasTheBubbleOfTheFormula) {
   for_all(PipelineKind::ZeroBubbleH1, [](const Layout& layout) {
     if (layout.micro_batches < layout.stages) return;
@@ -377,7 +377,8 @@ TEST(Simulate, BubblesOfTheUsualLayoutsInPercentOfTheStep) {
 }
 
 TEST(Simulate, NamesTheRanksAndActionsOfADeadlock) {
-  // Rank 0 waits for a backward before it sends what rank 1 wants before that backward.
+  // Rank 0 waits for a backward before it sends a message that rank 1 needs before that
+  // backward.
   auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 2);
   plan.actions[0] = make_pipeline_plan(PipelineKind::OneFOneB, 1, 1, 2).actions[0];
   plan.actions[1] = make_pipeline_plan(PipelineKind::GPipe, 1, 1, 2).actions[0];
@@ -386,7 +387,7 @@ TEST(Simulate, NamesTheRanksAndActionsOfADeadlock) {
                  "rank 0");
 }
 
-/// Where an action stands in a rank's list.
+/// Returns the number of an action in a rank's list.
 ptrdiff_t place(const std::vector<PipelineAction>& actions,
                 const PipelineAction& action) {
   return std::find(actions.begin(), actions.end(), action) - actions.begin();
@@ -432,7 +433,7 @@ TEST(Simulate, SwappedForwardsOfOneRankAreReceivedInTheSendersOrder) {
   EXPECT_EQ(to_string(posted[1].consumer), "F0.2");
   EXPECT_EQ(to_string(posted[2].consumer), "F0.1");
   EXPECT_EQ(simulate_pipeline(plan, kEqual).makespan,
-            5.0);  // F0.1 is one later than it could be
+            5.0);  // F0.1 runs one unit later than it could
 }
 
 TEST(ReceiveOrder, OfTwoRanksMixesActivationsAndGradientsAsTheirSenderDoes) {
@@ -448,7 +449,7 @@ TEST(ReceiveOrder, OfTwoRanksMixesActivationsAndGradientsAsTheirSenderDoes) {
     for (const auto& message : order.due(i)) {
       posted.push_back(to_string(message.consumer));
     }
-    // What the action needs is among what is posted.
+    // The receive that the action needs is among those that were posted.
     const auto before = message_before(plan, 1, plan.of(1)[i]);
     if (before) {
       EXPECT_TRUE(std::find(posted.begin(), posted.end(), to_string(before->consumer)) !=

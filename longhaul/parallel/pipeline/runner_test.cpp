@@ -16,30 +16,31 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/layout/pipeline/simulate.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/fake_ranks.h"
 #include "tests/support/scratch_directory.h"
+#include "tests/support/simulate_pipeline.h"
 
 namespace longhaul::parallel {
 namespace {
 
 constexpr int64_t kWidth = 24;
 
-/// Values that differ everywhere and need no shared generator.
+/// Returns values that are all different, without a generator that threads would share.
 at::Tensor values(at::IntArrayRef shape, double seed) {
   const int64_t count = c10::multiply_integers(shape);
   return at::sin(at::arange(count, at::kFloat) * 0.37 + seed * 11.3).reshape(shape);
 }
 
-/// What the stages of a step leave behind, by global stage or by micro batch.
+/// The results of the stages in a step.
 struct Results {
   std::map<int64_t, at::Tensor> outputs;    ///< of the last stage, by micro batch
-  std::map<int64_t, at::Tensor> gradients;  ///< of each stage's weight
-  std::map<int64_t, int> accumulations;     ///< by stage
+  std::map<int64_t, at::Tensor> gradients;  ///< of the weight, by global stage
+  std::map<int64_t, int> accumulations;     ///< by global stage
 };
 
-/// One global stage: y = tanh(x w^T), its backward by autograd, split as Linear's is.
+/// One global stage: y = tanh(x w^T). Its backward is autograd's, with the weight
+/// gradient deferred as Linear does.
 class TanhLayer {
  public:
   TanhLayer(int64_t index, at::ScalarType dtype)
@@ -79,7 +80,7 @@ class TanhLayer {
   std::map<int64_t, std::pair<at::Tensor, at::Tensor>> queue_;
 };
 
-/// Micro batches differ in shape.
+/// Returns the shape of a micro batch; micro batches differ in shape.
 std::vector<int64_t> shape_of(int64_t micro_batch) {
   return {5 + micro_batch % 3, kWidth};
 }
@@ -90,7 +91,8 @@ at::Tensor loss_gradient(int64_t micro_batch, at::ScalarType dtype) {
   return values(shape_of(micro_batch), 7.7 - static_cast<double>(micro_batch)).to(dtype);
 }
 
-/// A team of threads per rank would only fight for the cores.
+/// Runs `body` on every rank with one thread each, since several teams of threads would
+/// only compete for the cores.
 void run_ranks(
     int ranks,
     const std::function<void(const std::shared_ptr<comm::Communicator>&)>& body,
@@ -141,7 +143,7 @@ class TanhStage : public PipelineStage {
  private:
   int64_t global(int64_t chunk) const { return plan_.global_stage(rank_, chunk); }
   TanhLayer& layer(int64_t chunk) { return layers_[static_cast<size_t>(chunk)]; }
-  /// Makes ranks run apart, differently in every action.
+  /// Delays ranks, each by another time in every action.
   void pause(int64_t salt) const {
     if (!jitter_) return;
     std::this_thread::sleep_for(
@@ -155,7 +157,7 @@ class TanhStage : public PipelineStage {
   std::vector<TanhLayer> layers_;
 };
 
-/// The same layers in a plain loop.
+/// Runs the layers in a plain loop.
 Results plain_loop(int64_t stages, int64_t micro_batches, at::ScalarType dtype) {
   at::set_num_threads(1);
   std::vector<TanhLayer> layers;
@@ -186,8 +188,8 @@ void expect_same_bits(const std::map<int64_t, at::Tensor>& a,
   }
 }
 
-/// How messages go: as soon as both sides have posted them, or on a queue of each rank
-/// that carries out one call after the other, as a device's stream does.
+/// How messages travel: as soon as both sides have posted them, or through a queue of
+/// each rank that carries out one call after the other, as a device's stream does.
 enum class Transfers { AtOnce, InOrder };
 
 Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter,
@@ -239,8 +241,8 @@ TEST(Runner, EveryScheduleGivesTheBitsOfAPlainLoop) {
   }
 }
 
-/// A receive that is posted ahead of the send that its peer needs first would hold that
-/// send up for ever.
+/// A receive that is posted before a send that the peer needs first would hold up that
+/// send for ever.
 TEST(Runner, EveryScheduleRunsWhereTransfersOfARankRunOneAfterTheOther) {
   for (const int p : {2, 3, 4}) {
     for (const PipelineKind kind :
@@ -285,7 +287,7 @@ TEST(Runner, InferencePlansGiveTheSameOutputs) {
   }
 }
 
-/// Messages carry no tag: a receiver that went by its own order would mix them up.
+/// Messages carry no tag: a receiver that posted in its own order would mix them up.
 TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
   auto plan = inference_plan(2, 1, 5);
   std::swap(plan.actions[0][1], plan.actions[0][3]);
@@ -296,7 +298,7 @@ TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
   expect_as_plain_loop(plan);
 }
 
-/// The plain loop is itself checked: its split backward is autograd's.
+/// Checks the plain loop itself: its split backward gives autograd's gradients.
 TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
   constexpr int64_t kStages = 3;
   constexpr int64_t kMicroBatches = 4;
@@ -320,7 +322,7 @@ TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
   }
 }
 
-/// Keeps weak references to what it hands out.
+/// A stage that keeps weak references to the tensors that it returns.
 class ForgetfulStage : public PipelineStage {
  public:
   Shapes boundary_shapes(int64_t) override { return {{3}}; }
@@ -348,7 +350,7 @@ class ForgetfulStage : public PipelineStage {
 };
 
 TEST(Runner, SentOutputsAreFreedWhileTheStepRuns) {
-  // In GPipe the first backward follows every forward of the other rank.
+  // In GPipe the first backward comes after every forward of the other rank.
   const auto plan = make_pipeline_plan(PipelineKind::GPipe, 2, 1, 6);
   run_ranks(2, [&](const auto& world) {
     ForgetfulStage stage;
@@ -404,7 +406,7 @@ TEST(Runner, AMissingPeerIsNamedWithTheActionThatWaits) {
   }
 }
 
-/// Hands on a second tensor of another shape, which says whose it is.
+/// A stage that passes on a second tensor of another shape, which names its origin.
 class PairStage : public TanhStage {
  public:
   using TanhStage::TanhStage;
@@ -494,7 +496,7 @@ TEST(Trace, HoldsEveryActionOfEveryRankAsCompleteEvents) {
   std::vector<double> end(2, 0.0);
   int waits = 0;
   for (const auto& event : events) {
-    if (event.at("ph") == "M") continue;  // a lane's name
+    if (event.at("ph") == "M") continue;  // the name of a lane
     EXPECT_EQ(event.at("ph"), "X");
     const auto rank = event.at("pid").get<size_t>();
     if (event.at("tid") == 1) {

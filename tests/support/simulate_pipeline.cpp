@@ -1,4 +1,4 @@
-#include "longhaul/layout/pipeline/simulate.h"
+#include "tests/support/simulate_pipeline.h"
 
 #include <algorithm>
 #include <deque>
@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PipelineAction::Kind;
 
-/// How far each kind of action of one chunk has come.
+/// The number of actions of each kind that one chunk has done.
 struct ChunkState {
   std::vector<bool> forwarded;
   int64_t forwards = 0;
@@ -83,7 +83,7 @@ class OrderCheck {
   std::vector<ChunkState> chunks_;
 };
 
-/// The messages from one rank to another: the n-th that is sent meets the n-th receive.
+/// The messages from one rank to another. The n-th send meets the n-th receive.
 struct Channel {
   struct End {
     PipelineAction consumer;
@@ -124,13 +124,13 @@ class Simulator {
   struct Rank {
     explicit Rank(ReceiveOrder order) : receives(std::move(order)) {}
     ReceiveOrder receives;
-    size_t next = 0;      ///< action
-    bool posted = false;  ///< the receives that are due before it
+    size_t next = 0;      ///< number of the next action
+    bool posted = false;  ///< the receives that are due before it were posted
     double clock = 0.0;
     double busy = 0.0;
     int64_t live = 0;
     int64_t peak_live = 0;
-    std::map<PipelineAction, double> arrived;  ///< when a consumer's message was there
+    std::map<PipelineAction, double> arrived;  ///< the arrival of a consumer's message
   };
 
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
@@ -147,7 +147,7 @@ class Simulator {
     return 0.0;
   }
 
-  /// Does the next action of the rank if it can begin.
+  /// Does the next action of the rank if the action can begin. Returns whether it could.
   bool step(int r) {
     Rank& self = rank(r);
     if (self.next == plan_.of(r).size()) return false;
