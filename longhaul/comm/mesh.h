@@ -9,11 +9,11 @@
 
 namespace longhaul::comm {
 
-/// The ranks arranged along named axes: a value passed by const reference, never global.
+/// The ranks arranged along named axes, with a group for each axis.
 class Mesh {
  public:
-  /// Splits the world once per axis. Collective. A product that is not the world's
-  /// size throws ConfigError with the numbers.
+  /// Splits the world once for each axis. Throws ConfigError with the numbers where the
+  /// product of the axes is not the world's size. Collective.
   Mesh(std::shared_ptr<Communicator> world, MeshShape shape);
 
   const MeshShape& shape() const { return shape_; }
@@ -23,7 +23,7 @@ class Mesh {
   Communicator& dp() const { return *dp_; }
   Communicator& cp() const { return *cp_; }
   Communicator& tp() const { return *tp_; }
-  /// dp x cp: the ranks that see different data of the same weights; ZeRO acts here.
+  /// dp x cp: the ranks with the same weights and different data. ZeRO shards over these.
   Communicator& data() const { return *data_; }
 
   /// "pp 1 dp 0 cp 0 tp 3": for errors and logs.

@@ -9,7 +9,7 @@ namespace longhaul {
 namespace {
 
 constexpr int64_t kTargetBytes = 8;
-/// Of a token's sequence, for dropout.
+/// Bytes of the number of a token's sequence, which dropout needs.
 constexpr int64_t kNumberBytes = 8;
 
 const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
@@ -30,8 +30,8 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
             static_cast<int>(kind));
 }
 
-/// About what the backward of a block takes beside what is kept: the gradients of its
-/// inner features, and that of its result; what runs again is there once more.
+/// Estimates the temporary memory of a block's backward: the gradients of its inner
+/// features and of its result, and once more the features that are computed again.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
                    const ShardPlan& plan, int64_t tp_index) {
   const int64_t c = passes.form.compute_bytes;
@@ -55,8 +55,8 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   return work;
 }
 
-/// Beside what it keeps: the norm's result, which sequence parallelism gathers, and a
-/// chunk of logits.
+/// Returns the head's temporary memory: the norm's result, which sequence parallelism
+/// gathers, and a chunk of logits.
 int64_t head_work(const Passes& passes, bool gathers, int64_t logits) {
   const int64_t row = passes.features * passes.form.compute_bytes;
   return passes.tokens.outside * row + (gathers ? passes.tokens.inside * row : 0) +
@@ -83,7 +83,7 @@ KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
   return difference;
 }
 
-/// The unit's own input, where a weight gradient that is put off needs it.
+/// Returns the bytes of the unit's own input, where a deferred weight gradient needs it.
 int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
                       const ShardPlan& plan, int64_t tp_index) {
   int64_t bytes = 0;
@@ -94,7 +94,7 @@ int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
   return bytes;
 }
 
-/// The worst moment of a rank's actions.
+/// Finds the moment of a rank's actions at which most is kept.
 void walk(const std::vector<PipelineAction>& actions,
           const std::vector<ChunkBytes>& chunks, ActivationBytes& result) {
   using Kind = PipelineAction::Kind;
@@ -154,7 +154,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   const StageSpec& spec = stage_at(layout, at, chunk);
   ChunkBytes bytes;
   std::optional<int64_t> kept_input;  // of the first unit
-  int64_t waiting_input = 0;          // of it, what waits for a weight gradient
+  int64_t waiting_input = 0;          // the part that a deferred weight gradient needs
   for (const UnitDescription& unit : model.units) {
     if (!is_in_stage(unit, spec)) continue;
     const KeptBytes kept =
@@ -180,11 +180,11 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   bytes.forward[KeptKind::Batch] += targets;
   bytes.backward[KeptKind::Batch] += targets;
   if (!spec.embedding) {
-    // What came from the stage before, and its gradient.
+    // The stage's input, which came from the stage before, and its gradient.
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
-      bytes.backward[KeptKind::PutOff] -= waiting_input;  // it is that
+      bytes.backward[KeptKind::PutOff] -= waiting_input;  // counted above
     }
   }
   return bytes;
@@ -215,7 +215,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
     }
   }
   walk(plan.of(at.pp), chunks, result);
-  // What the head keeps is gone before the blocks' backwards.
+  // The head's kept tensors are freed before the blocks' backwards.
   result.work = std::max(of_head, of_blocks - head_kept);
   if (layout.shape.pp > 1) result.work += passes.boundary_bytes();
   return result;
@@ -232,7 +232,7 @@ int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
   std::ranges::sort(sizes, std::greater<>());
   int64_t elements = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    // The largest is a table, the smallest ones are blocks.
+    // The largest unit is a table, the smallest ones are blocks.
     if (i == 0 || i + 2 >= sizes.size()) elements += sizes[i];
   }
   return elements * (precision.gradients == StateType::Fp32 ? 4 : 2);

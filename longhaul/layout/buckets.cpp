@@ -11,7 +11,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// What may not be mixed.
+/// Returns the properties that all parameters of a bucket share.
 auto key_of(const PlacedParameter& p) {
   return std::tuple(p.slice.extent.size() <= 1 ? kResidentUnit : p.unit, p.sum_group,
                     p.counted, p.frozen, p.expert);
@@ -22,7 +22,7 @@ auto key_of(const BucketPlan& bucket) {
                     bucket.expert);
 }
 
-/// The matrix before this one, where both have to be in one bucket.
+/// Returns the matrix before this one, where both have to be in one bucket.
 std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, size_t i) {
   if (!parameters[i].joint) return {};
   for (size_t j = i; j-- > 0;) {
@@ -33,7 +33,8 @@ std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, si
   return {};
 }
 
-/// Padded elements of a parameter and of those before it that have to be in its bucket.
+/// Returns the padded elements of a parameter and of those before it that have to be in
+/// its bucket.
 int64_t joint_elements(std::span<const PlacedParameter> parameters, size_t last) {
   int64_t size = 0;
   for (std::optional<size_t> i = last; i; i = joint_with(parameters, *i)) {
@@ -68,12 +69,12 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
                                      const FlatSharding& sharding,
                                      int64_t max_bucket_elements) {
   std::vector<BucketPlan> buckets;
-  std::optional<size_t> joint;  // what has to follow the newest matrix
+  std::optional<size_t> joint;  // the matrix that has to follow the newest one
   for (size_t i = parameters.size(); i-- > 0;) {
     const PlacedParameter& p = parameters[i];
     const int64_t size = p.slice.num_elements();
     const int64_t padded = round_up(size, kFlatAlign);
-    // The newest bucket of its kind takes it, if it has room.
+    // The parameter goes into the newest bucket of its kind that has room.
     const auto place = std::find_if(buckets.rbegin(), buckets.rend(), [&](const auto& b) {
       return key_of(b) == key_of(p);
     });

@@ -6,36 +6,37 @@
 
 namespace longhaul {
 
-/// A run of neighbouring positions that one rank holds.
+/// Neighbouring positions of a sequence that one rank holds.
 struct ContextChunk {
   int64_t begin = 0;   ///< index in the sequence
   int64_t local = 0;   ///< index among the rank's positions
-  int64_t length = 0;  ///< the same for all chunks
+  int64_t length = 0;  ///< equal for all chunks
 };
 
 /// Which positions of its sequences each rank of a context-parallel group holds. A
 /// sequence is cut into 2 * ranks equal chunks; rank r holds chunks r and
-/// 2 ranks - 1 - r, in this order side by side. Early chunks see few keys and late ones
-/// many: paired like this, every rank has the same work under a causal mask (Brandon et
-/// al., "Striped Attention", discuss the imbalance; the pairing is that of Llama 3, Meta,
-/// "The Llama 3 Herd of Models", section 3.3.2). One rank holds one chunk, all of it.
-/// A value; any thread.
+/// 2 ranks - 1 - r, in this order side by side. Under a causal mask early chunks see few
+/// keys and late chunks many, so that with these pairs every rank has the same work
+/// (Brandon et al., "Striped Attention", discuss the imbalance; the pairing is that of
+/// Llama 3, Meta, "The Llama 3 Herd of Models", section 3.3.2). A single rank holds one
+/// chunk, the whole sequence.
 class ContextLayout {
  public:
-  /// ConfigError, with the nearest lengths that do, unless `seq_len` is a multiple of
-  /// 2 * ranks.
+  /// Throws ConfigError, which names the nearest possible lengths, unless `seq_len` is a
+  /// multiple of 2 * ranks.
   ContextLayout(int64_t seq_len, int ranks);
 
   int ranks() const { return ranks_; }
   int64_t seq_len() const { return seq_len_; }
-  /// Positions of a rank.
+  /// Positions that a rank holds of a sequence.
   int64_t local_len() const { return seq_len_ / ranks_; }
-  /// In the order of `rank`'s positions, which is also that of the sequence.
+  /// Returns the chunks of `rank` in the order of its positions, which is also their
+  /// order in the sequence.
   std::vector<ContextChunk> chunks(int rank) const;
 
-  /// What `rank` holds of values per position (tokens, targets, positions, document
-  /// starts, which all keep their values: document starts stay indices of the whole
-  /// sequence). `rows` [R, S] -> [R, S / ranks].
+  /// Returns what `rank` holds of values per position (tokens, targets, positions,
+  /// document starts). Values do not change: document starts stay indices of the whole
+  /// sequence. `rows` [R, S] -> [R, S / ranks].
   std::vector<int32_t> take(std::span<const int32_t> rows, int rank) const;
 
  private:

@@ -1,41 +1,55 @@
 #include "longhaul/layout/groups.h"
 
 #include <algorithm>
+#include <array>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul {
 
-const char* group_name(GroupKind kind) {
+namespace {
+
+/// Returns the axes along which the ranks lie that a group of this kind is cut from.
+Axes axes_of(GroupKind kind) {
   switch (kind) {
     case GroupKind::Pp:
-      return "pp";
-    case GroupKind::Dp:
-      return "dp";
-    case GroupKind::Cp:
-      return "cp";
-    case GroupKind::Tp:
-      return "tp";
-    case GroupKind::Data:
-      return "data";
-    case GroupKind::Shard:
-      return "shard";
-    case GroupKind::Replicas:
-      return "replicas";
     case GroupKind::Tied:
-      return "tied";
+      return kPpAxis;
+    case GroupKind::Dp:
+      return kDpAxis;
+    case GroupKind::Cp:
+      return kCpAxis;
+    case GroupKind::Tp:
     case GroupKind::KeyReplicas:
-      return "key replicas";
-    case GroupKind::Ep:
-      return "ep";
-    case GroupKind::ExpertData:
-      return "expert data";
-    case GroupKind::ExpertShard:
-      return "expert shard";
-    case GroupKind::ExpertReplicas:
-      return "expert replicas";
+      return kTpAxis;
+    default:
+      return kDataAxes;
   }
-  return "?";
+}
+
+/// Returns true where a group of the kind has all ranks along its axes.
+bool is_whole(GroupKind kind) {
+  return kind == GroupKind::Pp || kind == GroupKind::Dp || kind == GroupKind::Cp ||
+         kind == GroupKind::Tp || kind == GroupKind::Data;
+}
+
+}  // namespace
+
+const char* group_name(GroupKind kind) {
+  constexpr std::array<const char*, 13> kNames = {"pp",
+                                                  "dp",
+                                                  "cp",
+                                                  "tp",
+                                                  "data",
+                                                  "shard",
+                                                  "replicas",
+                                                  "tied",
+                                                  "key replicas",
+                                                  "ep",
+                                                  "expert data",
+                                                  "expert shard",
+                                                  "expert replicas"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 Groups::Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
@@ -51,66 +65,8 @@ Groups::Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& t
   for (int i = 0; i < shape.tp; ++i) keys_.push_back(key_replica(tensor, i));
 }
 
-int Groups::parent_size(GroupKind kind) const {
-  switch (kind) {
-    case GroupKind::Pp:
-    case GroupKind::Tied:
-      return shape_.pp;
-    case GroupKind::Dp:
-      return shape_.dp;
-    case GroupKind::Cp:
-      return shape_.cp;
-    case GroupKind::Tp:
-    case GroupKind::KeyReplicas:
-      return shape_.tp;
-    default:
-      return shape_.dp * shape_.cp;
-  }
-}
-
-int Groups::parent_index(GroupKind kind, const MeshIndex& index) const {
-  switch (kind) {
-    case GroupKind::Pp:
-    case GroupKind::Tied:
-      return index.pp;
-    case GroupKind::Dp:
-      return index.dp;
-    case GroupKind::Cp:
-      return index.cp;
-    case GroupKind::Tp:
-    case GroupKind::KeyReplicas:
-      return index.tp;
-    default:
-      return index.dp * shape_.cp + index.cp;
-  }
-}
-
-int Groups::parent_member(GroupKind kind, const MeshIndex& index, int i) const {
-  MeshIndex other = index;
-  switch (kind) {
-    case GroupKind::Pp:
-    case GroupKind::Tied:
-      other.pp = i;
-      break;
-    case GroupKind::Dp:
-      other.dp = i;
-      break;
-    case GroupKind::Cp:
-      other.cp = i;
-      break;
-    case GroupKind::Tp:
-    case GroupKind::KeyReplicas:
-      other.tp = i;
-      break;
-    default:
-      other.dp = i / shape_.cp;
-      other.cp = i % shape_.cp;
-  }
-  return rank_at(shape_, other);
-}
-
 GroupPlace Groups::cut(GroupKind kind, int i) const {
-  const int size = parent_size(kind);
+  const int size = length_along(shape_, axes_of(kind));
   switch (kind) {
     case GroupKind::Shard:
       return {i / shards_, i % shards_, shards_};
@@ -133,7 +89,7 @@ GroupPlace Groups::cut(GroupKind kind, int i) const {
     case GroupKind::ExpertReplicas: {
       const int shards = std::max(1, shards_ / ep_);
       const int groups = size / ep_ / shards;
-      const int among = i / ep_;  // those with the same experts
+      const int among = i / ep_;  // place among the ranks with the same experts
       if (kind == GroupKind::ExpertShard) {
         return {i % ep_ * groups + among / shards, among % shards, shards};
       }
@@ -146,38 +102,22 @@ GroupPlace Groups::cut(GroupKind kind, int i) const {
 
 GroupPlace Groups::place(GroupKind kind, int rank) const {
   const MeshIndex index = mesh_index_of(shape_, rank);
-  GroupPlace place = cut(kind, parent_index(kind, index));
-  // Of an axis: its place along the others.
-  switch (kind) {
-    case GroupKind::Pp:
-      place.color = (index.dp * shape_.cp + index.cp) * shape_.tp + index.tp;
-      break;
-    case GroupKind::Dp:
-      place.color = (index.pp * shape_.cp + index.cp) * shape_.tp + index.tp;
-      break;
-    case GroupKind::Cp:
-      place.color = (index.pp * shape_.dp + index.dp) * shape_.tp + index.tp;
-      break;
-    case GroupKind::Tp:
-      place.color = (index.pp * shape_.dp + index.dp) * shape_.cp + index.cp;
-      break;
-    case GroupKind::Data:
-      place.color = index.pp * shape_.tp + index.tp;
-      break;
-    default:
-      break;
-  }
+  const Axes axes = axes_of(kind);
+  GroupPlace place = cut(kind, place_along(shape_, index, axes));
+  if (is_whole(kind)) place.color = place_along(shape_, index, other_axes(axes));
   return place;
 }
 
 std::vector<int> Groups::members(GroupKind kind, int rank) const {
   const MeshIndex index = mesh_index_of(shape_, rank);
-  const GroupPlace mine = cut(kind, parent_index(kind, index));
+  const Axes axes = axes_of(kind);
+  const GroupPlace mine = cut(kind, place_along(shape_, index, axes));
   std::vector<int> found(static_cast<size_t>(mine.size));
-  for (int i = 0; i < parent_size(kind); ++i) {
+  for (int i = 0; i < length_along(shape_, axes); ++i) {
     const GroupPlace other = cut(kind, i);
     if (other.color != mine.color) continue;
-    found.at(static_cast<size_t>(other.index)) = parent_member(kind, index, i);
+    found.at(static_cast<size_t>(other.index)) =
+        rank_at(shape_, moved_along(shape_, index, axes, i));
   }
   return found;
 }

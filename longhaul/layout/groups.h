@@ -7,58 +7,57 @@
 
 namespace longhaul {
 
-/// The groups that tensors travel in.
+/// The groups of ranks that exchange tensors.
 enum class GroupKind {
   Pp,
   Dp,
   Cp,
   Tp,
   Data,            ///< dp x cp: ranks that see different data of the same weights
-  Shard,           ///< of Data, those that share one copy of the state (ZeRO)
-  Replicas,        ///< of Data, the same shard in each shard group
-  Tied,            ///< of Pp, the first and the last stage where an embedding is on both
-  KeyReplicas,     ///< of Tp, those that hold the same key heads
-  Ep,              ///< of Data, side by side: they have all experts together
-  ExpertData,      ///< of Data, those that have the same experts
-  ExpertShard,     ///< of ExpertData, those that share one copy of the experts' state
-  ExpertReplicas,  ///< of ExpertData, the same shard in each of these groups
+  Shard,           ///< ranks of Data that share one copy of the state (ZeRO)
+  Replicas,        ///< ranks of Data with the same shard in each shard group
+  Tied,            ///< the first and the last stage of Pp where both hold an embedding
+  KeyReplicas,     ///< ranks of Tp that hold the same key heads
+  Ep,              ///< neighbours in Data that have all experts together
+  ExpertData,      ///< ranks of Data that have the same experts
+  ExpertShard,     ///< ranks of ExpertData that share one copy of the experts' state
+  ExpertReplicas,  ///< ranks of ExpertData with the same shard of that state
 };
 const char* group_name(GroupKind kind);
 
 /// A rank's place in a group of one kind.
 struct GroupPlace {
-  int color =
-      0;  ///< equal on the ranks of a group, different on those that it is cut from
-  int index = 0;  ///< among them
-  int size = 1;
+  /// Equal on the ranks of a group, different in the other groups cut from the same
+  /// ranks.
+  int color = 0;
+  int index = 0;  ///< this rank's place in the group
+  int size = 1;   ///< ranks of the group
 };
 
-/// Which ranks belong together: a pure function of few numbers, for one rank or for a
-/// hundred thousand.
+/// Tells which ranks belong together: a pure function of few numbers, for one rank or for
+/// a hundred thousand.
 class Groups {
  public:
-  /// `shards`: ranks of a shard group; divides dp * cp. `tied`: an embedding is on the
-  /// first and the last of several stages. `ep`: ranks that have all experts together;
-  /// divides dp * cp, and of it and `shards` one the other.
+  /// `shards`: ranks of a shard group; divides dp * cp. `tied`: the first and the last of
+  /// several stages hold one embedding. `ep`: ranks that have all experts together;
+  /// divides dp * cp, and of `ep` and `shards` one divides the other.
   Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
          int ep = 1);
 
   GroupPlace place(GroupKind kind, int rank) const;
-  /// World ranks of the group that `rank` is in, in the order of their indices.
+  /// Returns the world ranks of the group that `rank` is in, in the order of their
+  /// indices.
   std::vector<int> members(GroupKind kind, int rank) const;
 
  private:
-  /// Of the group that this kind is cut from.
-  int parent_size(GroupKind kind) const;
-  int parent_index(GroupKind kind, const MeshIndex& index) const;
-  int parent_member(GroupKind kind, const MeshIndex& index, int i) const;
-  GroupPlace cut(GroupKind kind, int parent_index) const;
+  /// The place of number `i` of the ranks along the kind's axes in its group of the kind.
+  GroupPlace cut(GroupKind kind, int i) const;
 
   MeshShape shape_;
   int shards_;
   bool tied_;
   int ep_;
-  std::vector<KeyReplica> keys_;  ///< by tp index
+  std::vector<KeyReplica> keys_;  ///< one for each tp index
 };
 
 }  // namespace longhaul

@@ -52,7 +52,7 @@ TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
   }
 }
 
-/// Ranks for which `same` holds with this one's index, in world order.
+/// Returns the ranks for which `same` holds with this rank's index, in world order.
 template <typename Same>
 std::vector<int> those(const MeshShape& shape, int rank, const Same& same) {
   std::vector<int> found;

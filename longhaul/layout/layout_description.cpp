@@ -14,15 +14,15 @@
 namespace longhaul {
 namespace {
 
-/// Ranks of each dp x cp group on each machine. ConfigError unless all machines have as
-/// many of a group, side by side.
+/// Returns the ranks of each dp x cp group on each machine. Throws ConfigError unless all
+/// machines have equally many neighbouring ranks of a group.
 int data_ranks_per_node(const MeshShape& shape, const Placement& placement) {
   const int size = shape.dp * shape.cp;
   int least = std::numeric_limits<int>::max();
   int most = 0;
   bool apart = false;
   for (int other = 0; other < shape.pp * shape.tp; ++other) {
-    std::map<int, int> ranks;  // of each machine
+    std::map<int, int> ranks;  // number of ranks on each machine
     int before = -1;
     for (int i = 0; i < size; ++i) {
       const int node = placement.node_of(rank_at(
@@ -47,7 +47,7 @@ int data_ranks_per_node(const MeshShape& shape, const Placement& placement) {
   return most;
 }
 
-/// Ranks of dp x cp that share one copy of the state.
+/// Returns the number of ranks of dp x cp that share one copy of the state.
 int shard_group_size(const RunConfig& config, const MeshShape& shape,
                      const Placement& placement) {
   if (config.parallel.zero == 0) return 1;
@@ -71,7 +71,7 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
   const ParallelSection& p = config.parallel;
   const int64_t stages = p.pp * p.virtual_stages;
   const int64_t layers = model.num_blocks();
-  // Blocks are alike.
+  // All blocks cost as much as the first.
   const LayerCosts costs = {forward_cost(model.units.at(1), config.data.seq_len),
                             forward_cost(model.units.front(), config.data.seq_len),
                             forward_cost(model.units.back(), config.data.seq_len)};
@@ -92,10 +92,11 @@ int checked_degree(int64_t degree, const char* key) {
                                             key, degree));
 }
 
-/// ConfigError where a stage's units do not fit in it one after the other.
+/// Returns the bytes of memory.gathered_gb. Throws ConfigError where a stage's units do
+/// not fit one after the other.
 int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
                        const ModelDescription& model) {
-  // More than a rank can hold is no more.
+  // The limit keeps the number in 64 bits; no rank holds that much.
   const double asked = std::round(std::min(1e9 * config.memory.gathered_gb, 1e18));
   if (asked == 0.0) return 0;
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
@@ -115,7 +116,7 @@ int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
   return static_cast<int64_t>(asked);
 }
 
-/// `tied_first`: nothing, or whether a tied embedding's copy is that of the first stage.
+/// `tied_first`: for a tied embedding, whether this is the first stage's copy.
 PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
   PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,
@@ -261,7 +262,7 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   layout.tied = model.tied && p.pp > 1;
   layout.tensor = make_shard_plan(model.query_heads, model.key_heads, p.tp, p.sequence);
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
-  // What a split leaves nothing of is the same on every rank.
+  // A split that leaves a rank nothing fails on every rank alike: rank 0 is checked.
   for (const UnitDescription& unit : model.units) {
     for (const ParameterDescription& parameter : unit.parameters) {
       plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);

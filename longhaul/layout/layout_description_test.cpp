@@ -60,7 +60,7 @@ TEST(LayoutDescription, WhatDoesNotFitIsRefusedWithItsNumbers) {
 }
 
 TEST(LayoutDescription, GatheredWeightsNeedRoomForTheUnitsOfAStage) {
-  // Bytes of a table of 64000 elements and of blocks of 26624, whole and padded; in bf16.
+  // Bytes of a table of 64000 elements and of blocks of 26624 elements, padded, in bf16.
   const double least = 1e-9 * 2.0 * (65536 + 2 * 28672);
   const auto asked = [](double gb) {
     return std::vector<std::string>{"parallel.zero=3", "parallel.pp=2",
@@ -95,7 +95,7 @@ TEST(LayoutDescription, ShardGroupsOfANodeNeedTheSameNumberOnEveryMachine) {
   const std::string uneven =
       refusal({"parallel.zero=1", "parallel.shard_group=node"}, 8, Placement::even(3));
   EXPECT_NE(uneven.find("here there are 2 to 3;"), std::string::npos) << uneven;
-  // Groups that differ from each other do not make the same number of shards.
+  // Machines with different numbers of ranks do not give equal shard groups.
   const std::string differ =
       refusal({"parallel.zero=1", "parallel.shard_group=node", "parallel.tp=2"}, 4,
               Placement::listed({0, 1, 0, 2}));
@@ -106,7 +106,7 @@ TEST(LayoutDescription, ShardGroupsOfANodeNeedTheSameNumberOnEveryMachine) {
       << apart;
 }
 
-/// Over the ranks, each element of each parameter is counted once.
+/// Checks that over all ranks each element of each parameter is counted once.
 TEST(LayoutDescription, EveryElementIsSavedByOneRankAlone) {
   const std::vector<std::pair<std::vector<std::string>, int>> cases = {
       {{"parallel.zero=1"}, 4},
@@ -155,7 +155,7 @@ TEST(LayoutDescription, SumGroupsFollowFromHowParametersSplit) {
   EXPECT_FALSE(last.at("model.embed_tokens.weight").counted) << "the first stage's is";
 }
 
-/// Eight ranks, of which two have all experts together.
+/// A layout of eight ranks in which two ranks have all experts together.
 TEST(LayoutDescription, ExpertsHaveBucketsOfTheirOwnGroups) {
   ModelDescription model = small(/*tied=*/false);
   const std::string expert = "model.layers.0.mlp.up_proj.weight";
@@ -211,7 +211,7 @@ TEST(LayoutDescription, BytesAreThoseOfItsBuckets) {
   EXPECT_LT(bytes({"parallel.zero=3"}, 4).weights, whole.weights / 3);
 }
 
-/// Llama 3 70B: every rank's parameters and buckets.
+/// The parameters and buckets of every rank of Llama 3 70B.
 TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
   const ModelDescription model =
       load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
@@ -229,17 +229,18 @@ TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
     }
   }
   EXPECT_GE(elements, model.num_parameters());
-  EXPECT_LT(watch.seconds(), 2.0);  // 0.1 s on a machine that does nothing else
+  EXPECT_LT(watch.seconds(), 2.0);  // it takes 0.1 s on an idle machine
   RecordProperty("milliseconds", static_cast<int>(1000 * watch.seconds()));
 }
 
-/// Of matrices that are multiplied with the same: the later one's name and how many
-/// elements lie between them; -1: another bucket.
+/// Returns, for each matrix that shares its input with the matrix before, its name and
+/// the number of elements between the two; -1: they are in different buckets.
 std::map<std::string, int64_t> gaps(const ModelDescription& model, int tp) {
   const RunConfig config = config_of({"parallel.tp=" + std::to_string(tp)});
   const LayoutDescription layout = describe_layout(config, model, tp);
   const auto placed = layout.parameters(model, 0);
-  std::map<size_t, std::pair<size_t, BucketMember>> members;  // with their buckets
+  std::map<size_t, std::pair<size_t, BucketMember>>
+      members;  // each with the number of its bucket
   const auto buckets = plan_buckets(placed, layout.sharding(0));
   for (size_t b = 0; b < buckets.size(); ++b) {
     for (const BucketMember& m : buckets[b].members) members[m.parameter] = {b, m};
@@ -268,7 +269,8 @@ TEST(LayoutDescription, MatricesWithOneInputLieSideBySide) {
     EXPECT_EQ(of_large.size(), 3U * 80U);  // k, v and up
     for (const auto& [name, gap] : of_large) EXPECT_EQ(gap, 0) << name;
   }
-  // A rank of four has half of a key head: its ranks add up, and those of queries do not.
+  // With four ranks two ranks share a key head. Their gradients of keys are added, those
+  // of queries are not.
   const auto replicated = gaps(small(false), 4);
   const std::string layer = "model.layers.3.";
   EXPECT_EQ(replicated.at(layer + "self_attn.k_proj.weight"), -1);

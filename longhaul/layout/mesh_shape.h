@@ -4,7 +4,7 @@
 
 namespace longhaul {
 
-/// Ranks along each axis; world = pp * dp * cp * tp, tp fastest.
+/// Ranks along each axis. World ranks count along tp first, then cp, dp and pp.
 struct MeshShape {
   int pp = 1;
   int dp = 1;
@@ -13,7 +13,7 @@ struct MeshShape {
   int world() const { return pp * dp * cp * tp; }
 };
 
-/// Where a rank stands along each axis ("index"; "rank" is the world's only).
+/// A rank's place along each axis. "Rank" alone always is the world rank.
 struct MeshIndex {
   int pp = 0;
   int dp = 0;
@@ -22,12 +22,34 @@ struct MeshIndex {
   bool operator==(const MeshIndex&) const = default;
 };
 
+/// Some of the axes of a mesh, as bits.
+enum Axes : unsigned {
+  kTpAxis = 1,
+  kCpAxis = 2,
+  kDpAxis = 4,
+  kPpAxis = 8,
+  kDataAxes = kDpAxis | kCpAxis,
+  kAllAxes = 15,
+};
+/// Returns the axes that are not among these.
+constexpr Axes other_axes(Axes axes) { return static_cast<Axes>(kAllAxes & ~axes); }
+
+/// Returns the number of ranks along some axes together.
+int length_along(const MeshShape& shape, Axes axes);
+/// Returns a rank's place among the ranks along some axes together, tp fastest: 0 to
+/// length_along(shape, axes) - 1.
+int place_along(const MeshShape& shape, const MeshIndex& index, Axes axes);
+/// Returns the index of the rank that has this place along these axes, and `index` along
+/// the others: the inverse of place_along.
+MeshIndex moved_along(const MeshShape& shape, const MeshIndex& index, Axes axes,
+                      int place);
+
 MeshIndex mesh_index_of(const MeshShape& shape, int rank);
-/// The way back.
+/// Returns the world rank at an index: the inverse of mesh_index_of.
 int rank_at(const MeshShape& shape, const MeshIndex& index);
-/// "pp 1 dp 0 cp 0 tp 3": for errors and logs.
+/// Returns a text for errors and logs: "pp 1 dp 0 cp 0 tp 3".
 std::string to_string(const MeshIndex& index);
-/// ConfigError with the numbers unless the axes make up the world.
+/// Throws ConfigError with the numbers unless the axes make up the world.
 void check_mesh(const MeshShape& shape, int world);
 
 }  // namespace longhaul

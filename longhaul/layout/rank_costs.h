@@ -8,30 +8,31 @@
 
 namespace longhaul {
 
-/// Units that ZeRO 2 and 3 hold whole for a while, in bytes.
+/// Bytes of units that ZeRO 2 and 3 hold whole for a while.
 struct WholeUnits {
-  int64_t weights = 0;  ///< buffers of those that are gathered
+  int64_t weights = 0;  ///< buffers of gathered weights
   int64_t gradients = 0;
 };
 
-/// What one rank holds and sends.
+/// Memory and traffic of one rank.
 struct RankCosts {
   int64_t parameters = 0;
   StateBytes state;
   WholeUnits whole;
   ActivationBytes activations;
-  Traffic traffic;  ///< of one step
+  Traffic traffic;  ///< traffic of one step
 };
 
-/// About how many bytes a rank holds at most at once.
+/// Estimates the most bytes that a rank holds at once.
 int64_t most_bytes(const RankCosts& costs);
 
-/// The same for every rank of a layout: a pure function of it, the settings and the
-/// model. Ranks that differ in dp and cp alone hold and send the same, so a hundred
-/// thousand cost no more than one of each stage and part.
+/// The costs of every rank of a layout: a pure function of the layout, the settings and
+/// the model. Ranks that differ only in dp and cp have equal costs, so the costs are
+/// computed once for each stage and tp index, however many ranks there are.
 class LayoutCosts {
  public:
-  /// `frozen`: by name. ConfigError as LayoutDescription::parameters.
+  /// `frozen` says by name which parameters are frozen. Throws ConfigError as
+  /// LayoutDescription::parameters does.
   LayoutCosts(const RunConfig& config, const ModelDescription& model,
               const LayoutDescription& layout,
               const std::function<bool(const std::string&)>& frozen = {});
@@ -40,7 +41,7 @@ class LayoutCosts {
 
  private:
   MeshShape shape_;
-  std::vector<RankCosts> costs_;  ///< by pp, then tp
+  std::vector<RankCosts> costs_;  ///< by pp index, then by tp index
 };
 
 }  // namespace longhaul

@@ -30,13 +30,14 @@ RankCosts costs_of(const std::vector<std::string>& more, int ranks, int rank) {
   return LayoutCosts(config, model, layout).of(rank);
 }
 
-/// By hand, from the sizes: hidden 8192, inner 28672, 64 query and 8 key heads of 128.
+/// Expected numbers were computed by hand from the sizes: hidden 8192, inner 28672, 64
+/// query and 8 key heads of 128.
 TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
   const RankCosts second = costs_of({}, 512, 128);
   const int64_t tokens = 8192, outside = tokens / 8, layers = 20;
   const int64_t layer = outside * (4 * 8192 * 2 + 8) +
                         tokens * ((2 * 1024 + 2 * 128 + 3 * 3584) * 2 + 8 * 4);
-  // 1f1b: the second of four stages has three micro batches open.
+  // Under 1f1b the second of four stages has three micro batches in flight.
   EXPECT_EQ(second.activations.forwards, 3);
   EXPECT_EQ(second.activations.in_flight.total(), 3 * (layers * layer + 8 * tokens));
   EXPECT_EQ(second.activations.logits, 0);
@@ -45,9 +46,9 @@ TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
             3 * (layers * outside * 8192 * 2 + 8 * tokens));
   const RankCosts last = costs_of({}, 512, 3 * 128);
   EXPECT_EQ(last.activations.forwards, 1);
-  // Of the 1046 rows of a rank's 16032 columns that fill a chunk of 2^24, whole tiles.
+  // 1046 rows of a rank's 16032 columns fill a chunk of 2^24; only whole tiles are taken.
   EXPECT_EQ(last.activations.logits, 1024 * 16032 * 2);
-  // Another device than a CPU takes a GiB of them: here all tokens at once.
+  // A device other than a CPU takes a GiB of logits: here all tokens at once.
   const RankCosts there = costs_of({"run.device=cuda"}, 512, 3 * 128);
   EXPECT_EQ(there.activations.logits, tokens * 16032 * 2);
 }
@@ -62,7 +63,7 @@ TEST(RankCosts, OfAPipelineSendOneBoundaryAStepAndDirection) {
   EXPECT_EQ(first.traffic.bytes(TrafficKind::Context), 0);
 }
 
-/// Every rank is asked for; ranks of one place along pp and tp are the same.
+/// Asks for every rank. Ranks with one place along pp and tp have equal costs.
 TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
   const ModelDescription model = llama3_70b();
   const auto measure = [&](const std::vector<std::string>& sets, int ranks) {
@@ -79,7 +80,7 @@ TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
     return std::pair(watch.seconds(), resident_bytes() - before);
   };
   const auto [small_seconds, small_bytes] = measure({}, 512);
-  EXPECT_LT(small_seconds, 2.0);  // 0.1 s on a machine that does nothing else
+  EXPECT_LT(small_seconds, 2.0);  // it takes 0.1 s on an idle machine
   EXPECT_LT(small_bytes, 50 << 20);
   const auto [large_seconds, large_bytes] =
       measure({"parallel.pp=16", "parallel.cp=2", "batch.global_size=12800"}, 102400);

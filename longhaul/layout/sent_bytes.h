@@ -4,12 +4,13 @@
 
 namespace longhaul {
 
-// What one rank of a group sends to the others in an operation of comm/, in bytes; what
-// it keeps for itself is not counted.
+// The bytes that one rank of a group sends to the others in an operation of comm/. Bytes
+// that a rank keeps for itself are not counted.
 
-/// Up to this many bytes gathered, a reduction is one round: gather all, add at home.
+/// A reduction whose gathered buffers have at most this many bytes takes one round: every
+/// rank gathers all buffers and adds them up itself.
 inline constexpr int64_t kOneRoundBytes = int64_t{32} << 10;
-/// An all-reduce cuts its buffer among the ranks on edges of so many elements.
+/// An all-reduce cuts its buffer among the ranks at multiples of this many elements.
 inline constexpr int64_t kReducePartAlign = 16;
 
 /// `part`: bytes of each rank.
@@ -20,7 +21,8 @@ constexpr int64_t sent_by_all_gather(int64_t ranks, int64_t part) {
 constexpr int64_t sent_by_reduce_scatter(int64_t ranks, int64_t part) {
   return (ranks - 1) * part;
 }
-/// Of `count` elements; a rank sends more the larger the part that it adds up is.
+/// `count`: elements of the buffer. A rank sends more the larger the part that it adds
+/// up.
 constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count,
                                      int64_t element_bytes) {
   if (ranks == 1) return 0;

@@ -1,6 +1,7 @@
 #include "longhaul/layout/traffic.h"
 
 #include <algorithm>
+#include <array>
 
 #include "longhaul/layout/pipeline/messages.h"
 #include "longhaul/layout/sent_bytes.h"
@@ -8,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-/// Counts one rank's messages of one step.
+/// Counts the messages of one rank in one step.
 class StepTraffic {
  public:
   StepTraffic(const Passes& passes, const RunConfig& config,
@@ -48,7 +49,8 @@ class StepTraffic {
     });
   }
 
-  /// Whose communicator serves a group: a group that is all of another is that one.
+  /// Returns the group whose communicator serves a group: a group that has all ranks of
+  /// another one shares its communicator.
   GroupKind owner(GroupKind kind) const {
     if (layout_.ep == 1 && kind == GroupKind::ExpertShard) kind = GroupKind::Shard;
     if (layout_.ep == 1 && kind == GroupKind::ExpertReplicas) kind = GroupKind::Replicas;
@@ -65,7 +67,7 @@ class StepTraffic {
     traffic_.add(kind, owner(group), Exchange::AllReduce, calls,
                  sent_by_all_reduce(place.size, place.index, count, element_bytes));
   }
-  /// `part`: bytes that each rank puts in or gets out.
+  /// Adds all-gathers or reduce-scatters. `part`: bytes of a rank's input or result.
   void cut(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
            int64_t part) {
     const int64_t ranks = groups_.place(group, rank_).size;
@@ -75,7 +77,7 @@ class StepTraffic {
                                                  : sent_by_reduce_scatter(ranks, part));
   }
 
-  /// Each message is a call at both of its ends.
+  /// Adds the messages between stages. Each message is a call at both of its ends.
   void boundaries() {
     const auto pass = [&](const std::optional<PipelineMessage>& message, int64_t bytes) {
       if (!message || message->to == message->from) return;
@@ -87,12 +89,14 @@ class StepTraffic {
     }
   }
 
-  /// Forwards of a unit for each of its actions: a block may run again.
+  /// Returns how often a unit's forward runs for each of its actions: a block may be
+  /// computed again.
   int64_t runs(const UnitDescription& unit) const {
     return passes_.form_of(unit).recompute == ForwardForm::Recompute::Full ? 2 : 1;
   }
 
-  /// The edges of regions with split features (parallel/tensor/region.h).
+  /// Adds the operations at the edges of regions with split features
+  /// (parallel/tensor/region.h).
   void tensor(const UnitDescription& unit, int64_t forwards) {
     if (layout_.shape.tp == 1) return;
     const UnitForward& edges = unit.forward;
@@ -103,7 +107,7 @@ class StepTraffic {
       cut(TrafficKind::Tensor, GroupKind::Tp, exchange, calls, part);
     };
     if (layout_.tensor.sequence) {
-      // The linear layers gather their input again for their weights.
+      // The linear layers gather their input again for their weight gradients.
       const int64_t again = edges.taken * forwards;
       send(Exchange::AllGather, runs(unit) * in + again + out);
       send(Exchange::ReduceScatter, runs(unit) * out + in);
@@ -114,7 +118,7 @@ class StepTraffic {
     if (edges.logits > 0) loss(edges, forwards);
   }
 
-  /// Log-sum-exp and the target's logit of each row, in fp32.
+  /// Adds the exchange of the log-sum-exp and the target's logit of each row, in fp32.
   void loss(const UnitForward& head, int64_t forwards) {
     const int64_t all = passes_.tokens.rows(head.logits_of);
     const int64_t rows =
@@ -125,8 +129,8 @@ class StepTraffic {
     }
   }
 
-  /// Keys and values forward, again in the backward, and their fp32 gradients home
-  /// (parallel/context/).
+  /// Adds the keys and values of the forward and again of the backward, and their fp32
+  /// gradients (parallel/context/).
   void context(const UnitDescription& unit, int64_t forwards) {
     const int64_t ranks = layout_.shape.cp;
     if (ranks == 1 || unit.forward.keys == 0) return;
@@ -150,7 +154,7 @@ class StepTraffic {
         elements * 4);
   }
 
-  /// How often a bucket's gradients are reduced in a step.
+  /// Returns how often a bucket's gradients are reduced in a step.
   int64_t reductions(const BucketPlan& bucket) const {
     if (bucket.grads_stay) return 1;
     return std::ranges::count_if(units_.gradients, [&](const GradientUse& use) {
@@ -178,7 +182,7 @@ class StepTraffic {
     if (bucket.sum_group == kTiedSum) sum(GroupKind::Tied);
   }
 
-  /// How often a bucket's weights are gathered in a step.
+  /// Returns how often a bucket's weights are gathered in a step.
   int64_t gathers(const BucketPlan& bucket) const {
     if (bucket.weights_stay) return 1;  // when they have been updated
     int64_t times = 0;
@@ -209,33 +213,15 @@ class StepTraffic {
 }  // namespace
 
 const char* traffic_name(TrafficKind kind) {
-  switch (kind) {
-    case TrafficKind::Pipeline:
-      return "pipeline";
-    case TrafficKind::Tensor:
-      return "tensor";
-    case TrafficKind::Context:
-      return "context";
-    case TrafficKind::Gradients:
-      return "gradients";
-    case TrafficKind::Weights:
-      return "weights";
-  }
-  return "?";
+  constexpr std::array<const char*, kTrafficKinds> kNames = {
+      "pipeline", "tensor", "context", "gradients", "weights"};
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 const char* exchange_name(Exchange exchange) {
-  switch (exchange) {
-    case Exchange::SendRecv:
-      return "send_recv";
-    case Exchange::AllReduce:
-      return "all_reduce";
-    case Exchange::AllGather:
-      return "all_gather";
-    case Exchange::ReduceScatter:
-      return "reduce_scatter";
-  }
-  return "?";
+  constexpr std::array<const char*, 4> kNames = {"send_recv", "all_reduce", "all_gather",
+                                                 "reduce_scatter"};
+  return kNames.at(static_cast<size_t>(exchange));
 }
 
 int64_t Traffic::bytes(TrafficKind kind) const {

@@ -7,31 +7,32 @@
 
 namespace longhaul {
 
-/// What a rank sends others in a step for.
+/// What the bytes that a rank sends in a step serve.
 enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
-  Tensor,     ///< sums and rows of split features, and of the loss
+  Tensor,     ///< sums and rows of split features and of the loss
   Context,    ///< keys, values and their gradients
-  Gradients,  ///< of weights, over those who hold them
-  Weights,    ///< gathered from those who update them
+  Gradients,  ///< sums of weight gradients over the ranks that hold the weights
+  Weights,    ///< weights gathered from the ranks that update them
 };
 inline constexpr size_t kTrafficKinds = 5;
 /// "pipeline" ...
 const char* traffic_name(TrafficKind kind);
 
-/// Operations of comm/, by the names that it has for them: "all_reduce" ...
+/// Operations of comm/. Their names are the same there: "all_reduce" ...
 enum class Exchange { SendRecv, AllReduce, AllGather, ReduceScatter };
 const char* exchange_name(Exchange exchange);
 
-/// Operations of one kind in one group, of one rank and step.
+/// Operations of one kind in one group, in a step of one rank.
 struct TrafficLine {
   TrafficKind kind;
-  GroupKind group;  ///< whose communicator has the name
+  GroupKind group;  ///< the group whose communicator carries them
   Exchange exchange;
   int64_t calls = 0;
-  int64_t bytes = 0;  ///< that the rank sends, as comm/counts.h counts them
+  int64_t bytes = 0;  ///< bytes that the rank sends, as comm/counts.h counts them
 };
 
+/// What a rank sends in a step, by purpose, group and operation.
 class Traffic {
  public:
   const std::vector<TrafficLine>& lines() const { return lines_; }
@@ -44,9 +45,9 @@ class Traffic {
   std::vector<TrafficLine> lines_;
 };
 
-/// What one rank sends in a step: the passes of `plan`, and what `units` reduces and
-/// gathers of its buckets. Not in it: some numbers of a few bytes (targets, loss,
-/// norm of the gradients). Nothing but whole parameters that are frozen is left out.
+/// Returns what one rank sends in a step: in the passes of `plan`, and for the buckets
+/// that `units` reduces and gathers. A few numbers (targets, loss, norm of the gradients)
+/// are not counted, nor are gradients of frozen parameters.
 Traffic step_traffic(const Passes& passes, const RunConfig& config,
                      const ModelDescription& model, const LayoutDescription& layout,
                      const PipelinePlan& plan, const UnitPlan& units,

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PipelineAction::Kind;
 
-/// Which units an action comes to, without what is gathered for them.
+/// Lists the units that actions come to, without what is gathered for them.
 class Walk {
  public:
   Walk(const PipelinePlan& plan, const RankUnits& units) : plan_(plan), units_(units) {}
@@ -37,8 +37,8 @@ class Walk {
     if (chunk.head < 0) return;
     if (chunk.head_layers >= 0) use(Kind::Forward, chunk.head_layers);
     use(Kind::Forward, chunk.head);
-    // The matrix's gradients are formed in its forward; those of a tied embedding, and of
-    // what has layers as well, go on growing.
+    // The gradients of the head's matrix are formed in the forward. The gradients of a
+    // tied embedding, and of a unit that has layers as well, are complete only later.
     const bool grows = chunk.head == chunk.embedding || chunk.head == chunk.head_layers;
     if (plan_.training && !grows) formed(chunk.head);
   }
@@ -49,7 +49,7 @@ class Walk {
       use(Kind::Backward, chunk.block(l));
     }
     if (!units_.delayed) layers_reduced(chunk);
-    // Its backward needs its gradient only.
+    // The embedding's backward does not use its weights.
     if (chunk.embedding >= 0) formed(chunk.embedding);
   }
 
@@ -77,7 +77,7 @@ UnitPlan uses_of(const PipelinePlan& plan, int stage, const RankUnits& units) {
   return walk.take();
 }
 
-/// Decides what is held between the uses.
+/// Decides which gathered weights are held between uses.
 class Holder {
  public:
   Holder(std::vector<WeightUse>& uses, const RankUnits& units) : units_(units) {
@@ -110,7 +110,8 @@ class Holder {
     return units_.gathered_bytes.at(static_cast<size_t>(unit));
   }
 
-  /// Gathers a unit before use `i`, for use `use`, where it is not there and can be.
+  /// Gathers `wanted` before use `i` for its use `use`, unless it is held already or no
+  /// buffer is free.
   void hold(size_t i, size_t use, int wanted) {
     if (held_.contains(wanted)) return;
     const int64_t size = bytes_of(wanted);
@@ -120,7 +121,8 @@ class Holder {
     ++taken_[size];
   }
 
-  /// Before use `i`, so after the one before it; not what use `i` needs itself.
+  /// Frees a buffer before use `i`, which means after the use before. Keeps the unit that
+  /// use `i` needs. Returns false where nothing can be freed.
   bool make_room(size_t i, int64_t size) {
     int farthest = -1;
     for (const auto& [unit, next] : held_) {
@@ -139,10 +141,10 @@ class Holder {
   }
 
   const RankUnits& units_;
-  std::vector<WeightUse*> uses_;  ///< of weights that are gathered
-  std::vector<size_t> next_;      ///< of each use: the next one of its unit
-  std::map<int, size_t> held_;    ///< units, each with its next use
-  std::map<int64_t, int> taken_;  ///< slots, by size
+  std::vector<WeightUse*> uses_;  ///< uses of weights that are gathered
+  std::vector<size_t> next_;      ///< for each use the next use of its unit
+  std::map<int, size_t> held_;    ///< held units, each with its next use
+  std::map<int64_t, int> taken_;  ///< buffers in use, by size
 };
 
 }  // namespace
@@ -169,7 +171,7 @@ std::map<int64_t, int> gather_slots(const PipelinePlan& training, int stage,
     slot = std::max(slot, follows ? 2 : 1);
     before = &use;
   }
-  std::map<int64_t, int> numbers;  // of units of that size
+  std::map<int64_t, int> numbers;  // number of units of each size
   for (const int64_t bytes : units.gathered_bytes) {
     if (bytes > 0) ++numbers[bytes];
   }

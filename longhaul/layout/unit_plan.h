@@ -11,14 +11,14 @@
 
 namespace longhaul {
 
-/// Numbers of a chunk's units among those of its rank; -1: none here.
+/// The units of a chunk, numbered among all units of its rank; -1: the chunk has none.
 struct ChunkUnits {
   StageSpec spec;
   int embedding = -1;
   int first_block = 0;
-  int head = -1;  ///< whose matrix the head multiplies with: the embedding, where tied
-  /// Of a head's own layers, which run backward as a block's; `head` itself where the
-  /// matrix is in the same unit.
+  int head = -1;  ///< the unit with the head's matrix: the embedding where tied
+  /// The unit with the head's own layers, whose backward runs as a block's does; `head`
+  /// itself where that unit has the matrix too.
   int head_layers = -1;
 
   int block(int64_t layer) const {
@@ -26,62 +26,63 @@ struct ChunkUnits {
   }
 };
 
-/// What the units of a rank's chunks need of the ranks that share them.
+/// The units of a rank's chunks, and what is gathered and reduced for them.
 struct RankUnits {
   std::vector<ChunkUnits> chunks;
-  /// Of each unit: bytes of the weights that are gathered for a use; 0: they stay.
+  /// For each unit the bytes of weights that are gathered for a use; 0: the weights stay.
   std::vector<int64_t> gathered_bytes;
-  /// Buffers for gathered weights, by their bytes: see gather_slots.
+  /// The number of buffers for gathered weights, by their bytes (gather_slots).
   std::map<int64_t, int> slots;
-  bool reduce_each = false;  ///< after each micro batch: full gradients do not stay
-  bool delayed = false;      ///< weight gradients of blocks are the plan's own actions
+  bool reduce_each = false;  ///< gradients are reduced after each micro batch
+  bool delayed = false;      ///< weight gradients of blocks are actions of the plan
 };
 
-/// A unit's weights are used once: in a forward, or in a backward.
+/// One use of a unit's weights, in a forward or in a backward.
 struct WeightUse {
   PipelineAction::Kind kind = PipelineAction::Kind::Forward;
   int unit = 0;
-  std::vector<int> gather;   ///< units whose gather begins before it, in this order
-  std::vector<int> release;  ///< units that are not held any longer after it
+  std::vector<int> gather;   ///< units whose gather begins before the use, in this order
+  std::vector<int> release;  ///< units that are released after the use
   bool operator==(const WeightUse&) const = default;
 };
 
-/// A unit's gradients of a micro batch are formed.
+/// The moment at which a unit's gradients of a micro batch are formed.
 struct GradientUse {
   int unit = 0;
-  bool reduce = false;  ///< what has been summed so far is summed over the ranks
-  bool last = false;    ///< of the step
+  bool reduce = false;  ///< the gradients so far are then reduced over the ranks
+  bool last = false;    ///< the micro batch is the step's last one
   bool operator==(const GradientUse&) const = default;
 };
 
-/// What a rank gathers, releases and reduces in a step, and when: both lists in the order
-/// in which the actions of its plan come to them. Ranks that share their units have the
-/// same, so that their collectives meet.
+/// What a rank gathers, releases and reduces in a step, and when. Both lists are in the
+/// order in which the actions of the rank's plan come to them. Ranks that share units
+/// have equal plans, so that their collectives meet.
 struct UnitPlan {
   std::vector<WeightUse> weights;
   std::vector<GradientUse> gradients;
 };
 
-/// Weights are gathered one use ahead, where there is a buffer. What is held stays until
-/// its buffer is needed: of units of one size the one whose next use is farthest goes
-/// first (Belady, "A study of replacement algorithms", 1966), and one that is not used
-/// again goes at once. Gradients of a unit are reduced in ascending micro batches under
-/// every schedule.
+/// Plans a step of a stage. Weights are gathered one use ahead where there is a buffer.
+/// Gathered weights stay until their buffer is needed: of units of one size, the unit
+/// whose next use is farthest goes first (Belady, "A study of replacement algorithms",
+/// 1966), and a unit that is not used again goes at once. Gradients of a unit are reduced
+/// in ascending micro batches under every schedule.
 UnitPlan plan_units(const PipelinePlan& plan, int stage, const RankUnits& units);
 
-/// How many buffers of each size a rank has: two where units of that size follow each
-/// other in `training`, one in use and one on its way, else one; what `budget` has room
-/// for beyond that goes to the most numerous units first. Buffers are kept by size, as
-/// they are used again without being given back.
+/// Returns how many buffers of each size a rank has. There are two buffers where units of
+/// one size follow each other in `training` (one unit in use, the next on its way), and
+/// one otherwise. The rest of `budget`, in bytes, goes to the most numerous units first.
+/// Buffers are counted by size because they are used again without being freed.
 std::map<int64_t, int> gather_slots(const PipelinePlan& training, int stage,
                                     const RankUnits& units, int64_t budget);
 
+/// Returns the bytes of all buffers together.
 int64_t slot_bytes(const std::map<int64_t, int>& slots);
 
-/// Bytes of buffers for gathered weights that such a step takes.
+/// Returns the bytes of buffers for gathered weights that a step with this plan takes.
 int64_t gathered_peak(const UnitPlan& plan, const RankUnits& units);
 
-/// Of each unit: bytes of weights that do not stay, in elements of so many bytes.
+/// Returns for each unit the bytes of its weights that do not stay.
 std::vector<int64_t> gathered_bytes(std::span<const BucketShape> buckets,
                                     int64_t element_bytes);
 

@@ -15,7 +15,7 @@ PipelinePlan one_stage(int64_t micro_batches) {
   return make_pipeline_plan(PipelineKind::OneFOneB, 1, 1, micro_batches);
 }
 
-/// One chunk of an embedding, `blocks` blocks and a head.
+/// Returns one chunk with an embedding, `blocks` blocks and a head.
 RankUnits units_of(int blocks, int64_t block_bytes, int64_t table_bytes, int64_t budget) {
   RankUnits units;
   units.chunks = {{{0, blocks, true, true}, 0, 1, blocks + 1}};
@@ -51,7 +51,7 @@ TEST(UnitPlan, GathersOneUseAheadAndKeepsNoMoreThanTwoUnits) {
             "+0 +1 f0 -0 +2 f1 -1 +3 f2 -2 +4 f3 f4 -4 +2 b3 -3 +1 b2 -2 b1 -1 ");
 }
 
-/// With the matrix among them, or in a tied embedding.
+/// Adds layers to the head, whose matrix is in the same unit or in a tied embedding.
 TEST(UnitPlan, LayersOfAHeadAreUsedAgainAndFormedBeforeTheBlocks) {
   RankUnits units = units_of(2, 0, 0, 0);
   units.chunks[0].head_layers = 3;
@@ -118,7 +118,7 @@ TEST(UnitPlan, ALargerBudgetNeverGathersMore) {
 }
 
 TEST(UnitPlan, TablesThatFollowEachOtherAreNotGatheredAhead) {
-  // A forward alone: the head of one micro batch, then the embedding of the next.
+  // Only forwards: after the head of one micro batch comes the embedding of the next.
   const RankUnits units = units_of(1, 10, 30, 40);
   EXPECT_EQ(text_of(plan_units(inference_plan(1, 1, 2), 0, units)),
             "+0 +1 f0 -0 +2 f1 f2 -2 +0 f0 -0 +2 f1 -1 f2 -2 ");
@@ -129,7 +129,7 @@ TEST(UnitPlan, WhatStaysIsNotGathered) {
   units.reduce_each = false;
   const UnitPlan plan = plan_units(one_stage(2), 0, units);
   EXPECT_EQ(text_of(plan), "f0 f1 f2 f3 b2 b1 f0 f1 f2 f3 b2 b1 ");
-  // Gradients that stay are reduced when the last micro batch has added its own.
+  // Gradients that stay are reduced after the last micro batch.
   EXPECT_EQ(gradients_of(plan), "3 2 1 0 3! 2! 1! 0! ");
 }
 
@@ -137,11 +137,11 @@ TEST(UnitPlan, GradientsOfAUnitAreReducedInAscendingMicroBatchesUnderEverySchedu
   RankUnits units = units_of(2, 10, 10, 20);
   EXPECT_EQ(gradients_of(plan_units(one_stage(2), 0, units)), "3+ 2+ 1+ 0+ 3! 2! 1! 0! ");
   units.delayed = true;
-  // Stage 1 of a pipeline whose weight gradients come one backward late.
+  // Stage 1 of a pipeline, whose weight gradients come one backward late.
   const PipelinePlan late = make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 2);
   units.chunks = {{{2, 4, false, true}, -1, 0, 2}};
   units.gathered_bytes = {10, 10, 10};
-  // F0 B0 F1 B1 W0 W1: the head's come in the forwards.
+  // F0 B0 F1 B1 W0 W1: the head's gradients come in the forwards.
   EXPECT_EQ(gradients_of(plan_units(late, 1, units)), "2+ 2! 1+ 0+ 1! 0! ");
 }
 
@@ -158,7 +158,7 @@ TEST(UnitPlan, HasOneBufferForATableAndTwoForBlocksThatFollowEachOther) {
   const auto slots = [](const RankUnits& units) { return units.slots; };
   EXPECT_EQ(slots(units_of(2, 10, 30, 0)), (std::map<int64_t, int>{{10, 2}, {30, 1}}));
   EXPECT_EQ(slots(units_of(1, 10, 30, 0)), (std::map<int64_t, int>{{10, 1}, {30, 1}}));
-  // Room for two blocks more; for all blocks; for the second table too.
+  // Budgets with room for two more blocks, for all blocks, and for the second table too.
   EXPECT_EQ(slots(units_of(5, 10, 30, 75)), (std::map<int64_t, int>{{10, 4}, {30, 1}}));
   EXPECT_EQ(slots(units_of(5, 10, 30, 105)), (std::map<int64_t, int>{{10, 5}, {30, 1}}));
   EXPECT_EQ(slots(units_of(5, 10, 30, 110)), (std::map<int64_t, int>{{10, 5}, {30, 2}}));

@@ -17,8 +17,8 @@ int rank_of(const PipelinePlan& plan, int64_t global_stage) {
   return static_cast<int>(global_stage % plan.stages);
 }
 
-/// The stage that lies `steps` further on in the direction of the action, if there is
-/// one.
+/// Returns the stage that lies `steps` further on in the direction of the action, if
+/// there is one.
 std::optional<int64_t> neighbour(const PipelinePlan& plan, int rank,
                                  const PipelineAction& action, int64_t steps) {
   if (!crosses_stages(action)) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<PipelineMessage> message_before(const PipelinePlan& plan, int rank
 
 namespace {
 
-/// The slot of every action when each takes one, by rank and number.
+/// Returns the slot of every action, by rank and number, when each action takes one slot.
 std::vector<std::vector<int64_t>> slots_of(const PipelinePlan& plan) {
   const auto ranks = static_cast<size_t>(plan.stages);
   std::vector<std::vector<int64_t>> slots(ranks);
@@ -99,7 +99,7 @@ SlotOrder::SlotOrder(const PipelinePlan& plan, int rank) {
   const auto& mine = slots[static_cast<size_t>(rank)];
   groups_.resize(mine.size() + 1);
   for (auto& [slot, group] : by_slot) {
-    // Posted when the rank has run what it has in this slot and before.
+    // The group is posted when the rank has run its actions up to this slot.
     const auto done = std::ranges::upper_bound(mine, slot) - mine.begin();
     groups_[static_cast<size_t>(done)].push_back(std::move(group));
   }

@@ -11,33 +11,34 @@
 
 namespace longhaul {
 
-/// One tensor on its way between two stages: an activation for a forward, a gradient for
+/// The tensors that one stage passes to another: activations for a forward, gradients for
 /// a backward. `from` and `to` are equal where both stages lie on one rank.
 struct PipelineMessage {
   int from = 0;
   int to = 0;
-  PipelineAction consumer;  ///< the action of `to` that needs it
+  PipelineAction consumer;  ///< the action of `to` that needs the message
 };
 
-/// What `action` of `rank` passes on, if anything.
+/// Returns the message that `action` of `rank` sends, if there is one.
 std::optional<PipelineMessage> message_after(const PipelinePlan& plan, int rank,
                                              const PipelineAction& action);
-/// What `action` of `rank` has to wait for, if anything.
+/// Returns the message that `action` of `rank` waits for, if there is one.
 std::optional<PipelineMessage> message_before(const PipelinePlan& plan, int rank,
                                               const PipelineAction& action);
 
-/// Receives are posted for this many actions beyond the one that is about to run: the
-/// next forward and the next backward of a steady pipeline.
+/// Receives are posted for this many actions beyond the next one: enough for the next
+/// forward and the next backward of a steady pipeline.
 inline constexpr size_t kReceiveAhead = 3;
 
-/// In which order a rank posts its receives. Messages of a pair of ranks carry no tag and
-/// match in the order of the calls, so receives from a peer are posted in the order in
-/// which that peer sends, whatever the order in which this rank uses them.
+/// The order in which a rank posts its receives. Messages between two ranks carry no tag
+/// and match in the order of the calls. Receives from a peer are therefore posted in the
+/// order in which that peer sends, not in the order in which this rank uses the messages.
 class ReceiveOrder {
  public:
   ReceiveOrder(const PipelinePlan& plan, int rank);
-  /// What to post, in this order, before action number `index` of the rank runs; called
-  /// with ascending numbers. Throws where a peer's list lacks what this rank needs.
+  /// Returns the receives to post, in this order, before action number `index` of the
+  /// rank runs. Called with ascending numbers. Throws where a peer never sends a message
+  /// that this rank needs.
   std::vector<PipelineMessage> due(size_t index);
 
  private:
@@ -46,29 +47,33 @@ class ReceiveOrder {
   const PipelinePlan& plan_;
   int rank_;
   size_t looked_at_ = 0;  ///< actions whose messages are posted
-  std::map<int, std::deque<PipelineMessage>> sent_;  ///< per peer, not yet posted
-  std::set<PipelineAction> early_;  ///< posted before their action was looked at
+  /// For each peer the messages whose receives are not posted yet.
+  std::map<int, std::deque<PipelineMessage>> sent_;
+  /// Actions whose receive was posted before due() came to them.
+  std::set<PipelineAction> early_;
 };
 
-/// Messages that a rank sends and receives at one time.
+/// Messages that a rank sends and receives in one call.
 struct MessageGroup {
   std::vector<PipelineMessage> messages;  ///< in the same order on both of their ranks
 };
 
-/// In which groups a rank posts its messages where transfers run one group after the
-/// other (Communicator::transfers_in_order). Actions are played with unit times; what is
-/// produced in one slot of that play is one group on both sides, and every rank posts its
-/// groups in the order of the slots. So the earliest group that is not done waits only
-/// for actions that later groups do not hold up, and no order of the plan can deadlock.
+/// The groups in which a rank posts its messages where transfers run one group after the
+/// other (Communicator::transfers_in_order). The plan is played through with one slot for
+/// each action. Messages that are produced in one slot form one group on both sides, and
+/// every rank posts its groups in the order of the slots. The earliest group that is not
+/// done therefore waits only for actions that later groups do not hold up, so that no
+/// plan can deadlock.
 class SlotOrder {
  public:
   SlotOrder(const PipelinePlan& plan, int rank);
-  /// What to post, in this order, once the first `done` of the rank's actions were run:
-  /// 0 before any. A group's message of the action just run is in the first.
+  /// Returns the groups to post, in this order, when the first `done` actions of the rank
+  /// were run (0: before any). The first group has the message of the action just run.
   const std::vector<MessageGroup>& after(size_t done) const { return groups_.at(done); }
 
  private:
-  std::vector<std::vector<MessageGroup>> groups_;  ///< by actions run
+  /// By the number of actions that were run.
+  std::vector<std::vector<MessageGroup>> groups_;
 };
 
 }  // namespace longhaul

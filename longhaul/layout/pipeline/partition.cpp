@@ -29,17 +29,18 @@ std::vector<StageLayers> from_counts(std::span<const int64_t> counts) {
   return stages;
 }
 
-/// `layers` over `stages` as evenly as possible, the later ones larger.
+/// Distributes `layers` over `stages` as evenly as possible; later stages are larger.
 std::vector<int64_t> evenly(int64_t layers, int64_t stages) {
   std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
   for (int64_t s = 0; s < stages; ++s) {
-    // The last (layers mod stages) of them hold one more.
+    // The last (layers mod stages) stages hold one more.
     counts[static_cast<size_t>(s)] = (layers + s) / stages;
   }
   return counts;
 }
 
-/// First by the largest cost, then by the sum of squares: the smaller is better.
+/// The largest cost of a stage, then the sum of the squares of all costs. Smaller is
+/// better.
 using Score = std::pair<double, double>;
 
 Score score(const std::vector<int64_t>& counts, const LayerCosts& costs) {
@@ -54,7 +55,7 @@ Score score(const std::vector<int64_t>& counts, const LayerCosts& costs) {
   return result;
 }
 
-/// Equal up to rounding of the sums counts as equal.
+/// Compares two scores. Scores that differ only by rounding count as equal.
 bool better(const Score& a, const Score& b) {
   constexpr double kRounding = 1e-12;
   if (a.first < b.first * (1.0 - kRounding)) return true;

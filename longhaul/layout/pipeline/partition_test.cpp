@@ -36,7 +36,7 @@ double largest(const Sizes& counts, const LayerCosts& costs) {
   return result;
 }
 
-/// The smallest possible largest cost, by trying every cut.
+/// Returns the smallest possible largest cost, found by trying every cut.
 double best_possible(int64_t layers, int64_t stages, const LayerCosts& costs) {
   double best = std::numeric_limits<double>::infinity();
   Sizes counts;
@@ -74,7 +74,7 @@ TEST(Partition, LayersNeedNotDivideAndEarlierStagesGetFewer) {
 }
 
 TEST(Partition, AHeavyHeadTakesLayersOffTheLastStage) {
-  // A 32-layer model whose head costs as much as four layers.
+  // A model of 32 layers whose head costs as much as four layers.
   EXPECT_EQ(sizes(partition_layers(32, 4, LayerCosts{1.0, 0.0, 4.0})),
             (Sizes{9, 9, 9, 5}));
   EXPECT_EQ(sizes(partition_layers(4, 2, LayerCosts{1.0, 0.0, 100.0})), (Sizes{3, 1}));

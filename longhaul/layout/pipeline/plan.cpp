@@ -1,6 +1,7 @@
 #include "longhaul/layout/pipeline/plan.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "longhaul/base/error.h"
 
@@ -14,8 +15,8 @@ struct Step {
   int64_t micro_batch;
 };
 
-/// All (chunk, micro batch) in groups of `stages` micro batches: a group passes through
-/// every chunk before the next group starts.
+/// Returns all pairs of chunk and micro batch, in groups of `stages` micro batches: a
+/// group passes through every chunk before the next group starts.
 std::vector<Step> rounds(int stages, int chunks, int64_t micro_batches) {
   std::vector<Step> steps;
   for (int64_t begin = 0; begin < micro_batches; begin += stages) {
@@ -27,8 +28,8 @@ std::vector<Step> rounds(int stages, int chunks, int64_t micro_batches) {
   return steps;
 }
 
-/// `warm_up` forwards, then a forward and a backward in turn, then the backwards that are
-/// left. Weight gradients come `delay` backwards late.
+/// Returns `warm_up` forwards, then forwards and backwards in turn, then the remaining
+/// backwards. Weight gradients come `delay` backwards late.
 std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
                                   int64_t warm_up, int64_t delay) {
   std::vector<Step> backwards = forwards;
@@ -91,15 +92,9 @@ void check_kind(PipelineKind kind, int stages, int virtual_stages,
 }  // namespace
 
 std::string to_string(const PipelineAction& action) {
-  switch (action.kind) {
-    case Kind::Forward:
-      return fmt::format("F{}.{}", action.chunk, action.micro_batch);
-    case Kind::Backward:
-      return fmt::format("B{}.{}", action.chunk, action.micro_batch);
-    case Kind::WeightGradients:
-      return fmt::format("W{}.{}", action.chunk, action.micro_batch);
-  }
-  return "?";
+  constexpr std::string_view kLetters = "FBW";
+  return fmt::format("{}{}.{}", kLetters.at(static_cast<size_t>(action.kind)),
+                     action.chunk, action.micro_batch);
 }
 
 void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
