@@ -44,7 +44,7 @@ Launch detect_launch(const Environment& environment) {
     launch.local_rank = number(environment, "SLURM_LOCALID", 0);
     return launch;
   }
-  // A batch script has SLURM_PROCID too, but no step: what it starts itself is alone.
+  // A batch script has SLURM_PROCID too, but no step: a process that it starts is alone.
   if (step_tasks > 1 && set("SLURM_STEP_ID") && set("SLURM_PROCID")) {
     throw ConfigError("comm",
                       fmt::format("srun started {} tasks without PMIx, so each "
@@ -74,7 +74,5 @@ void finish(Communicator& world) {
 std::string describe_sums(const Communicator& world) {
   return world.size() == 1 ? "one rank" : "mpi, in rank order";
 }
-
-std::string mpi_version() { return mpi_library_version(); }
 
 }  // namespace longhaul::comm

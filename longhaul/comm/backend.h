@@ -15,41 +15,39 @@ enum class Backend {
   Mpi,
 };
 
-/// How this process was started, read from the environment variables of mpirun
-/// (OMPI_COMM_WORLD_*), PMIx (PMIX_RANK), PMI (PMI_RANK, PMI_SIZE) and Slurm's steps.
+/// How this process was started: what the environment variables of mpirun
+/// (OMPI_COMM_WORLD_*), PMIx (PMIX_RANK), PMI (PMI_RANK, PMI_SIZE) and Slurm's steps say.
 struct Launch {
   bool by_launcher = false;
   bool by_mpirun = false;
-  int ranks = 0;       ///< 0: not known before MPI_Init
-  int local_rank = 0;  ///< among the ranks of this machine
+  int ranks = 0;       ///< 0: the number is not known before MPI_Init
+  int local_rank = 0;  ///< this rank's place among the ranks of its machine
   int local_ranks = 1;
-  /// More than one rank, or not known to be one.
+  /// Returns true for more than one rank, and where the number is not known yet.
   bool several() const { return by_launcher && ranks != 1; }
 };
-/// A Slurm step of several tasks without PMIx would be so many runs of one rank that
-/// overwrite each other's files: ConfigError.
+/// Reads `environment`, by default the process's own. Throws ConfigError in a Slurm step
+/// of several tasks without PMIx: each task would be a run of its own, and the runs would
+/// overwrite each other's files.
 Launch detect_launch(const std::function<const char*(const char*)>& environment);
 Launch detect_launch();
 
-/// The group of all ranks. Auto never calls MPI_Init in a process that was started
-/// alone, which saves a tenth of a second. ConfigError where the build has no MPI.
-/// Collective (MPI). The calling thread owns MPI from here on.
+/// Returns the group of all ranks. Auto never calls MPI_Init in a process that was
+/// started alone, which saves a tenth of a second. Throws ConfigError where the build has
+/// no MPI. Collective with MPI. From here on the calling thread owns MPI.
 std::shared_ptr<Communicator> world(Backend backend = Backend::Auto,
                                     const CommOptions& options = {});
 
-/// One rank that talks to nobody.
+/// Returns a group of this rank alone, which sends no messages.
 std::shared_ptr<Communicator> self_world(std::string name = "world",
                                          const CommOptions& options = {});
 
-/// Ends a successful program: a barrier, then MPI_Finalize where MPI was started. After
-/// a failure call Communicator::abort instead. Collective.
+/// Ends a successful program: waits in a barrier, then calls MPI_Finalize where MPI was
+/// started. After a failure call Communicator::abort instead. Collective.
 void finish(Communicator& world);
 
-/// Whose sums over the ranks these are, and in which order they are added: for the
-/// numerics fingerprint. Sums of this folder's own do not depend on the MPI below them.
+/// Describes who adds up sums over the ranks and in which order, for the numerics
+/// fingerprint. The MPI library does not appear: it carries messages and adds nothing up.
 std::string describe_sums(const Communicator& world);
-
-/// "Open MPI v4.1.4, ..." or "none".
-std::string mpi_version();
 
 }  // namespace longhaul::comm

@@ -20,28 +20,30 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (to != from && bytes != 0) std::memmove(to, from, bytes);
 }
 
-/// The peers of a rank, each rank in another order, so that no rank is everybody's first.
+/// Calls f with each peer of a rank. Each rank begins with another peer, so that no rank
+/// is the first of all others.
 template <typename F>
 void for_each_peer(GroupRank group, const F& f) {
   for (int i = 1; i < group.size; ++i) f((group.rank + i) % group.size);
 }
 
-/// `count` elements cut into as many parts as ranks, on edges of 16 elements; later parts
-/// may be empty.
+/// `count` elements cut into parts of `length`, one for each rank; later parts may be
+/// shorter or empty.
 struct Parts {
-  Parts(int64_t count_, int ranks)
-      : count(count_),
-        length(((count_ + ranks - 1) / ranks + kReducePartAlign - 1) / kReducePartAlign *
-               kReducePartAlign) {}
+  /// Cuts `count` elements at multiples of 16 elements.
+  static Parts of(int64_t count, int ranks) {
+    const int64_t each = (count + ranks - 1) / ranks;
+    return {count, (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign};
+  }
   int64_t begin(int rank) const { return std::min(count, rank * length); }
   int64_t size(int rank) const { return begin(rank + 1) - begin(rank); }
   int64_t count;
   int64_t length;
 };
 
-/// The reducing half of a reduction: every rank sends its chunk of each part to the
-/// part's owner, who adds the chunks in rank order. Two halves of scratch: a chunk can be
-/// on its way while the one before is added.
+/// The owner's side of a reduction: receives a chunk of this rank's part from every peer
+/// and adds the chunks in rank order. There are two halves of scratch memory, so that one
+/// chunk can be on its way while the chunk before it is added.
 class ChunkExchange {
  public:
   ChunkExchange(GroupRank group, DType dtype, ReduceOp op, int64_t longest_part,
@@ -88,9 +90,7 @@ class ChunkExchange {
   std::shared_ptr<std::byte[]> scratch_;
 };
 
-int64_t chunks_of(int64_t count, int64_t chunk) { return (count + chunk - 1) / chunk; }
-
-/// Small: gather everything everywhere, add at home.
+/// For small buffers: every rank gathers all buffers and adds them up itself.
 Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
   std::vector<std::byte> room(buffer.bytes() * static_cast<size_t>(group.size));
   return [=, all = std::move(room)](Round& round, int64_t index) mutable {
@@ -111,107 +111,69 @@ Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
   };
 }
 
-/// Reduce-scatter and all-gather chunk by chunk: round i exchanges chunk i of every part
-/// and hands out the finished chunk i - 1.
-class AllReduce {
+/// A reduction chunk by chunk: round i exchanges chunk i of every part, and adds chunk
+/// i - 1 of this rank's part. An all-reduce adds in place and hands out what it has
+/// added.
+class ChunkedReduction {
  public:
-  AllReduce(GroupRank group, Buffer buffer, ReduceOp op, const CommOptions& options)
+  /// `parts` cut `request.in`; a reduce_scatter puts this rank's part into `request.out`.
+  ChunkedReduction(GroupRank group, const Request& request, Parts parts,
+                   const CommOptions& options)
       : group_(group),
-        buffer_(buffer),
-        parts_(buffer.count, group.size),
-        exchange_(group, buffer.dtype, op, parts_.length, options),
-        chunks_(chunks_of(parts_.length, exchange_.chunk())) {}
+        in_(request.in),
+        out_(request.out),
+        hands_out_(request.verb == Verb::AllReduce),
+        parts_(parts),
+        exchange_(group, in_.dtype, request.op, parts.length, options),
+        chunks_((parts.length + exchange_.chunk() - 1) / exchange_.chunk()) {}
 
   bool operator()(Round& round, int64_t index) const {
     if (index > chunks_) return false;
+    const int mine = group_.rank;
     if (index < chunks_) {
-      exchange_.receive(round, index, chunk_size(group_.rank, index));
-      for_each_peer(group_, [&](int peer) { send_chunk(round, peer, peer, index); });
-    }
-    if (index > 0) {
-      const int64_t done = index - 1;
-      exchange_.reduce(done, chunk_at(group_.rank, done), chunk_at(group_.rank, done),
-                       chunk_size(group_.rank, done));
+      exchange_.receive(round, index, size(mine, index));
       for_each_peer(group_, [&](int peer) {
-        round.recv(peer, chunk_at(peer, done), chunk_bytes(peer, done));
+        round.send(peer, bytes_of(in_) + offset(peer, index), bytes(peer, index));
       });
-      for_each_peer(group_,
-                    [&](int peer) { send_chunk(round, peer, group_.rank, done); });
     }
+    if (index == 0) return true;
+    const int64_t done = index - 1;
+    std::byte* result =
+        bytes_of(out_) + (offset(mine, done) - (hands_out_ ? 0 : offset(mine, 0)));
+    exchange_.reduce(done, bytes_of(in_) + offset(mine, done), result, size(mine, done));
+    if (!hands_out_) return true;
+    for_each_peer(group_, [&](int peer) {
+      round.recv(peer, bytes_of(out_) + offset(peer, done), bytes(peer, done));
+    });
+    for_each_peer(group_, [&](int peer) { round.send(peer, result, bytes(mine, done)); });
     return true;
   }
 
  private:
-  int64_t chunk_begin(int part, int64_t index) const {
+  int64_t begin(int part, int64_t index) const {
     return std::min(parts_.begin(part) + index * exchange_.chunk(),
                     parts_.begin(part + 1));
   }
-  int64_t chunk_size(int part, int64_t index) const {
-    return chunk_begin(part, index + 1) - chunk_begin(part, index);
+  int64_t size(int part, int64_t index) const {
+    return begin(part, index + 1) - begin(part, index);
   }
-  size_t chunk_bytes(int part, int64_t index) const {
-    return static_cast<size_t>(chunk_size(part, index)) * dtype_size(buffer_.dtype);
+  size_t bytes(int part, int64_t index) const {
+    return static_cast<size_t>(size(part, index)) * dtype_size(in_.dtype);
   }
-  std::byte* chunk_at(int part, int64_t index) const {
-    return bytes_of(buffer_) +
-           static_cast<size_t>(chunk_begin(part, index)) * dtype_size(buffer_.dtype);
-  }
-  void send_chunk(Round& round, int peer, int part, int64_t index) const {
-    round.send(peer, chunk_at(part, index), chunk_bytes(part, index));
-  }
-
-  GroupRank group_;
-  Buffer buffer_;
-  Parts parts_;
-  ChunkExchange exchange_;
-  int64_t chunks_;
-};
-
-class ReduceScatter {
- public:
-  ReduceScatter(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
-                const CommOptions& options)
-      : group_(group),
-        in_(in),
-        out_(out),
-        exchange_(group, in.dtype, op, out.count, options),
-        chunks_(chunks_of(out.count, exchange_.chunk())) {}
-
-  bool operator()(Round& round, int64_t index) const {
-    if (index > chunks_) return false;
-    const size_t element = dtype_size(in_.dtype);
-    if (index < chunks_) {
-      const int64_t count = size(index);
-      exchange_.receive(round, index, count);
-      for_each_peer(group_, [&](int peer) {
-        round.send(peer, part(peer, index), static_cast<size_t>(count) * element);
-      });
-    }
-    if (index > 0) {
-      std::byte* out = bytes_of(out_) + static_cast<size_t>(begin(index - 1)) * element;
-      exchange_.reduce(index - 1, part(group_.rank, index - 1), out, size(index - 1));
-    }
-    return true;
-  }
-
- private:
-  int64_t begin(int64_t index) const {
-    return std::min(index * exchange_.chunk(), out_.count);
-  }
-  int64_t size(int64_t index) const { return begin(index + 1) - begin(index); }
-  const std::byte* part(int rank, int64_t index) const {
-    return bytes_of(in_) +
-           static_cast<size_t>(rank * out_.count + begin(index)) * dtype_size(in_.dtype);
+  size_t offset(int part, int64_t index) const {
+    return static_cast<size_t>(begin(part, index)) * dtype_size(in_.dtype);
   }
 
   GroupRank group_;
   ConstBuffer in_;
   Buffer out_;
+  bool hands_out_;
+  Parts parts_;
   ChunkExchange exchange_;
   int64_t chunks_;
 };
 
-/// Short messages: a binomial tree, whose depth is the logarithm of the ranks.
+/// For short messages: a binomial tree, whose depth is the logarithm of the ranks.
 Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
   return [=](Round& round, int64_t index) {
     // Ranks counted from the root: a rank's parent lacks its lowest set bit.
@@ -232,9 +194,10 @@ Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
   };
 }
 
-/// Long messages: the root hands every rank one part, then all exchange their parts.
+/// For long messages: the root sends one part to every rank, then all exchange their
+/// parts.
 Program parts_broadcast(GroupRank group, Buffer buffer, int root) {
-  return [=, parts = Parts(buffer.count, group.size)](Round& round, int64_t index) {
+  return [=, parts = Parts::of(buffer.count, group.size)](Round& round, int64_t index) {
     const bool is_root = group.rank == root;
     const size_t element = dtype_size(buffer.dtype);
     const auto part = [&](int rank) {
@@ -260,6 +223,89 @@ Program parts_broadcast(GroupRank group, Buffer buffer, int root) {
 
 bool nothing(Round&, int64_t) { return false; }
 
+Program all_gather(GroupRank group, ConstBuffer in, Buffer out) {
+  return [=](Round& round, int64_t index) {
+    if (index > 0) return false;
+    const size_t bytes = in.bytes();
+    const auto part = [&](int rank) {
+      return bytes_of(out) + static_cast<size_t>(rank) * bytes;
+    };
+    copy_bytes(part(group.rank), bytes_of(in), bytes);
+    for_each_peer(group, [&](int peer) { round.recv(peer, part(peer), bytes); });
+    for_each_peer(group, [&](int peer) { round.send(peer, bytes_of(in), bytes); });
+    return true;
+  };
+}
+
+Program all_reduce(GroupRank group, const Request& request, const CommOptions& options) {
+  const Buffer& buffer = request.out;
+  if (group.size == 1 || buffer.count == 0) return nothing;
+  if (buffer.bytes() * static_cast<size_t>(group.size) <= options.one_round_bytes) {
+    return one_round_all_reduce(group, buffer, request.op);
+  }
+  return ChunkedReduction(group, request, Parts::of(buffer.count, group.size), options);
+}
+
+Program reduce_scatter(GroupRank group, const Request& request,
+                       const CommOptions& options) {
+  if (request.out.count == 0) return nothing;
+  if (group.size == 1) return all_gather(group, request.in, request.out);
+  return ChunkedReduction(group, request, {request.in.count, request.out.count}, options);
+}
+
+Program all_to_all(GroupRank group, ConstBuffer in, Buffer out) {
+  return [=](Round& round, int64_t index) {
+    if (index > 0) return false;
+    const size_t bytes = in.bytes() / static_cast<size_t>(group.size);
+    const auto offset = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
+    copy_bytes(bytes_of(out) + offset(group.rank), bytes_of(in) + offset(group.rank),
+               bytes);
+    for_each_peer(group, [&](int peer) {
+      round.recv(peer, bytes_of(out) + offset(peer), bytes);
+      round.send(peer, bytes_of(in) + offset(peer), bytes);
+    });
+    return true;
+  };
+}
+
+Program broadcast(GroupRank group, Buffer buffer, int root, const CommOptions& options) {
+  if (group.size == 1) return nothing;
+  if (group.size == 2 || buffer.bytes() <= options.one_round_bytes) {
+    return tree_broadcast(group, buffer, root);
+  }
+  return parts_broadcast(group, buffer, root);
+}
+
+/// The dissemination barrier: after round i every rank has heard, directly or through
+/// others, of 2^(i+1) ranks.
+Program barrier(GroupRank group) {
+  return [=](Round& round, int64_t index) {
+    const int64_t distance = int64_t{1} << index;
+    if (distance >= group.size) return false;
+    const auto step = static_cast<int>(distance);
+    round.signal((group.rank + step) % group.size,
+                 (group.rank - step + group.size) % group.size);
+    return true;
+  };
+}
+
+Program send_recv(std::vector<Transfer> transfers) {
+  return [transfers = std::move(transfers)](Round& round, int64_t index) {
+    if (index > 0) return false;
+    for (const Transfer& t : transfers) {
+      if (t.kind == Transfer::Kind::Recv) {
+        round.recv(t.peer, bytes_of(t.buffer), t.buffer.bytes());
+      }
+    }
+    for (const Transfer& t : transfers) {
+      if (t.kind == Transfer::Kind::Send) {
+        round.send(t.peer, bytes_of(t.buffer), t.buffer.bytes());
+      }
+    }
+    return true;
+  };
+}
+
 }  // namespace
 
 void Round::send(int peer, const std::byte* data, size_t bytes) {
@@ -280,87 +326,24 @@ void Round::signal(int to, int from) {
   batch_.send(to, nullptr, 0, tag_);
 }
 
-Program all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
-                           const CommOptions& options) {
-  if (group.size == 1 || buffer.count == 0) return nothing;
-  if (buffer.bytes() * static_cast<size_t>(group.size) <= options.one_round_bytes) {
-    return one_round_all_reduce(group, buffer, op);
+Program program_of(Request request, GroupRank group, const CommOptions& options) {
+  switch (request.verb) {
+    case Verb::AllReduce:
+      return all_reduce(group, request, options);
+    case Verb::AllGather:
+      return all_gather(group, request.in, request.out);
+    case Verb::ReduceScatter:
+      return reduce_scatter(group, request, options);
+    case Verb::AllToAll:
+      return all_to_all(group, request.in, request.out);
+    case Verb::Broadcast:
+      return broadcast(group, request.out, request.root, options);
+    case Verb::SendRecv:
+      return send_recv(std::move(request.transfers));
+    case Verb::Barrier:
+      break;
   }
-  return AllReduce(group, buffer, op, options);
-}
-
-Program reduce_scatter_program(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
-                               const CommOptions& options) {
-  if (out.count == 0) return nothing;
-  if (group.size == 1) return all_gather_program(group, in, out);
-  return ReduceScatter(group, in, out, op, options);
-}
-
-Program all_gather_program(GroupRank group, ConstBuffer in, Buffer out) {
-  return [=](Round& round, int64_t index) {
-    if (index > 0) return false;
-    const size_t bytes = in.bytes();
-    const auto part = [&](int rank) {
-      return bytes_of(out) + static_cast<size_t>(rank) * bytes;
-    };
-    copy_bytes(part(group.rank), bytes_of(in), bytes);
-    for_each_peer(group, [&](int peer) { round.recv(peer, part(peer), bytes); });
-    for_each_peer(group, [&](int peer) { round.send(peer, bytes_of(in), bytes); });
-    return true;
-  };
-}
-
-Program all_to_all_program(GroupRank group, ConstBuffer in, Buffer out) {
-  return [=](Round& round, int64_t index) {
-    if (index > 0) return false;
-    const size_t bytes = in.bytes() / static_cast<size_t>(group.size);
-    const auto offset = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
-    copy_bytes(bytes_of(out) + offset(group.rank), bytes_of(in) + offset(group.rank),
-               bytes);
-    for_each_peer(group, [&](int peer) {
-      round.recv(peer, bytes_of(out) + offset(peer), bytes);
-      round.send(peer, bytes_of(in) + offset(peer), bytes);
-    });
-    return true;
-  };
-}
-
-Program broadcast_program(GroupRank group, Buffer buffer, int root,
-                          const CommOptions& options) {
-  if (group.size == 1) return nothing;
-  if (group.size == 2 || buffer.bytes() <= options.one_round_bytes) {
-    return tree_broadcast(group, buffer, root);
-  }
-  return parts_broadcast(group, buffer, root);
-}
-
-/// Dissemination: after round i everybody has heard, at second hand, of 2^(i+1) ranks.
-Program barrier_program(GroupRank group) {
-  return [=](Round& round, int64_t index) {
-    const int64_t distance = int64_t{1} << index;
-    if (distance >= group.size) return false;
-    const auto step = static_cast<int>(distance);
-    round.signal((group.rank + step) % group.size,
-                 (group.rank - step + group.size) % group.size);
-    return true;
-  };
-}
-
-Program send_recv_program(std::vector<Transfer> transfers) {
-  return [transfers = std::move(transfers)](Round& round, int64_t index) {
-    if (index > 0) return false;
-    for (const Transfer& t : transfers) {
-      if (t.kind == Transfer::Kind::Recv) {
-        round.recv(t.peer, bytes_of(t.buffer), t.buffer.bytes());
-      }
-    }
-    for (const Transfer& t : transfers) {
-      if (t.kind == Transfer::Kind::Send) {
-        round.send(t.peer, bytes_of(t.buffer), t.buffer.bytes());
-      }
-    }
-    return true;
-  };
+  return barrier(group);
 }
 
 }  // namespace longhaul::comm

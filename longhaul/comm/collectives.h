@@ -5,20 +5,20 @@
 #include <functional>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/comm/counts.h"
-#include "longhaul/comm/options.h"
+#include "longhaul/comm/entry.h"
 #include "longhaul/comm/transport.h"
 
 namespace longhaul::comm {
 
-/// Posts the messages of one round of a collective, and counts them; long ones are cut.
+/// Posts the messages of one round of an operation and counts their bytes. Cuts messages
+/// that are longer than `max_message`.
 class Round {
  public:
   Round(Batch& batch, int tag, size_t max_message, Tally tally)
       : batch_(batch), tag_(tag), max_message_(max_message), tally_(tally) {}
   void send(int peer, const std::byte* data, size_t bytes);
   void recv(int peer, std::byte* data, size_t bytes);
-  /// A message without content, for the barrier.
+  /// Posts a message without content in both directions, for the barrier.
   void signal(int to, int from);
 
  private:
@@ -28,26 +28,14 @@ class Round {
   Tally tally_;
 };
 
-/// A collective as a list of rounds: posts round `index` (0, 1, ...); false when the work
-/// is done (nothing was posted). A round's messages have all ended before the next call,
-/// which does the local work between them.
+/// An operation as a list of rounds. A call posts the messages of round `index` (0, 1,
+/// ...) and returns true, or returns false when the operation is done and nothing was
+/// posted. All messages of a round have ended before the next call, which also does the
+/// local work between the two rounds.
 using Program = std::function<bool(Round& round, int64_t index)>;
 
-struct GroupRank {
-  int rank;
-  int size;
-};
-
-// All arguments were checked by the caller. With one rank each of them only copies.
-Program all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
-                           const CommOptions& options);
-Program reduce_scatter_program(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
-                               const CommOptions& options);
-Program all_gather_program(GroupRank group, ConstBuffer in, Buffer out);
-Program all_to_all_program(GroupRank group, ConstBuffer in, Buffer out);
-Program broadcast_program(GroupRank group, Buffer buffer, int root,
-                          const CommOptions& options);
-Program barrier_program(GroupRank group);
-Program send_recv_program(std::vector<Transfer> transfers);
+/// Returns the rounds of an operation whose arguments were checked. In a group of one
+/// rank an operation only copies.
+Program program_of(Request request, GroupRank group, const CommOptions& options);
 
 }  // namespace longhaul::comm

@@ -1,28 +1,101 @@
 #include "longhaul/comm/communicator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/options.h"
+#include "longhaul/comm/reduce.h"
 
 namespace longhaul::comm {
 
 namespace {
 
-[[noreturn]] void fail_absent(const std::string& group, const char* what) {
-  throw Error(ErrorKind::Internal, "comm", fmt::format("'{}' has no {}", group, what));
+void check_buffer(const char* verb, const ConstBuffer& buffer) {
+  LH_CHECK(buffer.count >= 0, "comm", "{}: count = {} is negative", verb, buffer.count);
+  LH_CHECK(buffer.data != nullptr || buffer.count == 0, "comm",
+           "{}: {} elements at a null address", verb, buffer.count);
+}
+
+/// The two buffers have one dtype, and as many elements as the verb's parts of a rank
+/// make up.
+void check_buffers(const Request& request, int ranks) {
+  const ConstBuffer& in = request.in;
+  const Buffer& out = request.out;
+  const Verb verb = request.verb;
+  const char* name = verb_name(verb);
+  check_buffer(name, in);
+  check_buffer(name, out);
+  LH_CHECK(in.dtype == out.dtype, "comm", "{}: in is {}, out is {}", name,
+           dtype_name(in.dtype), dtype_name(out.dtype));
+  const bool all_to_all = verb == Verb::AllToAll;
+  const int in_parts = verb == Verb::ReduceScatter || all_to_all ? ranks : 1;
+  const int out_parts = verb == Verb::AllGather || all_to_all ? ranks : 1;
+  // Without a product that could overflow.
+  LH_CHECK(in.count % in_parts == 0 && out.count % out_parts == 0 &&
+               in.count / in_parts == out.count / out_parts,
+           "comm", "{}: in.count = {} and out.count = {} do not fit {} ranks", name,
+           in.count, out.count, ranks);
+  LH_CHECK(!all_to_all || in.count == 0 || in.data != out.data, "comm",
+           "all_to_all: in and out are the same memory");
+}
+
+void check_request(const Communicator& group, const Request& request) {
+  const Verb verb = request.verb;
+  check_buffers(request, group.size());
+  LH_CHECK((verb != Verb::AllReduce && verb != Verb::ReduceScatter) ||
+               is_reducible(request.in.dtype),
+           "comm", "{}: {} cannot be reduced; F32, BF16, F64 and I64 can",
+           verb_name(verb), dtype_name(request.in.dtype));
+  LH_CHECK(request.root >= 0 && request.root < group.size(), "comm",
+           "broadcast: root = {} is no rank of '{}' ({} ranks)", request.root,
+           group.name(), group.size());
+  for (const Transfer& t : request.transfers) {
+    check_buffer("send_recv", t.buffer);
+    LH_CHECK(t.peer >= 0 && t.peer < group.size() && t.peer != group.rank(), "comm",
+             "send_recv: peer = {} is no other rank of '{}' (rank {} of {})", t.peer,
+             group.name(), group.rank(), group.size());
+  }
 }
 
 }  // namespace
 
-const CommCounts& Communicator::counts() const { fail_absent(name(), "counts"); }
-
-const CommOptions& Communicator::limits() const {
-  static const CommOptions kDefault;
-  return kDefault;
+size_t Request::bytes() const {
+  size_t sum = std::max(in.bytes(), out.bytes());
+  for (const Transfer& t : transfers) sum += t.buffer.bytes();
+  return sum;
 }
 
-Ledger& Communicator::ledger() { fail_absent(name(), "ledger"); }
+WorkPtr Communicator::check_and_start(Request request) {
+  check_request(*this, request);
+  return start(std::move(request));
+}
+
+WorkPtr Communicator::all_reduce(Buffer buffer, ReduceOp op) {
+  return check_and_start({Verb::AllReduce, buffer, buffer, op});
+}
+
+WorkPtr Communicator::all_gather(ConstBuffer in, Buffer out) {
+  return check_and_start({Verb::AllGather, in, out});
+}
+
+WorkPtr Communicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
+  return check_and_start({Verb::ReduceScatter, in, out, op});
+}
+
+WorkPtr Communicator::all_to_all(ConstBuffer in, Buffer out) {
+  return check_and_start({Verb::AllToAll, in, out});
+}
+
+WorkPtr Communicator::broadcast(Buffer buffer, int root) {
+  return check_and_start(
+      {.verb = Verb::Broadcast, .in = buffer, .out = buffer, .root = root});
+}
+
+WorkPtr Communicator::send_recv(std::vector<Transfer> transfers) {
+  return check_and_start({.verb = Verb::SendRecv, .transfers = std::move(transfers)});
+}
+
+WorkPtr Communicator::barrier() { return check_and_start({Verb::Barrier}); }
 
 std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
   const auto ranks = static_cast<size_t>(size());

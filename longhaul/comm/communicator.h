@@ -19,9 +19,9 @@ struct CommOptions;
 
 enum class ReduceOp { Sum, Max };
 
-/// Raw memory of `count` elements. The memory belongs to the caller and stays
-/// untouched (written: unread and unwritten; read: unwritten) until the Work is waited
-/// for.
+/// Raw memory of `count` elements. The memory belongs to the caller. Until the
+/// operation's Work was waited for, the caller does not write to memory that the
+/// operation reads, and neither reads nor writes memory that the operation writes.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -38,88 +38,117 @@ struct ConstBuffer {
   size_t bytes() const { return static_cast<size_t>(count) * dtype_size(dtype); }
 };
 
-/// A started operation. Waiting twice is allowed; destruction never waits, never
-/// communicates. An operation that misses its deadline throws TemporaryError, which
-/// names step and phase, the operation, its number and label, this rank and the seconds
-/// waited; an operation that fails (a peer died) throws with the same names.
+/// A started operation. Waiting twice is allowed. Destroying a Work neither waits nor
+/// communicates. An operation that misses its deadline throws TemporaryError, which names
+/// step and phase, the operation, its number and label, this rank and the seconds waited.
+/// The error of an operation that fails (a peer died) names the same things.
 class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
-  /// What the caller puts into the device's current stream from now on comes after the
-  /// operation; the host goes on where the backend can do that, else as wait(). The
-  /// operation's buffers may be given back: memory is used again in the stream's order.
+  /// Puts the operation before everything that the caller puts into the device's current
+  /// stream from now on. The host goes on at once where the backend can do that;
+  /// otherwise this is wait(). The operation's buffers may be freed afterwards, since
+  /// memory is used again in the stream's order.
   virtual void order() { wait(); }
-  /// True when it has ended; drives progress where the backend needs that.
+  /// Returns true when the operation has ended. Drives progress where the backend needs
+  /// that.
   virtual bool test() = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
 
-/// One transfer of a group of sends and receives.
+/// One message of a send_recv.
 struct Transfer {
   enum class Kind { Send, Recv };
   Kind kind;
   int peer;
-  Buffer buffer;  ///< for Send it is only read
+  Buffer buffer;  ///< a Send only reads it
+};
+
+/// An operation as a backend is given it: a verb, and those of the other members that the
+/// verb has.
+struct Request {
+  Verb verb;
+  ConstBuffer in = Buffer{};  ///< the same as `out` for all_reduce and broadcast
+  Buffer out = {};
+  ReduceOp op = ReduceOp::Sum;
+  int root = 0;
+  std::vector<Transfer> transfers = {};
+  /// Returns the bytes of the larger buffer, or of all transfers.
+  size_t bytes() const;
 };
 
 /// A group of ranks with the verbs that training needs.
 /// Every verb but rank(), size(), send_recv(), progress() and abort() is Collective: all
 /// ranks of the group call it, in the same order, with matching counts and dtypes. Sums
 /// are added in rank order (fp32 inside for bf16), so results are repeatable and equal on
-/// all ranks. Thread contract: one thread owns all communicators of a process.
+/// all ranks. Verbs check their arguments (an internal Error names the verb and the
+/// values) and hand them to start(). Thread contract: one thread owns all communicators
+/// of a process.
 class Communicator {
  public:
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// "world", "dp" ...: for messages.
+  /// The group's name in messages: "world", "dp" ...
   virtual const std::string& name() const = 0;
 
-  /// F32, BF16, F64, I64; Sum or Max, in place.
-  virtual WorkPtr all_reduce(Buffer buffer, ReduceOp op) = 0;
-  /// out.count = size() * in.count; part r comes from rank r. `in` may be the own part of
-  /// out.
-  virtual WorkPtr all_gather(ConstBuffer in, Buffer out) = 0;
-  /// in.count = size() * out.count; `out` may be the own part of in.
-  virtual WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) = 0;
-  /// Equal parts; in.count = out.count, a multiple of size().
-  virtual WorkPtr all_to_all(ConstBuffer in, Buffer out) = 0;
-  virtual WorkPtr broadcast(Buffer buffer, int root) = 0;
-  /// Only the named peers take part. Messages of a pair match in the order of its calls;
-  /// they start at once and may overtake collectives of the same group.
-  virtual WorkPtr send_recv(std::vector<Transfer> transfers) = 0;
-  virtual WorkPtr barrier() = 0;
-  /// The ranks with the same colour, ordered by key. Collective, blocks.
+  /// Reduces `buffer` over the ranks in place. dtype: F32, BF16, F64 or I64.
+  WorkPtr all_reduce(Buffer buffer, ReduceOp op);
+  /// Gathers the `in` of every rank; part r of `out` comes from rank r. out.count =
+  /// size()
+  /// * in.count. `in` may be this rank's part of `out`.
+  WorkPtr all_gather(ConstBuffer in, Buffer out);
+  /// Reduces `in` over the ranks; `out` becomes this rank's part of the result. in.count
+  /// = size() * out.count. `out` may be this rank's part of `in`.
+  WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op);
+  /// Sends part r of `in` to rank r; part r of `out` comes from rank r. in.count =
+  /// out.count, a multiple of size().
+  WorkPtr all_to_all(ConstBuffer in, Buffer out);
+  WorkPtr broadcast(Buffer buffer, int root);
+  /// Sends to and receives from the named peers, who alone take part. Messages between
+  /// two ranks match in the order of the calls. Transfers start at once and may overtake
+  /// collectives of the same group.
+  WorkPtr send_recv(std::vector<Transfer> transfers);
+  WorkPtr barrier();
+  /// Starts an operation whose arguments were checked. For the verbs, and for groups that
+  /// pass operations on to another one.
+  virtual WorkPtr start(Request request) = 0;
+  /// Returns the group of the ranks with the same colour, ordered by key. Waits for all
+  /// ranks. Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
-  /// Advances everything that this rank has under way, without waiting: for a rank that
-  /// is long busy elsewhere. Throws what has failed where nobody waits for it.
+  /// Advances everything that this rank has under way, without waiting. For a rank that
+  /// is busy elsewhere for long. Throws the error of an operation that has failed while
+  /// nobody waited for it.
   virtual void progress() {}
-  /// Transfers run one group after the other, in the order of send_recv's calls: a
-  /// receive holds up the sends behind it, so that calls are to be made in an order in
-  /// which every rank can come to an end.
+  /// Returns true where the calls of send_recv are carried out one after the other. A
+  /// receive then holds up the sends of later calls, so that the order of the calls must
+  /// let every rank come to an end.
   virtual bool transfers_in_order() const { return false; }
-  /// What bounds every wait of the group.
-  virtual const CommOptions& limits() const;
-  /// Ends the process group without a collective; called on one rank after a failure.
+  /// The limits of every wait of the group.
+  virtual const CommOptions& limits() const = 0;
+  /// Ends all ranks' processes without a collective. Called on one rank after a failure.
   virtual void abort(int exit_code) = 0;
-  /// What this rank has sent through this communicator. Every backend has both; what only
-  /// wraps another communicator need not.
-  virtual const CommCounts& counts() const;
-  /// What this rank is doing; one for all communicators that come from one world.
-  virtual Ledger& ledger();
+  /// Calls and bytes that this rank has sent through this communicator.
+  virtual const CommCounts& counts() const = 0;
+  /// The ledger of this rank. All communicators that come from one world share it.
+  virtual Ledger& ledger() = 0;
 
-  // Helpers on top of the verbs; each waits, but for the one that says otherwise.
+  // Helpers on top of the verbs. Each waits for its result, except all_reduce_order.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }
-  /// For what the device goes on with: see Work::order.
+  /// Reduces, and orders the result before what the caller's stream does next
+  /// (Work::order).
   void all_reduce_order(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->order(); }
   void barrier_wait() { barrier()->wait(); }
-  /// Every rank's bytes, in rank order. Collective.
+  /// Returns every rank's bytes, in rank order. Collective.
   virtual std::vector<std::string> gather_strings(const std::string& mine);
-  /// The root's bytes on every rank. Collective.
+  /// Returns the root's bytes on every rank. Collective.
   virtual std::string broadcast_string(const std::string& value, int root);
-  /// True if any rank says so. Collective.
+  /// Returns true on every rank if `mine` is true on any. Collective.
   virtual bool any(bool mine);
+
+ private:
+  WorkPtr check_and_start(Request request);
 };
 
 }  // namespace longhaul::comm

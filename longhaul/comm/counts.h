@@ -27,12 +27,15 @@ struct VerbCount {
   bool operator==(const VerbCount&) const = default;
 };
 
-/// What one rank did in a group. With n ranks and B the bytes of the whole buffer:
-/// all_gather and reduce_scatter send (n - 1) / n B, all_to_all the same; all_reduce
-/// sends B + (n - 2) P for a rank that owns P bytes of the cut buffer (2 (n - 1) / n B
-/// where it divides), or (n - 1) B when it is small (CommOptions::one_round_bytes);
-/// broadcast B per child in a tree, or, when long, B + (n - 2) P from the root and (n -
-/// 2) P from the others; send_recv what it sends; a barrier nothing.
+/// Calls and sent bytes of one rank in a group, by verb. With n ranks and a buffer of B
+/// bytes, a rank sends
+/// - in an all_gather, a reduce_scatter or an all_to_all (n - 1) / n B;
+/// - in an all_reduce B + (n - 2) P, where P are the bytes of the rank's part of the cut
+///   buffer (2 (n - 1) / n B where the buffer divides evenly), or (n - 1) B when the
+///   buffer is small (CommOptions::one_round_bytes);
+/// - in a broadcast B for each child in a tree; when the buffer is long, the root sends
+///   B + (n - 2) P and the others (n - 2) P;
+/// - in a send_recv the bytes of its sends, and in a barrier nothing.
 class CommCounts {
  public:
   VerbCount& operator[](Verb verb) { return counts_[static_cast<size_t>(verb)]; }
@@ -53,8 +56,8 @@ class CommCounts {
   std::array<VerbCount, kVerbs> counts_{};
 };
 
-/// Where an operation's messages are counted: at its communicator, and at the rank's sum
-/// for groups of that name. Both outlive the operation.
+/// Where an operation's messages are counted: in the counts of its communicator, and in
+/// the ledger's sum for groups of that name. Both outlive the operation.
 struct Tally {
   CommCounts& own;
   CommCounts& group;

@@ -8,12 +8,13 @@
 
 namespace longhaul::comm {
 
-/// What a DeviceCommunicator asks of a library of collectives and of the device's
-/// runtime, and no more: nccl.cpp calls NCCL and CUDA, a plug-in brings its own, tests
-/// fake them. Results are the library's (kSuccess, kInProgress, or an error of its own)
-/// or the runtime's, 0 when well. One instance may serve several communicators of a
-/// process. Operations are queued: what is put into one stream runs in the order of the
-/// calls, and one that waits for a peer holds up all that come after it in its stream.
+/// What a DeviceCommunicator needs of a library of collectives and of the device's
+/// runtime. nccl.cpp calls NCCL and CUDA, a plug-in brings an implementation of its own,
+/// and tests fake one. Results are codes of the library (kSuccess, kInProgress, or an
+/// error of its own) or of the runtime (0 for success). One instance may serve several
+/// communicators of a process. Operations are queued: the operations of one stream run in
+/// the order of the calls, and an operation that waits for a peer holds up all later ones
+/// of its stream.
 class DeviceApi {
  public:
   using Comm = void*;
@@ -25,21 +26,22 @@ class DeviceApi {
 
   virtual ~DeviceApi() = default;
 
-  /// "NCCL": for messages.
+  /// The library's name in messages: "NCCL".
   virtual std::string name() const = 0;
-  /// Version, and what chooses the order of its sums: for the numerics fingerprint.
+  /// The library's version and the settings that choose the order of its sums, for the
+  /// numerics fingerprint.
   virtual std::string describe() const = 0;
 
-  // The library. Communicators never block: a call may return kInProgress, and the next
-  // one waits until async_error no longer says so.
+  // The library. Its communicators never block: a call may return kInProgress, and the
+  // caller makes the next call only when async_error no longer says kInProgress.
   virtual int unique_id(UniqueId& id) = 0;
   virtual int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) = 0;
   virtual int all_reduce(const void* in, void* out, size_t count, DType dtype,
                          ReduceOp op, Comm comm, Stream stream) = 0;
-  /// `bytes` of each rank.
+  /// `bytes`: of each rank's part.
   virtual int all_gather(const void* in, void* out, size_t bytes, Comm comm,
                          Stream stream) = 0;
-  /// `count` elements for each rank.
+  /// `count`: elements of each rank's result.
   virtual int reduce_scatter(const void* in, void* out, size_t count, DType dtype,
                              ReduceOp op, Comm comm, Stream stream) = 0;
   virtual int broadcast(void* buffer, size_t bytes, int root, Comm comm,
@@ -50,7 +52,7 @@ class DeviceApi {
   virtual int group_start() = 0;
   virtual int group_end() = 0;
   virtual int async_error(Comm comm, int& state) = 0;
-  /// Local, and known to hang at times.
+  /// Ends a communicator. Not a collective. Can hang.
   virtual int abort(Comm comm) = 0;
   virtual std::string error_text(int result, Comm comm) = 0;
 

@@ -1,8 +1,6 @@
 #include "longhaul/comm/device_communicator.h"
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -10,7 +8,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/arguments.h"
+#include "longhaul/comm/device_wait.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::comm {
@@ -18,24 +16,22 @@ namespace {
 
 using Api = DeviceApi;
 
-constexpr auto kShortestSleep = std::chrono::microseconds(5);
-constexpr auto kLongestSleep = std::chrono::microseconds(200);
-
 }  // namespace
 
 struct DeviceCommunicator::Flight {
-  OperationId id;
-  Api::Event ready = nullptr;  ///< the device has come to it
-  Api::Event end = nullptr;
-  uint64_t ticket = 0;  ///< in the rank's record, 0 without one
+  OperationEntry entry;
+  Api::Event ready = nullptr;  ///< the device has come to the operation
+  Api::Event end = nullptr;    ///< the device has ended it
   bool done = false;
-  std::optional<Stopwatch> since_ready = {};  ///< as far as the host has seen
+  /// When the host first saw that the device had come to the operation.
+  std::optional<Ledger::Clock::time_point> since_ready = {};
 };
 
 struct DeviceCommunicator::Channel {
   Api::Comm comm = nullptr;
   Api::Stream stream = nullptr;
-  std::deque<std::shared_ptr<Flight>> flights = {};  ///< in the order of the stream
+  /// Operations that have not ended, in the order of the stream.
+  std::deque<std::shared_ptr<Flight>> flights = {};
 };
 
 struct DeviceCommunicator::Shared {
@@ -77,7 +73,7 @@ struct DeviceCommunicator::Shared {
     spare_events.pop_back();
     return event;
   }
-  /// An event behind what is in the stream now.
+  /// Returns an event behind everything that is in the stream now.
   Api::Event mark(Api::Stream stream) {
     const Api::Event event = take_event();
     check_device(api->record(event, stream), "recording an event");
@@ -88,30 +84,26 @@ struct DeviceCommunicator::Shared {
     check_device(api->is_done(event, done), "asking an event");
     return done;
   }
-  /// Takes out what the device has ended.
+  /// Removes the operations that the device has ended.
   void reap(Channel& channel) {
     while (!channel.flights.empty() && reached(channel.flights.front()->end)) {
       Flight& flight = *channel.flights.front();
       flight.done = true;
       spare_events.insert(spare_events.end(), {flight.ready, flight.end});
-      ledger().count_under_way(-1);
-      if (flight.ticket != 0) ledger().record()->ended(flight.ticket);
+      flight.entry.ended();
       channel.flights.pop_front();
     }
   }
-  /// Throws where the first operation of the stream has failed or takes too long.
+  /// Throws where the first operation of the stream has failed or takes too long. Its
+  /// time counts from when the device has come to it.
   void check_first(Channel& channel) {
     if (channel.flights.empty()) return;
     Flight& first = *channel.flights.front();
-    check_alive(channel, first.id.text());
-    if (!first.since_ready) {
-      if (reached(first.ready)) first.since_ready.emplace();
-      return;
-    }
-    const double limit = limits().limit_seconds();
-    if (first.since_ready->seconds() > limit) {
-      fail_deadline(ledger(), first.id.text(), limit, first.since_ready->seconds());
-    }
+    const auto now = Ledger::Clock::now();
+    const std::string what = first.entry.id().text();
+    state_of(channel, what);
+    check_wait(ledger(), limits(), first.since_ready.value_or(now), [&] { return what; });
+    if (!first.since_ready && reached(first.ready)) first.since_ready = now;
   }
   void look() {
     take_device();
@@ -120,36 +112,24 @@ struct DeviceCommunicator::Shared {
       check_first(*channel);
     }
   }
-  /// What a waiting rank asks now and then.
-  void check_alive(const Channel& channel, const std::string& what) {
+  /// What the library says of the channel's calls: kSuccess, or kInProgress while it is
+  /// still carrying one out. Throws where one has failed.
+  int state_of(const Channel& channel, const std::string& what) {
     int state = Api::kSuccess;
     check(api->async_error(channel.comm, state), what, channel.comm);
     if (state != Api::kInProgress) check(state, what, channel.comm);
-    if (!limits().job_ends) return;
-    const std::string why = limits().job_ends();
-    if (!why.empty()) fail_job_ends(ledger(), what, why);
+    return state;
   }
-  /// Calls come back before they are carried out; nothing may follow until they are.
+  /// Waits until a call of the library, which gave `result`, is carried out: a call
+  /// returns earlier, and no other call may follow until then.
   void settle(int result, const Channel& channel, const std::string& what) {
-    if (result != Api::kInProgress) {
-      check(result, what, channel.comm);
-      return;
-    }
-    const Stopwatch watch;
-    for (int state = Api::kInProgress; state == Api::kInProgress;) {
-      check(api->async_error(channel.comm, state), what, channel.comm);
-      if (state != Api::kInProgress) {
-        check(state, what, channel.comm);
-        return;
-      }
-      check_alive(channel, what);
-      const double limit = limits().limit_seconds();
-      if (watch.seconds() > limit) {
-        fail_deadline(ledger(), what, limit, watch.seconds());
-      }
-      bootstrap->progress();
-      std::this_thread::sleep_for(kLongestSleep);
-    }
+    if (result != Api::kInProgress) return check(result, what, channel.comm);
+    const auto start = Ledger::Clock::now();
+    wait_for_device([&] { return state_of(channel, what) != Api::kInProgress; },
+                    [&] {
+                      check_wait(ledger(), limits(), start, [&] { return what; });
+                      bootstrap->progress();
+                    });
   }
 };
 
@@ -159,7 +139,8 @@ using Shared = DeviceCommunicator::Shared;
 using Channel = DeviceCommunicator::Channel;
 using Flight = DeviceCommunicator::Flight;
 
-/// An operation in its stream: done when the event behind it is.
+/// An operation in its stream. It is done when the device has reached the event behind
+/// it.
 class DeviceWork : public Work {
  public:
   DeviceWork(std::shared_ptr<Shared> shared, Channel& channel,
@@ -184,28 +165,21 @@ class DeviceWork : public Work {
 
   void wait() override {
     const auto start = Ledger::Clock::now();
-    bool noted = false;
-    auto sleep = kShortestSleep;
-    while (!test()) {
-      if (flight_->ticket != 0 && !noted) {
-        shared_->ledger().record()->waits(flight_->ticket, flight_->id.name());
-        noted = true;
-      }
-      shared_->bootstrap->progress();
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep * 2, kLongestSleep);
-    }
-    if (noted) shared_->ledger().record()->waited();
-    shared_->ledger().waited_for(flight_->id.name(), start);
+    wait_for_device([&] { return test(); },
+                    [&] {
+                      flight_->entry.waits();
+                      shared_->bootstrap->progress();
+                    });
+    flight_->entry.waited(start);
   }
 
  private:
   std::shared_ptr<Shared> shared_;
-  Channel& channel_;  ///< shared_'s
+  Channel& channel_;  ///< one of shared_
   std::shared_ptr<Flight> flight_;
 };
 
-/// Nothing to send: the library is not asked.
+/// An operation without bytes, for which the library is not called.
 class DoneWork : public Work {
  public:
   void wait() override {}
@@ -218,7 +192,7 @@ Channel open_channel(Shared& shared, GroupRank place, const char* kind) {
   if (place.rank == 0 && shared.api->unique_id(id) == Api::kSuccess) {
     text.assign(id.begin(), id.end());
   }
-  // A rank 0 without an id tells the others so, instead of leaving them to wait.
+  // A rank 0 without an id sends an empty text, so that the others do not wait for it.
   text = shared.bootstrap->broadcast_string(text, 0);
   const std::string what =
       fmt::format("{}'s communicator for {} of '{}', rank {} of {},", shared.api->name(),
@@ -236,97 +210,36 @@ Channel open_channel(Shared& shared, GroupRank place, const char* kind) {
   return channel;
 }
 
-/// What a rank sends in a ring that passes every byte on once.
+/// Returns the bytes that a rank sends in a ring that passes every byte on once.
 int64_t ring_bytes(size_t whole, int ranks) {
   return static_cast<int64_t>(whole / static_cast<size_t>(ranks)) * (ranks - 1);
 }
 
-}  // namespace
-
-DeviceCommunicator::DeviceCommunicator(std::shared_ptr<DeviceApi> api,
-                                       std::shared_ptr<Communicator> bootstrap,
-                                       int device, const DeviceOptions& options)
-    : bootstrap_(std::move(bootstrap)),
-      place_{bootstrap_->rank(), bootstrap_->size()},
-      shared_(std::make_shared<Shared>()) {
-  shared_->api = std::move(api);
-  shared_->bootstrap = bootstrap_;
-  shared_->device = device;
-  shared_->options = options;
-  shared_->take_device();
-  shared_->collectives = open_channel(*shared_, place_, "collectives");
-  shared_->transfers = open_channel(*shared_, place_, "transfers");
-}
-
-DeviceCommunicator::~DeviceCommunicator() = default;
-
-WorkPtr DeviceCommunicator::start(Verb verb, size_t bytes, int64_t sent,
-                                  const std::function<int(const Channel&)>& enqueue) {
-  const bool transfer = verb == Verb::SendRecv;
-  const int64_t number = ++(transfer ? transfers_started_ : started_);
-  const Tally tally{counts_, ledger().counts_of(name()), verb};
-  tally.call();
-  tally.sent(static_cast<size_t>(sent));
-  if (bytes == 0) return std::make_unique<DoneWork>();
-  Shared& shared = *shared_;
-  Channel& channel = transfer ? shared.transfers : shared.collectives;
-  shared.take_device();
-  shared.reap(channel);
-  auto flight = std::make_shared<Flight>(
-      Flight{OperationId{verb, number, bytes, name(), ledger().label(), place_},
-             shared.mark(shared.compute_stream())});
-  shared.check_device(shared.api->stream_waits(channel.stream, flight->ready),
-                      "ordering a stream");
-  shared.settle(enqueue(channel), channel, flight->id.text());
-  flight->end = shared.mark(channel.stream);
-  ledger().count_under_way(1);
-  if (RankRecord* record = ledger().record(); record != nullptr && !ledger().polls()) {
-    flight->ticket = record->started(flight->id.name());
+/// Returns the bytes that this rank sends in the operation if it runs as a ring.
+int64_t sent_by(const Request& request, GroupRank place) {
+  const size_t bytes = request.bytes();
+  int64_t sent = 0;
+  switch (request.verb) {
+    case Verb::AllReduce:
+      return 2 * ring_bytes(bytes, place.size);
+    case Verb::Broadcast:
+      // The last of the ring passes nothing on.
+      return (place.rank + 1) % place.size == request.root ? 0
+                                                           : static_cast<int64_t>(bytes);
+    case Verb::SendRecv:
+      for (const Transfer& t : request.transfers) {
+        if (t.kind == Transfer::Kind::Send)
+          sent += static_cast<int64_t>(t.buffer.bytes());
+      }
+      return sent;
+    default:
+      return ring_bytes(bytes, place.size);
   }
-  channel.flights.push_back(flight);
-  return std::make_unique<DeviceWork>(shared_, channel, std::move(flight));
 }
 
-void DeviceCommunicator::progress() {
-  bootstrap_->progress();
-  shared_->look();
-}
-
-WorkPtr DeviceCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  check_buffer("all_reduce", buffer);
-  check_reducible("all_reduce", buffer.dtype);
-  return start(Verb::AllReduce, buffer.bytes(), 2 * ring_bytes(buffer.bytes(), size()),
-               [&](const Channel& channel) {
-                 return shared_->api->all_reduce(
-                     buffer.data, buffer.data, static_cast<size_t>(buffer.count),
-                     buffer.dtype, op, channel.comm, channel.stream);
-               });
-}
-
-WorkPtr DeviceCommunicator::all_gather(ConstBuffer in, Buffer out) {
-  check_pair("all_gather", in, 1, out, size());
-  return start(Verb::AllGather, out.bytes(), ring_bytes(out.bytes(), size()),
-               [&](const Channel& channel) {
-                 return shared_->api->all_gather(in.data, out.data, in.bytes(),
-                                                 channel.comm, channel.stream);
-               });
-}
-
-WorkPtr DeviceCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
-  check_pair("reduce_scatter", in, size(), out, 1);
-  check_reducible("reduce_scatter", in.dtype);
-  return start(Verb::ReduceScatter, in.bytes(), ring_bytes(in.bytes(), size()),
-               [&](const Channel& channel) {
-                 return shared_->api->reduce_scatter(
-                     in.data, out.data, static_cast<size_t>(out.count), in.dtype, op,
-                     channel.comm, channel.stream);
-               });
-}
-
-namespace {
-
-/// Sends and receives that start together: apart, two ranks that send to each other would
-/// wait for each other. The first result that is no success, after the group was closed.
+/// Starts sends and receives together: two ranks that send to each other one by one would
+/// wait for each other. Returns a result that is no success, where a call gave one, after
+/// the group was closed.
 int grouped(Api& api, const Channel& channel, const std::vector<Transfer>& transfers) {
   int worst = api.group_start();
   if (worst != Api::kSuccess) return worst;
@@ -343,63 +256,99 @@ int grouped(Api& api, const Channel& channel, const std::vector<Transfer>& trans
   return worst == Api::kSuccess ? ended : worst;
 }
 
+/// Returns the transfers that make up an all_to_all.
+std::vector<Transfer> exchanges(const ConstBuffer& in, const Buffer& out, int ranks) {
+  const int64_t count = in.count / ranks;
+  std::vector<Transfer> transfers;
+  for (int r = 0; r < ranks; ++r) {
+    const size_t at = static_cast<size_t>(r) * (in.bytes() / static_cast<size_t>(ranks));
+    // Sends only read.
+    auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(in.data) + at);
+    auto* to = static_cast<std::byte*>(out.data) + at;
+    transfers.push_back({Transfer::Kind::Send, r, {from, count, in.dtype}});
+    transfers.push_back({Transfer::Kind::Recv, r, {to, count, in.dtype}});
+  }
+  return transfers;
+}
+
+/// Puts the operation into the channel's stream. Returns the library's result.
+int enqueue(Api& api, const Request& r, const Channel& channel, int ranks) {
+  const Api::Comm comm = channel.comm;
+  const Api::Stream stream = channel.stream;
+  const auto count = static_cast<size_t>(r.out.count);
+  switch (r.verb) {
+    case Verb::AllReduce:
+      return api.all_reduce(r.in.data, r.out.data, count, r.in.dtype, r.op, comm, stream);
+    case Verb::AllGather:
+      return api.all_gather(r.in.data, r.out.data, r.in.bytes(), comm, stream);
+    case Verb::ReduceScatter:
+      return api.reduce_scatter(r.in.data, r.out.data, count, r.in.dtype, r.op, comm,
+                                stream);
+    case Verb::Broadcast:
+      return api.broadcast(r.out.data, r.out.bytes(), r.root, comm, stream);
+    case Verb::AllToAll:
+      return grouped(api, channel, exchanges(r.in, r.out, ranks));
+    default:
+      return grouped(api, channel, r.transfers);
+  }
+}
+
 }  // namespace
 
-WorkPtr DeviceCommunicator::all_to_all(ConstBuffer in, Buffer out) {
-  check_all_to_all(in, out, size());
-  const int64_t count = in.count / size();
-  const size_t bytes = static_cast<size_t>(count) * dtype_size(in.dtype);
-  std::vector<Transfer> transfers;
-  for (int r = 0; r < size(); ++r) {
-    const size_t at = static_cast<size_t>(r) * bytes;
-    // Sends only read.
-    void* from = const_cast<std::byte*>(static_cast<const std::byte*>(in.data) + at);
-    transfers.push_back({Transfer::Kind::Send, r, {from, count, in.dtype}});
-    transfers.push_back({Transfer::Kind::Recv,
-                         r,
-                         {static_cast<std::byte*>(out.data) + at, count, in.dtype}});
+DeviceCommunicator::DeviceCommunicator(std::shared_ptr<DeviceApi> api,
+                                       std::shared_ptr<Communicator> bootstrap,
+                                       int device, const DeviceOptions& options)
+    : OverHost(bootstrap),
+      place_{bootstrap->rank(), bootstrap->size()},
+      shared_(std::make_shared<Shared>()) {
+  shared_->api = std::move(api);
+  shared_->bootstrap = std::move(bootstrap);
+  shared_->device = device;
+  shared_->options = options;
+  shared_->take_device();
+  shared_->collectives = open_channel(*shared_, place_, "collectives");
+  shared_->transfers = open_channel(*shared_, place_, "transfers");
+}
+
+DeviceCommunicator::~DeviceCommunicator() = default;
+
+WorkPtr DeviceCommunicator::start(Request request) {
+  const Verb verb = request.verb;
+  if (verb == Verb::Barrier) {
+    ++counts_[verb].calls;
+    return host().barrier();
   }
-  return start(
-      Verb::AllToAll, in.bytes(), ring_bytes(in.bytes(), size()),
-      [&](const Channel& channel) { return grouped(*shared_->api, channel, transfers); });
+  const int64_t number = numbers_.next(verb);
+  const Tally tally{counts_, ledger().counts_of(name()), verb};
+  tally.call();
+  tally.sent(static_cast<size_t>(sent_by(request, place_)));
+  if (request.bytes() == 0) return std::make_unique<DoneWork>();
+  Shared& shared = *shared_;
+  Channel& channel = verb == Verb::SendRecv ? shared.transfers : shared.collectives;
+  shared.take_device();
+  shared.reap(channel);
+  OperationId id{verb, number, request.bytes(), name(), ledger().label(), place_};
+  const Api::Event ready = shared.mark(shared.compute_stream());
+  shared.check_device(shared.api->stream_waits(channel.stream, ready),
+                      "ordering a stream");
+  shared.settle(enqueue(*shared.api, request, channel, size()), channel, id.text());
+  const Api::Event end = shared.mark(channel.stream);
+  auto flight = std::make_shared<Flight>(
+      Flight{OperationEntry(ledger(), std::move(id)), ready, end});
+  channel.flights.push_back(flight);
+  return std::make_unique<DeviceWork>(shared_, channel, std::move(flight));
 }
 
-WorkPtr DeviceCommunicator::broadcast(Buffer buffer, int root) {
-  check_buffer("broadcast", buffer);
-  check_root(*this, root);
-  // The last of the ring passes nothing on.
-  const bool last = (rank() - root + size()) % size() == size() - 1;
-  return start(Verb::Broadcast, buffer.bytes(),
-               last ? 0 : static_cast<int64_t>(buffer.bytes()),
-               [&](const Channel& channel) {
-                 return shared_->api->broadcast(buffer.data, buffer.bytes(), root,
-                                                channel.comm, channel.stream);
-               });
-}
-
-WorkPtr DeviceCommunicator::send_recv(std::vector<Transfer> transfers) {
-  check_transfers(*this, transfers);
-  size_t bytes = 0;
-  int64_t sent = 0;
-  for (const Transfer& t : transfers) {
-    bytes += t.buffer.bytes();
-    if (t.kind == Transfer::Kind::Send) sent += static_cast<int64_t>(t.buffer.bytes());
-  }
-  return start(Verb::SendRecv, bytes, sent, [&](const Channel& channel) {
-    return grouped(*shared_->api, channel, transfers);
-  });
-}
-
-WorkPtr DeviceCommunicator::barrier() {
-  ++counts_[Verb::Barrier].calls;
-  return bootstrap_->barrier();
+void DeviceCommunicator::progress() {
+  OverHost::progress();
+  shared_->look();
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key,
                                                         std::string name) {
-  return std::make_unique<DeviceCommunicator>(
-      shared_->api, bootstrap_->split(color, key, std::move(name)), shared_->device,
-      shared_->options);
+  return std::make_unique<DeviceCommunicator>(shared_->api,
+                                              host().split(color, key, std::move(name)),
+                                              shared_->device, shared_->options);
 }
 
 void DeviceCommunicator::abort(int exit_code) {
@@ -412,20 +361,9 @@ void DeviceCommunicator::abort(int exit_code) {
     *ended = true;
   }).detach();
   const Stopwatch watch;
-  while (!*ended && watch.seconds() < shared_->options.abort_seconds) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  bootstrap_->abort(exit_code);
+  wait_for_device(
+      [&] { return *ended || watch.seconds() >= shared_->options.abort_seconds; }, [] {});
+  OverHost::abort(exit_code);
 }
-
-std::vector<std::string> DeviceCommunicator::gather_strings(const std::string& mine) {
-  return bootstrap_->gather_strings(mine);
-}
-
-std::string DeviceCommunicator::broadcast_string(const std::string& value, int root) {
-  return bootstrap_->broadcast_string(value, root);
-}
-
-bool DeviceCommunicator::any(bool mine) { return bootstrap_->any(mine); }
 
 }  // namespace longhaul::comm

@@ -15,8 +15,9 @@
 namespace longhaul::comm {
 namespace {
 
-/// One value per rank that outlives the ranks: what failed is still under way, and the
-/// other rank may read it after the body of this one has ended.
+/// One value for each rank that outlives the ranks: an operation that failed is still
+/// under way, and the other rank may read the value after the body of this rank has
+/// ended.
 template <typename T>
 struct Lasting : std::array<T, 2> {
   T& operator[](int rank) { return this->at(static_cast<size_t>(rank)); }
@@ -106,7 +107,8 @@ TEST(DeviceGroupFailure, ACallThatFailsLateIsToldBeforeAnythingFollows) {
     expect_start(failure_of([&] { group.broadcast({&x, 1, DType::F64}, 0); }),
                  "[comm] broadcast number 1 (8 bytes) on 'world', rank " +
                      std::to_string(group.rank()) + " of 2, failed: fake: result 2");
-    EXPECT_EQ(fake.made_events, events + 1);  // the one before it, none behind it
+    EXPECT_EQ(fake.made_events,
+              events + 1);  // the event before the call, and none behind it
   });
 }
 
@@ -190,7 +192,7 @@ TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
             std::string::npos);
 }
 
-/// Seconds that abort() took.
+/// Returns the seconds that abort() took.
 double abort_takes(double it_takes, double limit, int& aborted) {
   DeviceOptions options;
   options.abort_seconds = limit;
@@ -222,7 +224,7 @@ TEST(DeviceGroupAbort, IsLeftWhenItHangs) {
   EXPECT_LT(seconds, 0.9);
   EXPECT_EQ(aborted, 0);
   std::this_thread::sleep_for(
-      std::chrono::seconds(3));  // its thread ends before the test
+      std::chrono::seconds(3));  // the thread of abort() ends before the test
 }
 
 TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
@@ -234,7 +236,8 @@ TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
     EXPECT_EQ(fake.recorded_compute, 5);
     EXPECT_LE(fake.made_events, 2);
     group.all_reduce_wait({x.data(), 0, DType::F32}, ReduceOp::Sum);
-    EXPECT_EQ(fake.log.size(), 5U);  // nothing to send, nothing asked
+    EXPECT_EQ(fake.log.size(),
+              5U);  // an operation without bytes does not reach the library
   });
 }
 
@@ -264,7 +267,7 @@ TEST(DeviceGroupStreams, AnOrderedOperationMakesTheStreamWaitAndNotTheHost) {
     fake.record(behind, nullptr);
     bool done = true;
     fake.is_done(behind, done);
-    EXPECT_FALSE(done);  // what the caller does next comes after the operation
+    EXPECT_FALSE(done);  // the caller's next work comes after the operation
     fake.stalls = false;
     while (!done) fake.is_done(behind, done);
     EXPECT_EQ(x[0], 2.0F);

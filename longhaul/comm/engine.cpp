@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -10,24 +11,19 @@
 namespace longhaul::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-/// How long to poll at full speed after the last sign of life, then how long to give the
-/// core away between polls (there may be more ranks than cores), before sleeping.
+/// A wait polls at full speed this many times after the last progress. Then it gives the
+/// core away between polls, since there may be more ranks than cores.
 constexpr int kPollsBeforeYield = 64;
+/// After this many polls without progress a wait sleeps between polls.
 constexpr int kPollsBeforeSleep = 2000;
 constexpr auto kShortestSleep = std::chrono::microseconds(20);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
 
 }  // namespace
 
-std::string OperationId::text() const {
-  return fmt::format("{}, rank {} of {},", to_string(name()), place.rank, place.size);
-}
-
-Operation::Operation(OperationId id, Program program, std::unique_ptr<Batch> batch,
+Operation::Operation(OperationEntry entry, Program program, std::unique_ptr<Batch> batch,
                      int tag, size_t max_message, Tally tally)
-    : id_(std::move(id)),
+    : entry_(std::move(entry)),
       program_(std::move(program)),
       batch_(std::move(batch)),
       round_(*batch_, tag, max_message, tally) {
@@ -59,26 +55,17 @@ void Engine::add(const std::shared_ptr<OperationQueue>& queue) {
   queues_.push_back(queue);
 }
 
-void Engine::begin(Operation& operation) {
-  check_thread();
-  ledger_.count_under_way(1);
-  if (ledger_.polls()) return;
-  if (RankRecord* record = ledger_.record()) operation.enter(*record);
-}
-
 void Engine::advance(Operation& operation, bool& moved) {
   try {
     moved |= operation.advance();
   } catch (const Error& error) {
-    const std::string message = fmt::format("{}{} failed: {}", ledger_.where(),
-                                            operation.id().text(), error.message());
+    const std::string message =
+        fmt::format("{}{} failed: {}", ledger_.where(), operation.entry().id().text(),
+                    error.message());
     if (error.kind() == ErrorKind::Temporary) throw TemporaryError(error.area(), message);
     throw Error(error.kind(), error.area(), message);
   }
-  if (!operation.done()) return;
-  ledger_.count_under_way(-1);
-  if (operation.ticket() == 0) return;
-  if (RankRecord* record = ledger_.record()) record->ended(operation.ticket());
+  if (operation.done()) operation.entry().ended();
 }
 
 bool Engine::progress() {
@@ -98,10 +85,9 @@ bool Engine::progress() {
   return moved;
 }
 
-void Engine::wait(const Operation& operation, const CommOptions& options) {
-  const Clock::time_point start = Clock::now();
-  RankRecord* record = operation.ticket() == 0 ? nullptr : ledger_.record();
-  bool noted = false;
+void Engine::wait(Operation& operation, const CommOptions& options) {
+  const auto start = Ledger::Clock::now();
+  OperationEntry& entry = operation.entry();
   int idle_polls = 0;
   auto sleep = kShortestSleep;
   while (true) {
@@ -113,42 +99,16 @@ void Engine::wait(const Operation& operation, const CommOptions& options) {
       continue;
     }
     if (++idle_polls <= kPollsBeforeYield) continue;
-    if (record != nullptr && !noted) {
-      record->waits(operation.ticket(), operation.id().name());
-      noted = true;
-    }
-    const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    if (const double limit = options.limit_seconds(); waited > limit) {
-      fail_deadline(ledger_, operation.id().text(), limit, waited);
-    }
+    entry.waits();
+    check_wait(ledger_, options, start, [&] { return entry.id().text(); });
     if (idle_polls <= kPollsBeforeSleep) {
       sched_yield();
       continue;
     }
-    if (options.job_ends) {
-      const std::string why = options.job_ends();
-      if (!why.empty()) fail_job_ends(ledger_, operation.id().text(), why);
-    }
     std::this_thread::sleep_for(sleep);
     sleep = std::min(sleep * 2, kLongestSleep);
   }
-  if (noted) record->waited();
-  ledger_.waited_for(operation.id().name(), start);
-}
-
-void fail_deadline(const Ledger& ledger, const std::string& operation,
-                   double deadline_seconds, double waited) {
-  throw TemporaryError(
-      "comm", fmt::format("{}{} did not end within {:.1f} s (waited {:.1f} s); another "
-                          "rank is dead, stuck or out of step: look for the first "
-                          "failure in the other ranks' logs",
-                          ledger.where(), operation, deadline_seconds, waited));
-}
-
-void fail_job_ends(const Ledger& ledger, const std::string& operation,
-                   const std::string& why) {
-  throw TemporaryError(
-      "comm", fmt::format("{}{} was under way: {}", ledger.where(), operation, why));
+  entry.waited(start);
 }
 
 }  // namespace longhaul::comm

@@ -2,26 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 namespace longhaul::comm {
 
 const char* verb_name(Verb verb) {
-  switch (verb) {
-    case Verb::SendRecv:
-      return "send_recv";
-    case Verb::AllReduce:
-      return "all_reduce";
-    case Verb::AllGather:
-      return "all_gather";
-    case Verb::ReduceScatter:
-      return "reduce_scatter";
-    case Verb::AllToAll:
-      return "all_to_all";
-    case Verb::Broadcast:
-      return "broadcast";
-    case Verb::Barrier:
-      return "barrier";
-  }
-  return "?";
+  constexpr std::array<const char*, kVerbs> kNames = {
+      "send_recv",  "all_reduce", "all_gather", "reduce_scatter",
+      "all_to_all", "broadcast",  "barrier"};
+  return kNames.at(static_cast<size_t>(verb));
 }
 
 void Ledger::attach(std::shared_ptr<RankRecord> record) {

@@ -14,49 +14,49 @@
 
 namespace longhaul::comm {
 
-/// What one rank is doing: its step and phase, what its operations are for, what it has
-/// sent. One for all communicators that come from the same world (Communicator::ledger);
-/// used by the thread that owns them. With a record attached, other processes can read
-/// the same and the newest operations; without one, operations cost nothing here.
+/// What one rank is doing: its step and phase, the label of its operations, and the bytes
+/// that it has sent. All communicators that come from one world share a ledger
+/// (Communicator::ledger); only the thread that owns the communicators uses it. With a
+/// record attached, other processes can read step, phase and the newest operations.
 class Ledger {
  public:
-  /// Operations that are started from now on are written there as well.
+  /// From now on step, phase and new operations are also written to `record`.
   void attach(std::shared_ptr<RankRecord> record);
-  /// Null without one.
+  /// Null where no record is attached.
   RankRecord* record() const { return record_.get(); }
 
-  /// For error messages and the record: set("backward", 12).
+  /// Sets phase and step for error messages and the record: set("backward", 12).
   void set(std::string_view phase, int64_t step);
   const std::string& phase() const { return phase_; }
   int64_t step() const { return step_; }
   /// "step 12 phase backward: ", or empty before the first set().
   std::string where() const;
 
-  /// What operations from now on are for; see Label.
+  /// Sets the label of operations from now on and returns the one before. See Label.
   std::string exchange_label(std::string label) {
     return std::exchange(label_, std::move(label));
   }
   const std::string& label() const { return label_; }
 
-  /// Operations that were started and have not ended, or ended with an error.
+  /// Operations that were started and have not ended, and those that failed.
   int64_t under_way() const { return under_way_; }
   void count_under_way(int64_t change) { under_way_ += change; }
 
   using Clock = std::chrono::steady_clock;
-  /// Seconds that this rank has spent waiting for operations, so far.
+  /// Seconds that this rank has spent waiting for operations so far.
   double waited_seconds() const { return waited_seconds_; }
-  /// This rank has waited for the operation since then, until now.
+  /// Counts a wait of this rank for the operation from `since` until now.
   void waited_for(const OperationName& name, Clock::time_point since);
-  /// Who is told of each wait as it ends; empty: nobody.
+  /// Is called at the end of each wait; empty: nobody is.
   using WaitObserver = std::function<void(const OperationName&, Clock::time_point since)>;
   void set_wait_observer(WaitObserver observer) { wait_observer_ = std::move(observer); }
 
-  /// What this rank sent, by the names of its groups; groups that are gone included.
+  /// What this rank has sent, by the names of its groups, including groups that are gone.
   const std::map<std::string, CommCounts>& counts() const { return counts_; }
-  /// The sum for one name. The reference stays valid.
+  /// The counts of all groups of one name together. The reference stays valid.
   CommCounts& counts_of(const std::string& group) { return counts_[group]; }
 
-  /// Operations that are started now are part of a Polling.
+  /// True while a Polling lives: operations that are started now belong to it.
   bool polls() const { return polls_; }
 
  private:
@@ -72,7 +72,7 @@ class Ledger {
   std::map<std::string, CommCounts> counts_;
 };
 
-/// While it lives, operations that are started carry a label in errors and in the record:
+/// While a Label lives, new operations carry its text in errors and in the record:
 ///   const Label label(group.ledger(), "gradient bucket 3");
 class Label {
  public:
@@ -87,11 +87,12 @@ class Label {
   std::string before_;
 };
 
-/// While it lives, all ranks wait in this phase for work beside the training, and ask
-/// each other again and again whether it has ended. The record does not show these
-/// questions, which would look like progress: a rank whose own part has ended waits in an
-/// operation of this name, and one that is at work has not come to it. The name's texts
-/// outlive it.
+/// While a Polling lives, all ranks wait in a phase for work that runs beside the
+/// training and ask each other again and again whether this work has ended. The questions
+/// are operations that would look like progress, so the record does not show them.
+/// Instead a rank whose own part has ended waits in an operation of the given name, and a
+/// rank that is still at work has not come to this operation. The name's texts outlive
+/// the Polling.
 class Polling {
  public:
   Polling(Ledger& ledger, std::string_view phase, const OperationName& name);
@@ -99,15 +100,15 @@ class Polling {
   Polling(const Polling&) = delete;
   Polling& operator=(const Polling&) = delete;
 
-  /// What this rank's part of the work has come to, in any unit, and whether only other
-  /// ranks' parts are missing.
+  /// Tells the record how far this rank's part of the work has come, in any unit, and
+  /// whether only the parts of other ranks are missing.
   void look(uint64_t come_to, bool only_others);
 
  private:
   Ledger& ledger_;
   std::string phase_before_;
   OperationName name_;
-  uint64_t ticket_ = 0;  ///< of the operation, once it waits in it
+  uint64_t ticket_ = 0;  ///< of the operation, once this rank waits in it
   uint64_t come_to_ = 0;
 };
 

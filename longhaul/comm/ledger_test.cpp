@@ -28,7 +28,7 @@ TEST(Ledger, SumsWhatWasSentByTheNamesOfGroups) {
         .all_gather({x.data(), 256, DType::F32}, {all.data(), 512, DType::F32})
         ->wait();
     {
-      // Groups of one name are summed, also those that are gone.
+      // Groups of one name are summed, and groups that are gone count too.
       const auto again = world->split(world->rank() % 2, world->rank(), "tp");
       again->all_gather({x.data(), 256, DType::F32}, {all.data(), 512, DType::F32})
           ->wait();
@@ -202,7 +202,7 @@ TEST(Record, QuestionsWhetherWorkHasEndedAreNoProgress) {
       ::usleep(20'000);
       polling.look(0, rank == 1);
       EXPECT_EQ(ask().last_progress(), first.last_progress());
-      // Work that comes on is progress.
+      // Work that goes on counts as progress.
       polling.look(1, rank == 1);
       EXPECT_GE(ask().last_progress(), first.last_progress() + 0.015);
     }

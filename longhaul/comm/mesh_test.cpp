@@ -9,7 +9,7 @@
 namespace longhaul::comm {
 namespace {
 
-/// The world ranks of a group, in its order.
+/// Returns the world ranks of a group, in the group's order.
 std::vector<int64_t> members(Communicator& group, int world_rank) {
   const int64_t mine = world_rank;
   std::vector<int64_t> all(static_cast<size_t>(group.size()));
@@ -18,7 +18,8 @@ std::vector<int64_t> members(Communicator& group, int world_rank) {
   return all;
 }
 
-/// World ranks that agree with `mine` on every axis for which `free` is false.
+/// Returns the world ranks that agree with `mine` on every axis for which `free` is
+/// false.
 template <typename Same>
 std::vector<int64_t> expected(const MeshShape& shape, int rank, const Same& same) {
   std::vector<int64_t> ranks;

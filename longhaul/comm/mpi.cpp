@@ -23,7 +23,8 @@ std::string error_text(int code) {
   return {text, static_cast<size_t>(length)};
 }
 
-/// A failed call is a lost peer or network in nearly every case: a retry can help.
+/// Throws TemporaryError for a failed call: in nearly every case a peer or the network is
+/// lost, so that a retry can help.
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   throw TemporaryError("comm",
@@ -76,7 +77,8 @@ class MpiBatch : public Batch {
     expected_.push_back(expected);
   }
 
-  /// MPI itself refuses only a message that is longer than its receiver expects.
+  /// Checks that a message is as long as its receiver expects. MPI itself only refuses
+  /// longer ones.
   static void check_length(int expected, const MPI_Status& status) {
     if (expected < 0) return;
     int got = 0;
@@ -94,7 +96,7 @@ class MpiBatch : public Batch {
   std::vector<MPI_Status> statuses_;
 };
 
-/// Never frees its MPI_Comm: that is a collective, and the process ends with it.
+/// A transport over an MPI_Comm, which is never freed: freeing it is a collective.
 class MpiTransport : public Transport {
  public:
   explicit MpiTransport(MPI_Comm comm) : comm_(comm) {
@@ -113,7 +115,8 @@ class MpiTransport : public Transport {
     return std::make_unique<MpiTransport>(part);
   }
 
-  /// MPI_Abort asks the launcher, who may be gone or stuck: bounded.
+  /// MPI_Abort asks the launcher, which may be gone or stuck. A second thread ends the
+  /// process after kAbortLimit.
   void abort(int exit_code) override {
     std::fflush(nullptr);
     std::thread([exit_code] {
@@ -147,8 +150,6 @@ void start_mpi() {
 
 }  // namespace
 
-bool mpi_is_built() { return true; }
-
 std::unique_ptr<Transport> mpi_world_transport() {
   start_mpi();
   MPI_Comm comm = MPI_COMM_NULL;
@@ -162,14 +163,6 @@ void mpi_finish() {
   check(MPI_Initialized(&started), "MPI_Initialized");
   check(MPI_Finalized(&ended), "MPI_Finalized");
   if (started != 0 && ended == 0) check(MPI_Finalize(), "MPI_Finalize");
-}
-
-std::string mpi_library_version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  check(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
-  const std::string version(text, static_cast<size_t>(length));
-  return version.substr(0, version.find_first_of(",\n"));
 }
 
 }  // namespace longhaul::comm

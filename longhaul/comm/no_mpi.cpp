@@ -3,8 +3,6 @@
 
 namespace longhaul::comm {
 
-bool mpi_is_built() { return false; }
-
 std::unique_ptr<Transport> mpi_world_transport() {
   throw ConfigError("comm",
                     "this build has no MPI and runs as one process only; build with "
@@ -12,7 +10,5 @@ std::unique_ptr<Transport> mpi_world_transport() {
 }
 
 void mpi_finish() {}
-
-std::string mpi_library_version() { return "none"; }
 
 }  // namespace longhaul::comm

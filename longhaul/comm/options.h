@@ -9,25 +9,27 @@
 
 namespace longhaul::comm {
 
-/// Limits of a process group; every communicator split from it inherits them.
+/// Limits of a group. Every communicator that is split from the group inherits them.
 struct CommOptions {
-  /// An operation that is waited for longer than this throws TemporaryError.
+  /// A wait for an operation that lasts longer throws TemporaryError.
   double deadline_seconds = 600.0;
-  /// Asked while a rank waits: a text says that the launcher is ending the job (a rank
-  /// died), and the wait throws TemporaryError with it, naming the operation.
+  /// Is called while a rank waits. A text that is not empty says why the launcher is
+  /// ending the job (a rank died); the wait then throws TemporaryError with this text and
+  /// the operation's name.
   std::function<std::string()> job_ends;
-  /// Asked while a rank waits: while it says so, hurry_seconds bound each wait as well. A
-  /// rank that was asked to stop does not wait long for one that is dead.
+  /// Is called while a rank waits. While it returns true, hurry_seconds limit each wait
+  /// as well: a rank that was asked to stop does not wait long for a rank that is dead.
   std::function<bool()> hurries;
   double hurry_seconds = 60.0;
-  /// Memory for parts that wait to be added, per operation under way.
+  /// Memory that a reduction may take for received parts, in bytes for each operation.
   size_t scratch_bytes = size_t{4} << 20;
-  /// Longer messages are cut: MPI counts are 32-bit.
+  /// Longer messages are cut, because counts of MPI have 32 bits.
   size_t max_message_bytes = size_t{1} << 30;
-  /// Up to this many bytes gathered, a reduction is one round: gather all, add at home.
+  /// A reduction whose gathered buffers have at most this many bytes takes one round:
+  /// every rank gathers all buffers and adds them up itself.
   size_t one_round_bytes = static_cast<size_t>(kOneRoundBytes);
 
-  /// Seconds that a wait may last now.
+  /// Returns the seconds that a wait may last now.
   double limit_seconds() const {
     return hurries && hurries() ? std::min(hurry_seconds, deadline_seconds)
                                 : deadline_seconds;

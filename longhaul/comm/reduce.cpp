@@ -9,7 +9,8 @@
 namespace longhaul::comm {
 namespace {
 
-/// Elements summed at a time: the accumulators stay in the first-level cache.
+/// Elements that are summed at a time, so that the accumulators stay in the first-level
+/// cache.
 constexpr int64_t kBlock = 1024;
 
 struct Bf16 {

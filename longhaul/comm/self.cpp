@@ -10,7 +10,7 @@
 namespace longhaul::comm {
 namespace {
 
-/// A group of one sends no messages.
+/// The messages of a group of one rank, which has none.
 class SelfBatch : public Batch {
  public:
   void send(int, const void*, size_t, int) override { refuse(); }

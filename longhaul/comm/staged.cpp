@@ -4,15 +4,15 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/arguments.h"
 #include "longhaul/comm/engine.h"
 
 namespace longhaul::comm {
 namespace {
 
-/// Messages carry what they belong to, so that ranks that are out of step wait for their
-/// deadline and say so, and never add one operation's numbers to another's. Transfers
-/// have no number: it differs from rank to rank, and the order of a pair's calls decides.
+/// Returns the tag of an operation's messages, made of verb and number. Ranks that are
+/// out of step therefore miss their deadline, and never add one operation's numbers to
+/// those of another. Tags of transfers have no number, because it differs from rank to
+/// rank: the order of the calls of two ranks decides which messages match.
 int tag_of(Verb verb, int64_t number) {
   constexpr int kVerbs = 8;
   const bool transfer = verb == Verb::SendRecv;
@@ -40,7 +40,8 @@ class StagedWork : public Work {
  private:
   std::shared_ptr<Operation> operation_;
   std::shared_ptr<Engine> engine_;
-  std::shared_ptr<OperationQueue> queue_;  // lives on if the communicator goes first
+  /// Lives on where the communicator is destroyed first.
+  std::shared_ptr<OperationQueue> queue_;
   CommOptions options_;
 };
 
@@ -61,63 +62,23 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Transport> transport,
 
 StagedCommunicator::~StagedCommunicator() = default;
 
-WorkPtr StagedCommunicator::start(Verb verb, size_t bytes, Program program) {
-  const bool transfer = verb == Verb::SendRecv;
-  const int64_t number = ++(transfer ? queue_->transfers_started : queue_->started);
-  OperationId id{verb, number, bytes, name_, engine_->ledger().label(), group_};
+WorkPtr StagedCommunicator::start(Request request) {
+  engine_->check_thread();
+  const Verb verb = request.verb;
+  const int64_t number = queue_->numbers.next(verb);
+  OperationEntry entry(engine_->ledger(), {verb, number, request.bytes(), name_,
+                                           engine_->ledger().label(), group_});
   auto operation = std::make_shared<Operation>(
-      std::move(id), std::move(program), transport_->open(), tag_of(verb, number),
-      options_.max_message_bytes, Tally{queue_->counts, group_counts_, verb});
-  engine_->begin(*operation);
-  if (transfer) {
+      std::move(entry), program_of(std::move(request), group_, options_),
+      transport_->open(), tag_of(verb, number), options_.max_message_bytes,
+      Tally{queue_->counts, group_counts_, verb});
+  if (verb == Verb::SendRecv) {
     queue_->transfers.push_back(operation);
   } else {
     queue_->collectives.push_back(operation);
   }
   engine_->progress();
   return std::make_unique<StagedWork>(std::move(operation), engine_, queue_, options_);
-}
-
-WorkPtr StagedCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
-  check_buffer("all_reduce", buffer);
-  check_reducible("all_reduce", buffer.dtype);
-  return start(Verb::AllReduce, buffer.bytes(),
-               all_reduce_program(group_, buffer, op, options_));
-}
-
-WorkPtr StagedCommunicator::all_gather(ConstBuffer in, Buffer out) {
-  check_pair("all_gather", in, 1, out, group_.size);
-  return start(Verb::AllGather, out.bytes(), all_gather_program(group_, in, out));
-}
-
-WorkPtr StagedCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
-  check_pair("reduce_scatter", in, group_.size, out, 1);
-  check_reducible("reduce_scatter", in.dtype);
-  return start(Verb::ReduceScatter, in.bytes(),
-               reduce_scatter_program(group_, in, out, op, options_));
-}
-
-WorkPtr StagedCommunicator::all_to_all(ConstBuffer in, Buffer out) {
-  check_all_to_all(in, out, group_.size);
-  return start(Verb::AllToAll, in.bytes(), all_to_all_program(group_, in, out));
-}
-
-WorkPtr StagedCommunicator::broadcast(Buffer buffer, int root) {
-  check_buffer("broadcast", buffer);
-  check_root(*this, root);
-  return start(Verb::Broadcast, buffer.bytes(),
-               broadcast_program(group_, buffer, root, options_));
-}
-
-WorkPtr StagedCommunicator::send_recv(std::vector<Transfer> transfers) {
-  check_transfers(*this, transfers);
-  size_t bytes = 0;
-  for (const Transfer& t : transfers) bytes += t.buffer.bytes();
-  return start(Verb::SendRecv, bytes, send_recv_program(std::move(transfers)));
-}
-
-WorkPtr StagedCommunicator::barrier() {
-  return start(Verb::Barrier, 0, barrier_program(group_));
 }
 
 std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,
@@ -129,7 +90,7 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,
   };
   const Choice mine{color, key};
   std::vector<Choice> all(static_cast<size_t>(group_.size));
-  // Also the barrier with a deadline before what the transport does without one.
+  // This is also a barrier with a deadline: the transport's split has none.
   all_gather({&mine, 2, DType::I64}, {all.data(), 2 * group_.size, DType::I64})->wait();
   std::vector<int> members;
   for (int r = 0; r < group_.size; ++r) {

@@ -8,17 +8,18 @@
 
 namespace longhaul::comm {
 
-/// Copies between a device's memory and the host's. Both come back when the bytes are
-/// there, after everything that the caller's stream had been given.
+/// Copies between the memories of a device and of the host. Both functions return when
+/// the bytes have arrived. A copy comes after everything that is in the caller's stream.
 struct DeviceCopies {
   std::function<void(void* host, const void* device, size_t bytes)> to_host;
   std::function<void(void* device, const void* host, size_t bytes)> to_device;
 };
 
-/// A group of the same ranks as `host`, which outlives it, for memory of a device that
-/// has no collectives of its own: buffers are copied to the host, exchanged there by
-/// `host`, and copied back when their Work is waited for or ordered. Sums are those of
-/// `host`, bit for bit. Each operation waits for the device.
+/// Returns a group of the same ranks as `host` for memory of a device that has no
+/// collectives of its own. `host` must outlive the group. An operation copies its buffers
+/// to the host, exchanges them there over `host`, and copies results back when its Work
+/// is waited for or ordered. Sums are those of `host`, bit for bit. Each operation waits
+/// for the device.
 std::unique_ptr<Communicator> through_host(Communicator& host, DeviceCopies copies);
 
 }  // namespace longhaul::comm

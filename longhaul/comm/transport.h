@@ -6,34 +6,36 @@
 
 namespace longhaul::comm {
 
-/// A set of started messages that end together. Destroying it never waits.
+/// Messages that were started and are waited for together. Destroying a Batch never
+/// waits.
 class Batch {
  public:
   virtual ~Batch() = default;
-  /// `data` stays unwritten until test() is true. Zero bytes are sent as well.
+  /// Starts a send. Nobody may write to `data` until test() returns true. A message of
+  /// zero bytes is sent too.
   virtual void send(int peer, const void* data, size_t bytes, int tag) = 0;
-  /// Exactly `bytes` must come; anything else throws.
+  /// Starts a receive. Throws where the message does not have exactly `bytes` bytes.
   virtual void recv(int peer, void* data, size_t bytes, int tag) = 0;
-  /// Drives progress; true when every message has ended, and the batch is empty again.
+  /// Drives progress. Returns true when every message has ended; the batch is then empty.
   virtual bool test() = 0;
 };
 
-/// What a backend of the staged communicator supplies: messages between the ranks of one
-/// group. Between two ranks, messages with the same tag arrive in the order of the calls.
+/// Messages between the ranks of one group: what a StagedCommunicator needs of a backend.
+/// Between two ranks, messages with the same tag arrive in the order of the calls.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::unique_ptr<Batch> open() = 0;
-  /// The group of `members` (ranks of this group, in their new order) that holds this
-  /// rank. All ranks call it at the same time, each with its own group; `color` tells
-  /// the groups apart.
+  /// Returns the transport of a part of this group, which this rank belongs to.
+  /// `members`: the part's ranks in this group, in their new order. `color`: different
+  /// for each part. Collective.
   virtual std::unique_ptr<Transport> split(int color, std::span<const int> members) = 0;
   virtual void abort(int exit_code) = 0;
 };
 
-/// Tags below this are for the staged communicator's use.
+/// All tags of a StagedCommunicator are below this.
 inline constexpr int kTagLimit = 32768;
 
 }  // namespace longhaul::comm

@@ -7,27 +7,29 @@
 
 namespace longhaul::device {
 
-// The program itself knows no CUDA. Its kernels and collectives for it are a library of
-// their own, which needs the CUDA form of LibTorch: one program serves both forms.
+// The program itself is free of CUDA. Its kernels and collectives for CUDA are a library
+// of their own, which needs the CUDA form of LibTorch, so that one program serves both
+// forms of LibTorch.
 
-/// The library, or why there is none.
+/// The library's Kind, or the reason why there is none.
 struct CudaLibrary {
   const Kind* kind = nullptr;
-  std::string obstacle;  ///< empty where `kind` is there
+  std::string obstacle;  ///< why there is no library; empty where there is one
 };
 
-/// Where the library lies: beside the program, or in the folder lib beside the program's;
-/// empty where it is in neither.
+/// Returns the library's path: beside the program, or in the folder lib beside the
+/// program's folder. Empty where the library is in neither place.
 fs::path cuda_library_path();
 
-/// Loads the library, and CUDA into LibTorch by it, at the first call: to be made before
-/// LibTorch is asked for devices, whose answer stays. Thread-safe.
+/// Loads the library at the first call, which also loads CUDA into LibTorch. The first
+/// call must come before LibTorch is asked for devices, because LibTorch keeps its first
+/// answer. Thread-safe.
 const CudaLibrary& cuda_library();
 
-/// Opens the library of `path`; what cuda_library() does once with the program's.
+/// Opens the library at `path`. cuda_library() does this once with the program's library.
 CudaLibrary open_cuda_library(const fs::path& path);
 
-/// The C function by which the library gives its Kind, of the type CudaKind.
+/// The name of the C function that returns the library's Kind; its type is CudaKind.
 constexpr const char* kCudaKind = "longhaul_cuda_kind";
 using CudaKind = const Kind*();
 

@@ -10,17 +10,15 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/device_communicator.h"
+#include "longhaul/comm/device_wait.h"
 #include "longhaul/comm/through_host.h"
 #include "longhaul/device/cuda_library.h"
 #include "longhaul/device/kinds.h"
@@ -29,10 +27,8 @@
 namespace longhaul::device {
 namespace {
 
-constexpr auto kShortestSleep = std::chrono::microseconds(5);
-constexpr auto kLongestSleep = std::chrono::microseconds(200);
-
-/// The accelerator that the process has, or the CPU.
+/// Returns the type of the accelerator that `wanted` means, or the CPU. Throws
+/// ConfigError where there is no such device.
 at::DeviceType present(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
   const bool cuda = wanted == "cuda" || (wanted == "auto" && !plugin_is_loaded());
@@ -54,7 +50,8 @@ at::DeviceType present(const std::string& wanted) {
                                 wanted, why));
 }
 
-/// Ranks that each see one device may have been given the same one.
+/// Throws ConfigError where two ranks have the same device: ranks that each see one
+/// device may have been given the same one.
 void check_distinct(at::Device device, comm::Communicator& node) {
   std::map<std::string, int> owners;
   const std::vector<std::string> names =
@@ -75,7 +72,8 @@ at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
                        at::TensorOptions(device).dtype(at::kByte));
 }
 
-/// copy_ waits for pageable memory, in both directions.
+/// Returns copies by LibTorch's copy_, which waits for pageable memory in both
+/// directions.
 comm::DeviceCopies copies_of(at::Device device) {
   return {[device](void* host, const void* from, size_t bytes) {
             bytes_at(host, bytes, at::kCPU).copy_(bytes_at(from, bytes, device));
@@ -89,7 +87,8 @@ c10::Stream current_stream(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// What a function of the device gives; nothing where the device has no such function.
+/// Returns what a function of the device gives; nothing where the device lacks the
+/// function.
 template <typename Value, typename Function>
 std::optional<Value> told(Function function) {
   try {
@@ -99,7 +98,8 @@ std::optional<Value> told(Function function) {
   }
 }
 
-/// Null on a CPU, and where a plug-in has registered none, or one of another kind.
+/// Returns the device's allocator: null on a CPU, and where a plug-in has registered none
+/// or one that does not count memory.
 c10::DeviceAllocator* allocator_of(at::Device device) {
   if (device.is_cpu()) return nullptr;
   try {
@@ -164,9 +164,7 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device,
   if (api == nullptr) return comm::through_host(host, copies_of(device));
   comm::DeviceOptions options;
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
-  // The caller keeps it alive.
-  std::shared_ptr<comm::Communicator> borrowed(&host, [](comm::Communicator*) {});
-  return std::make_unique<comm::DeviceCommunicator>(api, std::move(borrowed),
+  return std::make_unique<comm::DeviceCommunicator>(api, comm::borrowed(host),
                                                     device.index(), options);
 }
 
@@ -184,12 +182,7 @@ c10::Event mark(at::Device device) {
 }
 
 void wait(const c10::Event& mark, const std::function<void()>& look) {
-  auto sleep = kShortestSleep;
-  while (!mark.query()) {
-    look();
-    std::this_thread::sleep_for(sleep);
-    sleep = std::min(sleep * 2, kLongestSleep);
-  }
+  comm::wait_for_device([&] { return mark.query(); }, look);
 }
 
 std::optional<Memory> memory(at::Device device) {

@@ -15,8 +15,8 @@ class Cpu : public Kind {
   std::shared_ptr<comm::DeviceApi> collectives() const override { return nullptr; }
 };
 
-/// What a plug-in may export; its instance lives as long as the process, and is null
-/// where the device has none.
+/// The function that a plug-in may export. The instance that it returns lives as long as
+/// the process, and is null where the device has no collectives.
 using PluginCollectives = comm::DeviceApi*();
 
 class Plugin : public Kind {

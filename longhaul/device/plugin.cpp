@@ -23,7 +23,7 @@ namespace longhaul::device {
 namespace {
 
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
-/// A device whose library gives it no name.
+/// The name of a device whose library registers none.
 constexpr const char* kUnnamed = "plugin";
 
 /// The plug-in of the process.
@@ -50,7 +50,7 @@ void check_is_library(const fs::path& path) {
   if (!fs::is_regular_file(path) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) {
     fail_plugin(path, "no shared library (an ELF file); name the .so of the device");
   }
-  // The loader would die of it.
+  // The loader would crash on a file that is cut short.
   const auto size = static_cast<uint64_t>(fs::file_size(path));
   file.seekg(static_cast<std::streamoff>(head.e_phoff));
   for (int i = 0; file && i < head.e_phnum; ++i) {
@@ -76,7 +76,8 @@ struct Needed {
 constexpr unsigned kAll = kTrain | kEval | kGenerate;
 constexpr unsigned kReads = kEval | kGenerate;
 
-/// Operations that reach a device by name; what LibTorch makes of these is not listed.
+/// Operations that a device must implement under these names. Operations that LibTorch
+/// composes of them are not listed.
 constexpr Needed kNeeded[] = {
     {"aten::empty", "memory_format", kAll},
     {"aten::empty_strided", "", kAll},
@@ -135,12 +136,13 @@ std::string verbs_text(unsigned verbs) {
 
 bool is_there(const Needed& needed) {
   const auto op = c10::Dispatcher::singleton().findSchema({needed.name, needed.overload});
-  // The table's entry: a kernel of the device, one that is made of other operations, or
-  // the device's fallback.
+  // The dispatch table's entry: a kernel of the device, a kernel that is made of other
+  // operations, or the device's fallback.
   return op && op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
 }
 
-/// What a plug-in registers in static initialisers, beside its backend's name.
+/// Returns what a plug-in has not registered in its static initialisers, apart from its
+/// backend's name.
 std::vector<std::string> missing_parts() {
   std::vector<std::string> missing;
   if (!at::isPrivateUse1HooksRegistered()) {
@@ -152,8 +154,9 @@ std::vector<std::string> missing_parts() {
   return missing;
 }
 
-/// The device that the library registers, under the name that it gives it. Some name it
-/// from Python alone (torch.utils.rename_privateuse1_backend), which nobody calls here.
+/// Checks that the library has registered a whole device, and names the device where the
+/// library has not: some libraries do so only from Python
+/// (torch.utils.rename_privateuse1_backend), which is not called here.
 void check_registered(const fs::path& path) {
   const bool named = c10::is_privateuse1_backend_registered();
   const std::vector<std::string> missing = missing_parts();
@@ -174,7 +177,8 @@ void check_registered(const fs::path& path) {
                                 fmt::join(missing, " and ")));
 }
 
-/// Functions of guard and hooks that every run uses and LibTorch has only as refusals.
+/// Returns the functions of guard and hooks that every run uses and that the plug-in
+/// lacks: LibTorch's own versions throw.
 std::vector<std::string> missing_functions() {
   std::vector<std::string> missing;
   const auto try_out = [&](const char* what, const auto& use) {
@@ -248,7 +252,7 @@ void load_plugin(const fs::path& path) {
     fail_plugin(path, fmt::format("{} is loaded already; a process has one plug-in",
                                   loaded().path.string()));
   }
-  // By its whole name, so that no search path has a say.
+  // With its absolute path, so that no search path applies.
   void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     fail_plugin(path, fmt::format("it cannot be loaded: {}; it has to be built for "

@@ -7,30 +7,32 @@
 
 namespace longhaul::device {
 
-/// Loads a shared library that brings LibTorch another device: as it is loaded it
-/// registers a backend for PrivateUse1 (c10::register_privateuse1_backend, an allocator,
-/// a guard, the hooks and the operations). Afterwards at::Device(at::kPrivateUse1, n)
-/// works. Call it before the process's first backward, which counts the devices for good.
-/// A process has one such device: loading the same file again does nothing.
+/// Loads a shared library that gives LibTorch another device. While it is loaded the
+/// library registers a backend for PrivateUse1 (c10::register_privateuse1_backend, an
+/// allocator, a guard, the hooks and the operations). Afterwards
+/// at::Device(at::kPrivateUse1, n) works. Called before the process's first backward,
+/// when LibTorch counts devices for good. A process has one such device: loading the same
+/// file again does nothing.
 ///
-/// ConfigError where the file is missing, is no shared library, cannot be loaded,
-/// registers no device or a part of one, shows no device, or lacks operations or
-/// functions of its guard and hooks; those are named, operations with the verb that needs
-/// them. A device whose library registers no name for it (some do so from Python) is
-/// "plugin". A library runs as part of the program: load none that is not trusted.
+/// Throws ConfigError where the file is missing, is no shared library or cannot be
+/// loaded, where it registers no device or only a part of one, where it finds no device,
+/// and where operations or functions of its guard and hooks are missing. The error names
+/// these, and for an operation the verbs that need it. A device whose library registers
+/// no name (some do so from Python) is called "plugin". A library runs as part of the
+/// program: load only trusted ones.
 void load_plugin(const fs::path& path);
 
 bool plugin_is_loaded();
 
-/// What a plug-in exports that has collectives of its own.
+/// The name of the function that a plug-in with collectives of its own exports.
 inline constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 
-/// A function that the loaded plug-in exports, by its C name; null where no plug-in is
-/// loaded or it has no such function.
+/// Returns a function that the loaded plug-in exports, by its C name; null where no
+/// plug-in is loaded or the plug-in has no such function.
 void* plugin_function(const char* name);
 
-/// Operations that the device of the process has neither a kernel of its own for nor a
-/// fallback, as "aten::mm (train, eval, generate)"; empty when all is there.
+/// Returns the operations for which the device of the process has neither a kernel nor a
+/// fallback, as "aten::mm (train, eval, generate)"; empty where nothing is missing.
 std::vector<std::string> missing_operations();
 
 }  // namespace longhaul::device

@@ -17,8 +17,7 @@ namespace {
 
 const std::vector<int64_t> kCounts{0, 1, 3, 17, 1000, 4099, 100003};
 
-/// Numbers whose sum in fp32 and fp64 depends on the order: magnitudes from 2^-12 to
-/// 2^12.
+/// Returns numbers from 2^-12 to 2^12, whose sum in fp32 and fp64 depends on the order.
 double value(int rank, int64_t i) {
   const auto bits = philox(11, static_cast<uint64_t>(i), static_cast<uint64_t>(rank));
   const double magnitude = std::exp2(static_cast<double>(bits[1] % 25) - 12.0);
@@ -48,7 +47,7 @@ constexpr DType kType = std::is_same_v<T, Bf16>     ? DType::BF16
                         : std::is_same_v<T, double> ? DType::F64
                                                     : DType::I64;
 
-/// The reduction as the interface promises it: in the order of `ranks`.
+/// Returns the reduction as the interface promises it: in the order of `ranks`.
 template <typename T>
 T reduced(const std::vector<int>& ranks, int64_t i, ReduceOp op) {
   using A = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
@@ -79,7 +78,7 @@ std::vector<int> in_order(int ranks) {
 
 template <typename T>
 bool same_bits(const T& a, const T& b) {
-  // Bits are meant: -0.0 is not 0.0 here.
+  // Bits are compared: -0.0 is not 0.0 here.
   // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
@@ -123,9 +122,9 @@ void check_reduce_scatter(Communicator& c) {
   }
 }
 
-/// Another order of addition would give other bits: the data can tell.
+/// Checks that the data show the order: another order of addition gives other bits.
 void check_order_matters(Communicator& c) {
-  if (c.size() < 3) return;  // two numbers have one sum
+  if (c.size() < 3) return;  // two numbers have the same sum in either order
   std::vector<int> reversed = in_order(c.size());
   std::swap(reversed.front(), reversed.back());
   int64_t differ = 0;
@@ -203,7 +202,7 @@ void check_broadcast(Communicator& c) {
   }
 }
 
-/// Around a ring in both directions at once, two messages to the same peer in order.
+/// Sends around a ring in both directions at once, two messages to each peer, in order.
 void check_send_recv(Communicator& c) {
   if (c.size() == 1) {
     c.send_recv({})->wait();
@@ -225,7 +224,8 @@ void check_send_recv(Communicator& c) {
   EXPECT_EQ(got_second, std::vector<int64_t>(3, 100 + before));
 }
 
-/// A transfer between two ranks needs no third, and overtakes a collective under way.
+/// Checks that a transfer between two ranks needs no third rank, and overtakes a
+/// collective that is under way.
 void check_transfer_overtakes(Communicator& c) {
   if (c.size() < 2) return;
   int64_t token = c.rank();
@@ -251,7 +251,7 @@ void check_many_under_way(Communicator& c) {
     works.push_back(c.all_reduce({b.data(), static_cast<int64_t>(b.size()), DType::F32},
                                  ReduceOp::Sum));
   }
-  // Not in the order of the calls, and twice.
+  // Waits in another order than that of the calls, and twice.
   for (int k = 19; k >= 0; --k) works[static_cast<size_t>(k)]->wait();
   while (!works[3]->test()) {
   }
@@ -263,7 +263,7 @@ void check_many_under_way(Communicator& c) {
 }
 
 void check_split(Communicator& c) {
-  // Even and odd ranks, in descending order.
+  // The even and the odd ranks, in descending order.
   const auto half = c.split(c.rank() % 2, -c.rank(), "half");
   const int members = (c.size() - c.rank() % 2 + 1) / 2;
   EXPECT_EQ(half->size(), members);
@@ -276,7 +276,7 @@ void check_split(Communicator& c) {
   EXPECT_EQ(sum, expected);
 }
 
-/// Ranks wait for the operations of two groups in different orders.
+/// Lets ranks wait for the operations of two groups in different orders.
 void check_groups_progress_together(Communicator& c) {
   const auto a = c.split(0, c.rank(), "a");
   const auto b = c.split(0, c.rank(), "b");
@@ -305,7 +305,7 @@ void check_helpers(Communicator& c) {
             "from the last");
 }
 
-/// What one call of a verb sent.
+/// Returns the count of what one call of a verb has sent.
 template <typename Call>
 int64_t sent_by(Communicator& c, Verb verb, const Call& call) {
   const VerbCount before = c.counts()[verb];
@@ -319,7 +319,8 @@ int64_t sent_by(Communicator& c, Verb verb, const Call& call) {
   return after.bytes - before.bytes;
 }
 
-/// 64 n elements of 8 bytes: parts of 512 bytes, also where they are cut on edges of 16.
+/// Checks counts with 64 n elements of 8 bytes, whose parts have 512 bytes even where
+/// they are cut at multiples of 16 elements.
 void check_counts(Communicator& c) {
   const int64_t n = c.size();
   const int64_t whole = 512 * n;
@@ -333,7 +334,7 @@ void check_counts(Communicator& c) {
   };
   const int64_t reduce =
       sent_by(c, Verb::AllReduce, [&] { c.all_reduce_wait(all, ReduceOp::Sum); });
-  // In one round everybody sends everything, else every part travels twice.
+  // In one round every rank sends everything; otherwise every part is sent twice.
   EXPECT_TRUE(reduce == 2 * (whole - 512) || reduce == (n - 1) * whole) << reduce;
   EXPECT_EQ(sent_by(c, Verb::AllGather, [&] { c.all_gather(part, all)->wait(); }),
             whole - 512);
@@ -343,7 +344,8 @@ void check_counts(Communicator& c) {
   EXPECT_EQ(sent_by(c, Verb::AllToAll,
                     [&] { c.all_to_all(all, {y.data(), 64 * n, DType::I64})->wait(); }),
             whole - 512);
-  // Everybody but the root gets everything once; a long message takes a second road.
+  // Every rank but the root receives everything once; the parts of a long message take a
+  // second way.
   const int64_t broadcast =
       sum(sent_by(c, Verb::Broadcast, [&] { c.broadcast(all, 0)->wait(); }), c);
   EXPECT_EQ(broadcast, (n - 1) * whole);
@@ -360,7 +362,7 @@ void check_counts(Communicator& c) {
             n > 1 ? whole : 0);
 }
 
-/// Part of every promise of a group of its own: its operations are in the world's ledger.
+/// Checks that the operations of a split group are counted in the world's ledger.
 void check_ledger(Communicator& c) {
   const auto part = c.split(0, c.rank(), "part");
   EXPECT_EQ(&part->ledger(), &c.ledger());
@@ -381,7 +383,7 @@ void check_contracts(Communicator& c) {
   EXPECT_THROW(c.all_gather({&x, 1, DType::F32}, {&x, c.size(), DType::I32}), Error);
   using Kind = Transfer::Kind;
   EXPECT_THROW(c.send_recv({{Kind::Send, c.rank(), {&x, 1, DType::F32}}}), Error);
-  c.barrier_wait();  // refused calls leave nothing behind
+  c.barrier_wait();  // refused calls have no effect
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 namespace longhaul::comm {
 
-/// Groups that the ranks of one job of fake devices meet in, by unique id.
+/// The groups in which the ranks of one job of fake devices meet, by unique id.
 class FakeMeeting {
  public:
   char new_id() {
@@ -39,24 +39,25 @@ class FakeMeeting {
   std::map<char, std::vector<std::shared_ptr<Communicator>>> worlds_;
 };
 
-/// For tests: the library and the runtime of one rank, on host memory. Operations really
-/// take place, and a stream is a queue: nothing in it begins before what stands before it
-/// has ended.
+/// The library of collectives and the runtime of one rank, on host memory. Operations
+/// really take place. A stream is a queue: an operation begins when all operations before
+/// it have ended.
 class FakeDevice : public DeviceApi {
  public:
   explicit FakeDevice(std::shared_ptr<FakeMeeting> meeting)
       : meeting_(std::move(meeting)) {}
 
-  // What a test sets.
-  int polls_in_progress = 0;  ///< of async_error after every call
-  int fails_with = kSuccess;  ///< what async_error then says
+  // Set by a test.
+  int polls_in_progress = 0;  ///< after each call async_error is in progress this often
+  int fails_with = kSuccess;  ///< what async_error says afterwards
   bool stalls = false;        ///< no operation ever ends
-  /// The host is the device's compute stream: what that is to wait for, it waits for.
+  /// The host acts as the device's compute stream, and waits where this stream would
+  /// wait.
   bool computes_here = false;
   double abort_seconds = 0.0;
   bool knows_ids = true;
-  // What a test looks at.
-  std::atomic<int> aborted = 0;  ///< by a thread of its own
+  // Read by a test.
+  std::atomic<int> aborted = 0;  ///< aborted communicators; another thread counts
   int sent_alone = 0;            ///< transfers outside of a group
   std::vector<std::string> log;
   std::set<Stream> collective_streams;
@@ -184,7 +185,7 @@ class FakeDevice : public DeviceApi {
 
  private:
   struct Queue;
-  /// Behind the first `count` items of a queue.
+  /// The place behind the first `count` items of a queue.
   struct Place {
     const Queue* queue = nullptr;
     size_t count = 0;
@@ -208,7 +209,7 @@ class FakeDevice : public DeviceApi {
     Stream pending_stream = nullptr;
   };
 
-  /// 1 where it takes longer than any test should.
+  /// Waits for an event. Returns 1 where the wait takes longer than any test should.
   int wait_for(Event event) {
     const auto begin = std::chrono::steady_clock::now();
     for (bool done = false; !done;) {
@@ -231,7 +232,7 @@ class FakeDevice : public DeviceApi {
     queue_of(stream).items.push_back({.begin = std::move(begin)});
     return answer();
   }
-  /// True if the first of any queue has ended.
+  /// Returns true if the first item of any queue has ended.
   bool advance() {
     bool moved = advance(compute_);
     for (const auto& queue : queues_) moved = (!stalls && advance(*queue)) || moved;

@@ -11,7 +11,7 @@
 namespace longhaul::comm {
 namespace {
 
-/// One end of a message. All fields are guarded by the hub's mutex.
+/// One end of a message. The hub's mutex guards all fields.
 struct Post {
   bool is_send;
   int from;
@@ -32,7 +32,7 @@ class Hub {
 
   void post(const std::shared_ptr<Post>& post) {
     const std::lock_guard lock(mutex_);
-    if (aborted_by_ >= 0) return;  // who waited has left, and its memory may be gone
+    if (aborted_by_ >= 0) return;  // the other end's memory may be gone
     for (auto it = open_.begin(); it != open_.end(); ++it) {
       Post& other = **it;
       if (other.is_send == post->is_send || other.from != post->from ||
@@ -46,7 +46,7 @@ class Hub {
     open_.push_back(post);
   }
 
-  /// True when all are done.
+  /// Returns true when all posts are done.
   bool test(const std::vector<std::shared_ptr<Post>>& posts) {
     const std::lock_guard lock(mutex_);
     bool all = true;
@@ -63,7 +63,7 @@ class Hub {
     return all;
   }
 
-  /// Forgets posts whose memory may go away.
+  /// Removes posts whose memory may be freed.
   void withdraw(const std::vector<std::shared_ptr<Post>>& posts) {
     const std::lock_guard lock(mutex_);
     for (const auto& post : posts) open_.remove(post);

@@ -7,8 +7,8 @@
 
 namespace longhaul::comm {
 
-/// Transports between `ranks` threads of this process; each is used by one thread. A
-/// message is copied when both ends have posted it, straight from memory to memory.
+/// Returns transports between `ranks` threads of this process, one for each thread. A
+/// message is copied straight from memory to memory when both ends have posted it.
 std::vector<std::unique_ptr<Transport>> local_transports(int ranks);
 
 }  // namespace longhaul::comm

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "longhaul/comm/over_host.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/tensor/init.h"
@@ -19,54 +20,28 @@ namespace {
 
 using comm::Communicator;
 
-/// Calls of a verb, and the bytes of the whole tensor in each.
+/// The bytes of the whole tensor in each call, by verb.
 using Counts = std::map<std::string, std::vector<size_t>>;
 
-/// Passes everything on and counts the verbs of tensor parallelism.
-class Counting : public Communicator {
+/// Passes operations on and notes their bytes.
+class Counting : public comm::OverHost {
  public:
-  explicit Counting(Communicator& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  const std::string& name() const override { return inner_.name(); }
-  comm::WorkPtr all_reduce(comm::Buffer b, comm::ReduceOp op) override {
-    counts["all_reduce"].push_back(b.bytes());
-    return inner_.all_reduce(b, op);
+  explicit Counting(Communicator& inner) : OverHost(comm::borrowed(inner)) {}
+  comm::WorkPtr start(comm::Request request) override {
+    counts[comm::verb_name(request.verb)].push_back(request.bytes());
+    return host().start(std::move(request));
   }
-  comm::WorkPtr all_gather(comm::ConstBuffer in, comm::Buffer out) override {
-    counts["all_gather"].push_back(out.bytes());
-    return inner_.all_gather(in, out);
-  }
-  comm::WorkPtr reduce_scatter(comm::ConstBuffer in, comm::Buffer out,
-                               comm::ReduceOp op) override {
-    counts["reduce_scatter"].push_back(in.bytes());
-    return inner_.reduce_scatter(in, out, op);
-  }
-  comm::WorkPtr all_to_all(comm::ConstBuffer in, comm::Buffer out) override {
-    return inner_.all_to_all(in, out);
-  }
-  comm::WorkPtr broadcast(comm::Buffer b, int root) override {
-    return inner_.broadcast(b, root);
-  }
-  comm::WorkPtr send_recv(std::vector<comm::Transfer> transfers) override {
-    return inner_.send_recv(std::move(transfers));
-  }
-  comm::WorkPtr barrier() override { return inner_.barrier(); }
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
-    return inner_.split(color, key, std::move(name));
+    return host().split(color, key, std::move(name));
   }
-  void abort(int exit_code) override { inner_.abort(exit_code); }
 
   Counts take() { return std::exchange(counts, {}); }
   Counts counts;
-
- private:
-  Communicator& inner_;
 };
 
 constexpr int64_t kTokens = 24, kHidden = 32;
 
-/// Attention and feed-forward, cut for one rank, with values.
+/// An attention and a feed-forward layer, cut for one rank, with values.
 struct Layer {
   Layer(Communicator& tp, bool sequence) {
     const std::vector<ParameterPtr> all = parameters.units().front().parameters;

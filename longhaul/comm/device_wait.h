@@ -1,0 +1,13 @@
+#pragma once
+
+#include <functional>
+
+namespace longhaul::comm {
+
+/// Waits for a device: asks `reached` again and again, and sleeps a little longer after
+/// each time, 200 us at most. `meanwhile` is called before each sleep. Either of the two
+/// throws where there is nothing to wait for any more; this is the wait's only limit.
+void wait_for_device(const std::function<bool()>& reached,
+                     const std::function<void()>& meanwhile);
+
+}  // namespace longhaul::comm

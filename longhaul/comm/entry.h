@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "longhaul/comm/ledger.h"
+#include "longhaul/comm/options.h"
+
+namespace longhaul::comm {
+
+/// A rank's place in a group.
+struct GroupRank {
+  int rank;
+  int size;
+};
+
+/// Names an operation in messages and in the rank's record.
+struct OperationId {
+  Verb verb;
+  int64_t number;
+  size_t bytes;
+  std::string group;
+  std::string label;
+  GroupRank place;
+  OperationName name() const { return {group, verb_name(verb), number, bytes, label}; }
+  /// "all_reduce number 7 (4096 bytes) on 'dp' [gradient bucket 3], rank 1 of 2,"
+  std::string text() const;
+};
+
+/// Numbers the operations of one group. Transfers have numbers of their own, which differ
+/// from rank to rank.
+class OperationNumbers {
+ public:
+  int64_t next(Verb verb) {
+    return ++(verb == Verb::SendRecv ? transfers_ : collectives_);
+  }
+
+ private:
+  int64_t collectives_ = 0;
+  int64_t transfers_ = 0;
+};
+
+/// An operation in the ledger and the record of its rank, from its start to its end.
+/// Every backend keeps one for each operation. `ledger` outlives the entry.
+class OperationEntry {
+ public:
+  /// Counts the operation as under way, and writes it into the record where there is one
+  /// and nobody polls.
+  OperationEntry(Ledger& ledger, OperationId id);
+
+  const OperationId& id() const { return id_; }
+  /// The operation has ended.
+  void ended();
+  /// This rank now does nothing but wait for the operation; noted once.
+  void waits();
+  /// The wait that began at `since` is over.
+  void waited(Ledger::Clock::time_point since);
+
+ private:
+  RankRecord* record() const { return ticket_ == 0 ? nullptr : ledger_.record(); }
+
+  Ledger& ledger_;
+  OperationId id_;
+  uint64_t ticket_ = 0;  ///< of the record; 0: the operation is not in it
+  bool noted_ = false;   ///< the record says that this rank waits
+};
+
+/// Throws TemporaryError, which names `operation`, where a wait that began at `since`
+/// must not go on: it has lasted longer than its limit, or the launcher ends the job.
+void check_wait(const Ledger& ledger, const CommOptions& limits,
+                Ledger::Clock::time_point since,
+                const std::function<std::string()>& operation);
+
+}  // namespace longhaul::comm
