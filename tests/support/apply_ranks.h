@@ -8,14 +8,15 @@
 namespace longhaul::parallel {
 
 /// Cuts every parameter to what rank `index` of the tp group holds, before storage is
-/// bound; what that is, in their order. ConfigError where a tensor does not split.
+/// bound. Returns the slices in the parameters' order. Throws ConfigError where a tensor
+/// does not split.
 inline std::vector<ParameterShard> apply_shard_plan(
     const std::vector<ParameterPtr>& parameters, const ShardPlan& plan, int64_t index) {
   std::vector<ParameterShard> shards;
   for (const ParameterPtr& p : parameters) {
     shards.push_back(plan_parameter(plan, {p->slice(), p->split()}, index));
   }
-  // Only now: a plan that does not fit leaves all as they were.
+  // After the loop, so that a plan that does not fit changes no parameter.
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i]->set_slice(shards[i].slice);
   }

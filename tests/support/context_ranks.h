@@ -8,7 +8,7 @@
 
 namespace longhaul::parallel {
 
-/// What `rank` holds of a tensor [R, S, ...].
+/// Returns what `rank` holds of a tensor [R, S, ...].
 inline at::Tensor take_positions(const ContextLayout& layout, const at::Tensor& rows,
                                  int rank) {
   std::vector<at::Tensor> parts;
@@ -18,7 +18,7 @@ inline at::Tensor take_positions(const ContextLayout& layout, const at::Tensor& 
   return at::cat(parts, 1);
 }
 
-/// The way back: writes `local` to its places in `rows`.
+/// Writes `local`, what `rank` holds, to its places in `rows`.
 inline void put_positions(const ContextLayout& layout, const at::Tensor& local, int rank,
                           at::Tensor& rows) {
   for (const ContextChunk& chunk : layout.chunks(rank)) {

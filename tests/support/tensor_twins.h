@@ -18,21 +18,22 @@
 #include "tests/support/parameters.h"
 #include "tests/support/side_by_side.h"
 
-// A model run by several ranks of tensor parallelism against its twin on one.
+// Compares a model on several ranks of tensor parallelism with the model on one rank, its
+// twin.
 
 namespace longhaul::parallel::twin {
 
 constexpr int64_t kBatch = 2, kSeq = 12, kTokens = kBatch * kSeq;
 
-/// A model of any family.
+/// A model of any family, as functions.
 struct Family {
   std::vector<ParameterPtr> parameters;
   std::function<nn::Tensors(const nn::ForwardContext&)> hidden;
   std::function<at::Tensor(const nn::Tensors& hidden, const nn::ForwardContext&)> loss;
-  std::shared_ptr<void> owner;  ///< of what the functions use
+  std::shared_ptr<void> owner;  ///< keeps alive what the functions use
 };
 
-/// How to make a family's model, and its sizes.
+/// How a family's model is made, and its sizes.
 struct Model {
   std::function<Family()> make;
   int64_t query_heads = 6;
@@ -40,7 +41,7 @@ struct Model {
   int64_t vocabulary = 101;
 };
 
-/// What a session could forget.
+/// Faults that can be planted.
 enum class Fault { None, NormSum, KeySum, EnterSum };
 
 struct Case {
@@ -49,7 +50,7 @@ struct Case {
   at::ScalarType type = at::kFloat;
   bool fused = true;
   bool selective = false;
-  bool deferred = false;  ///< weight gradients
+  bool deferred = false;  ///< weight gradients are deferred
   Fault fault = Fault::None;
   nn::AttentionCore attention = nullptr;
   double z_loss = 1e-3;
@@ -62,14 +63,14 @@ struct Result {
   std::map<std::string, at::Tensor> grads;
 };
 
-/// What one rank ends with.
+/// The results of one rank.
 struct RankResult {
   Result result;
   std::vector<ParameterShard> shards;
   std::vector<at::Tensor> grads;
 };
 
-/// A region that forgets to sum the gradients of its input.
+/// A faulty region, which does not sum the gradients of its input.
 class ForgetfulRegion : public nn::SplitRegion {
  public:
   explicit ForgetfulRegion(const nn::SplitRegion& inner) : inner_(inner) {}
@@ -118,7 +119,7 @@ inline nn::ForwardContext context_of(const Case& c) {
   return context;
 }
 
-/// What a session does with gradients that several ranks have parts of.
+/// Sums the gradients of which several ranks have parts, as a session does.
 inline void sum_gradients(const Family& family, const std::vector<ParameterShard>& shards,
                           const ShardPlan& plan, comm::Communicator& tp, Fault fault) {
   const KeyReplica replica = key_replica(plan, tp.rank());
@@ -135,7 +136,7 @@ inline void sum_gradients(const Family& family, const std::vector<ParameterShard
   }
 }
 
-/// One rank, or the twin where `tp` is null.
+/// Runs one rank, or the twin where `tp` is null.
 inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator* tp) {
   at::set_num_threads(1);  // the ranks share the cores
   const int64_t ranks = tp == nullptr ? 1 : tp->size();
@@ -146,7 +147,7 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   RankResult rank;
   rank.shards = apply_shard_plan(family.parameters, plan, index);
   bind_values(family.parameters, c.type);
-  // The twin multiplies with each matrix, the ranks with what lies side by side.
+  // The twin multiplies with each matrix, the ranks with matrices that lie side by side.
   if (tp != nullptr) testing::lay_side_by_side(family.parameters);
   nn::ForwardContext context = context_of(c);
   std::optional<TensorRegion> region;
@@ -174,8 +175,8 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   return rank;
 }
 
-/// Puts the counted slices of every rank together; copies that are not counted must equal
-/// them (unless a fault was planted).
+/// Puts the counted slices of all ranks together. Copies that are not counted must be
+/// equal to the counted ones, unless a fault was planted.
 inline std::map<std::string, at::Tensor> assemble(const std::vector<RankResult>& ranks,
                                                   bool check_copies) {
   std::map<std::string, at::Tensor> full;
@@ -206,7 +207,7 @@ inline std::map<std::string, at::Tensor> assemble(const std::vector<RankResult>&
   return full;
 }
 
-/// The model on c.tp ranks, or the twin for tp = 1.
+/// Runs the model on c.tp ranks, or the twin where c.tp is 1.
 inline Result run(const Model& model, const Case& c) {
   at::manual_seed(1);
   std::vector<RankResult> ranks(static_cast<size_t>(c.tp));
@@ -232,7 +233,7 @@ inline Result run(const Model& model, const Case& c) {
   return result;
 }
 
-/// The largest of all relative errors, ||a - b|| / (||b|| + 1e-6 global norm).
+/// Returns the largest of all relative errors, ||a - b|| / (||b|| + 1e-6 global norm).
 struct Difference {
   double worst = 0.0;
   std::string name;
@@ -259,7 +260,7 @@ inline Difference compare(const Result& mine, const Result& twin) {
   return difference;
 }
 
-/// All numbers are the same to the last bit.
+/// Returns true if all numbers are equal to the last bit.
 inline void expect_same_bits(const Result& a, const Result& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
   EXPECT_TRUE(at::equal(a.hidden, b.hidden)) << what;
@@ -277,8 +278,8 @@ inline std::string describe(const Case& c) {
          (c.type == at::kFloat ? " fp32" : " bf16") + (c.fused ? " fused" : " composite");
 }
 
-/// tp 2, 3, 4 with and without sequence parallelism, in both dtypes and forms, against
-/// the twin.
+/// Compares tp 2, 3 and 4, with and without sequence parallelism, in both dtypes and
+/// forms, with the twin.
 inline void check_against_twin(const Model& model) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool fused : {true, false}) {

@@ -1,4 +1,4 @@
-// Context parallelism against attention on one rank (twins), over ranks in one process.
+// Compares context parallelism, over ranks that are threads, with attention on one rank.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -25,14 +25,15 @@ struct Case {
   at::ScalarType type = at::kFloat;
   bool fused = true;
   int64_t window = ops::kNoWindow;
-  bool later = false;  ///< keys are seen too
+  bool later = false;  ///< queries also see later keys
   double dropout = 0.0;
-  std::optional<double> scale = {};  ///< of the scores
+  std::optional<double> scale = {};  ///< scale of the scores
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
 
-/// One processor thread per rank: several pools would get into each other's way.
+/// Runs `body` on every rank with one processor thread each, since several pools of
+/// threads would compete.
 void on_each_rank(int ranks, const RankBody& body) {
   comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
     at::set_num_threads(1);
@@ -40,7 +41,7 @@ void on_each_rank(int ranks, const RankBody& body) {
   });
 }
 
-/// Whole sequences: what the ranks cut up.
+/// Inputs for whole sequences, which the ranks cut up.
 struct Problem {
   at::Tensor q, k, v, dout, start, end;
   int64_t window;
@@ -50,8 +51,8 @@ struct Problem {
   ops::AttentionMask mask() const { return {start, window, end, dropout, {}, scale}; }
 };
 
-/// Documents of other lengths in every row: single tokens, across the edges of chunks,
-/// and ones that span several.
+/// Returns starts of documents that differ in every row: documents of one token,
+/// documents across the edges of chunks, and documents that span several chunks.
 at::Tensor document_starts(int64_t batch, int64_t seq) {
   at::Tensor start = at::zeros({batch, seq}, at::kInt);
   for (int64_t b = 0; b < batch; ++b) {
@@ -65,7 +66,7 @@ at::Tensor document_starts(int64_t batch, int64_t seq) {
   return start;
 }
 
-/// Of those documents, or of whole sequences with padding.
+/// Returns the ends of those documents, or of whole sequences with padding.
 at::Tensor document_ends(const Case& c) {
   at::Tensor end = at::full({c.batch, c.seq}, c.seq, at::kInt);
   for (int64_t b = 0; b < c.batch; ++b) {
@@ -120,7 +121,7 @@ Result one_rank(const Case& c) {
   return run(problem_of(c), ops::attention, false);
 }
 
-/// Which positions a rank takes, and where its results go.
+/// Takes a rank's positions of a tensor.
 using Take = std::function<at::Tensor(const ContextLayout&, const at::Tensor&, int rank)>;
 
 at::Tensor zigzag(const ContextLayout& layout, const at::Tensor& x, int rank) {
@@ -196,7 +197,7 @@ TEST_P(Context, EqualsAttentionOnOneRankWithChunksOfManyBlocks) {
 }
 
 TEST_P(Context, EqualsAttentionOnOneRankWithinAWindow) {
-  // Inside of a chunk, over its edge, over several, and all but the first key.
+  // Windows within a chunk, over its edge, over several chunks, and over all but one key.
   for (const int64_t window : {2, 5, 23, 36, 37, 100, 143}) {
     for (const int ranks : {2, 3, 4}) {
       expect_twins({ranks, 2, 144, 4, 2, 32, false, at::kFloat, true, window});
@@ -288,7 +289,7 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
   });
 }
 
-// Planted faults: what the tolerances above must not let through.
+// Planted faults, which the tolerances above must not let through.
 
 TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};

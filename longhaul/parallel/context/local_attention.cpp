@@ -11,10 +11,10 @@
 
 namespace longhaul::parallel {
 
-/// A chunk of queries and a chunk of keys that some of them may see by its position, or
-/// several of either.
+/// A chunk of queries and a chunk of keys whose positions let some of the queries see
+/// some of the keys; or several joined chunks of either.
 struct LocalAttention::Pair {
-  int64_t number;  ///< of the chunk of queries; of several: 0
+  int64_t number;  ///< number of the chunk of queries; 0 for joined chunks
   ContextChunk queries, keys;
 
   at::Tensor of_queries(const at::Tensor& x) const {
@@ -31,7 +31,7 @@ struct LocalAttention::Pair {
     ops::AttentionMask of_pair = mask;
     of_pair.document_start = bound(mask.document_start);
     of_pair.document_end = bound(mask.document_end);
-    of_pair.documents = {};  // bounds of whole sequences
+    of_pair.documents = {};  // these bounds are for whole sequences only
     return {of_queries(q),
             of_keys(kv.keys),
             of_keys(kv.values),
@@ -65,12 +65,13 @@ LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::
 LocalAttention::Pair LocalAttention::joined(int source) const {
   const int64_t length = layout_.local_len();
   const ContextChunk all{0, 0, length};
-  // Own keys lie as the queries do, and early chunks before late ones.
+  // The rank's own keys lie as its queries do, early chunks before late ones.
   const auto theirs = layout_.chunks(source);
   if (theirs.front().begin == mine_.front().begin) return {0, all, all};
-  // All that is seen is seen by each query, so that positions need only say "later". An
-  // earlier rank's first chunk lies before all queries and its last one behind them; a
-  // later rank's two lie between the first and the last queries.
+  // Every key that is seen is seen by all of the pair's queries, so that the positions
+  // given to the kernel need only place the queries behind the keys. An earlier rank's
+  // first chunk lies before all queries and its last chunk behind them. Both chunks of a
+  // later rank lie between this rank's first and last chunk of queries.
   const bool earlier = theirs.front().begin < mine_.front().begin;
   const ContextChunk& last = mine_.back();
   if (earlier) return {0, {length, 0, length}, {0, 0, theirs.front().length}};
@@ -82,7 +83,7 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
   std::vector<Pair> out;
   for (size_t i = 0; i < mine_.size(); ++i) {
     for (const ContextChunk& keys : layout_.chunks(source)) {
-      // Chunks are as long as each other: the first query and the last key are nearest.
+      // Chunks are equally long: the first query is nearest to the last key.
       const int64_t distance = mine_[i].begin - (keys.begin + keys.length - 1);
       const bool near = keys.begin <= mine_[i].begin && distance < mask_.window;
       if (near || mask_.document_end.defined()) {

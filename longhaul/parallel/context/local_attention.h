@@ -7,47 +7,50 @@
 #include "longhaul/layout/context.h"
 #include "longhaul/ops/attention/attention.h"
 
-// Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim; a rank's
-// positions are C chunks of S / C.
+// Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim. The positions
+// of a rank are C chunks of S / C positions.
 
 namespace longhaul::parallel {
 
-/// Keys and values that one rank holds, or their gradients (fp32): [B, S, Hkv, D].
+/// Keys and values of one rank's positions, or their gradients (fp32): [B, S, Hkv, D].
 struct KeyValues {
   at::Tensor keys;
   at::Tensor values;
 };
 
-/// The result of queries under way, for the keys seen so far.
+/// The result of queries for the keys that they have met so far.
 struct AttentionSums {
   at::Tensor out;  ///< [B, S, Hq, D] fp32
-  /// Log of the sum of exp(scores), fp32: [C, B, Hq, S / C], or [B, Hq, S] where chunks
-  /// are joined.
+  /// The logarithm of the sum of exp(scores), fp32: [C, B, Hq, S / C], or [B, Hq, S]
+  /// where chunks are joined.
   at::Tensor lse;
 };
 
-/// One rank's part of an attention whose sequences lie on several ranks: its own queries
-/// against the keys of one rank after the other. No communication in here; one thread.
-/// Where a mask is causality alone and kernels take rows of a longer result, chunks that
-/// lie side by side are joined: one call for each rank's keys, else two, and three for
-/// its own. A rank's own keys come first: each of its queries sees some.
+/// One rank's part of an attention whose sequences lie on several ranks: the rank's own
+/// queries against the keys of one rank after the other. Computes without communication;
+/// used by one thread. Where the mask is causality alone and kernels take rows of a
+/// longer result, chunks that lie side by side are joined: one call of the kernel serves
+/// the keys of a rank, where otherwise two are needed, and three for the rank's own keys.
+/// A rank's own keys must come first, because each query sees some of them.
 class LocalAttention {
  public:
-  /// The mask's document_start and document_end [B, S] hold indices of the whole
-  /// sequence.
+  /// The mask's document_start and document_end [B, S] are indices of the whole sequence.
   LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                  const ops::AttentionMask& mask, bool fused);
 
-  /// No keys seen: 0 and minus infinity, or undefined: the first ones make them.
+  /// Returns the sums before any keys: 0 and minus infinity, or undefined tensors that
+  /// the first call of forward makes.
   AttentionSums begin() const;
-  /// For dq, likewise.
+  /// Returns dq before any keys: zeros, or an undefined tensor that the first call of
+  /// backward makes.
   at::Tensor begin_gradient() const;
-  /// Takes the keys of rank `source` into `sums`. `between` is called after each pair of
-  /// chunks: the place to drive communication that is under way.
+  /// Adds the keys of rank `source` to `sums`. Calls `between` after each pair of chunks,
+  /// so that the caller can drive communication that is under way.
   void forward(int source, const KeyValues& of_source, AttentionSums& sums,
                const std::function<void()>& between) const;
   /// Adds to dq [B, S, Hq, D] and to the gradients of `source`'s keys and values, all
-  /// fp32. `out` (dtype of q) and `lse` are those over the keys of all ranks.
+  /// fp32. `out` (in the dtype of q) and `lse` are the results over the keys of all
+  /// ranks.
   void backward(int source, const KeyValues& of_source, const at::Tensor& dout,
                 const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                 KeyValues& gradients, const std::function<void()>& between) const;
@@ -55,9 +58,9 @@ class LocalAttention {
  private:
   struct Pair;
   std::vector<Pair> pairs(int source) const;
-  /// All pairs of the keys of `source` in one.
+  /// Returns all pairs with the keys of `source` as one.
   Pair joined(int source) const;
-  /// The rows of a pair's queries.
+  /// Returns the rows of `lse` for a pair's queries.
   at::Tensor lse_of(const Pair& pair, const at::Tensor& lse) const;
 
   ContextLayout layout_;
@@ -68,7 +71,7 @@ class LocalAttention {
   bool joins_;
 };
 
-/// Zeros for the gradients of keys and values, fp32 and contiguous.
+/// Returns zeros for the gradients of keys and values, fp32 and contiguous.
 KeyValues zero_gradients(const KeyValues& of);
 
 }  // namespace longhaul::parallel

@@ -12,8 +12,8 @@
 namespace longhaul::parallel {
 namespace {
 
-/// Reductions of full gradients whose memory is taken for one micro batch only: so many
-/// may be under way while the next unit computes.
+/// Reductions of gradients that do not stay which may be under way while the next unit
+/// computes. Each holds the memory of a whole unit's gradients.
 constexpr size_t kReductionsAhead = 1;
 
 }  // namespace
@@ -59,13 +59,13 @@ void DataParallel::need(int unit) {
 
 void DataParallel::release(int unit) {
   for_unit(unit, [&](size_t i, Bucket& bucket) {
-    // A gather that nobody waited for still writes there.
+    // A gather that nobody has waited for still writes to the weights.
     if (!gathers_[i]) flat_.release_weights(bucket);
   });
 }
 
 void DataParallel::share_weights() {
-  // Forward order: the first that are needed come first.
+  // In forward order: the weights that are needed first come first.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
     Bucket& bucket = flat_.buckets()[i];
     if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;
@@ -82,7 +82,8 @@ void DataParallel::finish_weights() {
 void DataParallel::open_gradients(int unit) {
   for_unit(unit, [&](size_t /*index*/, Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;
-    // Those of the micro batch before have had a forward's time; their memory is used.
+    // Reductions of the micro batch before have had the time of a forward. They are ended
+    // now, so that this unit can use their memory.
     const bool before = std::any_of(
         reductions_.begin(), reductions_.end(),
         [&](const Reduction& r) { return flat_.buckets()[r.bucket].unit <= unit; });
@@ -106,7 +107,8 @@ void DataParallel::start_reduction(size_t index) {
   bucket.settle_grads();
   comm::Communicator& shard = groups_.shard_of(bucket);
   comm::Communicator& replicas = groups_.replicas_of(bucket);
-  // With one shard the replicas hold all; else they follow at the step's end.
+  // With one shard the replicas hold whole buckets. Otherwise the replicas are summed at
+  // the step's end.
   const bool whole = shard.size() == 1;
   if (whole && replicas.size() == 1) return;
   Reduction reduction{index, nullptr, bucket.grads, {}};

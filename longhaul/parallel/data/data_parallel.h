@@ -7,15 +7,16 @@
 
 namespace longhaul::parallel {
 
-/// The ranks that a rank shares its parameters with. All outlive their user.
+/// The groups of ranks that share parameters with this rank. They outlive their user.
 struct DataGroups {
-  comm::Communicator* shard = nullptr;     ///< each holds one shard of every bucket
-  comm::Communicator* replicas = nullptr;  ///< the same shard in the other shard groups
-  /// sums[g - 1]: the ranks over which buckets of sum group g are added as well (norms
-  /// under sequence parallelism, key heads held twice, embeddings tied over stages). They
-  /// fill the bucket alike and hold the same shard.
+  comm::Communicator* shard = nullptr;     ///< ranks with one shard each of every bucket
+  comm::Communicator* replicas = nullptr;  ///< ranks with this shard, one a shard group
+  /// sums[g - 1]: the ranks over which gradients of buckets of sum group g are added as
+  /// well (norms under sequence parallelism, key heads held twice, embeddings tied over
+  /// stages). These ranks have equal buckets and hold the same shard.
   std::vector<comm::Communicator*> sums;
-  /// shard and replicas of buckets of experts; null: those above.
+  /// The groups `shard` and `replicas` for buckets of experts; null: those above serve
+  /// them.
   comm::Communicator* expert_shard = nullptr;
   comm::Communicator* expert_replicas = nullptr;
 
@@ -31,40 +32,41 @@ struct DataGroups {
 /// different data, and shares the updated weights (Rajbhandari et al., "ZeRO"; shards
 /// inside a group and replicas across as in Zhao et al., "PyTorch FSDP", section 3.2).
 /// Gradients are summed, not averaged: the loss is already divided by the global number
-/// of targets. What is cut and what is released is FlatSharding's. Collectives are
-/// started as early as their input is ready and waited for as late as their result is
-/// needed. Collective: every method but release; all ranks of the groups call them in the
-/// same order.
+/// of targets. FlatSharding says what is cut and what is released. Collectives are
+/// started as soon as their input is ready, and waited for only when their result is
+/// needed. Every method but release is Collective: all ranks of the groups call them in
+/// the same order.
 class DataParallel {
  public:
   DataParallel(FlatBuffers& flat, DataGroups groups);
 
   // Weights -------------------------------------------------------------------------
 
-  /// Starts to gather the unit's weights, if they are neither here nor on their way.
+  /// Starts to gather the unit's weights, unless they are here or on their way.
   void prefetch(int unit);
-  /// After it the unit's weights, and those that every rank keeps, are here and current.
+  /// Makes the unit's weights, and the weights that every rank keeps, present and
+  /// current.
   void need(int unit);
-  /// The unit's weights may go. Local.
+  /// Frees the unit's weights. No collective.
   void release(int unit);
-  /// Starts to give every rank the weights that their owners have written; need() waits.
+  /// Starts to send every rank the weights that their owners have written; need() waits.
   void share_weights();
-  /// Waits for the weights that are under way: before a program ends, whose buffers must
-  /// outlive what is sent from them.
+  /// Waits for the weights that are under way. Called before a program ends, since
+  /// buffers must outlive what is sent from them.
   void finish_weights();
 
   // Gradients -----------------------------------------------------------------------
 
   /// Makes room for the unit's gradients of a micro batch.
   void open_gradients(int unit);
-  /// The unit's gradients of this micro batch are complete; `last`: of the step's last
-  /// one. Starts the reduction that follows from it.
+  /// Tells that the unit's gradients of a micro batch are complete, and starts the
+  /// reduction that is due. `last`: the micro batch is the step's last one.
   void close_gradients(int unit, bool last);
-  /// Reduces what is left and waits: owned_grads of every bucket hold the sum over ranks
-  /// and micro batches.
+  /// Reduces the remaining gradients and waits. Afterwards owned_grads of every bucket
+  /// hold the sum over ranks and micro batches.
   void finish_gradients();
 
-  /// Forgets what is under way: after a failure, when no collective may follow.
+  /// Forgets operations under way, after a failure, when no collective may follow.
   void abandon();
 
   /// Number of units; they count from 0.
@@ -89,8 +91,8 @@ class DataParallel {
   FlatBuffers& flat_;
   DataGroups groups_;
   int units_ = 0;
-  std::vector<comm::WorkPtr> gathers_;  ///< one per bucket; null: nothing under way
-  std::vector<bool> reduced_;           ///< one per bucket: its last reduction has begun
+  std::vector<comm::WorkPtr> gathers_;  ///< one per bucket; null: no gather under way
+  std::vector<bool> reduced_;           ///< one per bucket: the last reduction has begun
   std::vector<Reduction> reductions_;   ///< in the order of their start
 };
 

@@ -39,7 +39,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Everything of one rank: two units of a matrix and a vector each.
+/// Everything that one rank has: two units with a matrix and a vector each.
 struct Rank {
   Rank(comm::Communicator& world, const Case& c)
       : shard(world.split(world.rank() / c.shards, world.rank(), "shard")),
@@ -141,7 +141,8 @@ TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
   }
 }
 
-/// Of two micro batches through two units, which are held from forward to backward.
+/// Returns the plan of two micro batches through two units, which are held from forward
+/// to backward.
 UnitPlan plan_of(const Case& c) {
   using Kind = PipelineAction::Kind;
   UnitPlan plan;
@@ -157,7 +158,7 @@ UnitPlan plan_of(const Case& c) {
   return plan;
 }
 
-/// Two linear units over some micro batches; returns the owned gradients by bucket.
+/// Runs two linear units over some micro batches. Returns the owned gradients by bucket.
 std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool units,
                               bool delayed = false) {
   Rank rank(world, c);
@@ -172,7 +173,7 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
   const UnitPlan plan = plan_of(c);
   if (units) runner.begin(plan);
   for (int micro = 0; micro < 2; ++micro) {
-    // No random numbers: ranks are threads here and share the generator.
+    // No random numbers: ranks are threads here, and threads share the generator.
     const at::Tensor values = (at::arange(8 * 64) * (micro + 1.7)).cos().view({8, 64});
     const at::Tensor x = ops::leaf(values * (world.rank() + 1));
     at::Tensor y = x;

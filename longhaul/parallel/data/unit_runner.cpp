@@ -24,7 +24,7 @@ tensor_list detached(at::TensorList tensors) {
   return out;
 }
 
-/// Identity before a block; its backward runs when the block's has ended.
+/// The identity before a block. Its backward runs when the block's backward has ended.
 struct EntryNode : ops::Function<EntryNode> {
   static tensor_list forward(AutogradContext* ctx, at::TensorList x, UnitSaved unit) {
     ops::save(ctx, unit);
@@ -40,7 +40,7 @@ struct EntryNode : ops::Function<EntryNode> {
   }
 };
 
-/// Identity after a block; its backward runs before the block's.
+/// The identity after a block. Its backward runs before the block's backward.
 struct ExitNode : ops::Function<ExitNode> {
   static tensor_list forward(AutogradContext* ctx, at::TensorList y, UnitSaved unit) {
     ops::save(ctx, unit);

@@ -10,44 +10,45 @@
 namespace longhaul::parallel {
 
 /// Does what a step's UnitPlan says: gathers, releases and reduces units as their turn
-/// comes. A use that the plan does not have next is an internal error, since collectives
-/// of other ranks would meet others. `data` must outlive it. Collective: use and close.
+/// comes. A use that is not the plan's next one is an internal error, because the
+/// collectives of other ranks would not match. `data` must outlive the runner. use and
+/// close are Collective.
 class UnitRunner {
  public:
   explicit UnitRunner(DataParallel& data) : data_(data) {}
 
-  /// Told where the forward or the backward of a unit's block begins and ends.
+  /// Is called where the forward or the backward of a unit's block begins and ends.
   using Watcher = std::function<void(int unit, bool backward, bool begins)>;
   void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
 
-  /// `plan` must stay until its end.
+  /// Begins a step. `plan` must live until end().
   void begin(const UnitPlan& plan);
-  /// The plan has been done to its end, and reductions have ended.
+  /// Ends a step: checks that the whole plan was done, and waits for reductions.
   void end();
-  /// Forgets what a failed step has left behind.
+  /// Forgets a failed step.
   void abandon();
 
-  /// Before and after the weights of a unit are used.
+  /// Called before and after the weights of a unit are used.
   void use(int unit);
   void used(int unit);
-  /// Before and after the gradients of a unit are formed.
+  /// Called before and after the gradients of a unit are formed.
   void open(int unit) { data_.open_gradients(unit); }
   void close(int unit);
 
-  // A unit whose forward runs between enter() and leave(): its weights are here while its
-  // forward, its backward and its recomputation run, and its gradients are closed when
-  // the last of them is computed, so that reductions overlap with the units before it.
-  // The embedding has no weights in its backward, and its gradients are its user's to
-  // close. This object must live until the backward.
+  // A unit's forward runs between enter() and leave(). The unit's weights are present
+  // while its forward, its backward and its recomputation run, and its gradients are
+  // closed when the last one is computed, so that reductions overlap with the backward of
+  // the units before. The embedding uses no weights in its backward, and the caller
+  // closes its gradients. The runner must live until the backward.
 
-  /// Gathers the unit's weights; x is what the unit is given, nothing for the embedding.
-  /// The result is x with a node of the graph that ends the unit's backward.
+  /// Gathers the unit's weights. x: the unit's input, empty for the embedding. Returns x
+  /// with a node in the graph that ends the unit's backward.
   nn::Tensors enter(int unit, const nn::Tensors& x, const ops::WeightGradientsPtr& queue);
-  /// Releases the weights; the result is the unit's result y with a node that begins its
-  /// backward.
+  /// Releases the weights. Returns the unit's result y with a node in the graph that
+  /// begins the unit's backward.
   nn::Tensors leave(int unit, const nn::Tensors& y, const ops::WeightGradientsPtr& queue,
                     bool embedding = false);
-  /// The block's backward begins or ends: for its nodes.
+  /// Tells the watcher that a block begins or ends. For the nodes of the graph.
   void tell(int unit, bool backward, bool begins) const {
     if (watcher_) watcher_(unit, backward, begins);
   }
@@ -55,7 +56,7 @@ class UnitRunner {
  private:
   Watcher watcher_;
   DataParallel& data_;
-  const UnitPlan* plan_ = nullptr;  ///< null: none has begun
+  const UnitPlan* plan_ = nullptr;  ///< null: no step has begun
   size_t next_weights_ = 0;
   size_t next_gradients_ = 0;
 };

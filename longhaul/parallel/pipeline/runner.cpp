@@ -18,10 +18,10 @@ namespace {
 
 using Kind = PipelineAction::Kind;
 
-/// Sent messages whose memory is kept without their device's waiting for their end.
+/// Sent messages whose memory is kept before the device is made to wait for their end.
 constexpr size_t kSendsKept = 2;
 
-/// Records what happens while it lives.
+/// Records the time from its construction to its destruction, where there is a trace.
 class Span {
  public:
   Span(Trace* trace, Trace::Lane lane, const PipelineAction& action)
@@ -44,11 +44,11 @@ class Span {
   Trace::Clock::time_point begin_;
 };
 
-/// Tensors under way; without work they are already where they belong.
+/// A message under way. Without work its tensors have already arrived.
 struct Parcel {
   PipelineMessage message;
   nn::Tensors tensors;
-  std::shared_ptr<comm::Work> work;  ///< several of a slot have one
+  std::shared_ptr<comm::Work> work;  ///< shared by the messages of a slot
 };
 
 /// The tensors that this rank exchanges with its neighbours in one step.
@@ -69,8 +69,8 @@ class Exchange {
   }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
-  /// After a failure the messages under way still own their memory: a peer may yet write
-  /// to it. It is given up, for the process ends.
+  /// After a failure peers may still write to the memory of messages under way. The
+  /// memory is leaked, since the process is about to end.
   ~Exchange() {
     if (finished_) return;
     [[maybe_unused]] const Parcels* given_up = parcels_.release();
@@ -89,7 +89,7 @@ class Exchange {
     }
   }
 
-  /// After action number `index`, which passes on `output` where it has a message.
+  /// Sends `output`, the result of action number `index`, where the action has a message.
   void pass(size_t index, const std::optional<PipelineMessage>& message,
             const nn::Tensors& output) {
     nn::Tensors tensors;
@@ -110,7 +110,7 @@ class Exchange {
     }
   }
 
-  /// What `message` brings; waits for it.
+  /// Waits for `message` and returns its tensors.
   nn::Tensors take(const PipelineMessage& message) {
     const auto found = parcels_->incoming.find(message.consumer);
     LH_ASSERT(found != parcels_->incoming.end(), "no receive for {}",
@@ -124,11 +124,11 @@ class Exchange {
     return tensors;
   }
 
-  /// Frees what has been received at the other end.
+  /// Frees the memory of messages that were received at the other end.
   void sweep() {
     if (slots_) {
-      // A host that runs ahead of its device would keep what a whole step sends; and what
-      // is kept is not to depend on how far the device has come.
+      // A host that runs ahead of its device would keep all messages of a step. How many
+      // are kept must not depend on how far the device has come.
       while (parcels_->sent.size() > kSendsKept) {
         parcels_->sent.front().work->order();
         parcels_->sent.erase(parcels_->sent.begin());
@@ -136,7 +136,7 @@ class Exchange {
       return;
     }
     std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
-    // Drives the backend's progress where nothing was left to send.
+    // Testing any receive drives the backend's progress where nothing is being sent.
     if (parcels_->sent.empty() && !parcels_->incoming.empty()) {
       const Parcel& any = parcels_->incoming.begin()->second;
       if (any.work) any.work->test();
@@ -155,7 +155,7 @@ class Exchange {
 
  private:
   struct Parcels {
-    std::map<PipelineAction, Parcel> incoming;  ///< by the action that needs it
+    std::map<PipelineAction, Parcel> incoming;  ///< by the action that needs the message
     std::vector<Parcel> sent;
   };
 
@@ -182,7 +182,7 @@ class Exchange {
     return buffers;
   }
 
-  /// The groups that are due once `done` actions were run, the last with this `output`.
+  /// Posts the groups that are due when `done` actions were run, the last with `output`.
   void post_slots(size_t done, const nn::Tensors& output) {
     for (const MessageGroup& group : slots_->after(done)) {
       std::vector<comm::Transfer> transfers;
@@ -217,7 +217,8 @@ class Exchange {
     LH_ASSERT(added, "a second message for {}", to_string(message.consumer));
   }
 
-  /// A receiver that expects another size would wait or fail far from the cause.
+  /// Checks a message before it is sent: a receiver that expects another size would wait,
+  /// or fail far from the cause.
   void check(const PipelineMessage& message, const nn::Tensors& output) {
     const std::string name = to_string(message.consumer);
     const Shapes shapes = stage_.boundary_shapes(message.consumer.micro_batch);
@@ -236,7 +237,7 @@ class Exchange {
     }
   }
 
-  /// The device goes on behind the message, where there is one; else the host waits.
+  /// Lets the device wait for the message, or the host where there is no device.
   void settle(comm::Work& work, const PipelineAction& action, const char* before,
               int peer, const char* after) {
     if (work.test()) return;
@@ -254,8 +255,8 @@ class Exchange {
   comm::Communicator& pp_;
   BoundaryOptions boundary_;
   Trace* trace_;
-  std::optional<ReceiveOrder> receives_;  ///< either these
-  std::optional<SlotOrder> slots_;        ///< or these
+  std::optional<ReceiveOrder> receives_;  ///< absent where transfers run in order
+  std::optional<SlotOrder> slots_;        ///< present where transfers run in order
   std::unique_ptr<Parcels> parcels_;
   bool finished_ = false;
 };

@@ -7,13 +7,14 @@
 
 namespace longhaul::parallel {
 
-/// What one rank did when, kept in memory and shown by chrome://tracing or Perfetto.
-/// Times are the host's, where a lane is not the device's. One thread.
+/// A timeline of one rank, kept in memory and shown by chrome://tracing or Perfetto.
+/// Times are the host's, except in the device's lane. Used by one thread.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
-  /// The plan's actions and the waits for their messages; parts of the step; blocks of
-  /// the model; operations; waits for other ranks; what the device did when.
+  /// Compute and Wait: the plan's actions and the waits for their messages. Phase: parts
+  /// of the step. Block: blocks of the model. Operation: operations. Ranks: waits for
+  /// other ranks. Device: the device's work.
   enum class Lane { Compute, Wait, Phase, Block, Operation, Ranks, Device };
   struct Event {
     std::string name;
@@ -22,19 +23,19 @@ class Trace {
     double duration_us;
   };
 
-  /// Ranks on one machine that share the origin share the time axis.
+  /// Timelines with one origin have one time axis, for ranks of one machine.
   explicit Trace(int rank, Clock::time_point origin = Clock::now())
       : rank_(rank), origin_(origin) {}
 
-  /// `name` has no character that JSON would escape.
+  /// Adds an event. `name` must have no character that JSON escapes.
   void record(std::string name, Lane lane, Clock::time_point begin,
               Clock::time_point end);
-  /// Microseconds since the origin.
+  /// Adds an event. `begin` and `duration` are in microseconds, `begin` since the origin.
   void record_us(std::string name, Lane lane, double begin, double duration);
   const std::vector<Event>& events() const { return events_; }
   void clear() { events_.clear(); }
-  /// The events as JSON objects with commas between: pid is the rank, tid the lane; the
-  /// lanes' names come first.
+  /// Returns the events as JSON objects with commas between them: pid is the rank, tid
+  /// the lane. The lanes' names come first.
   std::string json() const;
 
  private:
@@ -43,8 +44,8 @@ class Trace {
   std::vector<Event> events_;
 };
 
-/// Writes what Trace::json() gave on each rank as one file, atomically. Throws InputError
-/// where that fails.
+/// Writes the texts of Trace::json() of all ranks as one file, atomically. Throws
+/// InputError where that fails.
 void write_trace(const std::filesystem::path& path,
                  const std::vector<std::string>& json_of_ranks);
 

@@ -55,7 +55,7 @@ void Offload::begin_fetch(Kept& kept) {
   const at::Device device = kept.there.device();
   kept.there = at::empty(kept.host.sizes(), kept.host.options().device(device));
   const c10::Stream beside = side(device);
-  // What used this memory before may still be at work.
+  // Work that used this memory before may still be running.
   recorded(current_stream(device)).block(beside);
   {
     const c10::StreamGuard guard(beside);
@@ -69,7 +69,7 @@ at::Tensor Offload::take(const KeptPtr& kept) {
   begin_fetch(*kept);
   std::erase_if(
       order_, [&](const auto& other) { return other.expired() || other.lock() == kept; });
-  // One whose own block is still at work has nothing to be fetched.
+  // The tensor of a block that is still running is still on the device.
   if (const auto next = order_.empty() ? nullptr : order_.back().lock();
       next && !next->out) {
     begin_fetch(*next);

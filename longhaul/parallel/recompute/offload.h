@@ -10,14 +10,14 @@
 
 namespace longhaul::parallel {
 
-/// Activations that wait in pinned host memory until their backward. Copies run on a
-/// stream of their own beside the device's current one and are ordered with it by events:
-/// that of a block's input beside the block itself, and its way back beside the backward
-/// of the block behind it, since the newest kept is fetched ahead. Of one device; not
-/// thread-safe.
+/// Keeps activations in pinned host memory until their backward. Copies run on a stream
+/// of their own beside the device's current stream; events order the two streams. A
+/// block's input is copied out while the block runs, and is copied back during the
+/// backward of the block behind it, because the tensor that was kept last is fetched
+/// ahead. Serves one device; not thread-safe.
 class Offload {
  public:
-  /// What is kept of one tensor.
+  /// A kept tensor.
   class Kept {
     friend class Offload;
     at::Tensor host;
@@ -26,13 +26,13 @@ class Offload {
   };
   using KeptPtr = std::shared_ptr<Kept>;
 
-  /// Begins to copy x out; its memory stays.
+  /// Begins to copy x out. The memory of x stays until left().
   KeptPtr keep(const at::Tensor& x);
-  /// What has been put on the current stream by now may go on beside the copy out; what
-  /// follows may write x's memory.
+  /// Frees the memory of the kept tensor. Work that was put on the current stream so far
+  /// may run beside the copy; later work waits for the copy, since it may use the memory.
   void left(const KeptPtr& kept);
-  /// The tensor again, for work on the current stream; and begins to fetch the one that
-  /// was kept before it.
+  /// Returns the tensor for work on the current stream, and begins to fetch the tensor
+  /// that was kept before it.
   at::Tensor take(const KeptPtr& kept);
 
  private:

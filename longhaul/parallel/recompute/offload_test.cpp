@@ -1,5 +1,5 @@
-// offload_activations on a device that a test makes up: a CPU has no other memory to move
-// anything to.
+// Tests offload_activations on a device that the test makes up, since a CPU has no second
+// memory.
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using testing::device_bytes, testing::kDevice, testing::make_device,
     testing::pinned_bytes;
 
 constexpr int kBlocks = 5;
-constexpr int64_t kBytes = 24 * 16 * 4;  // of an activation
+constexpr int64_t kBytes = 24 * 16 * 4;  // bytes of an activation
 
 struct Outcome {
   at::Tensor y, gradient;
@@ -24,9 +24,9 @@ struct Outcome {
   std::vector<std::string> waits;
 };
 
-/// `offload`: of each block by itself, or one for all.
-template <typename Offloaded>
-Outcome run_blocks(const at::Tensor& values, const Offloaded& offload) {
+/// Runs some blocks forward and backward; `offload` gives each block its Offload.
+Outcome run_blocks(const at::Tensor& values,
+                   const std::function<std::shared_ptr<Offload>()>& offload) {
   const int64_t device_before = device_bytes, pinned_before = pinned_bytes;
   const BlockFunction block = [](const nn::Tensors& x) {
     const at::Tensor inner = at::tanh(x[0]);
@@ -35,7 +35,7 @@ Outcome run_blocks(const at::Tensor& values, const Offloaded& offload) {
   at::Tensor in = values.to(kDevice).requires_grad_(true);
   at::Tensor y = in;
   testing::waits.take();
-  for (int i = 0; i < kBlocks; ++i) y = recompute(block, {y}, offload)[0];
+  for (int i = 0; i < kBlocks; ++i) y = recompute(block, {y}, offload())[0];
   Outcome outcome;
   outcome.waits = testing::waits.take();
   outcome.device = device_bytes - device_before;
@@ -50,12 +50,14 @@ Outcome run_blocks(const at::Tensor& values, const Offloaded& offload) {
 TEST(Offload, InputsThatBlocksKeepLeaveTheDeviceAndComeBackTheSame) {
   make_device();
   const at::Tensor x = at::linspace(-2, 2, 24 * 16).view({24, 16});
-  const Outcome stays = run_blocks(x, false);
-  const Outcome each = run_blocks(x, true);
-  const Outcome leaves = run_blocks(x, std::make_shared<Offload>());
-  EXPECT_EQ(stays.device, (1 + kBlocks) * kBytes);  // the input, and what blocks gave
+  const Outcome stays = run_blocks(x, [] { return nullptr; });
+  const Outcome each = run_blocks(x, [] { return std::make_shared<Offload>(); });
+  const auto of_all = std::make_shared<Offload>();
+  const Outcome leaves = run_blocks(x, [&] { return of_all; });
+  EXPECT_EQ(stays.device,
+            (1 + kBlocks) * kBytes);  // the input, and the results of the blocks
   EXPECT_EQ(stays.pinned, 0);
-  EXPECT_EQ(leaves.device, 2 * kBytes);  // the input, and what the last block gave
+  EXPECT_EQ(leaves.device, 2 * kBytes);  // the input, and the result of the last block
   EXPECT_EQ(leaves.pinned, kBlocks * kBytes);
   for (const Outcome* outcome : {&each, &leaves}) {
     EXPECT_TRUE(at::equal(outcome->y, stays.y));

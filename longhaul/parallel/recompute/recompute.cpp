@@ -17,7 +17,7 @@ using ops::tensor_list;
 struct BlockSaved {
   BlockFunction block;
   std::shared_ptr<Offload> offload;
-  std::vector<Offload::KeptPtr> kept;  ///< of the inputs, with offload
+  std::vector<Offload::KeptPtr> kept;  ///< the inputs, where `offload` is given
 };
 
 struct RecomputeNode : ops::Function<RecomputeNode> {
@@ -40,7 +40,7 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const BlockSaved& saved = ops::saved<BlockSaved>(ctx);
     tensor_list kept = ctx->get_saved_variables();
-    // From the last: so they lie in the order of what is fetched ahead.
+    // From the last to the first: the order in which Offload fetches ahead.
     kept.resize(std::max(kept.size(), saved.kept.size()));
     for (size_t i = saved.kept.size(); i-- > 0;) {
       kept[i] = saved.offload->take(saved.kept[i]);
@@ -69,10 +69,6 @@ nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
   if (!at::GradMode::is_enabled()) return block(x);
   return RecomputeNode::apply(at::TensorList(x), block,
                               x[0].is_cpu() ? nullptr : offload);
-}
-
-nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x, bool offload) {
-  return recompute(block, x, offload ? std::make_shared<Offload>() : nullptr);
 }
 
 }  // namespace longhaul::parallel

@@ -8,20 +8,16 @@
 
 namespace longhaul::parallel {
 
-/// A block of a model: what is handed on to it -> what it hands on.
+/// A block of a model: its input -> its result.
 using BlockFunction = std::function<nn::Tensors(const nn::Tensors&)>;
 
-/// Runs a block without a graph and keeps what it is given only; the backward runs it
+/// Runs a block without a graph and keeps only its input; the backward runs the block
 /// again with a graph (Chen et al., "Training Deep Nets with Sublinear Memory Cost").
-/// Bitwise the same as running it plainly. `block` and what it refers to must live until
-/// the backward. `offload`: where the device has memory of its own the kept input waits
-/// in the host's; one for all blocks of a stage, so that one is fetched while another
-/// runs. Null: it stays.
+/// Results are the same bits as without recomputation. `block` and everything that it
+/// refers to must live until the backward. `offload` keeps the input in the host's
+/// memory, where the device has memory of its own. All blocks of a stage share one, so
+/// that an input is fetched while another block runs. Null: inputs stay on the device.
 nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
-                      const std::shared_ptr<Offload>& offload);
-
-/// The same; each block that is offloaded by itself.
-nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
-                      bool offload = false);
+                      const std::shared_ptr<Offload>& offload = nullptr);
 
 }  // namespace longhaul::parallel

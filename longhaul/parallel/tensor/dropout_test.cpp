@@ -1,4 +1,4 @@
-// Dropout inside and outside of regions, against one rank with all features.
+// Compares dropout inside and outside of regions with one rank that has all features.
 #include "longhaul/nn/dropout.h"
 #include "tests/support/network_forms.h"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kRows = 2, kLength = 12, kFeatures = 32, kLayer = 3;
 constexpr double kProbability = 0.25;
 
-/// Attention that drops probabilities, and dropout of its result.
+/// An attention that drops probabilities, and dropout of its result.
 struct DroppingLayer {
   DroppingLayer(int ranks, int rank, bool sequence) {
     const std::vector<ParameterPtr> all = parameters.units().front().parameters;
@@ -133,8 +133,8 @@ TEST(LayerDropout, DropsOtherElementsAtOtherPlacesAndNoneInEvaluation) {
   EXPECT_TRUE(at_place(0, nn::DropoutSite::Embedding).is_same(x));
   const at::Tensor y = layer.attention.forward(x, layer.context);
   EXPECT_GT((y - trained).norm().item<double>(), 0.1 * y.norm().item<double>());
-  // All rows are alike, so that a query's place is nothing that attention
-  // without dropout could tell.
+  // All rows are alike, so that without dropout the result does not depend on a query's
+  // place.
   EXPECT_TRUE(at::allclose(y, y[0].expand_as(y), 1e-5, 1e-6));
 }
 

@@ -21,7 +21,7 @@ using ops::AutogradContext;
 using ops::tensor_list;
 using ops::Variable;
 
-/// In place.
+/// Sums x over the ranks in place.
 void sum(Communicator& tp, const at::Tensor& x) {
   tp.all_reduce_order(buffer_of(x), comm::ReduceOp::Sum);
 }
@@ -36,7 +36,7 @@ at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
   return all;
 }
 
-/// [T, H] -> the sum's rows [t, H]
+/// [T, H] -> rows [t, H] of the sum over the ranks
 at::Tensor sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
   const int64_t T = partial.size(0);
   LH_CHECK(T % tp.size() == 0, "tensor parallelism",
@@ -54,7 +54,7 @@ struct EnterNode : ops::Function<EnterNode> {
     return x.detach();
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    // Others may hold this gradient.
+    // Others may hold this gradient, so that it is not changed in place.
     at::Tensor dx = grads[0].clone(at::MemoryFormat::Contiguous);
     sum(*ops::saved<Communicator*>(ctx), dx);
     return {dx, Variable()};
@@ -94,7 +94,7 @@ struct ScatterNode : ops::Function<ScatterNode> {
   }
 };
 
-/// All rows, gathered again from this rank's.
+/// All rows of an input, gathered again from the rows of this rank.
 class GatheredRows : public ops::SavedInput {
  public:
   GatheredRows(Communicator& tp, at::Tensor part) : tp_(tp), part_(std::move(part)) {}

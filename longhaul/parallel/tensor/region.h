@@ -7,16 +7,16 @@ namespace longhaul::parallel {
 
 /// A split region over the ranks of tensor parallelism.
 /// Without sequence parallelism every rank has all tokens outside of regions: enter
-/// passes on and sums gradients (all-reduce), leave sums results (Shoeybi et al.,
-/// "Megatron-LM", section 3: two all-reduces a layer in each direction). With it, rank r
-/// has rows [r, r + 1) T / ranks outside: enter gathers rows and its backward sums and
-/// scatters gradients, leave the other way round (Korthikanti et al., "Reducing
-/// Activation Recomputation", section 4.2). The gathered rows are not kept: the linear
-/// layers that enter share one more gather in their backward. Sums are made in the
-/// activations' dtype, which the communicator adds in fp32 and in rank order, so
-/// replicated tensors stay equal to the last bit. Activations are contiguous or are made
-/// so. Collective: every method but outside, and the backward of what it returns; `tp`
-/// must live until then.
+/// passes its input on, and its backward sums gradients (all-reduce); leave sums results
+/// (Shoeybi et al., "Megatron-LM", section 3: two all-reduces a layer in each direction).
+/// With sequence parallelism rank r has rows [r, r + 1) T / ranks outside of regions:
+/// enter gathers rows, and its backward sums and scatters gradients; leave does the
+/// reverse (Korthikanti et al., "Reducing Activation Recomputation", section 4.2). The
+/// gathered rows are not kept: the linear layers that enter the region share one more
+/// gather in their backward. Sums have the activations' dtype; the communicator adds them
+/// in fp32 and in rank order, so that replicated tensors stay equal to the last bit.
+/// Activations that are not contiguous are copied. Every method but outside is
+/// Collective, and so are the backwards of the results; `tp` must live until then.
 class TensorRegion final : public nn::SplitRegion {
  public:
   TensorRegion(comm::Communicator& tp, bool sequence) : tp_(tp), sequence_(sequence) {}
@@ -25,12 +25,12 @@ class TensorRegion final : public nn::SplitRegion {
   int64_t token_parts() const override { return sequence_ ? tp_.size() : 1; }
   at::Tensor outside(const at::Tensor& rows) const override;
   ops::LinearInput enter(const at::Tensor& x) const override;
-  /// With sequence parallelism T must be a multiple of ranks(). Without, the result takes
-  /// the memory of `partial`, which no graph may have saved.
+  /// With sequence parallelism T must be a multiple of ranks(). Without it the result
+  /// takes over the memory of `partial`, which no graph may have saved.
   at::Tensor leave(const at::Tensor& partial) const override;
-  /// One small all-gather; added in rank order.
+  /// Takes one small all-gather. Adds in rank order.
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override;
-  /// One all-reduce.
+  /// Takes one all-reduce.
   void sum_features(at::Tensor& sums) const override;
 
  private:

@@ -1,4 +1,5 @@
-// A second family, described here: nothing in the library knows it.
+// Tests tensor parallelism with a family that is described here and that the library does
+// not know.
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>
 
@@ -21,7 +22,7 @@ using twin::Fault;
 
 constexpr int64_t kHidden = 40, kInner = 49, kLayers = 2;
 
-/// What the family consists of: names, shapes and how they split.
+/// The family's parameters: their names, shapes and splits.
 UnitDescription describe_wide() {
   using Unit = ShardUnit;
   UnitDescription all;
@@ -48,8 +49,8 @@ UnitDescription describe_wide() {
   return all;
 }
 
-/// x + attention(n) + swiglu(n) + out(relu(in n)^2), n = norm(x): a parallel
-/// residual and one more pair of projections.
+/// A block: x + attention(n) + swiglu(n) + out(relu(in n)^2) with n = norm(x), which is a
+/// parallel residual with one more pair of projections.
 struct WideBlock {
   WideBlock(ParameterSet& parameters, const std::string& name, int64_t layer)
       : norm(parameters, nn::testing::norm_form(name + ".ln")),
@@ -174,7 +175,7 @@ TEST(SelectiveRecompute, IsBitwiseTheSame) {
   }
 }
 
-/// A replaced attention core: counted, and its results watched.
+/// An attention core that counts its calls and keeps its results.
 TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
   const twin::Model model = wide();
   const twin::Result plain = run(model, Case{});
@@ -200,8 +201,7 @@ TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
 }
 
 TEST(TensorParallel, RecomputedBlocksAreBitwiseTheSame) {
-  // The regions' collectives run again in the backward, in the same order on
-  // all ranks.
+  // The collectives of the regions run again in the backward, in one order on all ranks.
   Case c;
   c.tp = 3;
   c.sequence = true;

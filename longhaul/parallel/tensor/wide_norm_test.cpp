@@ -1,4 +1,4 @@
-// A norm over heads that ranks share, against its twin on one rank.
+// Compares a norm over heads that several ranks share with the norm on one rank.
 #include "longhaul/ops/wide_norm.h"
 
 #include <ATen/Parallel.h>
@@ -28,12 +28,12 @@ struct WideCase {
   bool recomputed = false;
 };
 
-/// What one rank forgets.
+/// A fault that is planted on one rank.
 enum class WideFault { None, Sum, Replicas };
 
 using WideTensors = std::map<std::string, at::Tensor>;
 
-/// What all ranks begin with: input, gradient of the result, weights.
+/// The input, the gradient of the result and the weights that all ranks begin with.
 WideTensors values_of(const WideCase& c) {
   at::manual_seed(17);
   const int64_t q = c.query_heads * kWideHeadDim, k = c.key_heads * kWideHeadDim;
@@ -53,8 +53,8 @@ WideTensors values_of(const WideCase& c) {
   return values;
 }
 
-/// Projections, norms and attention as OLMo 2 has them, with the same values whatever
-/// part of them a rank has.
+/// Projections, norms and attention as in OLMo 2. Values do not depend on which part a
+/// rank has.
 struct WideLayer {
   WideLayer(const WideCase& c, const WideTensors& whole, int64_t ranks, int64_t rank) {
     const ShardSplit query{ShardUnit::QueryHeads, 0}, key{ShardUnit::KeyHeads, 0};
@@ -112,7 +112,7 @@ struct WideLayer {
   ops::WeightGradientsPtr gradients = std::make_shared<ops::WeightGradients>();
 };
 
-/// Result and gradient of what this rank has.
+/// The results and gradients of this rank's parts.
 WideTensors run_layer(const WideCase& c, const WideTensors& values,
                       const WideLayer& layer, const nn::SplitRegion* region,
                       WideFault fault) {
@@ -129,7 +129,7 @@ WideTensors run_layer(const WideCase& c, const WideTensors& values,
   return {{"y", y.detach()}, {"dx", x.grad()}};
 }
 
-/// All ranks' parts put together.
+/// The parts of all ranks put together.
 WideTensors on_ranks(const WideCase& c, WideFault fault) {
   const WideTensors values = values_of(c);
   WideTensors all;
@@ -176,8 +176,9 @@ double wide_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
 }
 
-/// Key heads that are whole groups, uneven ones, and held by several ranks: all by one
-/// group, by groups of two, and by groups of two and of one.
+/// Key heads that divide evenly over the ranks, that divide unevenly, and that several
+/// ranks hold: all ranks one head, two ranks a head each, and two ranks or one rank a
+/// head.
 const std::vector<WideCase> kWideCases = {{2, 4, 4}, {2, 6, 3}, {2, 2, 1}, {3, 6, 2},
                                           {4, 4, 4}, {4, 8, 2}, {4, 5, 1}, {4, 6, 2}};
 

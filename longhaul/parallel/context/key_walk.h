@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/parallel/context/local_attention.h"
+
+namespace longhaul::parallel {
+
+/// The keys and values of all ranks of a context-parallel group, as they come to one rank
+/// after the other, and the gradients of the keys and values on their way back. A rank's
+/// own keys come first. One walk serves one forward, or one backward. Making a walk,
+/// next(), pass_on() and total() are Collective. The group must outlive the walk.
+class KeyWalk {
+ public:
+  virtual ~KeyWalk() = default;
+  /// The rank whose keys are here now.
+  virtual int source() const = 0;
+  virtual KeyValues current() const = 0;
+  /// Goes on to the keys of the next rank; false when all have been here.
+  virtual bool next() = 0;
+  /// Drives what is under way, without waiting.
+  virtual void poll() {}
+
+  /// Where this rank adds its share of the gradients of the current keys: fp32.
+  virtual KeyValues share() = 0;
+  /// The share of the current keys is complete.
+  virtual void pass_on(const KeyValues& share) = 0;
+  /// The gradients of this rank's own keys, summed over all ranks, after the last share.
+  virtual KeyValues total() = 0;
+};
+
+/// Passes keys and values round a ring (Liu et al., "Ring Attention with Blockwise
+/// Transformers"): those of ranks r, r - 1, r - 2 ... come to rank r, the next ones while
+/// the queries meet the current ones. The fp32 sums of the gradients follow the keys:
+/// they go from rank r + 1 round to rank r and add up in this order, r's own share last,
+/// so that they have the same bits in every run.
+///
+/// Bytes that each of N ranks sends, with n = B * S * Hkv * D elements of e bytes:
+/// forward 2 (N - 1) n e, backward 2 (N - 1) n (e + 4).
+/// Memory: the keys and values of two ranks, and in the backward up to four fp32
+/// sets of their gradients.
+std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeyValues& own);
+
+/// Gathers the keys and values of all ranks at once (Meta, "The Llama 3 Herd of Models",
+/// section 3.3.2): fewer and longer messages and more memory than a ring. Good where keys
+/// are few (grouped queries) or the group is small. Those of ranks r, r + 1, r + 2 ...
+/// come to rank r. A reduce_scatter sums the gradients in fp32, in rank order.
+///
+/// The bytes that a rank sends are those of ring_walk.
+/// Memory: the keys and values of all N ranks, and in the backward an fp32 set of their
+/// gradients.
+std::unique_ptr<KeyWalk> gather_walk(comm::Communicator& group, const KeyValues& own);
+
+}  // namespace longhaul::parallel

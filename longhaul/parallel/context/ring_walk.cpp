@@ -1,0 +1,117 @@
+#include <ATen/ops/empty_like.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "longhaul/parallel/context/key_walk.h"
+#include "longhaul/tensor/buffer_of.h"
+
+namespace longhaul::parallel {
+namespace {
+
+/// Keys and values, or their gradients, on their way to the next rank of the ring, while
+/// those of the rank before come. They stay alive and must stay unwritten until take().
+/// Collective: every rank of the group starts its shifts in the same order.
+class RingShift {
+ public:
+  RingShift(comm::Communicator& group, const KeyValues& sent)
+      : sent_(sent), received_{at::empty_like(sent.keys), at::empty_like(sent.values)} {
+    using Kind = comm::Transfer::Kind;
+    const int next = (group.rank() + 1) % group.size();
+    const int before = (group.rank() + group.size() - 1) % group.size();
+    work_ = group.send_recv({{Kind::Send, next, buffer_of(sent_.keys)},
+                             {Kind::Recv, before, buffer_of(received_.keys)},
+                             {Kind::Send, next, buffer_of(sent_.values)},
+                             {Kind::Recv, before, buffer_of(received_.values)}});
+  }
+  RingShift(const RingShift&) = delete;
+  RingShift& operator=(const RingShift&) = delete;
+  ~RingShift() {
+    if (!work_ || !received_.keys.defined()) return;
+    // Left by an exception: peers may still read and write this memory, so it is not
+    // given back; the rank is about to end.
+    std::make_unique<KeyValues>(std::move(sent_)).release();
+    std::make_unique<KeyValues>(std::move(received_)).release();
+  }
+
+  void poll() { work_->test(); }
+  /// Returns what came. On a device, later work in the current stream may use it.
+  KeyValues take() {
+    work_->order();
+    return std::exchange(received_, {});
+  }
+
+ private:
+  KeyValues sent_, received_;
+  comm::WorkPtr work_;
+};
+
+class RingWalk : public KeyWalk {
+ public:
+  RingWalk(comm::Communicator& group, const KeyValues& own)
+      : group_(group), current_(own) {
+    send_keys();
+  }
+
+  int source() const override {
+    return (group_.rank() - step_ + group_.size()) % group_.size();
+  }
+  KeyValues current() const override { return current_; }
+  bool next() override {
+    if (!keys_) return false;
+    current_ = keys_->take();
+    keys_.reset();
+    ++step_;
+    send_keys();
+    return true;
+  }
+  void poll() override {
+    if (keys_) keys_->poll();
+    if (gradients_) gradients_->poll();
+  }
+
+  KeyValues share() override {
+    const KeyValues zeros = zero_gradients(current_);
+    if (step_ == 0) own_ = zeros;
+    return zeros;
+  }
+  /// Adds the sum of the ranks before to the share and sends it on. This rank's own share
+  /// stays: what the others have added comes round to it.
+  void pass_on(const KeyValues& share) override {
+    if (step_ == 0) return;
+    receive_gradients(share);
+    gradients_.emplace(group_, share);
+  }
+  KeyValues total() override {
+    receive_gradients(own_);
+    return own_;
+  }
+
+ private:
+  void send_keys() {
+    if (step_ + 1 < group_.size()) keys_.emplace(group_, current_);
+  }
+  void receive_gradients(const KeyValues& into) {
+    if (!gradients_) return;
+    const KeyValues sums = gradients_->take();
+    gradients_.reset();
+    into.keys.add_(sums.keys);
+    into.values.add_(sums.values);
+  }
+
+  comm::Communicator& group_;
+  int step_ = 0;
+  KeyValues current_;
+  KeyValues own_;  ///< gradients of this rank's own keys
+  std::optional<RingShift> keys_, gradients_;
+};
+
+}  // namespace
+
+std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeyValues& own) {
+  return std::make_unique<RingWalk>(group, own);
+}
+
+}  // namespace longhaul::parallel
