@@ -9,14 +9,16 @@
 namespace longhaul::infer {
 namespace {
 
-/// Takes a micro batch's integers to its device. A CPU has views of them. To another they
-/// go in one piece through pinned memory, by one copy that nobody waits for: the
-/// allocator of pinned memory keeps the piece until the copy has been made.
+/// Takes the integers of a micro batch to the device. On a CPU the tensors are views. To
+/// any other device all integers go in one piece of pinned memory, by one copy that
+/// nobody waits for: the allocator of pinned memory keeps the piece until the copy has
+/// ended.
 class Parcel {
  public:
   explicit Parcel(at::Device device) : device_(device) {}
 
-  /// `values` as `type` become `to`: now on a CPU, else by send(), until when both stay.
+  /// Makes `to` of `values` as `type`: at once on a CPU, otherwise in send(). Until then
+  /// both must stay.
   void add(at::Tensor& to, const at::Tensor& values, at::ScalarType type) {
     if (device_.is_cpu()) {
       to = values.to(type);
@@ -42,7 +44,7 @@ class Parcel {
     at::Tensor* to;
     at::Tensor values;
     at::ScalarType type;
-    int64_t begin, bytes;  ///< in the parcel
+    int64_t begin, bytes;  ///< place in the parcel
 
     at::Tensor of(const at::Tensor& parcel) const {
       return parcel.narrow(0, begin, bytes).view(type).view(values.sizes());
@@ -54,15 +56,15 @@ class Parcel {
   int64_t size_ = 0;
 };
 
-/// Values of rows; `each`: of a row.
+/// Returns the values of some rows. `each`: values of a row.
 at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows,
                    int64_t each) {
   return at::from_blob(values.data() + row * each, {rows * each}, at::kInt);
 }
 
-/// Where documents begin among the tokens of the rows, and the end of all; empty where a
-/// token may attend to another run of tokens than those that have the same start and end
-/// as itself. `end` may be null: documents are causal.
+/// Returns where documents begin among the tokens of the rows, and then the number of all
+/// tokens. Returns nothing where some token may attend to other tokens than those with
+/// its own start and end. `end` is null where documents are causal.
 std::vector<int32_t> bounds_of(const int32_t* start, const int32_t* end, int64_t rows,
                                int64_t seq) {
   std::vector<int32_t> bounds;
@@ -131,7 +133,7 @@ nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
                at::kLong);
   }
   const auto first = batch.document_start.begin() + row * seq;
-  // All zero is the plain causal mask, which needs no tensor.
+  // Starts that are all zero mean the plain causal mask, which needs no tensor.
   const bool documents =
       std::any_of(first, first + rows * seq, [](int32_t start) { return start != 0; });
   if (documents) {

@@ -5,8 +5,8 @@
 
 namespace longhaul::infer {
 
-/// Rows [row, row + rows) on the device. On a CPU the tensors may be views of the batch,
-/// which must stay unchanged as long as they are used.
+/// Returns rows [row, row + rows) of the batch as tensors on the device. On a CPU the
+/// tensors may be views of the batch, which must then stay unchanged while they are used.
 nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows, at::Device device);
 
 }  // namespace longhaul::infer

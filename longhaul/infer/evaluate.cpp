@@ -13,8 +13,8 @@ namespace longhaul::infer {
 
 namespace {
 
-/// Sequences [first, first + rows) as far as there are any; a batch beyond the end is one
-/// row without targets.
+/// Reads sequences [first, first + rows) as far as they exist. Beyond the last sequence
+/// the batch is one row without targets.
 void read_rows(const data::TokenSource& source, int64_t first, int64_t sequences,
                int64_t rows, data::TokenBatch& batch) {
   const int64_t present = std::min(rows, sequences - first);
@@ -69,11 +69,12 @@ Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
                     comm::Communicator& data, const EvaluateOptions& options) {
   int64_t sequences = source.num_sequences();
   if (options.max_sequences > 0) sequences = std::min(sequences, options.max_sequences);
-  // Micro batches are dealt to the ranks in turn, so that their content is the same for
+  // Micro batches go to the ranks in turn, so that a micro batch has the same content for
   // every number of ranks.
   const int64_t all = (sequences + options.micro_size - 1) / options.micro_size;
   const int64_t mine = (all + data.size() - 1) / data.size();
-  // Summed by micro batch in fp64: the result hardly depends on the number of ranks.
+  // Sums of micro batches in fp64, so that the result hardly depends on the number of
+  // ranks.
   const size_t terms = source.losses().size();
   std::vector<double> totals(2 * terms, 0.0);  // sums, then targets
   for (int64_t i = 0; i < mine; i += options.micro_batches) {

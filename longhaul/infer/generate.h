@@ -10,26 +10,26 @@ namespace longhaul::infer {
 
 struct SamplingOptions {
   int64_t max_new_tokens = 128;
-  /// 0: greedy, the most likely token each time.
+  /// 0: greedy, which takes the most likely token each time.
   double temperature = 0.0;
-  /// Sample from the smallest set of tokens whose probability reaches this (Holtzman et
-  /// al., "The Curious Case of Neural Text Degeneration"). 1: from all.
+  /// Tokens are sampled from the smallest set whose probability reaches this (Holtzman et
+  /// al., "The Curious Case of Neural Text Degeneration"). 1: from all tokens.
   double top_p = 1.0;
   uint64_t seed = 0;
-  /// Generation ends before one of these.
+  /// Generation ends before one of these ids.
   std::vector<int64_t> stop_ids;
 };
 
-/// One sampled id from logits [V]; `step` numbers the draws, so that equal (seed, step)
-/// and logits give equal ids. Exposed for tests.
+/// Samples one id from logits [V]. `step` numbers the draws: equal seed, step and logits
+/// give equal ids.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step);
 
-/// The id that a model has after `ids`, which follow those of the calls before it; `step`
-/// numbers the calls. It may be a collective.
+/// Returns the id that a model puts after `ids`, which follow the ids of the calls
+/// before. `step` numbers the calls. May be a collective.
 using NextId = std::function<int64_t(const std::vector<int64_t>& ids, int64_t step)>;
 
-/// Continues `prompt` (not empty). `on_token` gets each new id at once and ends the
-/// generation by returning false. Returns the new ids.
+/// Continues `prompt`, which must not be empty, and returns the new ids. `on_token` gets
+/// each new id at once, and ends the generation by returning false.
 std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token);

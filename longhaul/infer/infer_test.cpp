@@ -32,7 +32,7 @@ ModelConfig small() {
   return make_llama(s, /*vocab_size=*/90, /*max_position_embeddings=*/64);
 }
 
-/// A model with random weights.
+/// Returns a model with random weights.
 struct Fixture {
   ModelConfig config = small();
   std::unique_ptr<models::Model> model = models::build(config);
@@ -49,7 +49,7 @@ struct Fixture {
   }
 };
 
-/// Logits of every position without a cache.
+/// Returns the logits of every position, computed without a cache.
 at::Tensor full_logits(const Fixture& f, const std::vector<int64_t>& ids) {
   const at::NoGradGuard no_grad;
   nn::ForwardContext context;
@@ -136,7 +136,7 @@ TEST(Batch, EachFieldAndTermOfTheLossHasItsRows) {
   EXPECT_EQ(batch.num_targets(1), 2);
 }
 
-/// Sequences that count upwards, one label ignored.
+/// A source of sequences that count upwards, in which one label is ignored.
 class Counting : public data::TokenSource {
  public:
   int64_t num_sequences() const override { return 7; }
@@ -185,7 +185,7 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
   }
 }
 
-/// Without a target in its first sequences.
+/// A source without a target in its first sequences.
 class Ignored final : public Counting {
  public:
   explicit Ignored(int64_t without) : without_(without) {}
@@ -215,7 +215,7 @@ TEST(Evaluate, AMeanOverNoTargetIsRefusedByTheNameOfTheData) {
                                "has a target for next_token"),
             0U)
       << message(7, 0);
-  // What is not read does not count.
+  // Sequences that are not read do not count.
   EXPECT_EQ(message(6, 3).find("[data] data.validation wiki: 3 sequences read"), 0U);
   EXPECT_EQ(message(2, 3), "");
 }

@@ -16,7 +16,7 @@ constexpr const char* kAttention = "attention";
 constexpr const char* kUpdate = "optimizer and norm";
 constexpr const char* kOutside = "outside of operations";
 
-/// The first pattern that an operation's name has, says what it is for.
+/// Patterns of operations' names with their causes. The first pattern in a name counts.
 constexpr std::array<std::pair<std::string_view, const char*>, 24> kCauses = {{
     {"wait: ", "waiting for other ranks"},
     {"attention", kAttention},

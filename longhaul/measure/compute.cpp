@@ -19,18 +19,18 @@
 namespace longhaul::measure {
 namespace {
 
-/// [T, K] x [N, K]^T
+/// The shape of a product [T, K] x [N, K]^T.
 struct Shape {
   int64_t T, K, N;
 };
-/// A GPU fills only with more.
+/// Sizes are multiplied by this on a device: small products do not fill a GPU.
 constexpr int64_t kTimesOnDevice = 4;
 constexpr std::array<Shape, 5> kShapes = {
     Shape{2048, 1024, 1024}, Shape{2048, 1024, 4096}, Shape{2048, 4096, 1024},
     Shape{2048, 2048, 2048}, Shape{512, 1024, 1024}};
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 
-/// B, S, query heads, key heads, head dim
+/// Sequences, positions, query heads, key heads and head dim of an attention.
 struct Heads {
   int64_t B = 1, S = 2048, Hq = 16, Hkv = 4, D = 64;
 };
@@ -39,8 +39,8 @@ void wait_for(at::Device device) {
   if (!device.is_cpu()) device::mark(device).synchronize();
 }
 
-/// No two neighbours alike: a GPU that multiplies ones saves power and is faster than
-/// with weights.
+/// Returns values of which no two neighbours are alike: a GPU that multiplies ones saves
+/// power, and is faster than with weights.
 at::Tensor values(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -73,8 +73,9 @@ Probe weight_gradient(const Shape& s, at::Device device) {
           }};
 }
 
-/// The arithmetic of causal attention: two products of the scores' half forward, and five
-/// backward, which forms the scores again (Dao et al., "FlashAttention", section 3).
+/// The arithmetic of causal attention: two products over half of the scores in the
+/// forward, and five in the backward, which computes the scores again (Dao et al.,
+/// "FlashAttention", section 3).
 constexpr double kForwardProducts = 2.0;
 constexpr double kBackwardProducts = 5.0;
 

@@ -49,7 +49,7 @@ TEST(Measure, RepeatsARunAsLongAsItIsToldOrAsOften) {
   Probe counted = sleeper("counted", 1, order);
   counted.runs = 3;
   (void)measure({counted}, rounds);
-  EXPECT_EQ(order.size(), 6U);  // three before the round as well
+  EXPECT_EQ(order.size(), 6U);  // each of the three probes also ran once before
   order.clear();
   (void)measure({sleeper("timed", 2, order)}, rounds);
   EXPECT_GE(order.size(), 4U);

@@ -23,18 +23,18 @@ constexpr size_t kDocumentBytes = 4000;
 constexpr size_t kVocabulary = 4096;
 constexpr size_t kFileBytes = size_t{256} << 20;
 constexpr size_t kWriteBytes = size_t{8} << 20;
-constexpr int64_t kGroupElements = int64_t{16} << 20;  // of fp32
+constexpr int64_t kGroupElements = int64_t{16} << 20;  // fp32
 constexpr int kGroupRuns = 2;
 
-/// Made-up words of syllables, short ones often, in lines: repeatable, and no harder or
-/// easier for a tokenizer than a language.
+/// Makes lines of made-up words of syllables, with short words more often. The text is
+/// the same in every run, and about as hard for a tokenizer as a language.
 class MadeUpText {
  public:
   std::string document() {
     std::string text;
     while (text.size() < kDocumentBytes) {
       const uint64_t kind = next() % 100;
-      // Few words are most of a text.
+      // A few words make up most of a text.
       uint64_t word = kind < 50   ? next() % 60
                       : kind < 85 ? next() % 2000
                                   : next() % 100000;
@@ -140,7 +140,7 @@ std::vector<Probe> disk_probes(const fs::path& directory) {
     }
     ::close(fd);
   };
-  // The file goes with the last of them.
+  // Removes the file together with the last probe.
   const std::shared_ptr<void> remove(nullptr, [path](void*) {
     std::error_code ignored;
     fs::remove(path, ignored);

@@ -16,15 +16,15 @@
 namespace longhaul::models {
 namespace {
 
-/// Whether a sequence's second text follows its first: tanh(dense(first token)), two
-/// logits.
+/// Tells whether the second text of a sequence follows its first text: two logits of
+/// tanh(dense(first token)).
 class NextSentence {
  public:
   explicit NextSentence(ParameterSet& parameters)
       : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
         relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
 
-  /// x [T, H] -> [B, 2]. A copy of the first rows: not all of x is kept for them.
+  /// x [T, H] -> [B, 2]. Copies the first rows, so that the graph does not keep all of x.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor first =
         x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();
@@ -35,9 +35,8 @@ class NextSentence {
   nn::Linear pooler_, relation_;
 };
 
-/// What is between the last block and the losses, all inside of one split region: each
-/// rank has every masked token, and of what follows the gradient of its part of the
-/// vocabulary.
+/// Everything between the last block and the losses, inside of one split region: each
+/// rank has every masked token, and the gradient of its part of the vocabulary.
 class BertHead : public Head {
  public:
   BertHead(ParameterSet& parameters, const families::BertHead& form,
@@ -51,7 +50,7 @@ class BertHead : public Head {
     if (form.next_sentence) next_sentence_.emplace(parameters);
   }
 
-  /// [T, H] of this rank's part of T -> [R, H], and [B, 2] with the second head.
+  /// [T, H], this rank's part of T -> [R, H], and [B, 2] where there is a second head.
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
     const at::Tensor all = context.enter(x[0]).x;

@@ -57,7 +57,8 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
 at::Tensor Block::forward(const at::Tensor& input,
                           const nn::ForwardContext& context) const {
   at::Tensor x = input;
-  // What the last branch has made is added to x by the norm that follows, where one does.
+  // The result of the last branch. The norm that follows adds it to x, where there is
+  // one.
   at::Tensor delta;
   for (const Step& step : steps_) {
     at::Tensor normed;

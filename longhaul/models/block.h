@@ -10,18 +10,18 @@
 
 namespace longhaul::models {
 
-/// A block of a network (families::Block), built from its parameters.
+/// A block of a network, as families::Block describes it.
 class Block {
  public:
   /// Takes the parameters of block number `layer`.
   Block(ParameterSet& parameters, const families::Block& form, int64_t layer);
 
-  /// x [T, H] -> [T, H], both of this rank's part of T.
+  /// x [T, H] -> [T, H], both for this rank's part of T.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const;
 
-  /// Takes the tables of rotations.
+  /// Gives the block's attention its tables of rotations.
   void prepare(nn::RopeTables& tables);
-  /// The cache of the block's attention.
+  /// Returns an empty cache for the block's attention.
   nn::KvCache::Layer make_cache(int64_t batch, int64_t capacity,
                                 const at::TensorOptions& options) const;
 

@@ -7,13 +7,13 @@
 
 namespace longhaul::models {
 
-/// The embedding of a network (families::Embedding) beside its table of tokens, which a
-/// tied head has as well.
+/// The embedding of a network, as families::Embedding describes it, without its table of
+/// tokens: a tied head needs that table as well.
 class Embedding {
  public:
   /// Takes the parameters.
   Embedding(ParameterSet& parameters, const families::Embedding& form);
-  /// [T, H], of this rank's part of T.
+  /// Returns [T, H] for this rank's part of T.
   at::Tensor forward(const nn::Embedding& tokens,
                      const nn::ForwardContext& context) const;
 

@@ -8,7 +8,7 @@
 
 namespace longhaul::models {
 
-/// What stands behind the last block: see Model, whose functions call these.
+/// The part of a model behind the last block. Model's functions of these names call it.
 class Head {
  public:
   virtual ~Head() = default;
@@ -21,7 +21,8 @@ class Head {
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 };
 
-/// Take their parameters; `tokens` is the embedding's table, where the head is tied.
+/// Make a head, which takes its parameters from `parameters`. `tokens` is the embedding's
+/// table where the stage has it: a tied head uses it.
 std::unique_ptr<Head> make_head(ParameterSet& parameters,
                                 const families::LanguageHead& form,
                                 const ParameterPtr& tokens);

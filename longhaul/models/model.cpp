@@ -5,7 +5,7 @@
 namespace longhaul::models {
 namespace {
 
-/// The stage has the table of tokens.
+/// Returns true where the stage has the table of tokens.
 bool has_tokens(const families::Network& network, const StageSpec& stage) {
   const auto* head = std::get_if<families::LanguageHead>(&network.head);
   return stage.embedding || (stage.head && (head == nullptr || head->tied));

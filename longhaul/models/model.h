@@ -13,61 +13,64 @@
 
 namespace longhaul::models {
 
-/// One stage of a model: mathematics only, the same on one rank and on a thousand.
+/// One stage of a model: only its mathematics, which is the same on one rank and on a
+/// thousand.
 class Model {
  public:
-  /// Builds what config.network has of the stage; `parameters` are those that the
-  /// description has of it.
+  /// Builds the stage's part of config.network from `parameters`, the stage's parameters.
   Model(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters);
   virtual ~Model() = default;
 
   const StageSpec& stage() const { return stage_; }
-  /// In forward order, each parameter once.
+  /// The units of the stage in forward order, with each parameter once.
   const std::vector<ParameterUnit>& units() const { return units_; }
-  /// Of all units, in forward order.
+  /// Returns the parameters of all units in forward order.
   std::vector<ParameterPtr> parameters() const;
 
-  // The units of the stage, which a runner walks in forward order. Tensors are those of
-  // ModelDescription::passed, hidden states first, each [T, its width]; rows are this
-  // rank's part of T where context.region splits tokens.
+  // The units of the stage, which a runner calls in forward order. Tensors are those of
+  // ModelDescription::passed, hidden states first, each [T, its width]. Where
+  // context.region splits tokens, the rows are this rank's part of T.
 
-  /// What the first block is given, of context.batch. The stage has the embedding.
+  /// Returns the input of the first block for context.batch. The stage must have the
+  /// embedding.
   virtual nn::Tensors embed(const nn::ForwardContext& context) const;
-  /// Block number `layer` of the whole model, which the stage has.
+  /// Runs block number `layer` of the whole model, which must be one of the stage's.
   virtual nn::Tensors block(int64_t layer, const nn::Tensors& x,
                             const nn::ForwardContext& context) const;
-  /// What the last block gives -> what `loss` takes: hidden states after the final norm
-  /// [T, H], or the results of the head's own layers. The stage has the head.
+  /// Returns what `loss` takes, made of the last block's result: hidden states after the
+  /// final norm [T, H], or the results of the head's own layers. The stage must have the
+  /// head.
   virtual nn::Tensors head(const nn::Tensors& x, const nn::ForwardContext& context) const;
 
-  /// All units of the stage, one after the other: embed(), where the stage has the
-  /// embedding and `input` is not read, every block(), and head(), where it has the head.
+  /// Runs all units of the stage: embed() where the stage has the embedding (`input` is
+  /// then not read), every block(), and head() where the stage has the head.
   nn::Tensors hidden(const nn::Tensors& input, const nn::ForwardContext& context) const;
 
-  /// Terms of the loss, as the description lists them.
+  /// The number of terms of the loss, which the description lists.
   size_t num_losses() const { return num_losses_; }
 
-  /// What `head` gives -> the loss of context.batch.targets, the root of the backward;
-  /// its terms' sums are added to context.losses.
+  /// Returns the loss of context.batch.targets for the result of `head`: the root of the
+  /// backward. Adds the sums of the loss's terms to context.losses.
   at::Tensor loss(const nn::Tensors& hidden, const nn::ForwardContext& context) const;
 
-  /// Rows of what `head` gives whose tokens have a target for the first term of the loss,
-  /// ascending: the same on every rank of a region. Collective there.
+  /// Returns those rows of the result of `head` whose tokens have a target for the first
+  /// term of the loss, in ascending order and equal on every rank of a region. Collective
+  /// there.
   at::Tensor target_rows(const nn::Tensors& hidden,
                          const nn::ForwardContext& context) const;
 
-  /// Logits of some rows of what `head` gives first, in the compute dtype; without grad
-  /// mode. Of a split vocabulary, this rank's part of it.
+  /// Returns logits for some rows of the first result of `head`, in the compute dtype,
+  /// and for this rank's part of a split vocabulary. Called without grad mode.
   at::Tensor logits(const at::Tensor& hidden) const;
 
-  /// An empty cache for this stage's blocks and `batch` sequences of up to `capacity`
-  /// positions; `options` are the compute dtype and the device. InputError for a model
-  /// whose tokens see what follows them.
+  /// Returns an empty cache for this stage's blocks and `batch` sequences of up to
+  /// `capacity` positions. `options`: the compute dtype and the device. Throws InputError
+  /// for a model whose tokens see later tokens.
   nn::KvCache make_cache(int64_t batch, int64_t capacity,
                          const at::TensorOptions& options) const;
 
-  /// Moves tables that are no parameters (RoPE) to where the weights are and makes them
-  /// long enough for `positions`. InputError where the model has fewer positions.
+  /// Makes the tables that are no parameters (RoPE) on `device`, for this many positions.
+  /// An internal Error where the model has fewer positions.
   void prepare(int64_t positions, at::Device device);
 
  private:
@@ -90,7 +93,7 @@ std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage);
 /// The whole model.
 std::unique_ptr<Model> build(const ModelConfig& config);
 
-/// Makes the model whose parameters these are: for build().
+/// Makes the model of these parameters, for build(). A test replaces this function.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const StageSpec& stage,
                                   ParameterSet& parameters);
 

@@ -11,8 +11,9 @@
 namespace longhaul::models {
 namespace {
 
-/// Columns of a product with the whole stored tensor that are the projection's: row r of
-/// its weight lies in a run of `block` rows, of which one begins every `period` rows.
+/// Returns the projection's columns of a product with the whole stored tensor. The rows
+/// of the projection's weight lie in runs of `block` rows, one of which begins every
+/// `period` rows.
 at::Tensor columns_of(const at::Tensor& product, const families::Projection& projection) {
   const StoredForm& form = *projection.stored;
   const at::Tensor r = at::arange(projection.out, at::kLong);
@@ -42,7 +43,7 @@ at::Tensor SourceModel::bias(const families::Projection& projection) const {
 
 std::vector<at::Tensor> SourceModel::project(
     const at::Tensor& x, const std::vector<families::Projection>& projections) const {
-  std::map<std::string, at::Tensor> whole;  // products with stored tensors, each once
+  std::map<std::string, at::Tensor> whole;  // products with whole stored tensors
   std::vector<at::Tensor> out;
   for (const families::Projection& p : projections) {
     at::Tensor y;

@@ -10,8 +10,9 @@
 namespace longhaul::models::source {
 namespace {
 
-/// Between the bounds, that turn beta_fast and beta_slow times within the original
-/// positions, frequencies are stretched more and more.
+/// Stretches frequencies as YaRN does. Two bounds are the frequencies that turn beta_fast
+/// and beta_slow times within the original positions; between them the stretching grows
+/// from none to `factor`.
 at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& plain,
                             int64_t turned) {
   const auto bound = [&](double turns) {
@@ -33,14 +34,14 @@ at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& plain,
   return plain * (1.0 - stretched) + plain / rope.factor * stretched;
 }
 
-/// Radians per position, [turned / 2], fp64.
+/// Returns radians per position, [turned / 2], fp64.
 at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   const auto exponents = at::arange(0, turned, 2, at::kDouble) / turned;
   at::Tensor plain = at::pow(rope.theta, -exponents);
   if (rope.kind == RopeConfig::Kind::Plain) return plain;
   if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
   if (rope.kind == RopeConfig::Kind::Yarn) return yarn_frequencies(rope, plain, turned);
-  // llama3: long waves are stretched, short ones kept, in between a bit of both.
+  // llama3: long waves are stretched and short waves kept, with a blend in between.
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const at::Tensor waves_in_original = original * plain / (2.0 * std::numbers::pi);
   const at::Tensor kept = ((waves_in_original - rope.low_freq_factor) /
@@ -68,7 +69,7 @@ at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                     const families::Attention& attention) {
   const int64_t length = q.size(2);
   const at::Tensor ones = at::ones({length, length}, at::kBool);
-  // Which keys a query does not see.
+  // True for the keys that a query does not see.
   at::Tensor hidden = attention.causal ? ones.triu(1) : ones.logical_not();
   if (attention.window && *attention.window < length) {
     hidden = hidden.logical_or(ones.tril(-*attention.window));

@@ -7,26 +7,26 @@
 
 #include "longhaul/families/network.h"
 
-// The functions of a second evaluation (source_model.h): plain tensor functions in fp32,
-// by the formulas of transformers. Shapes: B sequences of T tokens, D head dim.
+// The functions of the evaluation in source_model.h: plain tensor functions in fp32, by
+// the formulas of transformers. Shapes: B sequences of T tokens, D head dim.
 
 namespace longhaul::models::source {
 
-/// The first `turned` features of each head turned by the angles of positions [T] int64:
-/// x [B, heads, T, D] -> the same (modeling_rope_utils.py).
+/// Rotates the first `turned` features of each head by the angles of positions [T] int64:
+/// x [B, heads, T, D] -> [B, heads, T, D] (modeling_rope_utils.py).
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
                    const RopeConfig& rope, int64_t turned);
 
-/// softmax(scale q k^T) v: q [B, Hq, T, D], k and v [B, Hkv, T, D] -> [B T, Hq D]. A
-/// token sees what the attention lets it see: what is before it within the window, or
-/// all.
+/// Returns softmax(scale q k^T) v: q [B, Hq, T, D], k and v [B, Hkv, T, D] -> [B T, Hq
+/// D]. A token sees the tokens before it within the window, or all tokens where the
+/// attention is not causal.
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const families::Attention& attention);
 
-/// Element by element.
+/// Applies the activation element by element.
 at::Tensor activated(const at::Tensor& x, Activation activation);
 
-/// LayerNorm over the last dim.
+/// Returns the LayerNorm over the last dim.
 at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias, double eps);
 

@@ -3,7 +3,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-// A plug-in of LibTorch with a device that has next to no operations.
+// A plug-in of LibTorch whose device has hardly any operations.
 
 namespace {
 

@@ -24,7 +24,7 @@ struct Node {
   std::pair<int, int> key() const { return {place.pid, queue}; }
 };
 
-/// The memory of a group that a process is in, mapped once.
+/// The memory of a group of a process, mapped once.
 const Segment* segment_of(BoardPlace place, uint64_t id) {
   static std::mutex mutex;
   static auto* const known = new std::map<uint64_t, std::unique_ptr<Segment>>;
@@ -106,12 +106,12 @@ class Search {
                 (sends ? box.recvs_issued : box.sends_issued).load() >= part.number);
   }
 
-  /// What keeps `wanted` from beginning on its rank.
+  /// Finds what keeps `wanted` from beginning on its rank.
   void follow_rank(const Member& member, const Shown& wanted, bool issued) {
     const BoardPlace place{member.pid.load(), member.board_file.load()};
     const Board* board = place.pid == 0 ? nullptr : board_at(place);
     if (board == nullptr) return;
-    if (!issued) {  // its thread has other things to wait for, if it waits
+    if (!issued) {  // the thread that would start it may wait for something else
       const int thread = member.thread.load();
       if (thread >= 0) {
         follow({place, board->threads[static_cast<size_t>(thread)].load()});
@@ -128,7 +128,7 @@ class Search {
             part.peer != wanted.peer) {
           continue;
         }
-        // At the head of its stream it goes on by itself.
+        // At the head of its stream the operation goes on by itself.
         if (part.position != shown.front().position) follow({place, static_cast<int>(q)});
         return;
       }

@@ -7,9 +7,10 @@
 namespace longhaul::softdev {
 
 /// Follows what the first operation of a process's stream waits for, over all ranks that
-/// can be reached: an operation behind another one in a stream, or one that a thread has
-/// not started since it waits for a stream itself. Where that comes back to where it was,
-/// the circle in words; empty otherwise. What it sees may change while it looks.
+/// can be reached: an operation waits behind another one in its stream, or has not been
+/// started by a thread that waits for a stream itself. Returns the circle in words where
+/// the chain comes back to an operation; empty otherwise. The streams may change
+/// meanwhile.
 std::string find_circle(BoardPlace place, int queue);
 
 }  // namespace longhaul::softdev

@@ -25,10 +25,11 @@ using comm::ReduceOp;
 constexpr int kInvalidArgument = 4;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidDevice = 101;
-/// More often than by one who looks at several operations in turn.
+/// A host that asks this often waits: one that looks at several operations in turn asks
+/// less often.
 constexpr int kAskedByWhoWaits = 6;
 
-/// A communicator, with the stream that its operations went into last.
+/// A communicator, with the stream that its last operation went into.
 struct DeviceGroup {
   Group group;
   std::atomic<Stream*> stream = nullptr;
@@ -49,11 +50,11 @@ struct Pending {
   Use use;
 };
 
-// Of a thread's group_start and group_end.
+// The state between a thread's group_start and group_end.
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> pending_transfers;
 
-/// Reports memory that the device of the stream cannot reach.
+/// Reports memory that the stream's device cannot reach.
 bool reachable(const std::string& name, const Stream& stream, std::span<const Use> uses) {
   if (setting("SOFTDEV_HOST_BUFFERS", 0) != 0) return true;
   const std::lock_guard lock(state_mutex());
@@ -67,7 +68,7 @@ bool reachable(const std::string& name, const Stream& stream, std::span<const Us
   return true;
 }
 
-/// The name that others see; cut to its place.
+/// Writes the name that other processes see, cut to its room.
 void set_text(Shown& shown, const std::string& text) {
   const size_t length = std::min(text.size(), shown.text.size() - 1);
   std::memcpy(shown.text.data(), text.data(), length);
@@ -82,7 +83,7 @@ std::string group_text(const Group& group) {
 
 enum CollectiveKind { kAllReduce, kAllGather, kReduceScatter, kBroadcast };
 
-/// Puts a collective into the stream.
+/// Puts a collective into its stream.
 template <typename Run>
 int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headline,
           std::span<const Use> uses, const Run& run) {
@@ -114,7 +115,7 @@ int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headlin
   return Api::kSuccess;
 }
 
-/// Transfers that go on together, in the stream of the first.
+/// Puts transfers that run together into the stream of the first one.
 int start_transfers(std::vector<Pending> all) {
   Stream& stream = *all.front().stream;
   std::vector<Shown> shown;
@@ -128,7 +129,7 @@ int start_transfers(std::vector<Pending> all) {
     segment.member(group.rank()).thread = board_thread();
     Mailbox& box = t.sends ? segment.mailbox(group.rank(), t.peer)
                            : segment.mailbox(t.peer, group.rank());
-    // Its number is known here, and seen by others once it stands in the stream.
+    // The number is known here; others see it when the transfer stands in the stream.
     uint64_t& mine = t.number;
     mine = (t.sends ? box.sends_issued : box.recvs_issued).load() + 1;
     for (const GroupTransfer& earlier : transfers) {
@@ -191,7 +192,7 @@ class Collectives final : public Api {
   int all_gather(const void* in, void* out, size_t bytes, Comm comm,
                  Stream stream) override {
     const auto ranks = static_cast<size_t>(of(comm).group.ranks());
-    // A rank's own part is read alone where it lies in the result already.
+    // A rank's own part is only read where it already lies in the result.
     const auto* first = static_cast<const std::byte*>(out);
     const auto own = static_cast<size_t>(of(comm).group.rank()) * bytes;
     const bool in_place = in == first + own;
@@ -353,7 +354,8 @@ class Collectives final : public Api {
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// One for the process, never deleted; null where it is to have none.
+/// Returns the collectives of the process, which are never deleted; null where the
+/// process is to have none.
 longhaul::comm::DeviceApi* longhaul_device_collectives() {
   if (longhaul::softdev::setting("SOFTDEV_NO_COLLECTIVES", 0) != 0) return nullptr;
   static auto* const made = new longhaul::softdev::Collectives;

@@ -6,7 +6,7 @@
 #include "tests/accelerator/ranks.h"
 #include "tests/support/conformance.h"
 
-// The operations between ranks: right for all verbs and dtypes, over host memory, which
+// Checks the operations between ranks for all verbs and dtypes, over host memory, which
 // the checks of every backend use.
 
 namespace longhaul::softdev_test {

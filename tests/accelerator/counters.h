@@ -6,7 +6,7 @@
 
 namespace longhaul::softdev {
 
-/// What the process has asked of its devices.
+/// Counts of what the process has asked of its devices.
 struct Counters {
   std::atomic<int64_t> synchronizations = 0;
   std::atomic<int64_t> launches = 0;
@@ -15,7 +15,7 @@ struct Counters {
   std::atomic<int64_t> host_to_device_bytes = 0;
   std::atomic<int64_t> device_to_host_bytes = 0;
   std::atomic<int64_t> device_allocations = 0;
-  std::atomic<int64_t> device_bytes = 0;  ///< taken from the device, cached or not
+  std::atomic<int64_t> device_bytes = 0;  ///< taken from the device, in use or cached
   std::atomic<int64_t> used_bytes = 0;
   std::atomic<int64_t> peak_used_bytes = 0;
   std::atomic<int64_t> pinned_allocations = 0;
@@ -23,30 +23,32 @@ struct Counters {
 };
 Counters& counters();
 
-/// What one kind of operation has done, under state_mutex().
+/// Counts of one kind of operation, under state_mutex().
 struct Tally {
   int64_t launches = 0;
   int64_t bytes = 0;
 };
-/// Of the operations whose name begins so: a collective's number is not looked at.
+/// The counts of operations with this name, where the number of a collective does not
+/// count as part of the name.
 Tally& tally(const std::string& name);
 
-/// The host waited for the device in `what`: counted, and a line in SOFTDEV_TRACE.
+/// Counts a wait of the host for the device in `what`, and writes a line to
+/// SOFTDEV_TRACE.
 void count_synchronization(const std::string& what);
 
-/// What the calling thread has asked of its devices, but for whether an operation between
-/// ranks is over: a host that asks that time and again, and does nothing else, waits for
-/// it.
+/// The number of requests of the calling thread to its devices, except questions
+/// whether an operation between ranks is over: a host that asks only this question again
+/// and again waits for the operation.
 uint64_t& requests_of_thread();
 
-/// The label of the calling thread, "" without one.
+/// Returns the label of the calling thread, or "".
 const std::string& thread_label();
 
-/// What an environment variable says, or `otherwise`.
+/// Returns the value of an environment variable, or `otherwise`.
 int64_t setting(const char* name, int64_t otherwise);
 
-/// Prints `text` to stderr as "softdev: ..." and, where races are errors and `may_throw`,
-/// throws it.
+/// Prints `text` to stderr as "softdev: ...". Throws it where races are errors and
+/// `may_throw`.
 void report(const std::string& text, bool may_throw = true);
 
 }  // namespace longhaul::softdev

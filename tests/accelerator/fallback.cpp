@@ -20,7 +20,7 @@
 namespace longhaul::softdev {
 namespace {
 
-/// Operations whose result's shape depends on data: the host waits for it.
+/// Operations whose result has a shape that depends on data, for which the host waits.
 constexpr std::array<std::string_view, 8> kWaiting = {
     "aten::nonzero",  "aten::masked_select",    "aten::_unique2",
     "aten::_unique",  "aten::unique_dim",       "aten::unique_consecutive",
@@ -35,27 +35,28 @@ at::Tensor tensor_over(const c10::Storage& storage, const at::Tensor& like,
   return made;
 }
 
-/// Operations that read of their first tensor what they give, and no more.
+/// Operations that read only those bytes of their first tensor that their result has.
 constexpr std::array<std::string_view, 4> kPicking = {
     "aten::embedding", "aten::index_select", "aten::gather", "aten::index"};
 
-/// Operations that change of their first tensor what the last one of their inputs has:
-/// "index_add_" comes as index_add with its first tensor as the result.
+/// Operations that change only as many bytes of their first tensor as their last input
+/// has. "index_add_" arrives as index_add with its first tensor as the result.
 constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
                                                      "aten::scatter_add"};
 
-/// Names of tensors of ours that are read before they are written, whatever follows them.
+/// Names of tensors of the program's operators that are read before they are written,
+/// wherever they stand.
 constexpr std::array<std::string_view, 7> kUpdated = {
     "master", "exp_avg", "exp_avg_sq", "sums", "into", "merged", "merged_lse"};
 
-/// Whether a tensor that is written is read before.
+/// Returns true where a tensor that is written is read before.
 bool reads_too(const c10::FunctionSchema& schema, size_t argument) {
   const std::string& name = schema.name();
   if (!name.starts_with("longhaul::")) {
     return argument == 0 && name.ends_with('_') && name.find("fill_") == name.npos &&
            name.find("zero_") == name.npos && name.find("copy_") == name.npos;
   }
-  // Of ours, results come behind all that is read, but for states that are updated.
+  // In the program's operators results come behind all inputs, except updated states.
   if (std::ranges::find(kUpdated, schema.arguments()[argument].name()) !=
       kUpdated.end()) {
     return true;
@@ -76,7 +77,8 @@ c10::Storage cpu_storage(const c10::Storage& storage) {
 
 bool is_device(const at::Tensor& t) { return t.defined() && t.is_privateuseone(); }
 
-/// One call of an operation: its arguments as the CPU's kernel gets them, and back.
+/// One call of an operation: turns its arguments into those of the CPU's kernel, and the
+/// results back.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack, HostKernel* kernel)
@@ -118,7 +120,7 @@ class Call {
     const void* data;
   };
 
-  /// Every use is by reading only, and a result is a view of an argument.
+  /// Returns true where arguments are only read and a result is a view of an argument.
   bool views() const {
     const auto& returns = op_.schema().returns();
     return std::ranges::any_of(returns, [](const c10::Argument& result) {
@@ -126,7 +128,7 @@ class Call {
     });
   }
 
-  /// What goes through a table of which some rows are used.
+  /// Counts the bytes that are read or written of a table of which some rows are used.
   void count_rows() {
     const auto is_one_of = [&](const auto& names) {
       return std::ranges::find(names, name_) != names.end() && !uses_.empty();
@@ -136,7 +138,7 @@ class Call {
     if (is_one_of(kAdding) && uses_.back().data == uses_.front().data) {
       uses_.front().moved = uses_.back().moved = uses_[uses_.size() - 2].moved;
     }
-    // Of the table a row for each token, read and written: there may be as many.
+    // One row of the table for each token is read and written, since all may differ.
     if (name_ == "longhaul::embedding_gradient") {
       const at::Tensor &dy = aliases_.front().cpu, &grad = aliases_.back().cpu;
       uses_.back().moved = 2 * static_cast<size_t>(dy.numel()) * grad.itemsize();
@@ -158,7 +160,7 @@ class Call {
     if (!device_.has_index()) device_.set_index(static_cast<int8_t>(current_device()));
   }
 
-  /// Indices of the CPU are brought over, which waits.
+  /// Copies indices of the CPU to the device, which waits.
   bool indexes() const {
     return name_.starts_with("aten::index") || name_.starts_with("aten::_index");
   }
@@ -205,7 +207,8 @@ class Call {
     }
   }
 
-  /// An output that the kernel made larger has left the device's memory.
+  /// Copies an output that the kernel made larger, and has therefore moved, back to the
+  /// device's memory.
   void follow_resize(const Alias& alias) {
     const bool moved = alias.cpu.storage().data() != alias.data;
     if (!moved && alias.cpu.sizes() == alias.device.sizes() &&
@@ -237,7 +240,7 @@ class Call {
         t.sizes(), t.strides(), c10::GetAllocator(c10::DeviceType::PrivateUse1),
         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.scalar_type());
     if (t.numel() == 0) return made;
-    // What the kernel brought forth counts as its own write.
+    // Memory that the kernel made counts as its own write.
     Use use = use_of(made, true);
     if (picks_) *use.moved *= 2;
     note_result(stream, name_, use);
@@ -245,7 +248,7 @@ class Call {
     return made;
   }
 
-  /// True where the result is a value of the host's.
+  /// Returns true where the result is a value of the host.
   bool give(c10::IValue& value, Stream& stream) {
     if (value.isTensor()) {
       value = given(value.toTensor(), stream);
@@ -267,7 +270,7 @@ class Call {
   std::map<c10::StorageImpl*, c10::Storage> storages_;
   std::vector<Alias> aliases_;
   std::vector<Use> uses_;
-  bool writes_ = false;  ///< the argument that is being taken
+  bool writes_ = false;  ///< the operation writes the argument that is being taken
   bool updates_ = false;
   bool picks_ = false;
   bool waits_ = false;

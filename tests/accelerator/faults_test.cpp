@@ -13,7 +13,7 @@
 #include "tests/accelerator/ranks.h"
 #include "tests/support/fake_ranks.h"
 
-// Mistakes of a program that a GPU punishes, each planted, and told by name.
+// Plants mistakes that a GPU would punish, and checks that the device names each of them.
 
 namespace longhaul::softdev_test {
 namespace {
@@ -22,7 +22,7 @@ c10::impl::VirtualGuardImpl guard() {
   return c10::impl::VirtualGuardImpl(device().type());
 }
 
-/// What the tests before have left behind is over.
+/// Waits for everything that earlier tests have left behind.
 struct Settled : testing::Test {
   Settled() { guard().synchronizeDevice(0); }
 };
@@ -43,7 +43,7 @@ void expect_told(const std::string& text, const std::vector<std::string>& parts)
   }
 }
 
-/// A write on the current stream and a read on another, with or without an event between.
+/// Writes on the current stream and reads on another, with or without an event between.
 void write_here_read_there(bool with_event) {
   const at::Tensor x = floats({1, 2, 3});
   const c10::Stream there = other_stream();
@@ -87,7 +87,7 @@ TEST_F(Race, AWaitOfTheHostOrdersWhatItStartsThen) {
   EXPECT_EQ(x.sum().item<float>(), 64);
 }
 
-/// A buffer that another stream reads is freed and taken again at once.
+/// Frees a buffer that another stream reads, and takes it again at once.
 void reuse(bool record) {
   const c10::Stream there = other_stream();
   at::Tensor x = at::ones({5000}, device());
@@ -152,7 +152,7 @@ TEST_F(PinnedMemory, GoesThereAndBackInTheOrderOfTheStream) {
   EXPECT_TRUE(at::equal(x.cpu(), at::tensor({1.0F, 2.0F, 3.0F})));
 }
 
-/// Synchronisations that `call` takes.
+/// Returns the number of synchronisations that `call` takes.
 template <typename Call>
 int64_t waits_of(const Call& call) {
   const int64_t before = counted("synchronizations");
@@ -196,7 +196,7 @@ TEST_F(Refusals, NameBothDevicesOfTensorsThatDoNotMeet) {
               {"Expected all tensors to be on the same device"});
 }
 
-/// A rank of several threads, with a communicator and a stream of the plug-in.
+/// A rank that is a thread, with a communicator and a stream of the plug-in.
 struct Rank {
   int rank = 0;
   std::shared_ptr<comm::DeviceApi> api;
@@ -206,7 +206,7 @@ struct Rank {
 
   void* data() const { return x.data_ptr(); }
   size_t bytes() const { return x.nbytes(); }
-  /// Waits for the stream: what the group says then.
+  /// Waits for the stream and returns what the group then says.
   std::string result() {
     comm::DeviceApi::Event end = nullptr;
     api->create_event(end);
@@ -224,13 +224,13 @@ struct Rank {
   }
 };
 
-/// Runs `body` on two ranks; what came of it on each.
+/// Runs `body` on two ranks and returns what each rank was told.
 std::vector<std::string> on_two_ranks(const std::function<void(Rank&)>& body,
                                       bool waits_for_compute = true) {
   const auto api = collectives();
   comm::DeviceApi::UniqueId id{};
   api->unique_id(id);
-  // Devices of their own: what fails there stays.
+  // These ranks have devices of their own, since a failed stream stays failed.
   static int next_device = 2;
   const int first = std::exchange(next_device, next_device + 2);
   std::vector<std::string> results(2);
@@ -280,7 +280,7 @@ TEST(Ranks, AHostThatAsksTimeAndAgainWhetherACollectiveIsOverHasWaited) {
       sum(rank);
     });
   });
-  EXPECT_EQ(waits, 1);  // of rank 0; the other's is over at once
+  EXPECT_EQ(waits, 1);  // rank 0's wait; the other rank's wait is over at once
 }
 
 TEST(Ranks, ACollectiveOnTheWrongStreamIsTold) {

@@ -23,7 +23,7 @@ namespace longhaul::softdev {
 
 struct alignas(64) Segment::Head {
   std::atomic<uint32_t> bell = 0;
-  std::atomic<int32_t> failed = 0;  ///< 1: the text is being written, 2: it is there
+  std::atomic<int32_t> failed = 0;  ///< 1: the text is being written; 2: it is complete
   char failure[2048];
 };
 
@@ -116,12 +116,12 @@ void Patience::check() {
   if (!failure.empty()) fail_group(failure);
   const double now = now_seconds();
   if (start_ < 0) start_ = now;
-  // Less often than a rank of a busy machine may be late.
+  // Rarely, since a rank of a busy machine may just be late.
   if (now - std::max(start_ + 0.9, looked_) < 0.6) return;
   looked_ = now;
   check_processes();
   if (working_stream() != nullptr) {
-    // Twice the same means that nothing has moved in between.
+    // The same circle twice means that nothing has moved in between.
     const std::string circle =
         find_circle(own_board_place(), static_cast<int>(working_stream()->index));
     if (!circle.empty() && circle == circle_) {
@@ -145,7 +145,7 @@ std::string Group::make_id() {
 
 namespace {
 
-/// The file of a group's id, opened or, by the one that made it, at hand.
+/// Returns the file of a group's id: opened, or already open in the rank that made it.
 int join_file(const std::string& text, int ranks, uint64_t& id) {
   int pid = 0;
   int file = -1;
@@ -279,7 +279,7 @@ void Group::broadcast(std::byte* buffer, size_t bytes, int root) {
 
 namespace {
 
-/// One piece, where the mailbox is ready for it; true if something went on.
+/// Moves one piece where the mailbox is ready. Returns true if a piece was moved.
 bool move_piece(GroupTransfer& t) {
   const Segment& segment = t.group->segment();
   const int me = t.group->rank();
@@ -312,7 +312,8 @@ bool move_piece(GroupTransfer& t) {
   return true;
 }
 
-/// Messages between two ranks are in order: one after the other.
+/// Returns true where an earlier transfer of the same two ranks is not done: messages of
+/// two ranks go one after the other.
 bool waits_for_earlier(const std::vector<GroupTransfer>& all, size_t index) {
   const GroupTransfer& t = all[index];
   return std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(index),

@@ -15,9 +15,9 @@
 
 namespace longhaul::softdev {
 
-// Ranks of one machine that work together through shared memory.
+// Ranks of one machine that exchange data through shared memory.
 
-/// What a rank is about to do, which the others compare with theirs.
+/// What a rank is about to do. The other ranks compare it with what they do.
 struct Headline {
   uint64_t number = 0;
   int32_t kind = 0;
@@ -28,18 +28,18 @@ struct Headline {
   bool operator==(const Headline&) const = default;
 };
 
-/// A rank as the others see it.
+/// A rank as the other ranks see it.
 struct alignas(64) Member {
-  std::atomic<int32_t> pid = 0;  ///< 0: has not joined yet
+  std::atomic<int32_t> pid = 0;  ///< 0: the rank has not joined yet
   std::atomic<int32_t> board_file = -1;
-  std::atomic<int32_t> thread = -1;  ///< that starts its operations
+  std::atomic<int32_t> thread = -1;  ///< the thread that starts the rank's operations
   std::atomic<uint64_t> issued = 0;  ///< collectives put into a stream
   std::atomic<uint64_t> entered = 0;
-  std::atomic<uint64_t> phase = 0;  ///< meetings that it has come to
+  std::atomic<uint64_t> phase = 0;  ///< meetings that the rank has come to
   Headline headline;
 };
 
-/// What goes from one rank to another, a piece at a time.
+/// Carries data from one rank to another, a piece at a time.
 struct alignas(64) Mailbox {
   static constexpr size_t kPiece = size_t{32} << 10;
   std::atomic<uint64_t> sends_issued = 0;
@@ -53,7 +53,8 @@ struct alignas(64) Mailbox {
 /// The memory of a group, mapped.
 class Segment {
  public:
-  static constexpr size_t kSlot = size_t{256} << 10;  ///< of each rank, for collectives
+  /// Bytes of each rank for collectives.
+  static constexpr size_t kSlot = size_t{256} << 10;
   Segment(int file, int ranks);
   static size_t size_of(int ranks);
 
@@ -62,15 +63,15 @@ class Segment {
   std::byte* slot(int rank) const;
   Mailbox& mailbox(int from, int to) const;
 
-  /// Something has changed: whoever sleeps looks again.
+  /// Wakes the ranks that sleep, because something has changed.
   void ring() const;
   uint32_t bell() const;
   /// Sleeps until the bell rings, 20 ms at most.
   void sleep(uint32_t bell) const;
 
-  /// Ends the group on all ranks; the first text counts.
+  /// Ends the group on all ranks. The first text is kept.
   void fail(std::string_view text) const;
-  /// Empty while it goes on.
+  /// Returns why the group has ended; empty while it goes on.
   std::string failure() const;
 
  private:
@@ -88,16 +89,16 @@ struct GroupTransfer {
   int peer = 0;
   std::byte* data = nullptr;
   size_t bytes = 0;
-  uint64_t number = 0;  ///< among those of this kind between the two
+  uint64_t number = 0;  ///< number among the transfers of this kind of the two ranks
   size_t moved = 0;
   bool done = false;
 };
 
-/// A rank's end of a group. The calls block until the others have done their part; they
-/// run on the threads of streams. All throw what ended the group.
+/// A rank's end of a group. The calls run on the threads of streams and block until the
+/// other ranks have done their part. All throw the text that ended the group.
 class Group {
  public:
-  /// What the ranks are told to meet in: made by one of them.
+  /// Makes the id by which the ranks meet. Called by one rank.
   static std::string make_id();
   Group(const std::string& id, int ranks, int rank);
 
@@ -106,7 +107,7 @@ class Group {
   uint64_t id() const { return id_; }
   const Segment& segment() const { return segment_; }
 
-  /// Compares what the ranks are about to do.
+  /// Compares what the ranks are about to do, and throws where they differ.
   void begin(const Headline& headline, const std::string& text);
   void all_reduce(const std::byte* in, std::byte* out, size_t count, DType dtype,
                   comm::ReduceOp op);
@@ -115,7 +116,7 @@ class Group {
                       comm::ReduceOp op);
   void broadcast(std::byte* buffer, size_t bytes, int root);
 
-  /// Until `ready`, which other ranks bring about.
+  /// Waits until `ready`, which other ranks bring about.
   void wait_until(const std::function<bool()>& ready) const;
 
  private:
@@ -128,16 +129,16 @@ class Group {
   Segment segment_;
 };
 
-/// Sends and receives that go on together until all are done.
+/// Moves sends and receives together until all are done.
 void run_transfers(std::vector<GroupTransfer>& transfers);
 
-/// Looks after a wait on a stream's thread: what others have ended, dead processes,
-/// circles of waiting ranks, SOFTDEV_LIMIT. Throws where there is nothing to wait for.
+/// Watches a wait on a stream's thread: throws where another rank has ended the group, a
+/// process is dead, ranks wait in a circle, or SOFTDEV_LIMIT has passed.
 class Patience {
  public:
   explicit Patience(const Segment& segment) : segment_(segment) {}
   void check();
-  /// Something went on.
+  /// Tells that something has moved.
   void start_again() { start_ = -1.0; }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace longhaul::softdev_test {
 
-/// The plug-in, loaded once, with many devices.
+/// Loads the plug-in once, with many devices.
 inline at::Device device(int index = 0) {
   static const bool loaded = [] {
     ::setenv("SOFTDEV_COUNT", "32", 0);
@@ -25,7 +25,7 @@ inline at::Device device(int index = 0) {
   return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)};
 }
 
-/// The counters of the process.
+/// Returns the counters of the process.
 inline nlohmann::json counters() {
   device();
   auto* call =
@@ -33,10 +33,10 @@ inline nlohmann::json counters() {
   return nlohmann::json::parse(call());
 }
 
-/// One of them.
+/// Returns one of the counters.
 inline int64_t counted(const char* name) { return counters().at(name).get<int64_t>(); }
 
-/// What `call` throws.
+/// Returns the text that `call` throws.
 template <typename Call>
 std::string failure_of(const Call& call) {
   try {

@@ -20,8 +20,8 @@
 namespace longhaul::softdev {
 namespace {
 
-/// One file mapped twice: without any access, whose addresses tensors have, and for the
-/// kernels. Each device has its part.
+/// A file that is mapped twice: without access, for the addresses that tensors have, and
+/// with access, for the kernels. Each device has a part of it.
 struct Arena {
   size_t each = 0;
   size_t whole = 0;
@@ -53,7 +53,7 @@ const Arena& arena();
 struct Memory {
   Arena arena;
   std::map<const std::byte*, Block*> blocks;
-  /// What is free: by device (-1: pinned), the stream it was taken for, and size.
+  /// Free blocks, by device (-1: pinned), the stream that they were taken for, and size.
   std::map<std::tuple<int, Stream*, size_t>, std::vector<Block*>> cache;
   void (*before_pinned_free)(const Block&) = nullptr;
 };
@@ -65,7 +65,8 @@ Memory& memory() {
 
 const Arena& arena() { return memory().arena; }
 
-/// Sizes that are kept apart: 512 bytes each, above 4 KiB an eighth of a power of two.
+/// Rounds a size up: to 512 bytes, above 4 KiB to an eighth of a power of two. The cache
+/// keeps blocks of rounded sizes.
 size_t rounded(size_t bytes) {
   size_t step = 512;
   while (step * 16 < bytes) step *= 2;
@@ -93,7 +94,7 @@ Block* make_device_block(size_t size, int device, Stream& stream) {
   return block;
 }
 
-/// A cached block of this kind whose recorded streams are done; null for none.
+/// Returns a cached block of this kind whose recorded streams are done; null for none.
 Block* cached(int device, Stream* stream, size_t size) {
   auto& free = memory().cache[{device, stream, size}];
   for (size_t i = free.size(); i-- > 0;) {
@@ -111,7 +112,7 @@ Block* cached(int device, Stream* stream, size_t size) {
   return nullptr;
 }
 
-/// Fresh memory is no zeros. Not where something queued may still use it.
+/// Fills fresh memory with NaN, except where something queued may still use it.
 void spoil(const Block& block) {
   for (const size_t index : block.uses.streams()) {
     Stream& stream = stream_at(index);
@@ -126,7 +127,8 @@ bool same_stream_and_behind(const Access& earlier, const Access& use, const Cloc
          seen.of(earlier.stream) >= earlier.number;
 }
 
-/// A block in use whose last use by another stream nothing orders with this one.
+/// Returns a block in use whose last use by another stream is not ordered with this
+/// stream.
 Block* unordered(int device, const Stream& stream, size_t size) {
   for (const auto& [data, block] : memory().blocks) {
     if (block->device != device || !block->used || block->size != size) continue;
@@ -138,7 +140,7 @@ Block* unordered(int device, const Stream& stream, size_t size) {
 
 struct sigaction action_before;
 
-/// Tells that the host has touched the device's memory, and lets it come to its end.
+/// Reports that the host has touched the device's memory, and lets the process end.
 void on_stray(int signal, siginfo_t* info, void*) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   if (arena().has(at)) {

@@ -16,71 +16,73 @@ namespace longhaul::softdev {
 /// One use of some bytes by an operation.
 struct Access {
   size_t stream = 0;
-  uint64_t number = 0;  ///< of the operation in its stream; 0: never used
-  uint32_t life = 0;    ///< of the block, which is used again when freed
+  uint64_t number = 0;  ///< number of the operation in its stream; 0: never used
+  uint32_t life = 0;    ///< how often the block was taken, since blocks are used again
   std::shared_ptr<const std::string> place;
 };
 
-/// The last write and the reads since then of every byte of a block.
+/// For every byte of a block the last write and the reads since then.
 class UseLog {
  public:
   struct Conflict {
     Access earlier;
     bool earlier_wrote = false;
   };
-  /// Notes a use of [begin, end) by an operation that has seen `seen`, and returns an
-  /// earlier one that it is not behind.
+  /// Notes a use of [begin, end) by an operation that comes after `seen`. Returns an
+  /// earlier use that the operation is not ordered with.
   std::optional<Conflict> note(size_t begin, size_t end, bool writes, const Access& use,
                                const Clock& seen);
-  /// Takes out what the event's stream did until then: known to be over.
+  /// Removes the uses of the event's stream up to the event, which are known to be over.
   void forget(const Event& event);
-  /// `stream` comes after all that other streams have done with it.
+  /// Tells that `stream` comes after all uses by other streams.
   bool is_behind_others(const Stream& stream) const;
-  /// The streams that have used it.
+  /// Returns the streams that have used the block.
   std::vector<size_t> streams() const;
 
  private:
   struct Segment {
     size_t end = 0;
     Access write;
-    std::vector<Access> reads;  ///< the last of each stream
+    std::vector<Access> reads;  ///< the last read of each stream
   };
   void cut(size_t at);
 
   std::map<size_t, Segment> segments_{{0, {SIZE_MAX, {}, {}}}};
 };
 
-/// A piece of memory that was given out; lives in the cache when freed.
+/// A piece of memory that was given out. When freed it stays in the cache.
 struct Block {
-  std::byte* data = nullptr;  ///< as tensors know it: no access on a device
+  std::byte* data = nullptr;  ///< address of tensors; no access to a device's memory
   size_t size = 0;
   int device = -1;           ///< -1: pinned host memory
-  Stream* stream = nullptr;  ///< it was taken for
+  Stream* stream = nullptr;  ///< the stream that it was taken for
   uint32_t life = 0;
   bool used = false;
   UseLog uses;
-  std::vector<Stream*> recorded;  ///< others that were said to use it
-  std::vector<Event> held_by;     ///< freed, and not used again before these
+  std::vector<Stream*> recorded;  ///< other streams that were said to use it
+  std::vector<Event> held_by;     ///< events before which a freed block is not used again
 };
 
-/// On the calling thread's current stream of the device; holds NaN. Throws when the
-/// device is full.
+/// Takes memory for the calling thread's current stream of the device. The memory holds
+/// NaN. Throws when the device is full.
 Block* take_device(size_t bytes, int device);
-/// Bytes of the device that nobody has taken, and all.
+/// Returns the bytes of the device that nobody has taken, and all.
 std::pair<size_t, size_t> device_memory_free_and_total(int device);
 Block* take_pinned(size_t bytes);
 void give_back(Block* block) noexcept;
 
-/// The block that the address lies in, given out or cached; null for none. Under
+/// Returns the block that the address lies in, given out or cached; null for none. Under
 /// state_mutex().
 Block* block_of(const void* address);
-/// Says so where the host touches the device's memory, before that ends the process.
+/// Makes the process report where the host touches the device's memory, before the signal
+/// ends the process.
 void watch_strays();
 bool is_device_memory(const void* address);
-/// Where kernels reach it: what the device's other mapping has, else the address itself.
+/// Returns the address at which kernels reach memory: in the device's other mapping, or
+/// the address itself.
 std::byte* kernel_address(const void* address);
 
-/// Called for pinned blocks that are given back, under state_mutex().
+/// Is called for pinned blocks that are given back, under state_mutex().
 void set_before_pinned_free(void (*call)(const Block&));
 
 }  // namespace longhaul::softdev

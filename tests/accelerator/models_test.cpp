@@ -10,7 +10,7 @@
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 
-// Forward and backward of every family on the device against the CPU.
+// Compares forward and backward of every family on the device with those on the CPU.
 
 namespace longhaul::softdev_test {
 namespace {
@@ -28,7 +28,7 @@ nn::Batch on_device(nn::Batch batch, at::Device device) {
   return batch;
 }
 
-/// The loss, then each weight's gradient.
+/// Returns the loss and then each weight's gradient.
 std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
                                    bool fused) {
   const auto model = models::build(config);
@@ -41,7 +41,7 @@ std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
   model->prepare(kSeq, device);
   nn::ForwardContext context;
   nn::Batch batch = testing::tiny_batch(config.description, kRows, kSeq, kSeq);
-  // Tokens that differ: alike, attention has no gradient but rounding.
+  // Tokens differ: with equal tokens attention has no gradient but rounding.
   batch.tokens = at::arange(kRows * kSeq, at::kInt).mul_(7).remainder_(101);
   context.batch = on_device(batch, device);
   if (config.description.drops) context.dropout_key = 1;
@@ -65,7 +65,7 @@ double norm_of_all(const std::vector<at::Tensor>& all) {
   return std::sqrt(squares);
 }
 
-/// Of the CPU's composite forms, whatever those of the device.
+/// Returns the results of the CPU's composite forms.
 void expect_families(bool fused) {
   const at::Device there = device();
   for (const auto& [family, tied] : testing::tiny_models()) {
@@ -75,7 +75,7 @@ void expect_families(bool fused) {
     ASSERT_EQ(found.size(), expected.size());
     const double whole = norm_of_all(expected);
     for (size_t i = 0; i < expected.size(); ++i) {
-      // Some have no gradient but rounding: a bias of keys.
+      // Some parameters, as a bias of keys, have no gradient but rounding.
       const double off = (found[i] - expected[i]).norm().item<double>();
       const double size = expected[i].norm().item<double>();
       EXPECT_LE(off, 1e-5 * size + 1e-6 * whole)

@@ -9,7 +9,7 @@
 
 #include "tests/accelerator/loaded.h"
 
-// Operations on the device against the CPU's.
+// Compares operations on the device with the CPU's.
 
 namespace longhaul::softdev_test {
 namespace {
@@ -110,7 +110,7 @@ TEST_P(Numbers, AreThoseOfTheCpu) {
   EXPECT_EQ(found.strides(), expected.strides());
   ASSERT_EQ(found.sizes(), expected.sizes());
   ASSERT_EQ(found.scalar_type(), expected.scalar_type());
-  // A few are made of others there, which round in between.
+  // Some are composed of other operations on the device, which round in between.
   const double tolerance = type == at::kFloat ? 1e-6 : 8e-3;
   EXPECT_TRUE(at::allclose(found.cpu(), expected, tolerance, tolerance))
       << found.cpu() << expected;
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Operations, Numbers,
                            return name + "_" + toString(std::get<1>(tested.param));
                          });
 
-/// Loss and gradients of a small network.
+/// Returns loss and gradients of a small network.
 Tensors network(const at::Device& on) {
   at::manual_seed(5);
   Tensors weights{at::randn({10, 16}), at::randn({32, 16}), at::randn({10, 32})};

@@ -37,7 +37,7 @@ std::string race_text(const Block& block, const Use& use, const Access& now,
                      *now.place, does, *conflict.earlier.place, did, where);
 }
 
-/// Uses by the newest operation of the stream.
+/// Notes uses by the newest operation of the stream.
 void note_uses(Stream& stream, const std::string& name, std::span<const Use> uses) {
   const auto place = std::make_shared<const std::string>(place_of(stream, name));
   std::string race;

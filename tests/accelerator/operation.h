@@ -8,26 +8,28 @@
 
 namespace longhaul::softdev {
 
-/// Bytes that an operation reads or writes, by the address that tensors know.
+/// Bytes that an operation reads or writes, by the address that tensors have.
 struct Use {
   const void* data = nullptr;
   size_t bytes = 0;
   bool writes = false;
-  /// That go through, where those are not all: of a view with strides, a table of which
-  /// some rows are read, or a tensor that is read and written.
+  /// Bytes that are moved, where they are not all bytes of the range: for a view with
+  /// strides, for a table of which some rows are read, and for a tensor that is read and
+  /// written.
   std::optional<size_t> moved = {};
 };
 
-/// `name` comes next in `stream`: counts it, and reports a use that is not behind an
-/// earlier one of the same bytes (a race). Memory that is neither the device's nor pinned
-/// is not looked at.
+/// Counts operation `name`, which comes next in `stream`, and reports a use that is not
+/// ordered behind an earlier use of the same bytes (a race). Memory that is neither the
+/// device's nor pinned is not checked.
 void note_operation(Stream& stream, const std::string& name, std::span<const Use> uses);
 
-/// The same for a kernel, which is carried out at once: returns when all that is queued
-/// before it in the stream has been.
+/// Does the same for a kernel, which runs at once: returns when everything that is queued
+/// before it in the stream has run.
 void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> uses);
 
-/// A result that the newest operation of the stream made memory for: its own write.
+/// Notes that the newest operation of the stream has made memory for a result and written
+/// it.
 void note_result(Stream& stream, const std::string& name, const Use& use);
 
 }  // namespace longhaul::softdev

@@ -15,7 +15,7 @@
 #include "tests/accelerator/operation.h"
 #include "tests/accelerator/pinned.h"
 
-// The operations that a device must have itself. All others take the CPU's kernels
+// The operations that a device must have itself. All others use the CPU's kernels
 // (fallback.cpp).
 
 namespace longhaul::softdev {

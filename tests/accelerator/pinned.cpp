@@ -17,7 +17,7 @@ struct PinnedCopy {
   uint64_t number;
   std::byte* pinned;
   bool to_host;
-  std::vector<std::byte> bytes;  ///< what comes, or what was there
+  std::vector<std::byte> bytes;  ///< the bytes that will arrive, or that were read
   std::string label;
 
   bool overlaps(const std::byte* at, size_t count) const {
@@ -30,7 +30,8 @@ std::vector<PinnedCopy>& copies() {
   return *made;
 }
 
-/// The copy takes place: what it brings is there, what it read must not have changed.
+/// Carries out the copy: its bytes arrive, or the bytes that it read are checked for
+/// changes.
 void finish(const PinnedCopy& copy, bool may_throw) {
   if (copy.to_host) {
     std::memcpy(copy.pinned, copy.bytes.data(), copy.bytes.size());
@@ -45,7 +46,7 @@ void finish(const PinnedCopy& copy, bool may_throw) {
   }
 }
 
-/// Finishes and takes out those that `is_over` says.
+/// Finishes and removes the copies for which `is_over` returns true.
 template <typename IsOver>
 void finish_some(const IsOver& is_over, bool may_throw) {
   std::vector<PinnedCopy> over;

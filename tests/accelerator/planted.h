@@ -4,12 +4,13 @@
 
 namespace longhaul::softdev {
 
-/// A mistake that the device makes in the program's place, so that a run can show that it
-/// is told: SOFTDEV_FAULT="NAME:N". True the Nth time that `name`, if it is that one, is
-/// asked for: a chance to make it.
+/// Returns true where the device is to make the mistake `name` in the program's place, so
+/// that a run can show that the mistake is reported. SOFTDEV_FAULT="NAME:N" asks for the
+/// mistake NAME at the Nth chance to make it; a call is a chance.
 bool planted(std::string_view name);
 
-/// Whether it is that one: for chances that take time to find.
+/// Returns true where SOFTDEV_FAULT names this mistake, for chances that take time to
+/// find.
 bool may_be_planted(std::string_view name);
 
 }  // namespace longhaul::softdev

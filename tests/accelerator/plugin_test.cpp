@@ -11,13 +11,13 @@
 #include "tests/accelerator/loaded.h"
 #include "tests/support/scratch_directory.h"
 
-// What people are told of a plug-in that does not do. Each in a process of its own, since
-// what a library registers stays.
+// Checks the errors for plug-ins that do not work. Each test runs in a process of its
+// own, because registrations of a library stay.
 
 namespace longhaul::softdev_test {
 namespace {
 
-/// Loads a plug-in, says what came of it on stderr, and ends the process.
+/// Loads a plug-in, prints the outcome to stderr, and ends the process.
 [[noreturn]] void load_and_end(const std::string& path) {
   try {
     device::load_plugin(path);
@@ -173,7 +173,8 @@ TEST_F(PluginDeathTest, ASettingThatNeedsMoreOfADeviceNamesTheFunction) {
 TEST_F(PluginDeathTest, BesideAnotherIsRefused) {
   const auto load = [] {
     device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
-    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);  // the same does nothing
+    device::load_plugin(
+        LONGHAUL_SOFTWARE_ACCELERATOR);  // loading the same file again does nothing
     load_and_end(LONGHAUL_EMPTY_PLUGIN);
   };
   EXPECT_EXIT(load(), testing::ExitedWithCode(78),

@@ -11,7 +11,7 @@
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
 
-// Ranks that are processes. The other one is this program again, with one test.
+// Tests ranks that are processes. The other rank is this program again, with one test.
 
 extern char** environ;
 
@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kId = "SOFTDEV_TEST_ID";
 constexpr const char* kTask = "SOFTDEV_TEST_TASK";
 
-/// Rank 1 of 2, in a process of its own.
+/// Starts rank 1 of 2 in a process of its own.
 pid_t start_other(const comm::DeviceApi::UniqueId& id, const char* task) {
   ::setenv(kId, id.data(), 1);
   ::setenv(kTask, task, 1);
@@ -35,8 +35,8 @@ pid_t start_other(const comm::DeviceApi::UniqueId& id, const char* task) {
   return pid;
 }
 
-/// Adds up [rank + 1] times 1000 over both, or ends the process once it has joined; what
-/// the group says.
+/// Adds up 1000 values of rank + 1 over both ranks, or ends the process after it has
+/// joined. Returns what the group says.
 std::string sum_up(const comm::DeviceApi::UniqueId& id, int rank, at::Tensor& x) {
   const auto api = collectives();
   comm::DeviceApi::Comm group = nullptr;

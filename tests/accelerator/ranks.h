@@ -7,10 +7,11 @@
 
 namespace longhaul::softdev_test {
 
-/// The collectives that the plug-in exports.
+/// Returns the collectives that the plug-in exports.
 std::shared_ptr<comm::DeviceApi> collectives();
 
-/// Runs `body` on threads as ranks, rank r on device r, over the plug-in's collectives.
+/// Runs `body` on ranks that are threads, rank r on device r, over the plug-in's
+/// collectives.
 using RankBody = std::function<void(comm::DeviceCommunicator&)>;
 void run_ranks(int ranks, const RankBody& body);
 

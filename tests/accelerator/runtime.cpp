@@ -17,7 +17,7 @@
 #include "tests/accelerator/softdev.h"
 #include "tests/accelerator/streams.h"
 
-// What LibTorch asks of a device: memory, devices, streams and events.
+// What LibTorch needs of a device: memory, devices, streams and events.
 
 namespace longhaul::softdev {
 namespace {
@@ -40,8 +40,8 @@ Stream& own_stream(const c10::Stream& stream) {
   return stream_of(index_of(stream.device()), stream.id());
 }
 
-/// Whether the device is to be without a function, as a plug-in of less may be: the names
-/// in SOFTDEV_LACKS, with commas between.
+/// Returns true where the device is to lack a function, as a smaller plug-in might.
+/// SOFTDEV_LACKS names these functions, with commas between.
 bool lacks(const std::string& function) {
   const char* const names = std::getenv("SOFTDEV_LACKS");
   if (names == nullptr) return false;
@@ -66,7 +66,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     const std::lock_guard lock(state_mutex());
-    // What the stream holds when the block is freed counts.
+    // The block waits for everything that is in the stream when the block is freed.
     if (Block* block = block_of(data.get())) {
       block->recorded.push_back(&own_stream(stream));
     }
@@ -243,7 +243,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return block != nullptr && block->device < 0;
   }
   c10::Allocator* getPinnedMemoryAllocator() const override;
-  /// The CPU's kernels take one of the CPU.
+  /// Returns a generator of the CPU, which the CPU's kernels need.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     if (lacks("getDefaultGenerator"))
       return PrivateUse1HooksInterface::getDefaultGenerator(0);
@@ -291,7 +291,7 @@ c10::Allocator* Hooks::getPinnedMemoryAllocator() const {
   return &pinned_memory();
 }
 
-/// When the library is loaded.
+/// Runs when the library is loaded.
 const bool kRegistered = [] {
   counters();
   watch_pinned_memory();

@@ -4,15 +4,18 @@
 
 // A device in host memory that behaves as a GPU does, for tests: a PrivateUse1 plug-in of
 // LibTorch, liblonghaul_software_accelerator.so, which a run loads by run.device_plugin.
-// What behaves as there:
-// - the host cannot touch device memory (SIGSEGV); fresh memory holds no zeros but NaN;
-// - work is ordered by streams and events alone. Kernels run at once on the calling
-//   thread, collectives later on a thread of their stream, but it is the order that the
-//   program asked for which is checked: two uses of the same bytes, one of them a write,
-//   that neither a stream, an event nor a wait of the host orders are a race;
-// - copies into pinned memory that nobody waited for are not there yet: it holds 0xFF;
-// - operations between ranks are carried out in each stream's order, and ranks that wait
-//   for each other in a circle are told so.
+// As on a GPU,
+// - the host cannot touch device memory (SIGSEGV), and fresh memory holds NaN, not zeros;
+// - only streams and events order work. Kernels run at once on the calling thread, and
+//   collectives later on a thread of their stream, but the device checks the order that
+//   the program asked for: two uses of the same bytes, one of them a write, are a race
+//   where neither a stream nor an event nor a wait of the host orders them;
+// - the bytes of a copy into pinned memory have not arrived before somebody has waited
+// for
+//   them: until then the memory holds 0xFF;
+// - operations between ranks run in each stream's order, and ranks that wait for each
+// other
+//   in a circle get an error.
 //
 // Environment: SOFTDEV_COUNT (devices, 1), SOFTDEV_MEMORY (bytes of each, 16 GiB),
 // SOFTDEV_STRICT (1: a race throws; 0: it is only printed), SOFTDEV_HOST_BUFFERS (1:
@@ -40,7 +43,7 @@ extern "C" {
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);
-/// A name for what the calling thread does next, in what is reported.
+/// Sets a label for what the calling thread does next, which reports show.
 void softdev_label(const char* label);
 // longhaul_device_collectives() is declared in collectives.cpp.
 

@@ -12,8 +12,8 @@
 
 namespace longhaul::testing {
 
-/// Runs `body` once per rank, each on a thread with its own world; the first error of the
-/// lowest rank is thrown again after all have ended.
+/// Runs `body` once for each rank, each on a thread with its own world. Rethrows the
+/// error of the lowest rank after all ranks have ended.
 inline void run_ranks(int ranks, const std::function<void(comm::Communicator&)>& body) {
   auto transports = comm::local_transports(ranks);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));

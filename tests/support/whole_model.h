@@ -14,8 +14,8 @@
 
 namespace longhaul::infer::testing {
 
-// Of a model that lies on this rank whole, in fp32 on the CPU. model.prepare() has been
-// called for enough positions.
+// Functions of a model that lies whole on this rank, in fp32 on the CPU. The caller has
+// called model.prepare() for enough positions.
 
 inline LossOf loss_of(const models::Model& model) {
   return [&model](std::vector<data::TokenBatch>& batches) {
