@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "longhaul/comm/backend.h"
-#include "tests/support/simulate_pipeline.h"
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/tensor/vector_math.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/simulate_pipeline.h"
 
 namespace {
 
