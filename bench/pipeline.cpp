@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "longhaul/comm/backend.h"
-#include "tests/support/simulate_pipeline.h"
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/tensor/vector_math.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/simulate_pipeline.h"
 
 namespace {
 
@@ -49,7 +49,7 @@ class SleepingStage : public parallel::PipelineStage {
   }
   void weight_gradients(int64_t, int64_t) override { sleep(times_.weight_gradients); }
 
-  /// Returns the seconds in actions since the last call.
+  /// Seconds in actions since the last call.
   double take_busy() { return std::exchange(busy_, 0.0); }
 
  private:

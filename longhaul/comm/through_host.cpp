@@ -83,7 +83,7 @@ class ThroughHost final : public OverHost {
   }
 
  private:
-  /// Copies bytes of the device into a new stand, whose result goes to `result`. The bytes
+  /// Copies bytes of the device into a new stand with its result at `result`. The bytes
   /// of a stand stay in place when more stands are added.
   Buffer read(Stands& stands, const ConstBuffer& from, void* result) const {
     const Buffer here = room(stands, {result, from.count, from.dtype});
