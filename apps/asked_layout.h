@@ -15,7 +15,7 @@ struct StageLine {
   int stage = 0;
   int64_t first_layer = 0;
   int64_t end_layer = 0;
-  RankCosts costs;  ///< of one rank, all its stages
+  RankCosts costs;  ///< what one rank holds and sends, over all its stages
 };
 
 struct AskedLayout {

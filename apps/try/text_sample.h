@@ -12,7 +12,7 @@ namespace longhaul::apps {
 /// be held out even where the texts are one file.
 struct TextSample {
   std::vector<std::string> documents;  ///< valid UTF-8, none of white space alone
-  uint64_t bytes = 0;                  ///< of all documents together
+  uint64_t bytes = 0;                  ///< bytes of all documents together
   bool whole = true;                   ///< the documents are all text of the inputs
   bool repeats = false;                ///< held-out text stands in the rest as well
   uint64_t stored_bytes = 0;           ///< size of all inputs on the disk

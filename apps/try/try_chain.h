@@ -30,14 +30,14 @@ std::string try_model_json(int64_t vocab_size, int64_t bos, int64_t eos);
 
 /// The values in the run file that differ from one text to another.
 struct TryRunFile {
-  fs::path dir;  ///< of the whole chain
+  fs::path dir;  ///< the directory of the whole chain
   int64_t steps = 0;
   bool bf16 = true;
 };
 /// Returns the text of the run file.
 std::string try_run_toml(const TryRunFile& file);
 
-/// What the number of training steps follows from.
+/// What decides the number of training steps.
 struct TrySpeed {
   double seconds = 0.0;          ///< left for training
   double sequences_per_s = 0.0;  ///< as measured
