@@ -27,7 +27,8 @@ std::string_view problem_name(RecordProblem problem) {
                                                            "token id out of range",
                                                            "bad attention_mask",
                                                            "bad labels"};
-  return kNames.at(static_cast<size_t>(problem));
+  const auto number = static_cast<size_t>(problem);
+  return number < kNames.size() ? kNames[number] : "unknown";
 }
 
 uint64_t RawRecord::memory_bytes() const {

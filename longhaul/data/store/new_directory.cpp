@@ -31,9 +31,9 @@ NewDirectory::~NewDirectory() {
 
 void NewDirectory::commit() {
   check_place(out_, kind_, replace_);  // something may have come to stand there since
-  put_in_place(temporary_, out_, aside_);
+  const bool replaced = put_in_place(temporary_, out_, aside_);
   committed_ = true;
-  fs::remove_all(aside_);
+  if (replaced) fs::remove_all(aside_);
 }
 
 }  // namespace longhaul::data

@@ -52,14 +52,16 @@ void check_place(const fs::path& place, const BuildKind& kind, bool replace) {
                                        known ? kind.standing : kind.foreign));
 }
 
-void put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
-  if (!aside.empty() && fs::exists(to)) {
+bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
+  const bool replaces = !aside.empty() && fs::exists(to);
+  if (replaces) {
     std::error_code ignored;
     fs::remove_all(aside, ignored);
     fs::rename(to, aside);
   }
   fs::rename(from, to);
   sync_directory(to.has_parent_path() ? to.parent_path() : fs::path("."));
+  return replaces;
 }
 
 void remove_unfinished_files(const fs::path& dir, bool all) {
@@ -125,8 +127,7 @@ void ResumableBuild::commit(bool replace) {
   check_lock();
   check_place(out_, kind_, replace);  // something may have come to stand there since
   const fs::path aside = replace ? with_ending(out_, ".old") : fs::path();
-  put_in_place(work_, out_, aside);
-  if (replace) fs::remove_all(aside);
+  if (put_in_place(work_, out_, aside)) fs::remove_all(aside);
   lock_->release();
   fs::remove(with_ending(work_, ".lock"));
 }

@@ -25,8 +25,9 @@ struct BuildKind {
 void check_place(const fs::path& place, const BuildKind& kind, bool replace);
 
 /// Gives `from` the name `to` and syncs the directory of `to`. What stands at `to` is
-/// moved to `aside` first; an empty `aside` says that nothing may stand there.
-void put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside);
+/// moved to `aside` first; an empty `aside` says that nothing may stand there. Returns
+/// whether something was moved to `aside`.
+bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside);
 
 /// The ending of the name of a file that this process is writing. No other process has
 /// the same ending, on any host.

@@ -56,8 +56,9 @@ TEST_F(ResumableBuildTest, ASecondHolderOfTheLockIsRefusedUntilTheFirstIsGone) {
 TEST_F(ResumableBuildTest, CommitGivesTheNameAndLeavesNothingElse) {
   build_.lock_beside();
   finish_work();
-  build_.commit(/*replace=*/false);
-  EXPECT_EQ(dir_.listing(), "out");
+  fs::create_directory(dir_ / "out.old");  // somebody else's
+  build_.commit(/*replace=*/true);
+  EXPECT_EQ(dir_.listing(), "out out.old");
   EXPECT_EQ(read_text(dir_ / "out/whole.json"), "new");
 }
 
