@@ -96,10 +96,10 @@ struct Beginning {
 /// Reads a text's first bytes, up to a line end where there is one.
 Beginning beginning_of_text(const data::InputFile& input, uint64_t most_bytes) {
   data::StoredFile file(input);
-  data::ByteStream stream(file);
+  const std::unique_ptr<data::ByteStream> stream = data::open_bytes(file);
   Beginning out;
   while (out.text.size() <= most_bytes) {
-    const std::span<const char> more = stream.next();
+    const std::span<const char> more = stream->next();
     if (more.empty()) break;
     out.text.append(more.data(), more.size());
   }

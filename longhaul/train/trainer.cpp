@@ -281,7 +281,9 @@ class Trainer {
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
     memory_.forget(session_);
-    loader_ = open_loader();
+    loader_.restart(
+        loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
+        history_.cursor);
     run_.event(RollbackEvent{.from_step = from,
                              .to_step = history_.step,
                              .skipped_from = std::max<int64_t>(1, from - steps + 1),

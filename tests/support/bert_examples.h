@@ -15,8 +15,8 @@ namespace longhaul::data {
 
 inline constexpr int kTestWords = 400;
 
-/// A WordPiece tokenizer of [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, words w0 w1 ...
-/// from 5 on, and last of all the piece ##s.
+/// Returns a WordPiece tokenizer of [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, the
+/// words w0 w1 ... from 5 on, and last the piece ##s.
 inline std::unique_ptr<tokenizer::Tokenizer> test_bert_tokenizer(
     const TestDirectory& dir) {
   Json vocab = Json::object();
@@ -52,8 +52,8 @@ inline std::unique_ptr<tokenizer::Tokenizer> test_bert_tokenizer(
   return tokenizer::Tokenizer::load(dir.write("tokenizer.json", json.dump()));
 }
 
-/// A shard whose values name their places: ids count up, the first label position is i
-/// + 1.
+/// Returns a shard whose values tell their places: ids count up from `first_id`, and the
+/// first masked position of row i is 1 + i % (seq_len - 1).
 inline BertShard test_shard(int64_t rows, int64_t seq_len, int64_t predictions,
                             int32_t first_id = 10) {
   const ShardShape shape{rows, seq_len, predictions};

@@ -13,7 +13,7 @@
 
 namespace longhaul::data {
 
-/// A directory for one test, removed at its end.
+/// A directory for one test. The destructor removes it.
 class TestDirectory {
  public:
   TestDirectory() {
@@ -30,7 +30,7 @@ class TestDirectory {
     file.write(text);
     return path_ / name;
   }
-  /// Names in the directory, sorted, joined by blanks.
+  /// Returns the names in the directory, sorted and joined by blanks.
   std::string listing() const {
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(path_)) {
@@ -59,7 +59,8 @@ inline std::string gzipped(const std::string& text) {
   return out;
 }
 
-/// The message of the InputError that `act` throws; fails the test when it does not.
+/// Returns the message of the InputError that `act` throws. The test fails when `act`
+/// throws none.
 inline std::string input_error(const std::function<void()>& act) {
   try {
     act();
@@ -76,5 +77,5 @@ inline bool has_part(const std::string& text, const std::string& part) {
 
 }  // namespace longhaul::data
 
-/// Both arguments are evaluated once.
+/// Expects that `text` contains `part`. Both arguments are evaluated once.
 #define EXPECT_HAS(text, part) EXPECT_PRED2(longhaul::data::has_part, text, part)

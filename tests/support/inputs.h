@@ -19,8 +19,8 @@ inline InputOptions inputs_of(const std::vector<fs::path>& files,
   return options;
 }
 
-/// One string per record: the text, "[1 2 3*]" for ids (* is no target), or
-/// "!problem: detail", with "@line+offset" where asked for.
+/// Returns a string for a record: the text, "[1 2 3*]" for ids (* marks a token that is
+/// no target), or "!problem: detail".
 inline std::string shown(ParsedRecord parsed) {
   if (parsed.problem != RecordProblem::None) {
     return "!" + std::string(problem_name(parsed.problem)) +
@@ -36,7 +36,8 @@ inline std::string shown(ParsedRecord parsed) {
   return parsed.padding > 0 ? text + "-" + std::to_string(parsed.padding) : text;
 }
 
-/// All records, part by part; `ranges` gets what was finished.
+/// Returns all records, part by part, as shown() does, with "@line+offset" behind where
+/// `with_place` is set. `ranges` gets the finished ranges.
 inline std::vector<std::string> read_records(const InputOptions& options,
                                              uint64_t about_bytes = uint64_t{1} << 40,
                                              std::vector<FinishedRange>* ranges = nullptr,
@@ -73,7 +74,7 @@ inline std::string zstd_packed(const std::string& text, int window_log = 0) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_inBuffer from{text.data(), text.size(), 0};
   ZSTD_outBuffer to{out.data(), out.size(), 0};
-  // Without knowing the size ahead, as a pipe into the zstd program.
+  // The size is not known ahead, as for a pipe into the zstd program.
   ZSTD_compressStream2(context, &to, &from, ZSTD_e_continue);
   ZSTD_compressStream2(context, &to, &from, ZSTD_e_end);
   ZSTD_freeCCtx(context);

@@ -7,7 +7,8 @@
 
 namespace longhaul::data {
 
-/// For tests: one token per byte, BOS 256, EOS 257. The text "<eos>" is the EOS token.
+/// A tokenizer for tests: one token for each byte, BOS 256, EOS 257. The text "<eos>" is
+/// the EOS token.
 class ByteTokenizer final : public tokenizer::Tokenizer {
  public:
   ByteTokenizer(fs::path file, bool own_bos, bool own_eos, int64_t vocabulary = 258)

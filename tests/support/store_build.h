@@ -8,6 +8,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/data/store/build/build_store.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/token_store.h"
 #include "tests/support/data_files.h"
 #include "tests/support/small_tokenizer.h"
@@ -18,7 +19,7 @@ inline std::string line(const std::string& text) {
   return Json{{"text", text}}.dump() + "\n";
 }
 
-/// Every file below a directory, by its path in it.
+/// Returns the content of every file below a directory, by its path in the directory.
 inline std::map<std::string, std::string> contents(const fs::path& dir) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
@@ -29,7 +30,7 @@ inline std::map<std::string, std::string> contents(const fs::path& dir) {
   return files;
 }
 
-/// A corpus in a directory, and how it is built.
+/// The base of tests that build stores of a corpus in a directory.
 class BuildTest : public ::testing::Test {
  protected:
   BuildTest() : tokenizer(dir.write("tokenizer.json", "{}"), true, false) {}
@@ -54,7 +55,7 @@ class BuildTest : public ::testing::Test {
     }
     return corpus;
   }
-  /// The texts of a store's documents, special tokens spelled out.
+  /// Returns the texts of a store's documents, special tokens spelled out.
   std::vector<std::string> texts(const fs::path& path) {
     const TokenStore store(path);
     std::vector<std::string> result;

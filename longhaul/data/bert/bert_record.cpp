@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
+#include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
 namespace {
@@ -67,10 +67,7 @@ BertRecord BertRecord::read(const fs::path& dir) {
 }
 
 void check_hash(const fs::path& shard, const BertShardInfo& info) {
-  const MappedFile file(shard);
-  BlockHasher hasher;
-  hasher.update(file.bytes());
-  const std::string found = combine_hashes(hasher.finish());
+  const std::string found = hashed_file(shard).hash;
   if (found == info.hash) return;
   throw InputError("data",
                    fmt::format("{}: its hash is {}, {} has {}; the file is "

@@ -4,17 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
+#include <future>
 #include <optional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/bert/ordered_workers.h"
 #include "longhaul/data/bert/shards/hdf5_shard.h"
 #include "longhaul/data/order/permutation.h"
-#include "longhaul/system/cpus.h"
-#include "longhaul/system/owner_lock.h"
+#include "longhaul/data/store/resumable_build.h"
+#include "longhaul/data/store/store.h"
+#include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
 namespace {
@@ -22,19 +23,23 @@ namespace {
 constexpr uint64_t kShardBytes = uint64_t{64} << 20;
 constexpr int64_t kFewestShards = 16;
 constexpr int64_t kMostShards = 99'999;
-/// A shard in the making is held as rows, as a shard in its own order, and packed.
+/// A shard in the making is held as rows, as a shard in its final order, and packed.
 constexpr uint64_t kCopiesOfShard = 3;
-/// Share of the room that the first texts and second texts take of a document, about:
-/// half of the second texts are of another one.
+/// About the share of a row's room that a document fills itself: half of the second texts
+/// come from another document.
 constexpr double kOwnShare = 0.7;
 
 const char* rule_name(SentenceRule rule) {
   return rule == SentenceRule::Lines ? "lines" : "punctuation";
 }
 
-fs::path absolute_directory(const fs::path& path) {
-  const fs::path whole = fs::absolute(path).lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();  // a slash at the end
+BuildKind examples_kind() {
+  return {.record = kBertRecordName,
+          .foreign = "exists and holds no BERT examples; choose another --out",
+          .standing =
+              "BERT examples stand there already; choose another --out, or "
+              "replace them with --force",
+          .occupation = "builds there"};
 }
 
 Json plan_of(const tokenizer::Tokenizer& tokenizer, const InputSet& inputs,
@@ -111,21 +116,16 @@ class ExamplesBuilder {
         inputs_(options.inputs),
         plan_(plan_of(tokenizer, inputs_, options)),
         vocabulary_(BertVocabulary::of(tokenizer, options.examples.mask.whole_words)),
-        out_(absolute_directory(options.out)),
-        threads_(options.threads > 0 ? options.threads : usable_cpus()) {
-    work_ = out_;
-    work_ += ".building";
-    lock_ = work_;
-    lock_ += ".lock";
-  }
+        kind_(examples_kind()),
+        build_(fs::absolute(options.out).lexically_normal(), kind_),
+        work_(build_.work()) {}
 
   BertRecord run() {
     if (options_.note && !inputs_.passed_over().empty()) {
       options_.note(inputs_.passed_over());
     }
-    check_place();
-    make_directories_durable(out_.parent_path());
-    OwnerLock lock = take_lock();
+    check_place(build_.out(), kind_, options_.force);
+    build_.lock_beside();
     make_directories_durable(work_);
     open_work();
     if (!fs::exists(work_ / kBertRecordName)) {
@@ -133,18 +133,14 @@ class ExamplesBuilder {
       make_shards();
       write_record();
     }
-    lock.check();
-    commit();
-    lock.release();
-    fs::remove(lock_);
-    return BertRecord::read(out_);
+    build_.check_lock();
+    remove_intermediate_files();
+    build_.commit(options_.force);
+    return BertRecord::read(build_.out());
   }
 
  private:
-  OwnerLock take_lock() const;
-  void check_place() const;
-  void open_work();
-  void remove_leavings() const;
+  void open_work() const;
   void read_inputs();
   void make_shards();
   int64_t choose_shards(const SpoolCounts& counts) const;
@@ -157,7 +153,7 @@ class ExamplesBuilder {
   void write_shard(const std::string& name, const PackedShard& shard,
                    const ExampleCounts& counts);
   void write_record();
-  void commit();
+  void remove_intermediate_files() const;
   void report_progress(const char* stage, int64_t done, int64_t total) const {
     if (options_.progress) options_.progress(stage, done, total);
   }
@@ -167,69 +163,24 @@ class ExamplesBuilder {
   InputSet inputs_;
   Json plan_;
   BertVocabulary vocabulary_;
-  fs::path out_;
+  BuildKind kind_;
+  ResumableBuild build_;
   fs::path work_;
-  fs::path lock_;  // beside the directory, which changes its name
-  int threads_;
   Json reading_;
   std::vector<BertShardInfo> shards_;
 };
 
-OwnerLock ExamplesBuilder::take_lock() const {
-  OwnerLockOptions options;
-  options.area = "data";
-  options.object = "the build";
-  options.occupation = "builds there";
-  options.advice = "choose another --out";
-  return OwnerLock::acquire(lock_, options);
-}
-
-void ExamplesBuilder::check_place() const {
-  if (!fs::exists(fs::symlink_status(out_))) return;
-  if (!fs::exists(out_ / kBertRecordName)) {
-    throw InputError("data", fmt::format("{}: exists and holds no BERT examples; choose "
-                                         "another --out",
-                                         out_.string()));
-  }
-  if (!options_.force) {
-    throw InputError("data", fmt::format("{}: BERT examples stand there already; choose "
-                                         "another --out, or replace them with --force",
-                                         out_.string()));
-  }
-}
-
-void ExamplesBuilder::open_work() {
-  const fs::path plan_file = work_ / "plan.json";
-  remove_leavings();
-  if (options_.restart) {
-    fs::remove_all(work_);
-    make_directories_durable(work_);
-  }
-  if (!fs::exists(plan_file)) {
-    write_text_atomic(plan_file, json_text(plan_, 1) + "\n");
-    return;
-  }
-  const Json begun = read_json(plan_file);
-  std::vector<std::string> differ;
-  for (const auto& [name, value] : plan_.items()) {
-    if (!begun.is_object() || begun.value(name, Json()) != value) differ.push_back(name);
-  }
-  if (differ.empty()) return;
+void ExamplesBuilder::open_work() const {
+  remove_unfinished_files(work_, true);
+  if (options_.restart) build_.clear();
+  const std::vector<std::string> changed =
+      ResumableBuild::changed_entries(build_.agree_on_plan(plan_), plan_);
+  if (changed.empty()) return;
   throw InputError("data",
                    fmt::format("{}: an unfinished build with another {}; give the "
                                "same command as then to go on with it, or "
                                "--restart to throw it away",
-                               work_.string(), fmt::join(differ, ", ")));
-}
-
-/// What a killed build was writing, under a name that holds its process id or none.
-void ExamplesBuilder::remove_leavings() const {
-  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(".tmp") || name.find(".tmp.") != std::string::npos) {
-      fs::remove(entry.path());
-    }
-  }
+                               work_.string(), fmt::join(changed, ", ")));
 }
 
 void ExamplesBuilder::read_inputs() {
@@ -238,18 +189,15 @@ void ExamplesBuilder::read_inputs() {
     reading_ = read_json(record);
     return;
   }
-  ReadDocumentsOptions options;
-  options.sentences = options_.sentences;
-  options.longest_sentence = options_.examples.seq_len - 3;
-  options.bad_records = options_.bad_records;
-  options.max_bad_records = options_.max_bad_records;
-  options.threads = threads_;
-  options.progress = [this](uint64_t done, uint64_t total) {
-    report_progress("reading", static_cast<int64_t>(done), static_cast<int64_t>(total));
-  };
   SpoolWriter spool(work_, tokenizer_.vocab_size());
-  const ReadDocumentsReport report =
-      read_documents(inputs_, tokenizer_, vocabulary_.special, options, spool);
+  const ReadDocumentsReport report = read_documents(
+      inputs_, tokenizer_, vocabulary_.special, options_,
+      /*longest_sentence=*/options_.examples.seq_len - kAroundPair,
+      [this](uint64_t done, uint64_t total) {
+        report_progress("reading", static_cast<int64_t>(done),
+                        static_cast<int64_t>(total));
+      },
+      spool);
   if (report.counts.documents == 0) {
     throw InputError("data", fmt::format("the inputs hold no document with text; {}name "
                                          "files that do",
@@ -263,7 +211,8 @@ void ExamplesBuilder::read_inputs() {
 
 double ExamplesBuilder::expected_shard_bytes(const SpoolCounts& counts,
                                              int64_t shards) const {
-  const double room = static_cast<double>(options_.examples.seq_len - 3) * kOwnShare;
+  const double room =
+      static_cast<double>(options_.examples.seq_len - kAroundPair) * kOwnShare;
   const double rows =
       static_cast<double>(options_.duplicates) *
       (static_cast<double>(counts.tokens) / room + static_cast<double>(counts.documents));
@@ -302,7 +251,7 @@ int ExamplesBuilder::threads_for(const SpoolCounts& counts, int64_t shards) cons
             static_cast<int64_t>(each * static_cast<double>(shards) / budget) + 1));
   }
   return static_cast<int>(
-      std::clamp<double>(budget / std::max(each, 1.0), 1.0, threads_));
+      std::clamp<double>(budget / std::max(each, 1.0), 1.0, threads_of(options_)));
 }
 
 std::string ExamplesBuilder::shard_name(int64_t shard, int64_t shards) const {
@@ -348,13 +297,9 @@ void ExamplesBuilder::write_shard(const std::string& name, const PackedShard& sh
   info.name = name;
   info.rows = shard.shape.rows;
   info.counts = counts;
-  {
-    const MappedFile file(temporary);
-    BlockHasher hasher;
-    hasher.update(file.bytes());
-    info.bytes = file.bytes().size();
-    info.hash = combine_hashes(hasher.finish());
-  }
+  const StoreFile hashed = hashed_file(temporary);
+  info.bytes = hashed.bytes;
+  info.hash = hashed.hash;
   fs::rename(temporary, path);
   sync_directory(work_);
   write_text_atomic(work_ / (name + ".json"), json_text(info.to_json()) + "\n");
@@ -377,17 +322,11 @@ void ExamplesBuilder::make_shards() {
     PackedShard packed;
     ExampleCounts counts;
   };
-  OrderedWorkers<int64_t, Made> workers(threads, [&](int64_t& shard) {
-    Made made;
-    made.name = shard_name(shard, shards);
-    made.before = finished_shard(made.name);
-    if (!made.before) {
-      made.packed = make_shard(maker, shard, shards, counts.documents, made.counts);
-    }
-    return made;
-  });
+  std::deque<std::future<Made>> pending;  // in the order of the shards
+  WorkerPool pool(threads);
   const auto take = [&] {
-    Made made = workers.pop();
+    Made made = pending.front().get();
+    pending.pop_front();
     if (made.before) {
       shards_.push_back(std::move(*made.before));
     } else {
@@ -396,10 +335,18 @@ void ExamplesBuilder::make_shards() {
     report_progress("examples", static_cast<int64_t>(shards_.size()), shards);
   };
   for (int64_t shard = 0; shard < shards; ++shard) {
-    workers.push(shard);
-    if (workers.pending() > static_cast<size_t>(threads)) take();
+    pending.push_back(pool.add([&, shard] {
+      Made made;
+      made.name = shard_name(shard, shards);
+      made.before = finished_shard(made.name);
+      if (!made.before) {
+        made.packed = make_shard(maker, shard, shards, counts.documents, made.counts);
+      }
+      return made;
+    }));
+    if (pending.size() > static_cast<size_t>(threads)) take();
   }
-  while (workers.pending() > 0) take();
+  while (!pending.empty()) take();
 }
 
 void ExamplesBuilder::write_record() {
@@ -412,24 +359,13 @@ void ExamplesBuilder::write_record() {
   write_text_atomic(work_ / kBertRecordName, record.text());
 }
 
-void ExamplesBuilder::commit() {
+void ExamplesBuilder::remove_intermediate_files() const {
   for (const fs::path& file : spool_files(work_)) fs::remove(file);
   for (const BertShardInfo& shard : BertRecord::read(work_).shards) {
     fs::remove(work_ / (shard.name + ".json"));
   }
   fs::remove(work_ / "spool.json");
-  fs::remove(work_ / "plan.json");
-  check_place();  // it may have come to be since
-  fs::path old;
-  if (fs::exists(out_)) {
-    old = out_;
-    old += ".old";
-    fs::remove_all(old);
-    fs::rename(out_, old);
-  }
-  fs::rename(work_, out_);
-  sync_directory(out_.parent_path());
-  if (!old.empty()) fs::remove_all(old);
+  fs::remove(build_.plan_file());
 }
 
 }  // namespace

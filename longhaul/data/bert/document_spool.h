@@ -9,11 +9,11 @@
 
 namespace longhaul::data {
 
-/// Documents as sentences of tokens, one after the other.
+/// Documents that are sentences of tokens, one after the other.
 struct SentenceList {
   std::vector<tokenizer::TokenId> tokens;
-  std::vector<uint32_t> sentence_tokens;     ///< per sentence, each at least 1
-  std::vector<uint32_t> document_sentences;  ///< per document, each at least 1
+  std::vector<uint32_t> sentence_tokens;     ///< by sentence: tokens, at least 1
+  std::vector<uint32_t> document_sentences;  ///< by document: sentences, at least 1
 };
 
 struct SpoolCounts {
@@ -23,14 +23,15 @@ struct SpoolCounts {
   bool operator==(const SpoolCounts&) const = default;
 };
 
-/// Writes documents to three files of a directory, front to back, in little memory.
+/// Writes documents front to back to three files of a directory, in little memory.
 class SpoolWriter {
  public:
-  /// All ids are below `vocab_size`; up to 65536 a token takes two bytes.
+  /// All ids are below `vocab_size`. A token takes two bytes up to a size of 65536, else
+  /// four.
   SpoolWriter(const fs::path& dir, int64_t vocab_size);
   void add(const SentenceList& documents);
   const SpoolCounts& counts() const { return counts_; }
-  /// The files are on the disk afterwards.
+  /// Makes the files durable.
   void finish();
 
  private:
@@ -41,18 +42,18 @@ class SpoolWriter {
   SpoolCounts counts_;
 };
 
-/// The documents of a SpoolWriter, mapped: any of them at once, whatever there are.
-/// Immutable; any thread may read.
+/// The mapped files of a SpoolWriter: any document can be read at once. Immutable; any
+/// thread may read.
 class DocumentSpool {
  public:
-  /// InputError when the files have not the sizes that `counts` ask for.
+  /// InputError when the files do not have the sizes that follow from `counts`.
   DocumentSpool(const fs::path& dir, int64_t vocab_size, const SpoolCounts& counts);
 
   const SpoolCounts& counts() const { return counts_; }
   int64_t num_sentences(int64_t document) const;
-  /// Tokens of one sentence of a document.
+  /// Returns the number of tokens of one sentence of a document.
   int64_t sentence_tokens(int64_t document, int64_t sentence) const;
-  /// Appends them to `out`.
+  /// Appends the tokens of one sentence of a document to `out`.
   void append_sentence(int64_t document, int64_t sentence,
                        std::vector<int32_t>& out) const;
 
@@ -62,11 +63,11 @@ class DocumentSpool {
   bool wide_;
   SpoolCounts counts_;
   MappedFile tokens_;
-  MappedFile sentences_;  // end of each in tokens, u64
-  MappedFile documents_;  // end of each in sentences, u64
+  MappedFile sentences_;  // by sentence: its end in tokens, u64
+  MappedFile documents_;  // by document: its end in sentences, u64
 };
 
-/// The names of the spool's files.
+/// Returns the paths of the spool's files.
 std::vector<fs::path> spool_files(const fs::path& dir);
 
 }  // namespace longhaul::data

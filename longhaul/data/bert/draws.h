@@ -8,11 +8,11 @@
 
 namespace longhaul::data {
 
-/// Random numbers of one purpose, document and pass, in the order in which they are
-/// drawn: a pure function of these and of the seed, whoever draws and when.
+/// Random numbers for one purpose, document and pass. The numbers depend on these, on the
+/// seed and on the order of the draws only, not on threads.
 class Draws {
  public:
-  /// pass < 2^24, and fewer than 2^42 numbers are drawn.
+  /// Requires pass < 2^24 and fewer than 2^42 draws.
   Draws(uint64_t seed, std::string_view purpose, int64_t pass, int64_t document)
       : key_(random_key(seed, purpose)),
         document_(static_cast<uint64_t>(document)),
@@ -25,7 +25,7 @@ class Draws {
     }
     return block_[used_++];
   }
-  /// Uniform in [0, end), 1 <= end < 2^62, without bias.
+  /// Draws uniformly from [0, end), 1 <= end < 2^62, without bias.
   int64_t below(int64_t end) {
     const auto range = static_cast<uint64_t>(end);
     const uint64_t unfair = (0 - range) % range;  // 2^64 modulo the range
@@ -35,9 +35,9 @@ class Draws {
       if (value >= unfair) return static_cast<int64_t>(value % range);
     }
   }
-  /// Uniform in [first, last].
+  /// Draws uniformly from [first, last].
   int64_t between(int64_t first, int64_t last) { return first + below(last - first + 1); }
-  /// True with this probability.
+  /// Draws true with this probability.
   bool chance(double probability) {
     return static_cast<double>(next()) * 0x1.0p-32 < probability;
   }

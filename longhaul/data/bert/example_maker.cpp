@@ -9,13 +9,11 @@
 namespace longhaul::data {
 namespace {
 
-/// [CLS] and two [SEP].
-constexpr int64_t kAroundPair = 3;
 constexpr double kRandomNextShare = 0.5;
-/// A short target has two tokens at least: one for each text.
+/// A short target has at least two tokens: one for each text.
 constexpr int64_t kShortestPair = 2;
 
-/// The fields of the counts and their names.
+/// Calls visit(name, field) for each field of the counts.
 template <typename Counts, typename Visit>
 void visit_counts(Counts& counts, Visit&& visit) {
   visit("examples", counts.examples);
@@ -73,21 +71,22 @@ void ExampleRows::add(const std::vector<int32_t>& tokens, int64_t first_tokens,
   LH_CHECK(length <= seq_len_ && static_cast<int64_t>(masked.size()) <= predictions_,
            "data", "an example of {} tokens and {} predictions for rows of {} and {}",
            length, masked.size(), seq_len_, predictions_);
-  const auto padding = static_cast<size_t>(seq_len_ - length);
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
-  ids_.insert(ids_.end(), padding, pad);
   mask_.insert(mask_.end(), tokens.size(), 1);
-  mask_.insert(mask_.end(), padding, 0);
   segments_.insert(segments_.end(), static_cast<size_t>(first_tokens), 0);
   segments_.insert(segments_.end(), static_cast<size_t>(length - first_tokens), 1);
-  segments_.insert(segments_.end(), padding, 0);
   for (const MaskedToken& token : masked) {
     positions_.push_back(token.position);
     masked_ids_.push_back(token.id);
   }
-  const size_t unused = static_cast<size_t>(predictions_) - masked.size();
-  positions_.insert(positions_.end(), unused, 0);
-  masked_ids_.insert(masked_ids_.end(), unused, 0);
+  // The rest of each row is padding.
+  const auto rows = static_cast<size_t>(size() + 1);
+  const size_t places = rows * static_cast<size_t>(seq_len_);
+  ids_.resize(places, pad);
+  mask_.resize(places);
+  segments_.resize(places);
+  positions_.resize(rows * static_cast<size_t>(predictions_));
+  masked_ids_.resize(positions_.size());
   next_sentence_.push_back(random_next ? 1 : 0);
   ++counts.examples;
   counts.random_next += random_next ? 1 : 0;
@@ -109,7 +108,7 @@ BertShard ExampleRows::shard(const std::vector<int64_t>& order) const {
   return {shape, std::move(bytes)};
 }
 
-/// Two texts on their way to a row.
+/// The two texts of a row in the making.
 struct ExampleMaker::Pair {
   std::vector<int32_t> first;
   std::vector<int32_t> second;
@@ -142,7 +141,7 @@ void ExampleMaker::finish(Pair& pair, Draws& draws, ExampleRows& rows) const {
   const auto most = static_cast<size_t>(options_.seq_len - kAroundPair);
   std::vector<int32_t>& a = pair.first;
   std::vector<int32_t>& b = pair.second;
-  // Which tokens go: ends are counted first and cut once.
+  // The tokens to cut are counted first, so that each text is cut once.
   size_t a_front = 0;
   size_t a_size = a.size();
   size_t b_front = 0;
@@ -195,7 +194,7 @@ void ExampleMaker::make(int64_t pass, int64_t document, ExampleRows& rows) const
     if (pair.random_next) {
       second_from_elsewhere(document, target - static_cast<int64_t>(pair.first.size()),
                             draws, pair.second);
-      begin = cut;  // what was not used is used next
+      begin = cut;  // sentences that were not used are used next
     } else {
       for (int64_t i = cut; i < end; ++i) {
         spool_.append_sentence(document, i, pair.second);

@@ -11,39 +11,44 @@
 
 namespace longhaul::data {
 
+/// [CLS] and two [SEP], which stand around the two texts of an example.
+inline constexpr int64_t kAroundPair = 3;
+
 struct ExampleOptions {
   int64_t seq_len = 128;
   MaskOptions mask;
-  /// Documents whose examples aim at a random length instead of the full one.
+  /// Share of the documents whose examples aim at a random length, not at the full
+  /// length.
   double short_share = 0.1;
   uint64_t seed = 12345;
 };
 
-/// What examples are made of, summed over any number of them.
+/// Counts of what examples are made of, summed over any number of examples.
 struct ExampleCounts {
   int64_t examples = 0;
   int64_t random_next = 0;     ///< examples whose second text is from another document
-  int64_t tokens = 0;          ///< without padding, special ones counted
-  int64_t cut_tokens = 0;      ///< cut off at an end of a pair that was too long
-  int64_t short_examples = 0;  ///< below the full length
+  int64_t tokens = 0;          ///< without padding, with special tokens
+  int64_t cut_tokens = 0;      ///< cut off from pairs that were too long
+  int64_t short_examples = 0;  ///< examples below the full length
   MaskCounts masks;
 
   void add(const ExampleCounts& other);
   Json to_json() const;
-  /// InputError when a field is absent or no integer.
+  /// InputError when a field is absent or is no integer.
   static ExampleCounts from_json(const JsonFields& fields);
 };
 
-/// Rows in the making: what a BertShard has, column by column.
+/// The rows of a BertShard in the making, column by column.
 class ExampleRows {
  public:
   ExampleRows(int64_t seq_len, int64_t predictions);
-  /// Adds a row: tokens with [CLS] and both [SEP], how many of them are the first text's,
-  /// masked tokens by position, and 1 when the texts do not belong together.
+  /// Adds a row. `tokens` has [CLS] and both [SEP]; the first `first_tokens` tokens
+  /// belong to the first text. `masked` is sorted by position. `random_next` says that
+  /// the texts do not belong together.
   void add(const std::vector<int32_t>& tokens, int64_t first_tokens, int32_t pad,
            const std::vector<MaskedToken>& masked, bool random_next);
   int64_t size() const { return static_cast<int64_t>(next_sentence_.size()); }
-  /// The rows so far as a shard, in a given order: row i is row order[i].
+  /// Makes a shard of the rows so far: row i of the shard is row order[i].
   BertShard shard(const std::vector<int64_t>& order) const;
   ExampleCounts counts;
 
@@ -58,18 +63,18 @@ class ExampleRows {
   std::vector<int8_t> next_sentence_;
 };
 
-/// Makes the examples of a document as BERT's published recipe does: sentences are
-/// gathered up to a length, cut in two at a random sentence; half of the time the second
-/// text is replaced by one from another document and its own sentences are used again;
-/// pairs that are too long lose tokens at either end, the longer text first.
-/// Immutable; any thread may call it.
+/// Makes the examples of a document as BERT's published recipe does. Sentences are
+/// gathered up to a length and cut in two at a random sentence. Half of the time the
+/// second text is replaced by a text from another document, and the replaced sentences
+/// are used again. Pairs that are too long lose tokens at either end, from the longer
+/// text first. Immutable; any thread may call it.
 class ExampleMaker {
  public:
   /// InputError when the spool has fewer than two documents.
   ExampleMaker(const DocumentSpool& spool, const BertVocabulary& vocabulary,
                const ExampleOptions& options);
-  /// The examples of one document in one pass over the documents: a pure function of the
-  /// two numbers.
+  /// Adds the examples of one document in one pass over the documents. The examples
+  /// depend on these two numbers only.
   void make(int64_t pass, int64_t document, ExampleRows& rows) const;
 
  private:

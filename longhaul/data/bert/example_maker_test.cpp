@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kDocuments = 60;
 
-/// Documents whose tokens are never the same: document d, sentence s, place t.
+/// Documents in which the token of document d, sentence s, place t stands only there.
 class ExampleMakerTest : public ::testing::Test {
  protected:
   ExampleMakerTest() {
@@ -67,7 +67,7 @@ class ExampleMakerTest : public ::testing::Test {
   mutable ExampleOptions options_;
 };
 
-/// The row before masking, checked against its form.
+/// Returns a row as it was before masking, and checks the row's form.
 std::vector<int32_t> unmasked(const BertShard& shard, int64_t row) {
   std::vector<int32_t> ids(shard.input_ids(row).begin(), shard.input_ids(row).end());
   const auto positions = shard.masked_lm_positions(row);
@@ -140,7 +140,8 @@ TEST_F(ExampleMakerTest, HalfOfThePairsAreRandomWhereADocumentHasASecondSentence
     examples += rows.counts.examples;
     random_next += rows.counts.random_next;
   }
-  // Pairs of one long sentence are always random, so a little more than half.
+  // A pair of one long sentence always gets a random second text: a little more than
+  // half.
   const double share = static_cast<double>(random_next) / static_cast<double>(examples);
   EXPECT_GT(examples, 20'000);
   EXPECT_GT(share, 0.5);

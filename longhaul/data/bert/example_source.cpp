@@ -12,7 +12,7 @@
 namespace longhaul::data {
 namespace {
 
-class ExampleSource final : public TokenSource {
+class ExampleSource final : public ExampleTokens {
  public:
   ExampleSource(const fs::path& path, int64_t seq_len, bool verify)
       : store_(path, verify) {
@@ -21,25 +21,10 @@ class ExampleSource final : public TokenSource {
 
   int64_t num_sequences() const override { return store_.info().rows; }
   int64_t seq_len() const override { return store_.info().form.seq_len; }
-  std::vector<std::string> losses() const override {
-    std::vector<std::string> all = example_losses();
-    if (!next_sentence_) all.pop_back();
-    return all;
-  }
-  void keep_losses(const std::vector<std::string>& wanted) override {
-    next_sentence_ = wanted != std::vector<std::string>{kMaskedToken};
-  }
   int64_t max_token_id() const override { return store_.info().max_token_id + 1; }
   std::string fingerprint() const override { return store_.info().fingerprint(); }
   std::string tokenizer_fingerprint() const override {
     return store_.info().tokenizer_fingerprint;
-  }
-
-  void shape(TokenBatch& batch, int64_t rows) const override {
-    batch.resize(rows, seq_len());
-    if (next_sentence_) batch.targets.emplace_back(static_cast<size_t>(rows));
-    batch.segments.resize(batch.tokens.size());
-    batch.document_end.resize(batch.tokens.size());
   }
 
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
@@ -71,12 +56,9 @@ class ExampleSource final : public TokenSource {
 
  private:
   ExampleStore store_;
-  bool next_sentence_ = true;
 };
 
 }  // namespace
-
-std::vector<std::string> example_losses() { return {kMaskedToken, kNextSentence}; }
 
 std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
                                             bool verify) {

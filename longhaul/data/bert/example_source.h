@@ -10,18 +10,38 @@
 
 namespace longhaul::data {
 
-/// What examples have targets for: kMaskedToken, by position, and kNextSentence, by
-/// sequence.
-std::vector<std::string> example_losses();
+/// The terms of the loss that examples have targets for: kMaskedToken, by position, and
+/// kNextSentence, by sequence.
+inline std::vector<std::string> example_losses() { return {kMaskedToken, kNextSentence}; }
 
-/// Packed examples (example_store.h) for a model with masked-token and next-sentence
-/// heads: losses() are example_losses(), document_end is where a row's padding begins.
+/// A source of examples for BERT.
+class ExampleTokens : public TokenSource {
+ public:
+  std::vector<std::string> losses() const override {
+    return next_sentence_ ? example_losses() : std::vector<std::string>{kMaskedToken};
+  }
+  void keep_losses(const std::vector<std::string>& wanted) override {
+    next_sentence_ = wanted != std::vector<std::string>{kMaskedToken};
+  }
+  void shape(TokenBatch& batch, int64_t rows) const override {
+    batch.resize(rows, seq_len());
+    if (next_sentence_) batch.targets.emplace_back(static_cast<size_t>(rows));
+    batch.segments.resize(batch.tokens.size());
+    batch.document_end.resize(batch.tokens.size());
+  }
+
+ protected:
+  bool next_sentence_ = true;  ///< whether batches have targets for kNextSentence
+};
+
+/// Opens packed examples (example_store.h) for a model with masked-token and
+/// next-sentence heads. document_end of a batch says where a row's padding begins.
 /// InputError when the rows have another length than `seq_len`, and for a damaged
 /// directory.
 std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
                                             bool verify = true);
 
-/// InputError, with both, when rows of `found` tokens are not what data.seq_len asks for.
+/// InputError, with both lengths, when rows have `found` tokens and data.seq_len differs.
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len);
 
 }  // namespace longhaul::data

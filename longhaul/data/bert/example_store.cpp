@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr const char* kFormat = "longhaul packed examples";
 constexpr const char* kPackAgain =
     "remove the directory, and the next start packs the shards again";
-/// With the largest row far from what 64 bits hold.
+/// So many rows of the largest size are still far from what 64 bits hold.
 constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr size_t kMaxOrigins = 1'000'000;
 
@@ -32,11 +32,7 @@ Value value_at(const std::byte* from) {
   return value;
 }
 
-Json file_json(const StoreFile& file) {
-  return {{"name", file.name}, {"bytes", file.bytes}, {"hash", file.hash}};
-}
-
-/// Refuses a file that is not there in full.
+/// Reads what the record says of a file. InputError when the file is not there in full.
 StoreFile file_of(const JsonFields& record, const char* name, const fs::path& dir) {
   const JsonFields fields = record.inside(record.field(name));
   StoreFile file{fields.get<std::string>("name"), fields.get<uint64_t>("bytes"),
@@ -94,8 +90,8 @@ std::string ExampleStoreInfo::text() const {
                      {"token_bytes", form.token_bytes},
                      {"rows", rows},
                      {"max_token_id", max_token_id},
-                     {"row_file", file_json(row_file)},
-                     {"hash_file", file_json(hash_file)},
+                     {"row_file", Json(data::to_json(row_file))},
+                     {"hash_file", Json(data::to_json(hash_file))},
                      {"fingerprint", fingerprint()},
                      {"tokenizer", tokenizer_fingerprint},
                      {"sources", list}};
@@ -160,7 +156,7 @@ void ExampleStore::read(int64_t row, ExampleRow& to) const {
       rows_.at(static_cast<uint64_t>(row) * form.bytes(), form.bytes());
   const auto length = int64_t{value_at<uint32_t>(from)};
   const auto masked = int64_t{value_at<uint16_t>(from + 4)};
-  const auto next = value_at<uint16_t>(from + 6);  // with the byte that is 0
+  const auto next = value_at<uint16_t>(from + 6);  // the label and the byte that is 0
   if (length < 1 || length > form.seq_len || masked > form.predictions || next > 1) {
     fail(row, 0,
          fmt::format("{} of {} tokens, {} of {} masked positions, label {}", length,

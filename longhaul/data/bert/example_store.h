@@ -10,20 +10,21 @@
 
 namespace longhaul::data {
 
-// Packed examples, which are read at random where HDF5 shards are not, are a directory:
-//   examples.json   what ExampleStoreInfo says; written last
-//   rows.bin        the examples one after another, all of one size: ExampleForm
+// Packed examples can be read at random, unlike HDF5 shards. They are a directory:
+//   examples.json   the content of ExampleStoreInfo; written last
+//   rows.bin        the examples one after another, all in one form (ExampleForm)
 //   hashes.json     xxh3-128 of each 1 MiB block of rows.bin
 
 inline constexpr int kExampleStoreVersion = 1;
 inline constexpr const char* kExampleStoreRecord = "examples.json";
 inline constexpr const char* kExampleRows = "rows.bin";
 
-/// Where the parts of a packed example lie, little-endian:
-///   u32 tokens that are no padding, u16 masked positions, u8 next-sentence label, u8 0
+/// Where the parts of a packed example lie. All numbers are little-endian:
+///   u32 number of tokens without padding, u16 number of masked positions,
+///   u8 next-sentence label, u8 0
 ///   seq_len tokens, then `predictions` masked ids, of token_bytes each
 ///   `predictions` masked positions, u16
-///   a bit per position: its segment, lowest bit first
+///   a bit for the segment of each position, lowest bit first
 struct ExampleForm {
   int64_t seq_len = 0;
   int64_t predictions = 0;
@@ -41,7 +42,7 @@ struct ExampleForm {
   }
 };
 
-/// A shard that the examples came from.
+/// A shard that the examples were made from.
 struct ExampleOrigin {
   std::string path;
   uint64_t bytes = 0;
@@ -51,15 +52,15 @@ struct ExampleOrigin {
 struct ExampleStoreInfo {
   ExampleForm form;
   int64_t rows = 0;
-  int64_t max_token_id = 0;  ///< the largest, of tokens and of what was masked out
+  int64_t max_token_id = 0;  ///< the largest id of tokens and of masked-out tokens
   StoreFile row_file;
   StoreFile hash_file;
   std::vector<ExampleOrigin> origins;
-  std::string tokenizer_fingerprint;  ///< empty: the shards do not say it
+  std::string tokenizer_fingerprint;  ///< empty: no record beside the shards says it
 
-  /// Changes when an example does; examples.json has it too.
+  /// Returns a hash that changes when an example changes; examples.json has it too.
   std::string fingerprint() const;
-  /// The text of examples.json.
+  /// Returns the text of examples.json.
   std::string text() const;
   /// Reads and checks examples.json and the sizes of both files. InputError names file
   /// and field, expected and found.
@@ -69,26 +70,26 @@ struct ExampleStoreInfo {
 /// True when the directory holds an examples.json.
 bool is_example_store(const fs::path& path);
 
-/// An example as it is read; the caller's spans hold seq_len values each.
+/// An example that is read into the caller's spans of seq_len values each.
 struct ExampleRow {
   std::span<int32_t> tokens;    ///< padding included
-  std::span<int32_t> segments;  ///< 0 first text, 1 second
-  std::span<int32_t> labels;    ///< the masked-out token's id, else kIgnore
-  int64_t length = 0;           ///< tokens that are no padding; at least 1
-  int32_t next_sentence = 0;    ///< 0 the texts belong together, 1 not
+  std::span<int32_t> segments;  ///< 0 in the first text, 1 in the second
+  std::span<int32_t> labels;    ///< the id of a masked-out token, else kIgnore
+  int64_t length = 0;           ///< tokens without padding, at least 1
+  int32_t next_sentence = 0;    ///< 0 when the texts belong together, else 1
 };
 
-/// Packed examples, mapped. Immutable: any thread may read.
+/// Mapped packed examples. Immutable: any thread may read.
 class ExampleStore {
  public:
-  /// With `verify` each block is compared with its hash when it is first touched.
-  /// InputError as ExampleStoreInfo::read.
+  /// With `verify` each block is compared with its hash when it is first touched. Throws
+  /// the InputErrors of ExampleStoreInfo::read.
   explicit ExampleStore(const fs::path& path, bool verify = true);
 
   const fs::path& path() const { return path_; }
   const ExampleStoreInfo& info() const { return info_; }
-  /// Reads row `row`, 0 <= row < info().rows.
-  /// InputError with file and offset for a damaged one.
+  /// Reads row `row`, 0 <= row < info().rows. InputError with file and offset for a
+  /// damaged row.
   void read(int64_t row, ExampleRow& to) const;
 
  private:

@@ -16,7 +16,7 @@ class ExampleStoreTest : public ::testing::Test {
   ExampleStoreTest() {
     if (hdf5_version().empty()) return;
     PackExamplesOptions options;
-    // Two blocks of hashes.
+    // So many rows that there are two blocks with hashes.
     options.shards = {write_test_shard(dir_, "s.hdf5", test_shard(4000, 128, 20))};
     options.out = dir_ / "packed";
     options.vocab_size = 30'000;
@@ -27,7 +27,7 @@ class ExampleStoreTest : public ::testing::Test {
     if (hdf5_version().empty()) GTEST_SKIP() << "a build without HDF5";
   }
   fs::path file(const char* name) const { return dir_ / "packed" / name; }
-  /// The message when examples.json says something else.
+  /// Returns the message for an examples.json with another value.
   std::string with_record(const std::function<void(Json&)>& change) {
     const std::string good = read_text(file(kExampleStoreRecord));
     Json json = parse_json(good, "");
@@ -41,7 +41,7 @@ class ExampleStoreTest : public ::testing::Test {
   std::string with_record(const char* field, const Json& value) {
     return with_record([&](Json& json) { json[field] = value; });
   }
-  /// The message of reading row `row` when it is changed at `offset`.
+  /// Returns the message of reading row `row` when the row is changed at `offset`.
   std::string with_row(int64_t row, uint64_t offset, uint16_t value, bool verify) {
     const std::string good = read_text(file(kExampleRows));
     std::string bytes = good;
@@ -51,7 +51,7 @@ class ExampleStoreTest : public ::testing::Test {
     const auto source = example_source(dir_ / "packed", 128, verify);
     TokenBatch batch;
     source->shape(batch, 1);
-    source->read(0, batch, 0);  // another block is good still
+    source->read(0, batch, 0);  // another block is still good
     const std::string message = input_error([&] { source->read(row, batch, 0); });
     write_text_atomic(file(kExampleRows), good);
     return message;

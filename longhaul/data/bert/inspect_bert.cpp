@@ -65,7 +65,7 @@ std::string figures(const BertRecord& record, const JsonFields& plan,
       percent(counts.masks.replaced, chosen));
 }
 
-void describe_complete(const fs::path& path, const InspectOptions& options,
+void describe_examples(const fs::path& path, const InspectOptions& options,
                        DataDescription& result) {
   check_bert_directory(path);
   const BertRecord record = BertRecord::read(path);
@@ -98,20 +98,9 @@ void describe_complete(const fs::path& path, const InspectOptions& options,
 std::optional<DataDescription> describe_bert(const fs::path& path,
                                              const InspectOptions& options) {
   if (!fs::exists(path / kBertRecordName)) return std::nullopt;
-  DataDescription result;
-  result.json["kind"] = "bert_examples";
-  result.json["path"] = path.string();
-  result.json["complete"] = true;
-  try {
-    describe_complete(path, options, result);
-  } catch (const InputError& error) {
-    result.complete = false;
-    result.json["complete"] = false;
-    result.json["problem"] = error.what();
-    result.text =
-        fmt::format("BERT examples {}, NOT COMPLETE\n{}\n", path.string(), error.what());
-  }
-  return result;
+  return describe_kind(
+      "bert_examples", "BERT examples", path,
+      [&](DataDescription& result) { describe_examples(path, options, result); });
 }
 
 uint64_t verify_bert(const fs::path& path) {

@@ -7,13 +7,14 @@
 
 namespace longhaul::data {
 
-/// What describe_data is for stores: whether a directory of BERT examples is complete,
-/// what it was made of and how. Of `options` global_size alone counts. Nothing where
-/// `path` has no bert.json.
+/// Describes a directory of BERT examples as describe_data describes a store: whether it
+/// is complete, what it was made of and how. Only global_size of `options` counts.
+/// Nothing where `path` has no bert.json.
 std::optional<DataDescription> describe_bert(const fs::path& path,
                                              const InspectOptions& options = {});
 
-/// Re-hashes every shard; InputError names the first damaged one. Returns the bytes.
+/// Hashes every shard again. InputError names the first damaged shard. Returns the bytes
+/// that were checked.
 uint64_t verify_bert(const fs::path& path);
 
 }  // namespace longhaul::data

@@ -25,7 +25,8 @@ int32_t required_id(const tokenizer::Tokenizer& tokenizer, const char* token) {
   return static_cast<int32_t>(*id);
 }
 
-/// What is masked together: begins in `places`, the last end behind them.
+/// The places of a row that may be masked, by word: word i has the places from begins[i]
+/// to begins[i + 1].
 struct Words {
   std::vector<int32_t> places;
   std::vector<size_t> begins;
@@ -71,16 +72,18 @@ int32_t treated(const BertVocabulary& vocabulary, int32_t id, Draws& draws,
 BertVocabulary BertVocabulary::of(const tokenizer::Tokenizer& tokenizer,
                                   bool whole_words) {
   BertVocabulary vocabulary;
-  vocabulary.cls = required_id(tokenizer, "[CLS]");
-  vocabulary.sep = required_id(tokenizer, "[SEP]");
-  vocabulary.mask = required_id(tokenizer, "[MASK]");
-  vocabulary.pad = required_id(tokenizer, "[PAD]");
   const auto size = static_cast<size_t>(tokenizer.vocab_size());
   vocabulary.special.assign(size, 0);
   vocabulary.continues.assign(size, 0);
-  for (const char* const token : {"[CLS]", "[SEP]", "[MASK]", "[PAD]"}) {
-    vocabulary.special[static_cast<size_t>(required_id(tokenizer, token))] = 1;
-  }
+  const auto special = [&](const char* token) {
+    const int32_t id = required_id(tokenizer, token);
+    vocabulary.special[static_cast<size_t>(id)] = 1;
+    return id;
+  };
+  vocabulary.cls = special("[CLS]");
+  vocabulary.sep = special("[SEP]");
+  vocabulary.mask = special("[MASK]");
+  vocabulary.pad = special("[PAD]");
   const auto unknown = tokenizer.token_to_id("[UNK]");
   bool any = false;
   for (size_t id = 0; id < size; ++id) {
@@ -107,8 +110,7 @@ BertVocabulary BertVocabulary::of(const tokenizer::Tokenizer& tokenizer,
 std::vector<MaskedToken> mask_tokens(const BertVocabulary& vocabulary,
                                      const MaskOptions& options, Draws& draws,
                                      std::vector<int32_t>& row, MaskCounts& counts) {
-  // As the published recipe counts: a share of all tokens, rounded half to even, at least
-  // one.
+  // The published recipe masks a share of all tokens, rounded half to even, at least one.
   const auto wanted = std::min(
       options.max_predictions,
       std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(
@@ -117,7 +119,7 @@ std::vector<MaskedToken> mask_tokens(const BertVocabulary& vocabulary,
   std::vector<uint32_t> order(words.count());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(i);
   std::vector<MaskedToken> chosen;
-  // A Fisher-Yates shuffle that goes no further than it has to.
+  // A Fisher-Yates shuffle that ends as soon as enough positions are chosen.
   for (size_t i = 0; i < order.size() && static_cast<int64_t>(chosen.size()) < wanted;
        ++i) {
     const auto other =

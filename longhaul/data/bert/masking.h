@@ -9,32 +9,32 @@
 
 namespace longhaul::data {
 
-/// What masking needs to know of a vocabulary.
+/// What masking needs to know about a vocabulary.
 struct BertVocabulary {
   int32_t cls = 0;
   int32_t sep = 0;
   int32_t mask = 0;
   int32_t pad = 0;
-  std::vector<uint8_t> special;    ///< per id: [CLS] [SEP] [MASK] [PAD] [UNK]'s like
-  std::vector<uint8_t> continues;  ///< per id: a piece inside a word ("##ing")
-  std::vector<int32_t> ordinary;   ///< ids that may stand in for a token: none special
+  std::vector<uint8_t> special;    ///< by id: 1 for [CLS], [SEP], [MASK] and [PAD]
+  std::vector<uint8_t> continues;  ///< by id: 1 for a piece inside a word ("##ing")
+  std::vector<int32_t> ordinary;   ///< ids that may replace a token: no special token
 
   /// InputError when the tokenizer lacks [CLS], [SEP], [MASK] or [PAD], and with
-  /// `whole_words` when it has no pieces that begin with ##.
+  /// `whole_words` when the tokenizer has no pieces that begin with ##.
   static BertVocabulary of(const tokenizer::Tokenizer& tokenizer, bool whole_words);
 };
 
 struct MaskOptions {
-  double share = 0.15;           ///< of a row's tokens, special ones counted, rounded
-  int64_t max_predictions = 20;  ///< P
-  bool whole_words = false;      ///< all pieces of a word or none
+  double share = 0.15;           ///< share of a row's tokens, special tokens included
+  int64_t max_predictions = 20;  ///< the most masked positions of a row
+  bool whole_words = false;      ///< mask all pieces of a word or none of them
 };
 
-/// How the chosen positions were treated.
+/// Counts of how the chosen positions were treated.
 struct MaskCounts {
-  int64_t masked = 0;    ///< [MASK] stands there
-  int64_t kept = 0;      ///< the token itself
-  int64_t replaced = 0;  ///< another token, drawn from all ordinary ones
+  int64_t masked = 0;    ///< replaced by [MASK]
+  int64_t kept = 0;      ///< left as they were
+  int64_t replaced = 0;  ///< replaced by a random ordinary token
 };
 
 /// A chosen position and the token that stood there.
@@ -43,9 +43,9 @@ struct MaskedToken {
   int32_t id = 0;
 };
 
-/// Chooses positions of a row at random, no special token among them, and puts [MASK]
-/// (80 %), the token itself (10 %) or a random one (10 %) there. Returns them by
-/// position.
+/// Chooses positions of a row at random, but none with a special token, and puts [MASK]
+/// (80 %), the token itself (10 %) or a random token (10 %) there. Returns the chosen
+/// positions in ascending order.
 std::vector<MaskedToken> mask_tokens(const BertVocabulary& vocabulary,
                                      const MaskOptions& options, Draws& draws,
                                      std::vector<int32_t>& row, MaskCounts& counts);

@@ -41,7 +41,7 @@ TEST_F(Masking, SharesAreThoseOfTheRecipe) {
   }
   EXPECT_EQ(at[0] + at[60] + at[127], 0) << "a special token was chosen";
   const double total = kRows * 19.0;
-  // Four standard deviations of a binomial.
+  // The bounds are four standard deviations of a binomial distribution.
   EXPECT_NEAR(static_cast<double>(counts.masked) / total, 0.8, 0.006);
   EXPECT_NEAR(static_cast<double>(counts.kept) / total, 0.1, 0.0045);
   EXPECT_NEAR(static_cast<double>(counts.replaced) / total, 0.1, 0.0045);

@@ -13,16 +13,16 @@
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/store/build/shard_writer.h"
-#include "longhaul/system/owner_lock.h"
+#include "longhaul/data/store/resumable_build.h"
 
 namespace longhaul::data {
 namespace {
 
-/// Rows as they lie in the file.
+/// Writes examples in the form in which rows.bin holds them.
 class RowWriter {
  public:
   RowWriter(const fs::path& dir, const ExampleForm& form)
-      : form_(form), file_(dir, kExampleRows, temporary_suffix()), row_(form.bytes()) {}
+      : form_(form), file_(dir, kExampleRows), row_(form.bytes()) {}
 
   void add(const BertShard& shard, int64_t row) {
     std::ranges::fill(row_, std::byte{0});
@@ -50,11 +50,7 @@ class RowWriter {
     info.rows = rows_;
     info.max_token_id = max_token_id_;
     info.row_file = file_.finish(blocks);
-    HashedFile hashes(dir, "hashes.json", temporary_suffix());
-    const std::string text = json_text(blocks) + "\n";
-    hashes.write(std::as_bytes(std::span(text)));
-    Json unused;
-    info.hash_file = hashes.finish(unused);
+    info.hash_file = write_hash_file(dir, "hashes.json", blocks);
   }
 
  private:
@@ -93,7 +89,8 @@ void check_shape(const fs::path& path, const ShardShape& shape,
           path.string(), shape.predictions, first->predictions));
 }
 
-/// What the records beside the shards say of the tokenizer; empty: nothing.
+/// Returns the fingerprint of the tokenizer in the records beside the shards; empty where
+/// no record is there.
 std::string tokenizer_of(const std::vector<fs::path>& shards) {
   std::set<fs::path> dirs;
   for (const fs::path& shard : shards) dirs.insert(shard.parent_path());
@@ -136,6 +133,17 @@ ExampleStoreInfo write_examples(ShardReader& reader, const PackExamplesOptions& 
   return info;
 }
 
+BuildKind packed_kind() {
+  return {.record = kExampleStoreRecord,
+          .foreign =
+              "exists and holds no packed examples; remove it, and the next start "
+              "packs the shards",
+          .standing = "packed examples stand there already",
+          .occupation = "packs these shards",
+          .object = "the packed examples",
+          .advice = "wait until it is done"};
+}
+
 }  // namespace
 
 std::string shards_identity(const std::vector<fs::path>& shards) {
@@ -150,27 +158,15 @@ std::string shards_identity(const std::vector<fs::path>& shards) {
 
 ExampleStoreInfo pack_examples(ShardReader& reader, const PackExamplesOptions& options) {
   LH_CHECK(!options.shards.empty(), "data", "no shards to pack");
-  fs::path work = options.out;
-  work += ".building";
-  fs::path lock_file = work;
-  lock_file += ".lock";
-  OwnerLockOptions words;
-  words.area = "data";
-  words.object = "the packed examples";
-  words.occupation = "packs these shards";
-  words.advice = "wait until it is done";
-  OwnerLock lock = OwnerLock::acquire(lock_file, words);
-  if (is_example_store(options.out)) return ExampleStoreInfo::read(options.out);
-  fs::remove_all(work);
+  ResumableBuild build(options.out, packed_kind());
+  build.lock_beside();
+  if (is_example_store(build.out())) return ExampleStoreInfo::read(build.out());
+  const fs::path& work = build.work();
   make_directories_durable(work);
+  build.clear();  // an interrupted start left nothing that can be used
   const ExampleStoreInfo info = write_examples(reader, options, work);
   write_text_atomic(work / kExampleStoreRecord, info.text());
-  lock.check();
-  fs::rename(work, options.out);
-  sync_directory(options.out.has_parent_path() ? options.out.parent_path()
-                                               : fs::path("."));
-  lock.release();
-  fs::remove(lock_file);
+  build.commit(/*replace=*/false);
   return info;
 }
 

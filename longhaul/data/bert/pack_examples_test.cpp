@@ -15,8 +15,8 @@
 namespace longhaul::data {
 namespace {
 
-/// A shard of test_shard with rows of 1 to seq_len tokens, the rest padding; its masked
-/// positions lie in front of it.
+/// Returns a shard of test_shard with rows of 1 to seq_len tokens and then padding.
+/// Masked positions lie before the padding.
 BertShard padded_shard(int64_t rows, int64_t seq_len, int32_t first_id) {
   const BertShard full = test_shard(rows, seq_len, 3, first_id);
   std::string bytes = full.bytes();
@@ -24,7 +24,7 @@ BertShard padded_shard(int64_t rows, int64_t seq_len, int32_t first_id) {
       bytes.data() + column_bytes(full.shape(), kColumnForms[0]));
   char* const mask = bytes.data() + 4 * rows * (seq_len + 2 * 3);
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t length = 1 + (row + seq_len - 1) % seq_len;  // the first one is full
+    const int64_t length = 1 + (row + seq_len - 1) % seq_len;  // the first row is full
     for (int64_t i = length; i < seq_len; ++i) mask[row * seq_len + i] = 0;
     for (int64_t p = 0; p < 2; ++p) {
       if (positions[row * 3 + p] >= length) positions[row * 3 + p] = 0;
@@ -53,7 +53,7 @@ class PackExamplesTest : public ::testing::Test {
   std::string refusal() {
     return input_error([&] { pack(); });
   }
-  /// One of 8 x 3 values whose bytes `change` has changed.
+  /// Writes a shard of 8 rows of 8 tokens whose bytes `change` has changed.
   void write_changed(const std::function<void(ShardShape, std::string&)>& change) {
     const BertShard good = test_shard(8, 8, 3);
     std::string bytes = good.bytes();
@@ -68,7 +68,7 @@ class PackExamplesTest : public ::testing::Test {
     return batch;
   }
 
-  // Before any thread of the tests.
+  // Made before any thread of the tests.
   static inline std::unique_ptr<ShardReader> reader_ = std::make_unique<ShardReader>();
   TestDirectory dir_;
   std::vector<BertShard> shards_;
@@ -76,7 +76,8 @@ class PackExamplesTest : public ::testing::Test {
 };
 
 TEST_F(PackExamplesTest, AShardComesBackAsItWasWritten) {
-  const BertShard shard = test_shard(5000, 128, 20);  // three chunks, the last not full
+  const BertShard shard =
+      test_shard(5000, 128, 20);  // three chunks; the last chunk is not full
   const fs::path path = write_test_shard(dir_, "big.hdf5", shard);
   const BertShard read = reader_->read(path, 30'000);
   EXPECT_EQ(read.shape(), shard.shape());
@@ -161,7 +162,7 @@ TEST_F(PackExamplesTest, TheSameRowsAreReadAfterAResumeOnOtherRanks) {
     }
     return std::tuple(all, content, targets);
   };
-  // 7 steps of 12 from 33 rows: over two ends of an epoch.
+  // 7 steps of 12 sequences from 33 rows go over the ends of two epochs.
   const std::vector<int64_t> changing = {1, 3, 2, 6, 1, 2, 3};
   Cursor one, other;
   for (const int64_t ranks : changing) {

@@ -5,16 +5,14 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/bert/ordered_workers.h"
+#include "longhaul/data/store/build/pieces.h"
+#include "longhaul/system/cpus.h"
 
 namespace longhaul::data {
 namespace {
 
-/// Raw text that one worker takes at a time, and the part of the inputs that is open at a
-/// time.
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+/// Stored bytes of the part of the inputs that is open at a time.
 constexpr uint64_t kPartBytes = uint64_t{64} << 20;
-constexpr size_t kMaxPieceRecords = 4096;
 
 struct Dropped {
   RecordProblem problem = RecordProblem::None;
@@ -22,7 +20,7 @@ struct Dropped {
   std::string detail;
 };
 
-struct EncodedPiece {
+struct SentencePiece {
   SentenceList documents;
   std::vector<Dropped> dropped;
   int64_t cut_sentences = 0;
@@ -30,15 +28,20 @@ struct EncodedPiece {
   int64_t empty_documents = 0;
 };
 
-class Encoder {
+/// Makes sentences of tokens of records. Any thread may call encode().
+class SentenceEncoder {
  public:
-  Encoder(const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
-          const std::vector<uint8_t>& special, const ReadDocumentsOptions& options)
-      : inputs_(inputs), tokenizer_(tokenizer), special_(special), options_(options) {}
+  SentenceEncoder(const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
+                  const std::vector<uint8_t>& special, SentenceRule rule, int64_t longest)
+      : inputs_(inputs),
+        tokenizer_(tokenizer),
+        special_(special),
+        rule_(rule),
+        longest_(static_cast<size_t>(longest)) {}
 
-  EncodedPiece encode(std::vector<RawRecord>& records) const {
-    EncodedPiece piece;
-    for (RawRecord& record : records) {
+  SentencePiece encode(Piece& raw) const {
+    SentencePiece piece;
+    for (RawRecord& record : raw.records) {
       const RecordPlace place = record.place;
       ParsedRecord parsed = parse_record(record, inputs_.options());
       if (parsed.problem == RecordProblem::None &&
@@ -57,9 +60,9 @@ class Encoder {
   }
 
  private:
-  void add_text(const std::string& text, EncodedPiece& piece) const {
+  void add_text(const std::string& text, SentencePiece& piece) const {
     bool any = false;
-    for (const auto& sentences : split_documents(text, options_.sentences)) {
+    for (const auto& sentences : split_documents(text, rule_)) {
       uint32_t count = 0;
       for (const std::string_view sentence : sentences) count += add(sentence, piece);
       if (count > 0) piece.documents.document_sentences.push_back(count);
@@ -68,8 +71,9 @@ class Encoder {
     piece.empty_documents += any ? 0 : 1;
   }
 
-  /// Sentences that it became: more than one where it was too long, none without a token.
-  uint32_t add(std::string_view sentence, EncodedPiece& piece) const {
+  /// Adds a sentence. Returns how many sentences it became: several where it was too
+  /// long, none where it has no token.
+  uint32_t add(std::string_view sentence, SentencePiece& piece) const {
     std::vector<tokenizer::TokenId>& tokens = piece.documents.tokens;
     const size_t begin = tokens.size();
     tokenizer_.encode(sentence, false, tokens);
@@ -78,11 +82,10 @@ class Encoder {
                tokens[i], special_.size());
       piece.special_in_text += special_[tokens[i]];
     }
-    const auto longest = static_cast<size_t>(options_.longest_sentence);
     uint32_t pieces = 0;
-    for (size_t at = begin; at < tokens.size(); at += longest, ++pieces) {
+    for (size_t at = begin; at < tokens.size(); at += longest_, ++pieces) {
       piece.documents.sentence_tokens.push_back(
-          static_cast<uint32_t>(std::min(longest, tokens.size() - at)));
+          static_cast<uint32_t>(std::min(longest_, tokens.size() - at)));
     }
     piece.cut_sentences += pieces > 1 ? 1 : 0;
     return pieces;
@@ -91,16 +94,17 @@ class Encoder {
   const InputSet& inputs_;
   const tokenizer::Tokenizer& tokenizer_;
   const std::vector<uint8_t>& special_;
-  const ReadDocumentsOptions& options_;
+  SentenceRule rule_;
+  size_t longest_;
 };
 
-/// Takes encoded pieces in order.
+/// Takes the pieces in their order and sums up what they hold.
 class Collector {
  public:
   Collector(const InputSet& inputs, const ReadDocumentsOptions& options, SpoolWriter& out)
       : inputs_(inputs), options_(options), out_(out) {}
 
-  void take(const EncodedPiece& piece) {
+  void take(const SentencePiece& piece) {
     for (const Dropped& dropped : piece.dropped) {
       const std::string place = inputs_.describe(dropped.place);
       if (options_.bad_records == BadRecords::Fail &&
@@ -139,49 +143,39 @@ class Collector {
   SpoolWriter& out_;
 };
 
-std::vector<RawRecord> next_piece(RecordReader& reader) {
-  std::vector<RawRecord> records;
-  uint64_t bytes = 0;
-  RawRecord record;
-  while (bytes < kPieceBytes && records.size() < kMaxPieceRecords &&
-         reader.next(record)) {
-    bytes += record.memory_bytes();
-    records.push_back(std::move(record));
-    record = {};
-  }
-  return records;
-}
-
 }  // namespace
 
-ReadDocumentsReport read_documents(const InputSet& inputs,
-                                   const tokenizer::Tokenizer& tokenizer,
-                                   const std::vector<uint8_t>& special_ids,
-                                   const ReadDocumentsOptions& options,
-                                   SpoolWriter& out) {
-  LH_CHECK(options.longest_sentence >= 1 && options.threads >= 1, "data",
-           "sentences of {} tokens on {} threads", options.longest_sentence,
-           options.threads);
-  const Encoder encoder(inputs, tokenizer, special_ids, options);
+int threads_of(const ReadDocumentsOptions& options) {
+  return options.threads > 0 ? options.threads : usable_cpus();
+}
+
+ReadDocumentsReport read_documents(
+    const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
+    const std::vector<uint8_t>& special_ids, const ReadDocumentsOptions& options,
+    int64_t longest_sentence, const std::function<void(uint64_t, uint64_t)>& progress,
+    SpoolWriter& out) {
+  LH_CHECK(longest_sentence >= 1, "data", "sentences of {} tokens", longest_sentence);
+  const SentenceEncoder encoder(inputs, tokenizer, special_ids, options.sentences,
+                                longest_sentence);
   Collector collector(inputs, options, out);
-  OrderedWorkers<std::vector<RawRecord>, EncodedPiece> workers(
-      options.threads,
-      [&encoder](std::vector<RawRecord>& records) { return encoder.encode(records); });
-  const auto most = 2 * static_cast<size_t>(options.threads) + 2;
+  const int threads = threads_of(options);
+  WorkerPool pool(threads);
+  MemoryBudget memory(UINT64_MAX / 2);  // the number of pieces bounds what is held
+  const std::atomic<bool> never = false;
+  Workshop shop{pool, memory, 2 * static_cast<size_t>(threads) + 2, never};
   uint64_t bytes_before = 0;
   for (const InputPart& part : inputs.parts(kPartBytes)) {
     const auto reader = inputs.open(part);
-    for (auto piece = next_piece(*reader); !piece.empty(); piece = next_piece(*reader)) {
-      workers.push(std::move(piece));
-      if (workers.pending() >= most) collector.take(workers.pop());
-      if (options.progress) {
-        options.progress(bytes_before + reader->bytes_read(), inputs.stored_bytes());
-      }
-    }
+    PieceLine<SentencePiece> line(
+        shop, [&](Piece& piece) { return encoder.encode(piece); },
+        [&](SentencePiece& piece) {
+          collector.take(piece);
+          progress(bytes_before + reader->bytes_read(), inputs.stored_bytes());
+        });
+    line.run(*reader);
     bytes_before += part.stored_bytes;
     collector.add_sources(reader->finished());
   }
-  while (workers.pending() > 0) collector.take(workers.pop());
   collector.report.counts = out.counts();
   return std::move(collector.report);
 }

@@ -14,33 +14,32 @@ namespace longhaul::data {
 
 struct ReadDocumentsOptions {
   SentenceRule sentences = SentenceRule::Lines;
-  /// Longer sentences are cut into pieces of that many tokens, so that none of them is
-  /// lost to a pair that is too long.
-  int64_t longest_sentence = 0;
   BadRecords bad_records = BadRecords::Fail;
-  int64_t max_bad_records = 1000;  ///< with BadRecords::Drop: more end the build
-  int threads = 1;
-  /// Called now and then with stored bytes read, and of all files.
-  std::function<void(uint64_t, uint64_t)> progress;
+  int64_t max_bad_records = 1000;  ///< with BadRecords::Drop: above this the build ends
+  int threads = 0;                 ///< 0: all cores
 };
+int threads_of(const ReadDocumentsOptions& options);
 
 /// What was read, for the record of a build.
 struct ReadDocumentsReport {
   SpoolCounts counts;
   DroppedRecords dropped;
-  int64_t cut_sentences = 0;     ///< that had to be cut into pieces
-  int64_t special_in_text = 0;   ///< [SEP] and the like that stand in the texts
+  int64_t cut_sentences = 0;     ///< sentences that had to be cut into pieces
+  int64_t special_in_text = 0;   ///< special tokens such as [SEP] in the texts themselves
   int64_t empty_documents = 0;   ///< texts without a token
-  Json sources = Json::array();  ///< path, bytes and hash of every range read
+  Json sources = Json::array();  ///< path, bytes and hash of every range that was read
 };
 
-/// Reads inputs, splits them into documents and sentences, and spools their tokens, on
-/// `threads` threads beside the reading one, in memory that does not depend on the inputs
-/// (but for their longest record). The order is that of the inputs. InputError for what
-/// cannot be read.
-ReadDocumentsReport read_documents(const InputSet& inputs,
-                                   const tokenizer::Tokenizer& tokenizer,
-                                   const std::vector<uint8_t>& special_ids,
-                                   const ReadDocumentsOptions& options, SpoolWriter& out);
+/// Reads inputs, splits them into documents and sentences, and spools their tokens in the
+/// order of the inputs, with threads beside the reading thread. The memory does not
+/// depend on the inputs, but for their longest record. A sentence of more than
+/// `longest_sentence` tokens is cut into pieces, so that no token is lost to a pair that
+/// is too long. `progress` is called now and then with the stored bytes that were read
+/// and the bytes of all files. InputError for what cannot be read.
+ReadDocumentsReport read_documents(
+    const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
+    const std::vector<uint8_t>& special_ids, const ReadDocumentsOptions& options,
+    int64_t longest_sentence, const std::function<void(uint64_t, uint64_t)>& progress,
+    SpoolWriter& out);
 
 }  // namespace longhaul::data

@@ -13,7 +13,7 @@ constexpr std::string_view kBlanks = " \t\r\f\v";
 constexpr std::array<std::string_view, 5> kWideEnds = {"。", "！", "？", "｡", "…"};
 constexpr std::array<std::string_view, 10> kClosing = {"\"", "'", ")",  "]",  "”",
                                                        "’",  "»", "」", "』", "）"};
-/// In lower case, without their point.
+/// Abbreviations in lower case, without their point.
 constexpr std::array<std::string_view, 30> kAbbreviations = {
     "mr",  "mrs", "ms",  "dr",  "prof", "st", "sr",  "jr",  "vs",   "etc",
     "e.g", "i.e", "cf",  "al",  "fig",  "no", "vol", "pp",  "ed",   "inc",
@@ -48,7 +48,7 @@ bool belongs_to_word(std::string_view text, size_t at) {
   return std::ranges::find(kAbbreviations, word) != kAbbreviations.end();
 }
 
-/// Where the sentence ends that has its mark at `at`, or 0 when it goes on.
+/// Returns the end of the sentence whose mark is at `at`; 0 when the sentence goes on.
 size_t end_after_mark(std::string_view text, size_t at) {
   const size_t wide = match_any(text, at, kWideEnds);
   const char mark = text[at];

@@ -7,7 +7,7 @@
 namespace longhaul::data {
 namespace {
 
-/// "a|b" for the sentences of a document, documents parted by " // ".
+/// Returns "a|b" for the sentences of a document, with " // " between documents.
 std::string shown(std::string_view text, SentenceRule rule) {
   std::string out;
   for (const auto& document : split_documents(text, rule)) {

@@ -25,7 +25,7 @@ ChildLimits reader_limits() {
   return limits;
 }
 
-/// In the child: the shard's bytes, its shape behind them.
+/// Runs in the child process. Returns the shard's bytes and behind them its shape.
 std::string read_in_child(const std::string& path) {
   const BertShard shard = read_shard_unprotected(path);
   std::string answer;
@@ -40,8 +40,8 @@ bool is_training_shard(const fs::directory_entry& entry) {
   return name.front() != '.' && glob_match(kShardPattern, name);
 }
 
-/// Records beside shards would be passed over without a word. A plain .json may tell of
-/// the shards or the model.
+/// Throws InputError for records beside shards, which would be passed over without a
+/// word. A plain .json file may describe the shards or the model.
 void refuse_other_records(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const fs::path& path = entry.path();

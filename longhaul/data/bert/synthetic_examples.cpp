@@ -11,8 +11,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Of random tokens: what they have of targets and segments.
-class SyntheticExamples final : public TokenSource {
+/// Examples for BERT that are made of random tokens.
+class SyntheticExamples final : public ExampleTokens {
  public:
   SyntheticExamples(std::unique_ptr<TokenSource> tokens, uint64_t seed)
       : tokens_(std::move(tokens)), key_(random_key(seed, "synthetic examples")) {}
@@ -26,21 +26,6 @@ class SyntheticExamples final : public TokenSource {
   std::string describe() const override {
     return tokens_->describe() + ", as examples for BERT";
   }
-  std::vector<std::string> losses() const override {
-    std::vector<std::string> all = example_losses();
-    if (!next_sentence_) all.pop_back();
-    return all;
-  }
-  void keep_losses(const std::vector<std::string>& wanted) override {
-    next_sentence_ = wanted != std::vector<std::string>{kMaskedToken};
-  }
-
-  void shape(TokenBatch& batch, int64_t rows) const override {
-    batch.resize(rows, seq_len());
-    if (next_sentence_) batch.targets.emplace_back(static_cast<size_t>(rows));
-    batch.segments.resize(batch.tokens.size());
-    batch.document_end.resize(batch.tokens.size());
-  }
 
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     tokens_->read(index, batch, row);
@@ -49,7 +34,7 @@ class SyntheticExamples final : public TokenSource {
         std::max<int64_t>(1, static_cast<int64_t>(kMaskedShare * double(length)));
     for (int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<size_t>(row * length + i);
-      // Spread evenly: of each `length` / `masked` positions one.
+      // Masks are spread evenly: one among each `length` / `masked` positions.
       const bool chosen = i * masked / length != (i + 1) * masked / length;
       batch.targets[0][at] = chosen ? batch.tokens[at] : kIgnore;
       batch.segments[at] = 2 * i >= length ? 1 : 0;
@@ -63,7 +48,6 @@ class SyntheticExamples final : public TokenSource {
  private:
   std::unique_ptr<TokenSource> tokens_;
   uint64_t key_;
-  bool next_sentence_ = true;
 };
 
 }  // namespace

@@ -9,10 +9,10 @@
 
 namespace longhaul::data {
 
-/// TemporaryError where the system has refused Arrow memory; not where a pool of ours,
-/// which has a limit of its own, has refused it.
+/// Throws TemporaryError where the system has refused memory to Arrow, and nothing where
+/// a pool of this program has, which has a limit of its own.
 inline void require_memory(const arrow::Status& status, const fs::path& file) {
-  // As Arrow's system pools say it.
+  // The words of Arrow's system pools.
   if (!status.IsOutOfMemory() ||
       status.message().find("alloc of size") == std::string::npos)
     return;

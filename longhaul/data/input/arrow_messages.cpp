@@ -15,14 +15,14 @@
 namespace longhaul::data {
 namespace {
 
-/// A message's description: columns and buffers, no data.
+/// The largest description of a message: its columns and buffers, without data.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{64} << 20;
 constexpr std::string_view kMagic = "ARROW1";
 constexpr uint64_t kMagicPadded = 8;
-constexpr uint64_t kFileTail = 10;  // length of the footer, magic
+constexpr uint64_t kFileTail = 10;  // the length of the footer, and the magic
 
-/// Reads a flatbuffer's tables with bounds. Arrow has verified the buffer, and gives its
-/// rows only together with the data.
+/// Reads the tables of a flatbuffer within its bounds. Arrow has verified the buffer, but
+/// gives the number of rows only together with the data.
 class Flatbuffer {
  public:
   explicit Flatbuffer(const arrow::Buffer& buffer)
@@ -37,7 +37,7 @@ class Flatbuffer {
     return number;
   }
   uint64_t root() const { return at<uint32_t>(0); }
-  /// Where a field of a table stands; 0 when it is absent.
+  /// Returns where a field of a table stands; 0 when the field is absent.
   uint64_t field(uint64_t table, uint64_t index) const {
     const uint64_t vtable = table - static_cast<uint64_t>(int64_t{at<int32_t>(table)});
     const uint64_t slot = 4 + 2 * index;
@@ -51,7 +51,7 @@ class Flatbuffer {
   uint64_t size_;
 };
 
-/// RecordBatch.length of a Message whose header is one.
+/// Returns RecordBatch.length of a Message whose header is a RecordBatch.
 int64_t batch_rows(const arrow::Buffer& metadata) {
   constexpr uint64_t kHeaderField = 2;
   constexpr uint64_t kLengthField = 0;
@@ -104,7 +104,7 @@ bool ArrowMessages::next(Header& header) {
   header = {};
   header.begin = position_;
   auto length = int64_t{read_number<int32_t>()};
-  // Before format 0.15 the length stood alone.
+  // Before format 0.15 no -1 stood before the length.
   if (length == -1) length = read_number<int32_t>();
   if (length == 0) {
     check_tail();

@@ -13,9 +13,9 @@
 
 namespace longhaul::data {
 
-/// The messages of a file in Arrow's stream format (as Hugging Face datasets writes) or
-/// its file format, which holds such a stream, front to back. Lengths are checked before
-/// anything is allocated. Not thread-safe.
+/// Reads the messages of an Arrow file front to back. The file has Arrow's stream format,
+/// which Hugging Face datasets writes, or Arrow's file format, which holds such a stream.
+/// Lengths are checked before anything is allocated. Not thread-safe.
 class ArrowMessages {
  public:
   struct Header {
@@ -23,22 +23,21 @@ class ArrowMessages {
     uint64_t body = 0;
     uint64_t end = 0;
     arrow::ipc::MessageType type = arrow::ipc::MessageType::NONE;
-    int64_t rows = 0;  ///< of a record batch
+    int64_t rows = 0;  ///< rows of a record batch
     std::shared_ptr<arrow::Buffer> metadata;
   };
 
-  /// `file` must hash nothing by itself. Everything must outlive the messages.
+  /// `file` must hash nothing by itself. All arguments must outlive this object.
   ArrowMessages(StoredFile& file, arrow::MemoryPool* pool, const InputOptions& options);
 
-  /// Whether bytes read from now on are hashed, from the first of the file where it is
-  /// called before anything was read.
+  /// Sets whether bytes that are read from now on are hashed.
   void set_hashing(bool hashing) { hashing_ = hashing; }
-  /// The next message without its body; false at the end of the stream. InputError where
-  /// the file ends without such an end, or something else follows.
+  /// Reads the next message without its body; false at the end of the stream. InputError
+  /// where the file ends without the mark of the end, or something else follows.
   bool next(Header& header);
-  /// The last message that next() gave, with its body.
+  /// Returns the last message that next() gave, with its body.
   std::unique_ptr<arrow::ipc::Message> load(const Header& header);
-  /// Where the next message begins.
+  /// Returns where the next message begins.
   uint64_t position() const { return position_; }
 
  private:
@@ -47,7 +46,7 @@ class ArrowMessages {
   template <typename Number>
   Number read_number();
   [[noreturn]] void fail_truncated() const;
-  /// What stands behind the end of the stream.
+  /// Checks what stands behind the end of the stream.
   void check_tail();
 
   StoredFile& file_;

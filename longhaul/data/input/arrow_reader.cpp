@@ -16,12 +16,12 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory for a stored byte: the message, its buffers unpacked (LZ4 or zstd), and rows
-/// that are brought into another form.
+/// Memory for a stored byte: the message, its unpacked buffers (LZ4 or zstd), and the
+/// rows in another form.
 constexpr uint64_t kUnpacked = 4;
 
-/// What Arrow asks for message by message: the schema, all dictionaries, and the record
-/// batches of the range.
+/// Gives Arrow the messages of a range one by one: the schema, all dictionaries, and the
+/// record batches of the range.
 class RangeMessages final : public arrow::ipc::MessageReader {
  public:
   RangeMessages(ArrowMessages& messages, std::unique_ptr<arrow::ipc::Message> schema,
@@ -33,7 +33,7 @@ class RangeMessages final : public arrow::ipc::MessageReader {
     try {
       return read();
     } catch (const std::exception& problem) {
-      // Arrow's own code is not asked to unwind; rethrow_problem() goes on with it.
+      // No exception goes through Arrow's own code; rethrow_problem() throws it later.
       problem_ = std::current_exception();
       return arrow::Status::IOError(problem.what());
     }
@@ -41,7 +41,7 @@ class RangeMessages final : public arrow::ipc::MessageReader {
   void rethrow_problem() const {
     if (problem_) std::rethrow_exception(problem_);
   }
-  /// Rows of the file before the range, and where its bytes begin.
+  /// Return the rows of the file before the range, and the range's first byte.
   int64_t rows_before() const { return rows_before_; }
   uint64_t first_byte() const { return first_byte_; }
 
@@ -70,7 +70,7 @@ class RangeMessages final : public arrow::ipc::MessageReader {
   ArrowMessages& messages_;
   std::unique_ptr<arrow::ipc::Message> schema_;
   InputRange range_;
-  uint64_t batch_ = 0;  // of the next record batch
+  uint64_t batch_ = 0;  // number of the next record batch
   int64_t rows_before_ = 0;
   uint64_t first_byte_ = 0;
   std::exception_ptr problem_;
@@ -121,7 +121,7 @@ class ArrowReader final : public RangeReader {
     return require(std::move(result), file_.path(), where, options_);
   }
 
-  /// Also chooses the columns that are read.
+  /// Reads the schema and chooses the columns that are read.
   std::unique_ptr<arrow::ipc::Message> read_schema(arrow::ipc::IpcReadOptions& ipc) {
     ArrowMessages::Header header;
     if (!messages_.next(header) || header.type != arrow::ipc::MessageType::SCHEMA) {
@@ -151,7 +151,7 @@ class ArrowReader final : public RangeReader {
   }
 
   InputOptions options_;
-  LimitedPool pool_;  // before all that it allocates for
+  LimitedPool pool_;  // destroyed after the members that it allocates for
   StoredFile file_;
   ArrowMessages messages_;
   RangeMessages* range_messages_ = nullptr;  // owned by batches_
@@ -171,7 +171,7 @@ std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange&
 
 namespace {
 
-/// Calls look(header) for each message of the file, until it gives false.
+/// Calls look(header) for each message of the file, until `look` returns false.
 template <typename Look>
 void walk_headers(const InputFile& file, const InputOptions& options, const Look& look) {
   LimitedPool pool(options);
@@ -199,7 +199,7 @@ std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
 
 uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,
                             const InputOptions& options) {
-  uint64_t dictionaries = 0;  // all of them are held
+  uint64_t dictionaries = 0;  // all dictionaries are held
   uint64_t largest = 0;
   uint64_t batch = 0;
   walk_headers(file, options, [&](const ArrowMessages::Header& header) {

@@ -13,26 +13,27 @@ namespace longhaul::data {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 18;
-/// Decoders look at whole words.
+/// Decoders read whole words, also at the end of the input.
 constexpr size_t kInputSlack = 64;
 constexpr size_t kOutputBytes = size_t{1} << 20;
 constexpr char kGzipFirstByte = '\x1F';
-/// A frame may ask for a window of any size, and gets it as memory.
+/// A frame may ask for a window of any size, which takes as much memory.
 constexpr int kMaxZstdWindowLog = 27;
 
-}  // namespace
-
-struct ByteStream::State {
-  State(StoredFile& stored, uint64_t begin)
+/// Reads the stored bytes of a file as they are.
+class PlainStream : public ByteStream {
+ public:
+  PlainStream(StoredFile& stored, uint64_t begin)
       : file(stored),
         offset(begin),
-        // Many inputs are small files: no more than there is, and nothing written ahead.
+        // Many inputs are small files: the buffer is not larger than the file, and is not
+        // filled with zeros first.
         capacity(static_cast<size_t>(std::min<uint64_t>(kInputBytes, stored.size() + 1))),
         input(std::make_unique_for_overwrite<char[]>(capacity + kInputSlack)) {}
-  virtual ~State() = default;
-  virtual std::span<const char> next() = 0;
+  std::span<const char> next() override { return read_input(); }
 
-  /// Stored bytes; empty at the end of the file.
+ protected:
+  /// Reads stored bytes; empty at the end of the file.
   std::span<const char> read_input() {
     const std::span<const char> part = file.read(offset, {input.get(), capacity});
     offset += part.size();
@@ -45,14 +46,11 @@ struct ByteStream::State {
   std::unique_ptr<char[]> input;
 };
 
-struct ByteStream::Plain final : State {
-  using State::State;
-  std::span<const char> next() override { return read_input(); }
-};
-
-struct ByteStream::Gzip final : State {
-  explicit Gzip(StoredFile& stored)
-      : State(stored, 0), output(std::make_unique_for_overwrite<char[]>(kOutputBytes)) {}
+class GzipStream final : public PlainStream {
+ public:
+  explicit GzipStream(StoredFile& stored)
+      : PlainStream(stored, 0),
+        output(std::make_unique_for_overwrite<char[]>(kOutputBytes)) {}
 
   std::span<const char> next() override {
     size_t made = 0;
@@ -83,21 +81,23 @@ struct ByteStream::Gzip final : State {
     return {output.get(), made};
   }
 
+ private:
   std::unique_ptr<char[]> output;
   std::span<const char> packed;
   GzipDecoder decoder;
   bool inside_member = true;
 };
 
-struct ByteStream::Zstd final : State {
-  explicit Zstd(StoredFile& stored)
-      : State(stored, 0),
+class ZstdStream final : public PlainStream {
+ public:
+  explicit ZstdStream(StoredFile& stored)
+      : PlainStream(stored, 0),
         output(std::make_unique_for_overwrite<char[]>(kOutputBytes)),
         context(ZSTD_createDCtx()) {
     LH_CHECK(context != nullptr, "data", "zstd does not start");
     ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
-  ~Zstd() override { ZSTD_freeDCtx(context); }
+  ~ZstdStream() override { ZSTD_freeDCtx(context); }
 
   std::span<const char> next() override {
     ZSTD_outBuffer out{output.get(), kOutputBytes, 0};
@@ -116,12 +116,13 @@ struct ByteStream::Zstd final : State {
       const size_t result = ZSTD_decompressStream(context, &out, &in);
       if (ZSTD_isError(result) != 0) fail(result);
       inside_frame = result != 0;
-      // With the input used up it may still hold output for which there was no room.
+      // With the input used up zstd may still hold output for which there was no room.
       more_output = inside_frame && out.pos == out.size && out.pos > before;
     }
     return {output.get(), out.pos};
   }
 
+ private:
   [[noreturn]] void fail(size_t result) const {
     const uint64_t at = offset - (in.size - in.pos);
     const std::string_view reason = ZSTD_getErrorName(result);
@@ -139,23 +140,15 @@ struct ByteStream::Zstd final : State {
   bool more_output = false;
 };
 
-ByteStream::ByteStream(StoredFile& file, uint64_t begin) {
-  LH_CHECK(begin == 0 || file.compression() == Compression::None, "data",
-           "a compressed file begins at 0, not {}", begin);
-  switch (file.compression()) {
-    case Compression::None:
-      state_ = std::make_unique<Plain>(file, begin);
-      break;
-    case Compression::Gzip:
-      state_ = std::make_unique<Gzip>(file);
-      break;
-    case Compression::Zstd:
-      state_ = std::make_unique<Zstd>(file);
-      break;
-  }
-}
-ByteStream::~ByteStream() = default;
+}  // namespace
 
-std::span<const char> ByteStream::next() { return state_->next(); }
+std::unique_ptr<ByteStream> open_bytes(StoredFile& file, uint64_t begin) {
+  const Compression compression = file.compression();
+  LH_CHECK(begin == 0 || compression == Compression::None, "data",
+           "a compressed file begins at 0, not {}", begin);
+  if (compression == Compression::Gzip) return std::make_unique<GzipStream>(file);
+  if (compression == Compression::Zstd) return std::make_unique<ZstdStream>(file);
+  return std::make_unique<PlainStream>(file, begin);
+}
 
 }  // namespace longhaul::data

@@ -12,25 +12,19 @@
 
 namespace longhaul::data {
 
-/// The content of a file front to back, decompressed on the way, in constant memory.
-/// Several gzip members or zstd frames one after another are one content. Of zstd, window
-/// sizes up to 128 MiB are read (what the zstd program reads without --long). Not
-/// thread-safe.
+/// Reads and decompresses the content of a file front to back in constant memory. Several
+/// gzip members or zstd frames one after another are one content. Zstd windows up to
+/// 128 MiB are read, as the zstd program reads them without --long. Not thread-safe.
 class ByteStream {
  public:
-  /// Begins at `begin`, which must be 0 where the file is compressed.
-  explicit ByteStream(StoredFile& file, uint64_t begin = 0);
-  ~ByteStream();
-  /// The next piece, valid until the next call; empty at the end. InputError for damaged
-  /// or truncated data, with the offset in the file.
-  std::span<const char> next();
-
- private:
-  struct State;
-  struct Plain;
-  struct Gzip;
-  struct Zstd;
-  std::unique_ptr<State> state_;
+  virtual ~ByteStream() = default;
+  /// Returns the next piece, which is valid until the next call; empty at the end.
+  /// InputError, with the offset in the file, for damaged or truncated data.
+  virtual std::span<const char> next() = 0;
 };
+
+/// Opens the content of a file from byte `begin` on, which must be 0 where the file is
+/// compressed.
+std::unique_ptr<ByteStream> open_bytes(StoredFile& file, uint64_t begin = 0);
 
 }  // namespace longhaul::data

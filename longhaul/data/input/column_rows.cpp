@@ -49,8 +49,8 @@ bool is_integer_list(const arrow::DataType& type, bool is_mask = false) {
   }
 }
 
-/// The same type with bytes for text: whether text is UTF-8 is found out row by row, and
-/// must not make a whole file unreadable.
+/// Returns a type with bytes in place of text: whether text is UTF-8 is found out row by
+/// row, and must not make a whole file unreadable.
 std::shared_ptr<arrow::DataType> type_as_bytes(
     const std::shared_ptr<arrow::DataType>& type) {
   switch (type->id()) {
@@ -77,7 +77,7 @@ std::shared_ptr<arrow::ArrayData> data_as_bytes(const arrow::ArrayData& data) {
   return copy;
 }
 
-/// The text of a row of an array that is no dictionary.
+/// Returns the text of a row of an array that is no dictionary.
 std::string_view text_at(const arrow::Array& array, int64_t row) {
   switch (array.type_id()) {
     case arrow::Type::BINARY:
@@ -89,7 +89,7 @@ std::string_view text_at(const arrow::Array& array, int64_t row) {
   }
 }
 
-/// Nothing for a null.
+/// Returns the text of a row; nothing for a null.
 std::optional<std::string_view> find_text(const arrow::Array& array, int64_t row) {
   if (array.type_id() == arrow::Type::NA || array.IsNull(row)) return std::nullopt;
   if (array.type_id() != arrow::Type::DICTIONARY) return text_at(array, row);
@@ -120,15 +120,8 @@ ListRow find_list(const arrow::Array& array, int64_t row) {
   }
 }
 
-template <typename Array>
-void copy_values(const ListRow& row, std::vector<int64_t>& out) {
-  const auto* values = static_cast<const Array&>(*row.values).raw_values() + row.begin;
-  out.resize(static_cast<size_t>(row.length));
-  std::transform(values, values + row.length, out.begin(),
-                 [](auto value) { return static_cast<int64_t>(value); });
-}
-
-/// The first of unsigned integers that int64 does not hold, with its place; empty: none.
+/// Returns the first unsigned integer that int64 does not hold, with its place; empty
+/// where all fit.
 std::string first_huge(const ListRow& row) {
   if (row.values->type_id() != arrow::Type::UINT64) return {};
   const uint64_t* const values =
@@ -140,7 +133,8 @@ std::string first_huge(const ListRow& row) {
                       : value_at(*found, static_cast<size_t>(found - values));
 }
 
-/// False for a null, or a null in it. An integer above int64 is named in `huge`.
+/// Copies a row's integers. Returns false for a null row and a null among the integers.
+/// An integer above int64 is named in `huge`.
 bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out,
                std::string& huge) {
   if (array.IsNull(row)) return false;
@@ -152,39 +146,18 @@ bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out
     }
   }
   huge = first_huge(found);
-  switch (found.values->type_id()) {
-    case arrow::Type::INT64:
-      copy_values<arrow::Int64Array>(found, out);
-      break;
-    case arrow::Type::INT32:
-      copy_values<arrow::Int32Array>(found, out);
-      break;
-    case arrow::Type::INT16:
-      copy_values<arrow::Int16Array>(found, out);
-      break;
-    case arrow::Type::INT8:
-      copy_values<arrow::Int8Array>(found, out);
-      break;
-    case arrow::Type::UINT64:
-      copy_values<arrow::UInt64Array>(found, out);
-      break;
-    case arrow::Type::UINT32:
-      copy_values<arrow::UInt32Array>(found, out);
-      break;
-    case arrow::Type::UINT16:
-      copy_values<arrow::UInt16Array>(found, out);
-      break;
-    case arrow::Type::BOOL: {  // of a mask; one bit each
-      const auto& bits = static_cast<const arrow::BooleanArray&>(*found.values);
-      for (int64_t i = 0; i < found.length; ++i) {
-        out.push_back(bits.Value(found.begin + i) ? 1 : 0);
-      }
-      break;
+  out.resize(static_cast<size_t>(found.length));
+  if (found.values->type_id() == arrow::Type::BOOL) {  // a mask with one bit a value
+    const auto& bits = static_cast<const arrow::BooleanArray&>(*found.values);
+    for (size_t i = 0; i < out.size(); ++i) {
+      out[i] = bits.Value(found.begin + static_cast<int64_t>(i)) ? 1 : 0;
     }
-    default:
-      copy_values<arrow::UInt8Array>(found, out);
-      break;
+    return true;
   }
+  with_integers(*found.values, found.begin, [&](const auto* values) {
+    std::transform(values, values + found.length, out.begin(),
+                   [](auto value) { return static_cast<int64_t>(value); });
+  });
   return true;
 }
 
@@ -199,7 +172,7 @@ std::string column_names(const arrow::Schema& schema) {
   return names + (schema.num_fields() > kMost ? ", ..." : "");
 }
 
-/// -1 when there is none.
+/// Returns the index of a column; -1 when there is none.
 int find_column(const arrow::Schema& schema, const std::string& name,
                 const fs::path& file) {
   const std::vector<int> found = schema.GetAllFieldIndices(name);
@@ -292,7 +265,7 @@ ColumnRows::ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choi
   const auto take = [&](int index) -> std::shared_ptr<arrow::Array> {
     if (index < 0) return nullptr;
     const auto data = data_as_bytes(*batch.column_data(index));
-    // Offsets and lengths of an outside file are not trusted before this.
+    // Before this check the offsets and lengths of a file are not trusted.
     require(arrow::internal::ValidateArrayFull(*data), file, where, options);
     if (data->length != rows_) {
       require(arrow::Status::Invalid("its columns differ in length"), file, where,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <arrow/array.h>
+#include <arrow/array/array_primitive.h>
 #include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <arrow/result.h>
@@ -8,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -16,14 +18,14 @@
 
 namespace longhaul::data {
 
-/// Arrow's memory with a limit, above which an allocation fails with Arrow's OutOfMemory.
-/// Must outlive what was allocated.
+/// Memory for Arrow with a limit, above which an allocation fails with Arrow's
+/// OutOfMemory. The pool must outlive what was allocated from it.
 class LimitedPool {
  public:
   explicit LimitedPool(uint64_t limit,
                        arrow::MemoryPool* from = arrow::system_memory_pool())
       : counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
-  /// Of one reader: its own limit, inside that of all readers.
+  /// The pool of one reader: it has a limit of its own inside the limit of all readers.
   explicit LimitedPool(const InputOptions& options);
   arrow::MemoryPool* get() { return &capped_; }
 
@@ -48,7 +50,8 @@ inline LimitedPool::LimitedPool(const InputOptions& options)
                                                ? options.reader_memory->get()
                                                : arrow::system_memory_pool()) {}
 
-/// Throws InputError that names the file, unless ok. OutOfMemory says what to do.
+/// Throws InputError that names the file, unless `status` is ok. For OutOfMemory the
+/// message says what to do.
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,
              const InputOptions& options);
 template <typename Value>
@@ -58,9 +61,36 @@ Value require(arrow::Result<Value> result, const fs::path& file, std::string_vie
   return std::move(result).ValueUnsafe();
 }
 
-/// Which columns of a schema make the records: options.field, and beside ids `labels` and
-/// `attention_mask` where there are such. InputError when the field is absent, stands
-/// twice, or is neither text nor lists of integers.
+/// Calls use(pointer to the value at `place`) for an array of integers, with the type of
+/// the values.
+template <typename Use>
+auto with_integers(const arrow::Array& array, int64_t place, const Use& use) {
+  const auto of = [&]<typename Type>(std::type_identity<Type>) {
+    return use(static_cast<const arrow::NumericArray<Type>&>(array).raw_values() + place);
+  };
+  switch (array.type_id()) {
+    case arrow::Type::INT64:
+      return of(std::type_identity<arrow::Int64Type>());
+    case arrow::Type::INT32:
+      return of(std::type_identity<arrow::Int32Type>());
+    case arrow::Type::INT16:
+      return of(std::type_identity<arrow::Int16Type>());
+    case arrow::Type::INT8:
+      return of(std::type_identity<arrow::Int8Type>());
+    case arrow::Type::UINT64:
+      return of(std::type_identity<arrow::UInt64Type>());
+    case arrow::Type::UINT32:
+      return of(std::type_identity<arrow::UInt32Type>());
+    case arrow::Type::UINT16:
+      return of(std::type_identity<arrow::UInt16Type>());
+    default:
+      return of(std::type_identity<arrow::UInt8Type>());
+  }
+}
+
+/// The columns of a schema that make the records: options.field, and beside ids `labels`
+/// and `attention_mask` where these are there; -1 for a column that is not. InputError
+/// when the field is absent, stands twice, or is neither text nor lists of integers.
 struct ColumnChoice {
   int field = -1;
   int labels = -1;
@@ -70,19 +100,20 @@ struct ColumnChoice {
   ColumnChoice() = default;
   ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
                const fs::path& file);
-  /// The indices that are there, ascending.
+  /// Returns the indices of the columns that are there, ascending.
   std::vector<int> indices() const;
 };
 
-/// The records of one record batch, whose chosen columns it validates in full.
+/// The records of one record batch. The constructor validates the chosen columns in full.
 class ColumnRows {
  public:
   ColumnRows() = default;
-  /// The choice's indices count in `batch`. `where` names the batch for messages.
+  /// The indices of `choice` are those of columns of `batch`. `where` names the batch in
+  /// messages.
   ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choice,
              const InputOptions& options, const fs::path& file, std::string_view where);
   int64_t rows() const { return rows_; }
-  /// Fills form, bytes or ids, and problem.
+  /// Fills form, bytes or ids, and problem of a record.
   void take(int64_t row, RawRecord& record) const;
 
  private:

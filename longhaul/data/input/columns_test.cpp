@@ -1,4 +1,4 @@
-// Parquet and Arrow, written by Arrow's own library.
+// Tests of Parquet and Arrow files that Arrow's own library writes.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
@@ -36,7 +36,7 @@ std::string as_parquet(const arrow::Table& table, int64_t group_rows = 2,
   return bytes_of(stream);
 }
 
-/// With row groups of so many rows of the table, one after another.
+/// Writes a table with row groups of the given numbers of rows, one after another.
 std::string as_parquet_groups(const arrow::Table& table,
                               const std::vector<int64_t>& group_rows) {
   const auto stream = new_stream();
@@ -207,7 +207,7 @@ TEST(Columns, TakeAMaskOfTrueAndFalseAsOneOfOnesAndZeros) {
   const Records expected{"[5 6 7]", "[5 6]-1", "[1* 2 3]", "[8]", "[9]-2"};
   EXPECT_EQ(read(*table), std::pair(expected, expected));
   EXPECT_EQ(read(*numbers), std::pair(expected, expected));
-  // Token ids are never flags.
+  // A list of true and false is no list of token ids.
   const auto wrong = table_of({{"input_ids", flags(mask)}});
   EXPECT_HAS(input_error([&] {
                read_records(
@@ -369,7 +369,7 @@ TEST(Columns, ReadersTellFromTheMetadataWhatTheyWillHold) {
   };
   const fs::path one = dir.write("one.parquet", as_parquet(*table, 64, plain));
   const fs::path many = dir.write("many.parquet", as_parquet(*table, 4, plain));
-  // Pages as stored, unpacked and decoded: three times a row group's column.
+  // The stored, the unpacked and the decoded pages: three times a row group's column.
   EXPECT_NEAR(bytes(one, {}, "text") - kBuffers, 3 * 1024, 16);
   EXPECT_NEAR(bytes(one, {}, "other") - kBuffers, 3 * 256, 16);
   EXPECT_NEAR(bytes(many, {}, "text") - kBuffers, 3 * 64, 8);
@@ -404,7 +404,7 @@ TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
   EXPECT_HAS(message, "more than 13.1 MB with what is read beside it");
 }
 
-/// Reads it to the end: a refusal has to name the file.
+/// Reads a file to the end. A refusal has to name the file.
 void read_hostile(const TestDirectory& dir, const std::string& name,
                   const std::string& content, const std::string& field, bool must_fail) {
   InputOptions options = inputs_of({dir.write(name, content)}, field);
@@ -472,7 +472,7 @@ TEST(Columns, WithChecksumsRefuseEveryFlippedByteOfAPage) {
   }
 }
 
-/// The 32-bit offsets `from` of a file become `to`.
+/// Replaces the 32-bit offsets `from` of a file by `to`.
 std::string with_offsets(std::string content, const std::vector<int32_t>& from,
                          const std::vector<int32_t>& to) {
   const auto bytes = [](const std::vector<int32_t>& offsets) {
@@ -502,7 +502,7 @@ TEST(Columns, WithOffsetsOutsideTheirDataAreRefused) {
 TEST(Columns, WithAStreamThatStopsBetweenBatchesAreRefused) {
   const TestDirectory dir;
   const std::string stream = as_arrow(*text_table(), Ipc::Stream);
-  // The mark of the end: eight bytes.
+  // The mark of the end has eight bytes.
   const auto cut = dir.write("a.arrow", stream.substr(0, stream.size() - 8));
   EXPECT_HAS(input_error([&] { read_records(inputs_of({cut})); }),
              "a.arrow: Arrow data without the mark of its end: the file is truncated");

@@ -1,8 +1,8 @@
-// CSV as in RFC 4180: fields may stand in quotes, and then hold separators, line ends and
-// doubled quotes. As in Python's csv module a quote inside an unquoted field is a
-// character like any other. All rows end as the header row does: with \n (or \r\n), or
+// Reads CSV as in RFC 4180: fields may stand in quotes, and then hold separators, line
+// ends and doubled quotes. As in Python's csv module a quote inside an unquoted field is
+// a character like any other. All rows end as the header row does: with \n (or \r\n), or
 // with a lone \r. The other character is text then: Python and pandas write it without
-// quotes, and cannot read back what they wrote.
+// quotes, and cannot read their own files back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 struct Field {
   std::string_view raw;
   bool quoted = false;
-  bool bad = false;  ///< text behind the closing quote
+  bool bad = false;  ///< text stands behind the closing quote
 };
 
 /// Walks over the fields of a row.
@@ -31,7 +31,7 @@ class FieldCursor {
   bool next(Field& field) {
     if (ended_) return false;
     field = {};
-    size_t end = 0;  // of the field, where the separator stands
+    size_t end = 0;  // the place of the separator behind the field
     if (!rest_.empty() && rest_.front() == '"') {
       const size_t quote = closing_quote();
       field.quoted = true;
@@ -69,7 +69,7 @@ std::string unquoted(const Field& field) {
   for (size_t from = 0; from < field.raw.size();) {
     const size_t quote = std::min(field.raw.find('"', from), field.raw.size());
     text.append(field.raw, from, quote + 1 - from);
-    from = quote + 2;  // the second of a pair goes
+    from = quote + 2;  // leaves out the second quote of a pair
   }
   return text;
 }
@@ -144,7 +144,7 @@ class CsvReader final : public TextStream {
                0, "name another with --field, or another separator");
   }
 
-  /// The next row without its end; false when there is none.
+  /// Reads the next row without its end; false when there is none.
   bool read_row(RawRecord& record) {
     State state = State::FieldStart;
     bool any = false;
@@ -179,12 +179,12 @@ class CsvReader final : public TextStream {
     return any;
   }
 
-  /// The first half of \r\n.
+  /// Removes the first half of \r\n.
   void drop_return(RawRecord& record) const {
     if (end_ == '\n' && record.bytes.ends_with('\r')) record.bytes.pop_back();
   }
 
-  /// To the end of the row, or of the piece.
+  /// Walks to the end of the row or of the piece, and returns the place.
   const char* scan(const char* p, const char* end, State& state) {
     const char* const begin = p;
     while (p < end) {
@@ -223,10 +223,10 @@ class CsvReader final : public TextStream {
   std::array<bool, 256> ends_{};
   int32_t column_ = 0;
   int32_t columns_ = 0;
-  uint64_t quote_ = 0;  // where the last quoted field begins
+  uint64_t quote_ = 0;  // place where the last quoted field begins
   int64_t line_ = 1;
   bool after_return_ = false;  // the last row ended with \r
-  char end_ = '\r';            // of all rows but the header
+  char end_ = '\r';            // ends all rows but the header
 };
 
 }  // namespace

@@ -9,16 +9,17 @@
 
 namespace longhaul::data {
 
-/// The texts of all inputs one by one: for callers that need no threads. Not thread-safe.
+/// Reads the texts of all inputs one by one, for callers that need no threads. Not
+/// thread-safe.
 class DocumentReader {
  public:
   explicit DocumentReader(InputOptions options, BadRecords bad = BadRecords::Fail);
-  /// False at the end. InputError for a bad record with BadRecords::Fail, and for a
-  /// document of ready ids.
+  /// Reads the next text; false at the end. InputError for a bad record with
+  /// BadRecords::Fail, and for a document of ready ids.
   bool next(std::string& text);
   const DroppedRecords& dropped() const { return dropped_; }
   const InputSet& inputs() const { return inputs_; }
-  /// Of inputs().stored_bytes(), for a progress display.
+  /// Returns how many of inputs().stored_bytes() were read, for a progress display.
   uint64_t bytes_read() const;
 
  private:

@@ -145,9 +145,9 @@ TEST(Documents, TheFieldsThatAreAskedForAreNot) {
   EXPECT_HAS(refused("{" + big + "\"text\":7}"), "not text");
   EXPECT_HAS(refused("{" + big + "\"text\":\"a\",\"text\":\"b\"}"), "twice");
   EXPECT_HAS(refused("{" + big + "\"other\":\"a\"}"), "(its fields: 'x', 'other')");
-  // Of ids the labels beside them too.
+  // The labels beside ids must be good too.
   EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON: in 'text'");
-  // What is no JSON at all stays none.
+  // A line that is no JSON at all is refused as before.
   for (const char* rest :
        {"tru", "[1,]", "{\"a\"}", "01", "1.", "\"\\x\"", "[1 2]", "]", "1e999}"}) {
     EXPECT_HAS(refused(std::string("{\"text\":\"a\",\"x\":") + rest + "}"),

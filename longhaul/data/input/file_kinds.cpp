@@ -1,4 +1,4 @@
-// What the name of a file says of it.
+// What the name of a file says of its content.
 #include "longhaul/data/input/file_kinds.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@ namespace {
 constexpr std::array<std::string_view, 8> kTextNames{".txt", ".text", ".md",  ".rst",
                                                      ".tex", ".pod",  ".raw", ".html"};
 
-/// What stands beside a corpus, by the name without its ending, in capitals.
+/// Files beside a corpus, by their names without ending, in capitals.
 constexpr std::array<std::string_view, 12> kSideNames{
     "LICENSE",   "LICENCE", "COPYING",  "COPYRIGHT", "NOTICE",    "PATENTS",
     "CHANGELOG", "AUTHORS", "CITATION", "_SUCCESS",  "_METADATA", "_COMMON_METADATA"};
 
-/// By the whole name.
+/// Files beside a corpus, by their whole names.
 constexpr std::array<std::string_view, 6> kSideFiles{
     "state.json",        "dataset_info.json", "dataset_infos.json",
     "dataset_dict.json", "croissant.json",    "SHA256SUMS"};
@@ -34,7 +34,7 @@ bool among(const List& list, std::string_view text) {
   return std::ranges::find(list, text) != std::end(list);
 }
 
-/// LICENSE of License.txt and of LICENSE-MIT.
+/// Returns LICENSE for License.txt and for LICENSE-MIT.
 std::string first_word(const fs::path& path) {
   std::string word;
   for (const char c : path.filename().string()) {

@@ -7,20 +7,20 @@
 
 namespace longhaul::data {
 
-/// One gzip member: from packed bytes to its content, piece by piece; its checksum and
-/// length are checked at its end. Not thread-safe.
+/// Unpacks one gzip member piece by piece, and checks the member's checksum and length at
+/// its end. Not thread-safe.
 class GzipDecoder {
  public:
   struct Step {
-    size_t taken = 0;  ///< of the packed bytes
-    size_t made = 0;   ///< of the content
+    size_t taken = 0;  ///< packed bytes that were used
+    size_t made = 0;   ///< bytes of content that were written
     bool ended = false;
     std::string problem;  ///< what is wrong with the data; empty when nothing is
   };
 
   GzipDecoder();
   ~GzipDecoder();
-  /// Without packed bytes it gives what it holds back, if anything.
+  /// Unpacks as much as fits. Without packed bytes it writes content that it still holds.
   Step run(std::span<const char> packed, std::span<char> content);
   /// Begins the next member.
   void reset();

@@ -1,4 +1,4 @@
-// In the place of gzip_isal.cpp where ISA-L is absent.
+// Unpacks gzip with zlib: the build takes this file where ISA-L is absent.
 #include <zlib.h>
 
 #include "longhaul/base/error.h"
@@ -7,7 +7,7 @@
 namespace longhaul::data {
 
 struct GzipDecoder::State {
-  // 16: the gzip format and no other.
+  // 16 asks for the gzip format and no other.
   State() {
     LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
   }

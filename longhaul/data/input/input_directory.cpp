@@ -1,4 +1,4 @@
-// Which files of a directory are its corpus.
+// Finds the files of a directory that are its corpus.
 #include "longhaul/data/input/input_directory.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ using Paths = std::vector<fs::path>;
   throw InputError("data", fmt::format("{}: {}", directory.string(), what));
 }
 
-/// The kind by which a file of a directory counts; nothing: it is passed over.
+/// Returns the kind of a file of a directory; nothing for a file that is passed over.
 std::optional<InputFormat> kind_in_directory(const fs::path& path,
                                              std::optional<InputFormat> format) {
   if (is_side_file(path, format)) return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<InputFormat> kind_in_directory(const fs::path& path,
   return is_documentation(path) ? std::nullopt : format_of_name(path);
 }
 
-/// "train" of train-00000-of-00005.parquet, where it is the name of a split.
+/// Returns "train" for train-00000-of-00005.parquet; empty where no split is named.
 std::string_view split_of(std::string_view name) {
   for (const std::string_view split :
        {"train", "test", "validation", "valid", "val", "dev", "eval"}) {
@@ -43,7 +43,7 @@ std::string_view split_of(std::string_view name) {
   return {};
 }
 
-/// '*.json.gz' of shard-1.json.gz.
+/// Returns '*.json.gz' for shard-1.json.gz.
 std::string pattern_of(const fs::path& path) {
   const fs::path plain =
       compression_of_name(path) == Compression::None ? path.filename() : path.stem();
@@ -52,13 +52,14 @@ std::string pattern_of(const fs::path& path) {
   return "*" + ending;
 }
 
-/// Whether a directory is a token store or a build of one, which may lie beside its
+/// True for a token store and for an unfinished token store. Both may lie beside their
 /// inputs.
 bool is_store(const fs::path& directory) {
   return fs::exists(directory / "store.json") || directory.extension() == ".building";
 }
 
-/// A file in directories below that would count; empty: there is none.
+/// Returns a file in the directory or below that counts as data; empty where there is
+/// none.
 fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> format) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     if (entry.path().filename().string().starts_with('.')) continue;
@@ -117,7 +118,7 @@ class DirectoryLook {
     if (const auto split = split_of(name); !split.empty()) splits_.emplace(split);
   }
 
-  /// "'dir/*.jsonl'" of one of the files.
+  /// Returns "'dir/*.jsonl'", made from the first of the paths.
   std::string for_example(const Paths& paths) const {
     return fmt::format("'{}'", (directory_ / pattern_of(paths.front())).string());
   }

@@ -7,22 +7,25 @@
 
 namespace longhaul::data {
 
-/// What a directory is as an input.
+/// The files of a directory that is an input.
 struct DirectoryFiles {
-  std::vector<fs::path> paths;        ///< sorted; of save_to_disk in its own order
-  std::vector<fs::path> passed_over;  ///< what is no corpus, sorted
+  std::vector<fs::path> paths;  ///< sorted; for save_to_disk in the order of its rows
+  std::vector<fs::path>
+      passed_over;  ///< files and directories that are no corpus, sorted
 };
 
-/// The files of a directory that are its corpus: those that save_to_disk lists, else the
-/// files of the one kind that it holds, by their names or, with `format`, all that are
-/// not beside it (is_side_file). InputError: several kinds or splits (with the counts and
-/// how to choose), directories with data of their own, none at all, a file that is
-/// packed in a way that is not read.
+/// Returns the files of a directory that are its corpus: the files that save_to_disk
+/// lists, else the files of the one kind that the directory holds. The names tell the
+/// kind; with `format` all files count but side files (is_side_file). InputError for
+/// several kinds or splits (with the counts and how to choose), for directories inside
+/// with data of their own, for no data at all, and for a file that is packed in a way
+/// that is not read.
 DirectoryFiles files_of_directory(const fs::path& directory,
                                   std::optional<InputFormat> format);
 
-/// A file in the directory that counts as data by its name; empty where there is none.
-/// The caller has made sure that the directory is no store and no data set of a library.
+/// Returns a file in the directory that counts as data by its name; empty where there is
+/// none. The caller has made sure that the directory is no store and no data set of a
+/// library.
 fs::path data_file_of(const fs::path& directory);
 
 }  // namespace longhaul::data

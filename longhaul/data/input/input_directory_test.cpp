@@ -18,7 +18,7 @@ class Directories : public ::testing::Test {
     if (!format.empty()) options.format = parse_format(format);
     return options;
   }
-  /// The names of the files that are read, then what is said of the others.
+  /// Returns the names of the files that are read, then the message about the others.
   std::string read(const std::string& format = "") const {
     const InputSet inputs(options(format));
     std::string text;
@@ -84,7 +84,7 @@ TEST_F(Directories, WithDirectoriesOfDataAreNeverReadInPart) {
   fs::remove(dir_ / "in/more/b.jsonl");
   make("in/a.jsonl");
   make("in/more/plot.png");
-  make("in/out.building/inputs.jsonl");  // of a build that goes on
+  make("in/out.building/inputs.jsonl");  // belongs to an unfinished build
   make("in/store/store.json");
   EXPECT_EQ(read(),
             "a.jsonl | 3 files or directories passed over as no corpus: more, "
@@ -117,7 +117,7 @@ TEST_F(Directories, AreWhatAPatternForEverythingReadsOfThem) {
               "2 files or directories passed over as no corpus: "
               "README.md, LICENSE");
   }
-  // Named as such it is a document.
+  // A file that is named itself is a document.
   EXPECT_EQ(InputSet(inputs_of({dir_ / "in/*.md"})).files().size(), 1U);
 }
 

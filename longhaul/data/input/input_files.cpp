@@ -1,4 +1,4 @@
-// From arguments to files.
+// Finds the files that arguments name.
 #include "longhaul/data/input/input_files.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,8 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 5> kFormatNames{{
     {"arrow", InputFormat::Arrow},
 }};
 
-/// A guess would read JSON lines, or what is no text at all, as one document of text.
+/// Returns the format that a file's name tells. InputError where it tells none: a guess
+/// would read JSON lines, or bytes that are no text, as one document of text.
 InputFormat known_format(const fs::path& path) {
   if (const auto format = format_of_name(path)) return *format;
   const bool packed = compression_of_name(path) != Compression::None;
@@ -46,7 +47,7 @@ InputFormat known_format(const fs::path& path) {
           text_endings()));
 }
 
-/// Files that would else be read as one document of garbage.
+/// Throws InputError for files that would be read as one document of garbage.
 void refuse_other_kinds(const fs::path& path) {
   const std::string kind = path.extension().string();
   if (unread_packing(path).empty() && kind != ".pdf" && kind != ".docx") return;
@@ -55,7 +56,7 @@ void refuse_other_kinds(const fs::path& path) {
                                        path.string(), kind));
 }
 
-/// What an argument names: one path or what a pattern matches.
+/// Returns the paths that an argument names: one path, or all that a pattern matches.
 std::vector<fs::path> named_paths(const std::string& argument) {
   const std::vector<fs::path> paths = expand_pattern(argument);
   const bool pattern = is_pattern(argument);

@@ -7,23 +7,24 @@
 
 namespace longhaul::data {
 
-/// What the options name.
+/// The files that the options name.
 struct FoundInputs {
-  std::vector<InputFile> files;       ///< each looked at
-  std::vector<fs::path> passed_over;  ///< of directories and patterns: no corpus
+  std::vector<InputFile> files;       ///< each was looked at
+  std::vector<fs::path> passed_over;  ///< in directories and patterns, but no corpus
 };
-/// See InputSet.
+/// Finds the files of an InputSet; see there.
 FoundInputs find_input_files(const InputOptions& options);
 
-/// "2 files passed over as no corpus: README.md, LICENSE", of one at least.
+/// Returns "2 files passed over as no corpus: README.md, LICENSE" for at least one path.
 std::string describe_passed_over(const std::vector<fs::path>& paths);
 
-/// What a directory of save_to_disk is made of.
+/// The files of a save_to_disk directory.
 struct SavedFiles {
-  std::vector<fs::path> paths;  ///< in the order of its rows, each there
-  std::string identity;         ///< its fingerprint, the files' names and sizes
+  std::vector<fs::path> paths;  ///< in the order of the rows; all exist
+  std::string identity;  ///< the directory's fingerprint, the names and sizes of files
 };
-/// InputError: state.json is no list of files, a selection by index, a file is missing.
+/// Reads state.json. InputError when it is no list of files, when the rows are a
+/// selection by index, and when a file is missing.
 SavedFiles read_saved_files(const fs::path& directory);
 
 }  // namespace longhaul::data

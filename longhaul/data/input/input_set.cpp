@@ -15,13 +15,13 @@
 namespace longhaul::data {
 namespace {
 
-/// Ranges and their stored bytes.
+/// A range and its stored bytes.
 struct Piece {
   InputRange range;
   uint64_t bytes = 0;
 };
 
-/// Runs of row groups or record batches, each run of about that many bytes.
+/// Adds runs of row groups or record batches, each of about `about_bytes` bytes.
 void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes,
               std::vector<Piece>& pieces) {
   Piece piece{{file, 0, 0}, 0};
@@ -33,7 +33,7 @@ void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes
     piece.range.end = i + 1;
     piece.bytes += sizes[i];
   }
-  // The last one also takes what stands behind, such as the mark of the end.
+  // The last run also takes what stands behind it, such as the mark of the end.
   piece.range.end = InputRange::kToEnd;
   pieces.push_back(piece);
 }
@@ -66,7 +66,7 @@ std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange&
   throw InputError("data", file.path.string() + ": of no known format");
 }
 
-/// What is asked for and no file obeys.
+/// Throws InputError for an option that no file has a use for.
 void check_options_have_a_use(const InputOptions& options,
                               const std::vector<InputFile>& files) {
   const auto none = [&](const auto& obeys) {
@@ -127,7 +127,7 @@ class PartReader final : public RecordReader {
   const std::vector<FinishedRange>& finished() const override { return finished_; }
 
  private:
-  std::vector<InputFile> files_;  // one for each range
+  std::vector<InputFile> files_;  // one file for each range
   InputOptions options_;
   InputPart part_;
   std::unique_ptr<RangeReader> reader_;

@@ -18,7 +18,8 @@ namespace dom = simdjson::dom;
 
 constexpr size_t kMaxJsonDepth = 64;
 constexpr size_t kSmallestCapacity = size_t{1} << 16;
-/// A parser holds several times its longest line: one long line must not keep that.
+/// A parser holds several times its longest line: it gives the memory back after a line
+/// above this.
 constexpr size_t kLargestKeptCapacity = size_t{4} << 20;
 static_assert(kParserPadding >= simdjson::SIMDJSON_PADDING);
 
@@ -33,8 +34,8 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
-/// False when it is no list of integers (or, of a mask, of true and false). An integer
-/// above int64 is named in `huge`.
+/// Copies a list of integers. Returns false for anything but a list of integers; a mask
+/// may also be a list of true and false. An integer above int64 is named in `huge`.
 bool take_integers(const dom::element& value, std::vector<int64_t>& out,
                    std::string& huge, bool is_mask = false) {
   dom::array array;
@@ -55,7 +56,7 @@ bool take_integers(const dom::element& value, std::vector<int64_t>& out,
   return true;
 }
 
-/// The members of an object that matter here.
+/// The members of an object that are read, and how often each stands there.
 struct Members {
   dom::element value;
   dom::element labels;
@@ -131,7 +132,7 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   return parsed;
 }
 
-/// A key without its quotes; nothing where it is no text (a surrogate alone).
+/// Returns a key without its quotes; nothing where it is no text (a surrogate alone).
 std::optional<std::string> decoded(std::string_view key) {
   if (key.find('\\') == std::string_view::npos) {
     return std::string(key.substr(1, key.size() - 2));
@@ -144,8 +145,8 @@ std::optional<std::string> decoded(std::string_view key) {
   return std::string(text);
 }
 
-/// The same object with null for each value that is not asked for, since only those that
-/// are have to be good. Nothing where it is no object at all.
+/// Returns the object of a line with null in place of each value that is not read, since
+/// only values that are read must be good. Nothing where the line is no object at all.
 std::optional<std::string> without_the_rest(std::string_view line,
                                             std::string_view field) {
   const auto members = split_members(line);
@@ -169,14 +170,14 @@ std::optional<std::string> without_the_rest(std::string_view line,
   return out + "}";
 }
 
-/// Errors that the rest of a line can be the reason of; the others are of its bytes.
+/// True for errors that a value that is not read can cause.
 bool may_be_of_the_rest(simdjson::error_code error) {
   using namespace simdjson;
   return error == NUMBER_ERROR || error == STRING_ERROR || error == DEPTH_ERROR ||
          error == TAPE_ERROR || error == N_ATOM_ERROR;
 }
 
-/// For messages.
+/// Returns the names of the members that are read, for messages.
 std::string fields_read(std::string_view field) {
   return fmt::format("in '{}' (or the 'labels' and 'attention_mask' of ids)", field);
 }
@@ -216,7 +217,7 @@ ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view
 }  // namespace
 
 ParsedRecord parse_json_line(std::string& line, std::string_view field) {
-  // Keeping the parser saves its buffers' allocation for each line.
+  // Each thread keeps a parser, so that its buffers are not allocated for each line.
   thread_local auto parser = std::make_unique<dom::parser>(kMaxRecordBytes + 64);
   line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
   ParsedRecord parsed = parse_with(*parser, line, field);

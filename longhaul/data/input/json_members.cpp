@@ -12,8 +12,8 @@ bool is_hex(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/// Walks over JSON. Each function begins at its thing and ends behind it; false where it
-/// is not there.
+/// Walks over JSON. Each function begins at what it is named after and ends behind it; it
+/// returns false where the text has something else.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -40,7 +40,7 @@ class Scanner {
     return false;
   }
 
-  /// `"key" :`
+  /// Walks over `"key" :`.
   bool key() {
     space();
     if (!string()) return false;
@@ -48,9 +48,9 @@ class Scanner {
     return take(':');
   }
 
-  /// Any value, without recursion.
+  /// Walks over any value, without recursion.
   bool value() {
-    std::string open;  // the brackets that have to be closed, the innermost last
+    std::string open;  // open brackets, the innermost last
     while (true) {
       space();
       const char c = peek();
@@ -72,11 +72,11 @@ class Scanner {
   }
 
  private:
-  /// '\0' at the end.
+  /// Returns the next character; '\0' at the end.
   char peek() const { return done() ? '\0' : text_[at_]; }
   static char closing(char open) { return open == '{' ? '}' : ']'; }
 
-  /// Behind a value: closes what ends here, up to where the next value begins.
+  /// Behind a value: closes brackets up to where the next value begins.
   bool go_on(std::string& open) {
     while (!open.empty()) {
       space();

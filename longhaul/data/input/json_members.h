@@ -6,16 +6,16 @@
 
 namespace longhaul::data {
 
-/// One member of a JSON object as it stands in the text: the key with its quotes.
+/// One member of a JSON object as it stands in the text; the key has its quotes.
 struct RawMember {
   std::string_view key;
   std::string_view value;
 };
 
-/// The members of the JSON object that `text` is. Values are not understood, only told
-/// apart: the grammar must hold, but numbers may be of any size (NaN and Infinity too, as
-/// Python writes them), surrogates may stand alone, and values may be nested 10,000 deep.
-/// Nothing where it is no such object. Takes no stack with the depth.
+/// Returns the members of the JSON object `text`; nothing where `text` is no object.
+/// Values are told apart but not understood: the grammar must hold, but numbers may have
+/// any size (NaN and Infinity too, as Python writes them), surrogates may stand alone,
+/// and values may be nested 10,000 deep. The stack does not grow with the depth.
 std::optional<std::vector<RawMember>> split_members(std::string_view text);
 
 }  // namespace longhaul::data

@@ -1,4 +1,4 @@
-// Text files, each one record, and JSON lines.
+// Reads text files, each of which is one record, and JSON lines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,13 +52,13 @@ class TextReader final : public TextStream {
   bool done_ = false;
 };
 
-/// The lines that start in [begin, end): byte offsets where the file is not compressed,
-/// else the whole.
+/// Reads the lines that start in bytes [begin, end) of a file, or the whole of a
+/// compressed file.
 class JsonLineReader final : public TextStream {
  public:
   JsonLineReader(const InputFile& file, const InputRange& range,
                  const InputOptions& options)
-      // The byte before tells whether a line starts at begin.
+      // The byte before `begin` tells whether a line starts at `begin`.
       : TextStream(file, options, range.begin == 0 ? 0 : range.begin - 1, range.begin,
                    range.end),
         begin_(range.begin),
@@ -88,7 +88,7 @@ class JsonLineReader final : public TextStream {
     if (begin_ > 0) {
       take_line(nullptr);
       line_begin_ = position_;
-      // Its end may be the byte before the range, which belongs to another.
+      // The line may end right before this range, and then it belongs to another range.
       if (position_ == begin_) {
         lines_ = 0;
         line_ = 1;
@@ -98,7 +98,7 @@ class JsonLineReader final : public TextStream {
     }
   }
 
-  /// Moves past the end of the line; keeps it where a record is given.
+  /// Moves past the end of the line, and appends the line to `record` where given.
   void take_line(RawRecord* record) {
     while (fill()) {
       const auto* newline =
@@ -117,8 +117,8 @@ class JsonLineReader final : public TextStream {
 
   uint64_t begin_;
   uint64_t end_;
-  uint64_t line_begin_ = 0;  // of the next record, before a byte order mark
-  int64_t line_ = 1;         // of the next record, from 1 on which begin_ lies
+  uint64_t line_begin_ = 0;  // begin of the next record, before a byte order mark
+  int64_t line_ = 1;         // line of the next record; begin_ lies on line 1
   bool started_ = false;
 };
 

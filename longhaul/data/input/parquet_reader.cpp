@@ -23,15 +23,16 @@
 namespace longhaul::data {
 namespace {
 
-/// The footer is held several times over; files of many thousand row groups have some MB.
+/// The footer is held in memory several times. A file of many thousand row groups has a
+/// footer of some MB.
 constexpr uint64_t kMaxFooterBytes = uint64_t{64} << 20;
-constexpr uint64_t kSmallestFile = 12;  // magic, no footer, its length, magic
-/// Decoded text that a batch should have, and the rows that it may have.
+constexpr uint64_t kSmallestFile = 12;  // magic, length of the footer, magic
+/// The decoded bytes that a batch should have, and the most rows that it may have.
 constexpr int64_t kBatchBytes = int64_t{8} << 20;
 constexpr int64_t kMaxBatchRows = 4096;
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
-/// Runs `act`; whatever the library throws names the file.
+/// Runs `act`. Whatever the library throws becomes an error that names the file.
 template <typename Act>
 auto guarded(const fs::path& file, std::string_view where, const Act& act) {
   try {
@@ -39,7 +40,7 @@ auto guarded(const fs::path& file, std::string_view where, const Act& act) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& problem) {
-    // Memory or a thread that the system refuses is no fault of the file.
+    // When the system refuses memory or a thread, the file is not at fault.
     const Error meant = to_error(problem);
     if (meant.kind() == ErrorKind::Temporary)
       throw TemporaryError(meant.area(), meant.message());
@@ -49,7 +50,7 @@ auto guarded(const fs::path& file, std::string_view where, const Act& act) {
   }
 }
 
-/// What the library is not left to find out.
+/// Checks magic and footer length before the library sees the file.
 void check_frame(const StoredFile& file) {
   const uint64_t size = file.size();
   std::array<char, 8> tail{};
@@ -95,7 +96,7 @@ struct ByteSpan {
   uint64_t end = 0;
 };
 
-/// Where a column's part of a row group lies.
+/// Returns where a column's part of a row group lies.
 ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile& file,
                     int group) {
   int64_t begin = chunk.data_page_offset();
@@ -111,7 +112,8 @@ ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile&
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + size)};
 }
 
-/// A group without rows has no pages of data, so that nothing of it lies anywhere.
+/// True for a row group with rows. A group without rows has no pages that lie in the
+/// file.
 bool has_rows(const parquet::RowGroupMetaData& group, const StoredFile& file, int index) {
   if (group.num_rows() != 0) return true;
   for (int i = 0; i < group.num_columns(); ++i) {
@@ -199,7 +201,7 @@ class ParquetReader final : public RangeReader {
     require(reader_->GetSchema(&schema), file_.path(), "its schema", options_);
     const ColumnChoice chosen(*schema, options_, file_.path());
     for (const int index : chosen.indices()) add_leaves(schema->field(index)->name());
-    // Read, the chosen columns are all there are.
+    // The batches that are read have the chosen columns only.
     std::vector<std::shared_ptr<arrow::Field>> fields;
     for (const int index : chosen.indices()) fields.push_back(schema->field(index));
     choice_ = ColumnChoice(arrow::Schema(fields), options_, file_.path());
@@ -235,7 +237,8 @@ class ParquetReader final : public RangeReader {
                        where(), options_);
   }
 
-  /// Also brings the bytes into the page cache, in order, before they are decoded.
+  /// Hashes a column's part, which also brings its bytes in order into the page cache
+  /// before they are decoded.
   void hash_chunk(const ByteSpan& span) {
     buffer_.resize(static_cast<size_t>(kReadBytes));
     for (uint64_t at = span.begin; at < span.end;) {
@@ -271,7 +274,7 @@ class ParquetReader final : public RangeReader {
   }
 
   InputOptions options_;
-  LimitedPool pool_;  // before all that it allocates for
+  LimitedPool pool_;  // destroyed after the members that it allocates for
   StoredFile file_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
@@ -300,7 +303,7 @@ std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRang
 
 namespace {
 
-/// Calls look(footer, file).
+/// Returns look(footer, file) for a checked file.
 template <typename Look>
 auto with_footer(const InputFile& file, const InputOptions& options, const Look& look) {
   LimitedPool pool(options);
@@ -314,8 +317,8 @@ auto with_footer(const InputFile& file, const InputOptions& options, const Look&
   });
 }
 
-/// Of a column's part of a row group: its pages, packed and not, and what is decoded of
-/// them. No more than the limit, whatever it claims.
+/// Returns the memory for a column's part of a row group: its packed pages, its unpacked
+/// pages and the decoded rows. Each counts at most `limit`, whatever the metadata claim.
 uint64_t chunk_memory(const parquet::ColumnChunkMetaData& chunk, uint64_t limit) {
   const auto bound = [&](int64_t bytes) {
     return std::min(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)), limit);

@@ -12,14 +12,14 @@
 namespace longhaul::data {
 namespace {
 
-constexpr int64_t kIgnoredLabel = -100;  // as everywhere in Hugging Face's libraries
+constexpr int64_t kIgnoredLabel = -100;  // the value of Hugging Face's libraries
 constexpr int64_t kLargestId = INT32_MAX;
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-/// Text as it is, moved out of the record.
+/// Moves a record's text out of the record and checks that it is UTF-8.
 ParsedRecord take_text(RawRecord& record, std::string_view of) {
   ParsedRecord parsed = invalid_utf8(record.bytes, of);
   if (parsed.problem == RecordProblem::None)
@@ -31,7 +31,7 @@ std::string length_detail(size_t found, size_t ids) {
   return fmt::format("{} values for {} ids", found, ids);
 }
 
-/// How many positions stay when those at the end with mask 0 are cut off.
+/// Returns the length without the positions at the end that have mask 0.
 size_t unpadded_length(std::span<const int64_t> mask) {
   size_t length = mask.size();
   while (length > 0 && mask[length - 1] == 0) --length;

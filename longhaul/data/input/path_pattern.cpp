@@ -22,14 +22,14 @@ bool has_magic(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
 
-/// ** that is not a whole part would mean no more than *.
+/// True for a ** that is not a whole part: it would mean no more than *.
 bool misuses_descend(std::string_view part) {
   const size_t at = part.find(kDescend);
   return at != std::string_view::npos && part != kDescend &&
          (at == 0 || part[at - 1] != '\\');
 }
 
-/// With each byte that is not UTF-8 written out: messages are kept in JSON, too.
+/// Writes out each byte that is not UTF-8, since messages are kept in JSON.
 std::string readable(std::string text) {
   while (const auto at = find_invalid_utf8(text)) {
     text.replace(*at, 1, fmt::format("\\x{:02x}", static_cast<unsigned char>(text[*at])));
@@ -37,7 +37,7 @@ std::string readable(std::string text) {
   return text;
 }
 
-/// All of it; a directory that cannot be read is no empty one.
+/// Returns all entries. InputError for a directory that cannot be read.
 std::vector<fs::directory_entry> entries_of(const fs::path& directory) {
   std::error_code problem;
   std::vector<fs::directory_entry> entries;
@@ -72,7 +72,7 @@ class PatternWalk {
   }
 
  private:
-  /// `named`: a file's own name was taken for a part with * ? or [.
+  /// `named` says that a file's own name was taken for a part with * ? or [.
   void walk(const fs::path& at, size_t next, bool named) {
     if (next == parts_.size()) {
       (named ? named_ : matched_).push_back(at);
@@ -108,14 +108,14 @@ class PatternWalk {
       }
       const bool directory = entry.is_directory();
       const bool last = next + 1 == parts_.size();
-      // What lies in the directories is what **/* means: ** goes into them itself.
+      // **/* means the files in the directories: ** goes into the directories itself.
       if (last ? !directory || !files_only_ : directory) walk(at / name, next + 1, named);
     }
   }
 
   void descend(const fs::path& at, size_t next, bool named) {
     const bool last = next + 1 == parts_.size();
-    // Several in a row mean no more than one.
+    // Several ** in a row mean no more than one.
     const bool once = last || parts_[next + 1] != kDescend;
     if (!last) walk(at, next + 1, named);
     if (!once) return;
@@ -128,7 +128,7 @@ class PatternWalk {
     }
   }
 
-  /// A link to nothing is there: it is refused when it is opened, not passed over.
+  /// True also for a link to nothing: opening it refuses it, it is not passed over.
   static bool is_there(const fs::path& path) {
     std::error_code ignored;
     return fs::exists(fs::symlink_status(path, ignored));

@@ -6,23 +6,24 @@
 
 namespace longhaul::data {
 
-/// True where the path holds * ? or [, so that it may stand for other paths.
+/// True where the path holds * ? or [ and may stand for other paths.
 bool is_pattern(const fs::path& path);
 
-/// True where a pattern's last part names nothing by itself: * or **.
+/// True where the last part of a pattern is * or **, which matches any name.
 bool means_everything(const fs::path& pattern);
 
-/// What a path names. One without * ? [ is taken as it is, there or not. A pattern gives
-/// what it matches, in the order of the bytes of the names; a part ** stands for any
-/// number of directories (as the last part, and before a last *, for all files beneath),
-/// without hidden and linked ones. A file that has the pattern for its name is meant by
-/// it. Empty: the pattern matches nothing. InputError: a file has the pattern for its
-/// name and the pattern matches others as well, ** beside other characters, a directory
-/// that cannot be read, a name that is not UTF-8.
+/// Returns the paths that a path names. A path without * ? [ is returned as it is,
+/// whether it exists or not. A pattern gives its matches in the order of the bytes of the
+/// names; empty where it matches nothing. A part ** stands for any number of directories,
+/// without hidden and linked directories; as the last part, and before a last *, it
+/// stands for all files beneath. A file whose own name is the pattern is meant by the
+/// pattern. InputError when there is such a file and the pattern matches others as well,
+/// for ** beside other characters, for a directory that cannot be read, and for a name
+/// that is not UTF-8.
 std::vector<fs::path> expand_pattern(const fs::path& pattern);
 
-/// InputError for a path that is not UTF-8: JSON and TOML, in which paths are kept,
-/// cannot hold it.
+/// Throws InputError for a path that is not UTF-8: the JSON and TOML files that keep
+/// paths cannot hold it.
 void check_utf8_path(const fs::path& path);
 
 }  // namespace longhaul::data

@@ -13,7 +13,7 @@ class Patterns : public ::testing::Test {
     fs::create_directories((dir_ / name).parent_path());
     dir_.write(name, "x");
   }
-  /// Matches without the directory before them, joined by blanks.
+  /// Returns the matches without the test's directory, joined by blanks.
   std::string matches(const std::string& pattern) const {
     std::string text;
     for (const fs::path& path : expand_pattern(dir_ / pattern)) {
@@ -46,7 +46,7 @@ TEST_F(Patterns, DoNotDescendIntoLinkedDirectories) {
   fs::create_directory_symlink(dir_ / "", dir_ / "real/around");
   fs::create_symlink(dir_ / "outside.jsonl", dir_ / "real/file.jsonl");
   EXPECT_EQ(matches("**/*.jsonl"), "outside.jsonl real/a.jsonl real/file.jsonl");
-  // Where one star names it, it is asked for.
+  // A part with one star may name a linked directory.
   EXPECT_EQ(matches("link*/a.jsonl"), "linked/a.jsonl");
 }
 
@@ -77,7 +77,7 @@ TEST_F(Patterns, ThatAreTheNameOfAFileMeanItUnlessTheyMatchOthersToo) {
 TEST_F(Patterns, TakeTheNamesOfDirectoriesForThemselvesToo) {
   make("set[1]/a.jsonl");
   EXPECT_EQ(matches("set[1]/*.jsonl"), "set[1]/a.jsonl");
-  make("set1/b.txt");  // nothing that the rest of the pattern matches
+  make("set1/b.txt");  // the rest of the pattern does not match it
   EXPECT_EQ(matches("set[1]/*.jsonl"), "set[1]/a.jsonl");
   make("set1/b.jsonl");
   EXPECT_HAS(input_error([&] { matches("set[1]/*.jsonl"); }), "has this very name");

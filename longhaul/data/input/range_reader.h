@@ -17,11 +17,10 @@ namespace longhaul::data {
 class RangeReader {
  public:
   virtual ~RangeReader() = default;
-  /// Fills a record that was cleared, all but place.file and place.range_begin; false at
-  /// the end.
+  /// Fills a cleared record, but for place.file and place.range_begin; false at the end.
   virtual bool next(RawRecord& record) = 0;
   virtual uint64_t bytes_read() const = 0;
-  /// After next() gave false: what was read, all but `records`.
+  /// Returns what was read, but for `records`, after next() has returned false.
   virtual FinishedRange finish() = 0;
 };
 
@@ -38,30 +37,32 @@ std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRang
 std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange& range,
                                         const InputOptions& options);
 
-/// Stored bytes of each row group, of each record batch.
+/// Return the stored bytes of each row group or record batch.
 std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
                                           const InputOptions& options);
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
 
-/// What a reader of the range holds at a time, about, unpacked and decoded, as the
-/// metadata say: of the largest row group, of the largest record batch. They may lie.
+/// Return about how much memory a reader of the range holds, unpacked and decoded, for
+/// the largest row group or record batch, as the metadata say. The metadata may lie.
 uint64_t parquet_reader_bytes(const InputFile& file, const InputRange& range,
                               const InputOptions& options);
 uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,
                             const InputOptions& options);
-/// Of what follows from no metadata: buffers, decoded rows, what grows.
+/// Memory of a reader that follows from no metadata: buffers, decoded rows, vectors that
+/// grow.
 inline constexpr uint64_t kReaderBuffers = uint64_t{32} << 20;
 
-/// InputError for a packed file, or one of columns, that goes by the name of a text file.
+/// Throws InputError for a packed file, and for Parquet and Arrow data, in a file with
+/// the name of a text file.
 void refuse_packed(const StoredFile& file, std::span<const char> first);
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// Beyond a string's own bytes, for the parser.
+/// Bytes beyond a string's own bytes that the parser may read.
 inline constexpr size_t kParserPadding = 64;
 
-/// What a record above the limit is told.
+/// Returns the message about a record above the limit.
 std::string too_long_detail(uint64_t limit);
 
 }  // namespace longhaul::data

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -11,37 +12,23 @@
 namespace longhaul::data {
 
 std::string_view problem_name(RecordProblem problem) {
-  switch (problem) {
-    case RecordProblem::None:
-      return "none";
-    case RecordProblem::Empty:
-      return "empty";
-    case RecordProblem::InvalidUtf8:
-      return "invalid UTF-8";
-    case RecordProblem::InvalidJson:
-      return "invalid JSON";
-    case RecordProblem::NotAnObject:
-      return "not a JSON object";
-    case RecordProblem::FieldMissing:
-      return "field missing";
-    case RecordProblem::FieldNotText:
-      return "field is not text";
-    case RecordProblem::FieldTwice:
-      return "field stands twice";
-    case RecordProblem::TooLong:
-      return "too long";
-    case RecordProblem::WrongFieldCount:
-      return "wrong number of fields";
-    case RecordProblem::BadQuotes:
-      return "text after a closing quote";
-    case RecordProblem::IdOutOfRange:
-      return "token id out of range";
-    case RecordProblem::BadMask:
-      return "bad attention_mask";
-    case RecordProblem::BadLabels:
-      return "bad labels";
-  }
-  return "unknown";
+  // In the order of RecordProblem.
+  static constexpr std::array<std::string_view, 14> kNames{"none",
+                                                           "empty",
+                                                           "invalid UTF-8",
+                                                           "invalid JSON",
+                                                           "not a JSON object",
+                                                           "field missing",
+                                                           "field is not text",
+                                                           "field stands twice",
+                                                           "too long",
+                                                           "wrong number of fields",
+                                                           "text after a closing quote",
+                                                           "token id out of range",
+                                                           "bad attention_mask",
+                                                           "bad labels"};
+  const auto number = static_cast<size_t>(problem);
+  return number < kNames.size() ? kNames[number] : "unknown";
 }
 
 uint64_t RawRecord::memory_bytes() const {
@@ -109,7 +96,7 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
   if (offset >= 0) json["byte"] = offset;
   json["problem"] = std::string(problem_name(problem));
   if (!detail.empty()) json["detail"] = std::string(detail);
-  // A path or an excerpt need not be UTF-8; the list has to be.
+  // A path or an excerpt need not be UTF-8; json_text makes the line UTF-8.
   return json_text(json) + "\n";
 }
 

@@ -17,7 +17,7 @@ inline constexpr uint64_t kMaxRecordBytes = uint64_t{256} << 20;
 /// Why a record holds no usable document.
 enum class RecordProblem : uint8_t {
   None,
-  Empty,  ///< no text, no ids, or null: left out and counted, never an error
+  Empty,  ///< no text, no ids, or null: left out and counted, but no error
   InvalidUtf8,
   InvalidJson,
   NotAnObject,
@@ -33,17 +33,17 @@ enum class RecordProblem : uint8_t {
 };
 std::string_view problem_name(RecordProblem problem);
 
-/// Where a record lies. Of what is 0-based and what 1-based: a line is what an editor
-/// shows, a row is what table libraries show.
+/// Where a record lies. Lines count from 1, as editors show them, and rows from 0, as
+/// table libraries show them.
 struct RecordPlace {
   int file = 0;  ///< index into InputSet::files()
-  /// Text: 0. JSON lines and CSV: line, from 1, on which the record begins, counted from
-  /// range_begin (see InputSet::lines_before). Parquet, Arrow: row of the file, from 0.
+  /// For text 0. For JSON lines and CSV the line on which the record begins, counted from
+  /// 1 at range_begin (see InputSet::lines_before). For Parquet and Arrow the row of the
+  /// file.
   int64_t line = 0;
-  /// First byte of the record in the file as it is after decompression; -1 where a record
-  /// has none (Parquet, Arrow).
+  /// The record's first byte in the decompressed file; -1 for Parquet and Arrow.
   int64_t offset = -1;
-  uint64_t range_begin = 0;  ///< begin of the InputRange that it was read with
+  uint64_t range_begin = 0;  ///< begin of the InputRange in which it was read
 };
 
 /// A record as its reader found it: parse_record makes a document of it.
@@ -62,21 +62,21 @@ struct RawRecord {
   std::vector<int64_t> attention_mask;  ///< where has_mask
   bool has_labels = false;
   bool has_mask = false;
-  char delimiter = ',';     ///< CsvRow
-  int32_t csv_column = 0;   ///< CsvRow: which field is the document
-  int32_t csv_columns = 0;  ///< CsvRow: how many the header has
+  char delimiter = ',';     ///< CsvRow: what separates the fields
+  int32_t csv_column = 0;   ///< CsvRow: number of the field with the document
+  int32_t csv_columns = 0;  ///< CsvRow: number of fields in the header
   RecordPlace place;
-  /// What the reader found out already (Empty for a null, TooLong).
+  /// A problem that the reader has found: Empty for a null, TooLong.
   RecordProblem problem = RecordProblem::None;
   std::string detail;
 
-  /// Bytes that it holds in memory, about.
+  /// Returns about how many bytes of memory the record holds.
   uint64_t memory_bytes() const;
-  /// Empties it and keeps its buffers.
+  /// Empties the record and keeps its buffers.
   void clear();
 };
 
-/// A document, or why there is none.
+/// A document, or the reason why there is none.
 struct ParsedRecord {
   enum class Kind : uint8_t { Text, Ids };
   Kind kind = Kind::Text;
@@ -90,12 +90,12 @@ struct ParsedRecord {
 };
 
 /// Finds the document of a record: options.field of a JSON line or a CSV row, else the
-/// whole. A list of integers is a document of ready ids; beside it, attention_mask 0 and
-/// labels -100 name tokens that are no targets. Pure; any thread may call it. It may use
-/// the record's buffers as scratch or take them.
+/// whole record. A list of integers is a document of ready ids; beside it, attention_mask
+/// 0 and labels -100 mark tokens that are no targets. Pure; any thread may call it. The
+/// function may write to the record's buffers or take them.
 ParsedRecord parse_record(RawRecord& record, const InputOptions& options);
 
-/// Records left out, by cause.
+/// Counts and examples of records that were left out, by cause.
 struct DroppedRecords {
   struct Example {
     std::string place;
@@ -103,29 +103,29 @@ struct DroppedRecords {
   };
   static constexpr size_t kExamples = 5;
   std::map<RecordProblem, int64_t> counts;
-  std::map<RecordProblem, std::vector<Example>> first;  ///< up to kExamples each
+  std::map<RecordProblem, std::vector<Example>> first;  ///< up to kExamples a cause
 
   void add(RecordProblem problem, Example example);
   int64_t total() const;
-  /// total() without the empty ones.
+  /// Returns total() without the empty records.
   int64_t bad() const;
-  /// One line per cause and example; empty when nothing was dropped.
+  /// Returns one line for each cause, with examples; empty when nothing was dropped.
   std::string describe() const;
-  /// The same in one line, each problem followed by "; ": for an error.
+  /// Returns describe() in one line, each cause followed by "; ", for an error.
   std::string in_one_line() const;
 };
 
-/// What to do with a record that is broken (an empty one is always left out).
+/// What to do with a broken record. An empty record is always left out.
 enum class BadRecords : uint8_t { Fail, Drop };
 
-/// One line of a list of bad records, as JSON with its newline: file, line or row, byte
-/// offset where there is one, problem, detail. `line` is RecordPlace::line plus
+/// Returns one line of a list of bad records, as JSON with a newline: file, line or row,
+/// byte offset where there is one, problem, detail. `line` is RecordPlace::line plus
 /// InputSet::lines_before.
 std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
                             int64_t offset, RecordProblem problem,
                             std::string_view detail);
 
-/// The error for a broken record, with its place and what to do.
+/// Throws the error for a broken record, with its place and what to do.
 [[noreturn]] void fail_record(const std::string& place, RecordProblem problem,
                               const std::string& detail);
 

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-// Inlined it uses this build's instructions.
+// The inlined xxhash uses the instructions that this build is compiled for.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -11,11 +11,11 @@
 
 namespace longhaul::data {
 
-/// An input file as it lies on the disk, with a hash of what was read of [hash_begin,
-/// hash_end), which has to be read in order. Not thread-safe.
+/// An input file as it lies on the disk. Bytes of [hash_begin, hash_end) are hashed when
+/// they are read, and have to be read in order. Not thread-safe.
 class StoredFile {
  public:
-  /// InputError when the file is not as long as it was when the InputSet was made.
+  /// InputError when the length of the file has changed since the InputSet was made.
   explicit StoredFile(const InputFile& file, uint64_t hash_begin = 0,
                       uint64_t hash_end = UINT64_MAX);
   ~StoredFile();
@@ -25,16 +25,16 @@ class StoredFile {
   Compression compression() const { return compression_; }
   const File& file() const { return file_; }
 
-  /// Reads as many bytes as there are, up to to.size(), and hashes those of the range.
-  std::span<const char> read(uint64_t offset, std::span<char> to);
-  /// Hashes bytes that were read in another way; they count as if they stood in the
+  /// Reads as many bytes as there are, up to to.size(), and hashes those in the hash
   /// range.
+  std::span<const char> read(uint64_t offset, std::span<char> to);
+  /// Hashes bytes that were read in another way, wherever they lie.
   void hash_more(std::span<const char> bytes);
 
-  /// The end of what was read.
+  /// Returns the end of the bytes of the last read().
   uint64_t offset() const { return offset_; }
   uint64_t hashed_bytes() const { return hashed_; }
-  /// xxh3-128 of the hashed bytes.
+  /// Returns the xxh3-128 of the hashed bytes.
   std::string hash() const;
 
   /// Throws InputError "PATH: WHAT at byte OFFSET of SIZE; ACTION".

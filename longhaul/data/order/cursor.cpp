@@ -11,13 +11,13 @@ namespace {
 
 constexpr size_t kMaxEntries = 1'000'000;
 
-constexpr int64_t kMost = int64_t{1} << 61;  ///< of places and sequences
+constexpr int64_t kMost = int64_t{1} << 61;  ///< the largest place in a stream
 
 void require(const JsonFields& fields, bool condition, const char* problem) {
   if (!condition) fields.fail(problem);
 }
 
-/// A list of that many whole numbers.
+/// Returns a list of `count` whole numbers.
 std::vector<int64_t> numbers(const JsonFields& fields, const Json& json, size_t count,
                              const char* problem) {
   require(fields, json.is_array() && json.size() == count, problem);
@@ -29,7 +29,7 @@ std::vector<int64_t> numbers(const JsonFields& fields, const Json& json, size_t 
   return out;
 }
 
-/// Ascending and disjoint again.
+/// Returns the ranges ascending and disjoint.
 std::vector<SequenceRange> merged(std::vector<SequenceRange> ranges) {
   std::ranges::sort(ranges, {}, &SequenceRange::begin);
   std::vector<SequenceRange> out;
@@ -44,8 +44,9 @@ std::vector<SequenceRange> merged(std::vector<SequenceRange> ranges) {
   return out;
 }
 
-/// Places in the phase's stream from the first to the last of the last `count` sequences
-/// that it handed out; what it passed over between them is inside.
+/// Returns the places in the phase's stream from the first to the last of the last
+/// `count` sequences that were handed out. Sequences between them that were passed over
+/// are inside.
 SequenceRange last_of(const Phase& phase, int64_t count) {
   return {phase.stream_position(phase.consumed - count),
           phase.stream_position(phase.consumed - 1) + 1};
@@ -168,7 +169,7 @@ void Cursor::pass_over_last(const Cursor& now, int64_t sequences) {
   }
   if (phases.empty()) return;
   Phase& phase = phases.back();
-  // A range before it would move the places of what was handed out.
+  // A range before this position would move the places of what was handed out.
   const int64_t position = phase.stream_position(phase.consumed);
   for (const LaterRange& skip : all) {
     if (skip.phase != current) continue;

@@ -8,19 +8,19 @@
 
 namespace longhaul::data {
 
-/// One source as a phase saw it.
+/// One source of a phase.
 struct PhaseSource {
   std::string fingerprint;  ///< TokenSource::fingerprint
-  double weight = 1.0;      ///< 0: not used in this phase
+  double weight = 1.0;      ///< 0: unused in this phase
   int64_t num_sequences = 0;
-  std::string name;  ///< for people; the same data elsewhere is the same source
+  std::string name;  ///< for people; equal data under another name is an equal source
   bool operator==(const PhaseSource& other) const {
     return fingerprint == other.fingerprint && weight == other.weight &&
            num_sequences == other.num_sequences;
   }
 };
 
-/// A range of a phase's sequences, [begin, end).
+/// A range [begin, end) of places in a phase's stream of sequences.
 struct SequenceRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -33,45 +33,45 @@ struct Phase {
   bool shuffle = true;
   uint64_t seed = 0;
   std::vector<PhaseSource> sources;
-  /// Sequences of this phase handed to training so far (skipped ones not counted).
+  /// Sequences of this phase that training got so far, without the skipped sequences.
   int64_t consumed = 0;
   /// Ranges of the phase's stream that training passes over; ascending and disjoint.
   std::vector<SequenceRange> skipped;
   bool operator==(const Phase&) const = default;
 
-  /// Everything but how far it went.
+  /// True when everything but `consumed` and `skipped` is equal.
   bool same_stream(const Phase& other) const;
-  /// Place in the stream of the n-th sequence that is not skipped.
+  /// Returns the place in the stream of the n-th sequence that is not skipped.
   int64_t stream_position(int64_t n) const;
 };
 
-/// Sequences of a phase that has not begun yet, which it is to pass over.
+/// A range that a phase that has not begun yet is to pass over.
 struct LaterRange {
   int64_t phase = 0;  ///< counted from 0
   SequenceRange range;
   bool operator==(const LaterRange&) const = default;
 };
 
-/// Where a run stands in its data: enough to find any later batch without replay, for any
-/// number of ranks, after a change of batch, mixture or length.
+/// A run's position in its data. It is enough to find any later batch without replay, for
+/// any number of ranks, after a change of batch, mixture or length.
 struct Cursor {
   std::vector<Phase> phases;
   std::vector<LaterRange> later;
   bool operator==(const Cursor&) const = default;
 
-  /// Adds a phase, which passes over what `later` says of it.
+  /// Adds a phase, which passes over the ranges that `later` has for it.
   void begin_phase(Phase phase);
-  /// For a run that goes back: makes this earlier cursor pass over the last `sequences`
-  /// that `now` had handed out, and over all that `now` passes over. What lies before
-  /// this cursor stays as it was.
+  /// For a run that goes back from the cursor `now` to this earlier cursor: makes this
+  /// cursor pass over the last `sequences` sequences that `now` had handed out, and over
+  /// all sequences that `now` passes over. What lies before this cursor stays as it was.
   void pass_over_last(const Cursor& now, int64_t sequences);
 
-  /// Sequences of all phases, and their tokens.
+  /// Return the sequences of all phases and the tokens of all phases.
   int64_t sequences() const;
   int64_t tokens() const;
 
   Json to_json() const;
-  /// InputError names the field when it is not a cursor.
+  /// InputError names the field that makes `json` no cursor.
   static Cursor from_json(const Json& json);
 };
 

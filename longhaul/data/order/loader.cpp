@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <future>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -55,77 +54,67 @@ uint64_t chain_hash(uint64_t previous, int64_t content) {
   return XXH3_64bits(words.data(), sizeof(words));
 }
 
-struct Loader::State {
-  State(std::vector<WeightedSource> weighted, const LoaderOptions& given, Cursor start);
-  ~State() {
-    if (ahead.valid()) ahead.wait();
-  }
-
-  /// A step, its phase and the run's position after it.
-  struct Prepared {
-    StepBatch batch;
-    std::shared_ptr<PhaseStream> stream;
-    Cursor cursor;
-  };
-  /// Reads the step after `from` into `to`.
-  void prepare(const Prepared& from, int64_t step, Prepared& to);
-  void start_ahead() {
-    // Deferred where the system gives no thread: the step then waits for its batch.
-    ahead = std::async(std::launch::async | std::launch::deferred, [this] {
-      prepare(steps[current], next_step, steps[1 - current]);
-    });
-  }
-
-  std::vector<WeightedSource> sources;
-  LoaderOptions options;
-  int64_t sequences_per_epoch = 0;
-  std::vector<PhaseChange> changes;
-  std::vector<SourcePlan> plan;
-  int64_t next_step = 1;
-  std::array<Prepared, 2> steps;  // the one handed out, and the one that comes
-  size_t current = 0;
-  std::future<void> ahead;
-};
-
-Loader::State::State(std::vector<WeightedSource> weighted, const LoaderOptions& given,
-                     Cursor start)
-    : sources(std::move(weighted)), options(given), next_step(given.first_step) {
-  check_sizes(options);
-  const Phase phase = make_phase(sources, options, options.first_step);
-  if (!start.phases.empty()) changes = data::phase_changes(start.phases.back(), phase);
-  for (const PhaseSource& source : phase.sources) {
-    sequences_per_epoch += source.num_sequences;
-  }
-  steps[current].cursor = enter_step(std::move(start), phase);
-  steps[current].stream = std::make_shared<PhaseStream>(steps[current].cursor.phases);
-  plan = plan_sources(sources, options, steps[current].cursor, steps[current].stream);
+Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options,
+               Cursor start)
+    : sources_(std::move(sources)) {
+  restart(options, std::move(start));
 }
 
-void Loader::State::prepare(const Prepared& from, int64_t step, Prepared& to) {
+Loader::~Loader() {
+  if (ahead_.valid()) ahead_.wait();
+}
+
+void Loader::restart(const LoaderOptions& options, Cursor start) {
+  if (ahead_.valid()) ahead_.wait();
+  ahead_ = {};
+  options_ = options;
+  next_step_ = options.first_step;
+  check_sizes(options_);
+  const Phase phase = make_phase(sources_, options_, next_step_);
+  changes_.clear();
+  if (!start.phases.empty()) changes_ = data::phase_changes(start.phases.back(), phase);
+  sequences_per_epoch_ = 0;
+  for (const PhaseSource& source : phase.sources) {
+    sequences_per_epoch_ += source.num_sequences;
+  }
+  Prepared& first = steps_[current_];
+  first.cursor = enter_step(std::move(start), phase);
+  first.stream = std::make_shared<PhaseStream>(first.cursor.phases);
+  plan_ = plan_sources(sources_, options_, first.cursor, first.stream);
+  if (options_.prefetch) start_ahead();
+}
+
+void Loader::start_ahead() {
+  // Deferred where the system gives no thread: the step then waits for its batch.
+  ahead_ = std::async(std::launch::async | std::launch::deferred, [this] { prepare(); });
+}
+
+void Loader::prepare() {
+  const Prepared& from = steps_[current_];
+  Prepared& to = steps_[1 - current_];
   to.cursor = from.cursor;
   to.stream = from.stream;
-  if (changes_weights(options, step)) {
-    const Phase phase = make_phase(sources, options, step);
+  if (changes_weights(options_, next_step_)) {
+    const Phase phase = make_phase(sources_, options_, next_step_);
     if (!from.cursor.phases.back().same_stream(phase)) {
       to.cursor = enter_step(from.cursor, phase);
       to.stream = std::make_shared<PhaseStream>(to.cursor.phases);
     }
   }
   const int64_t consumed = to.cursor.phases.back().consumed;
-  const int64_t rows = options.micro_size;
-  const int64_t count = options.global_size / (rows * options.data_size);
+  const int64_t rows = options_.micro_size;
   StepBatch& batch = to.batch;
   batch.first_sequence = to.cursor.sequences();
-  batch.micro_batches.resize(static_cast<size_t>(count));
+  batch.micro_batches.resize(static_cast<size_t>(micro_batches()));
   batch.num_targets.clear();
   uint64_t content = 0;
-  for (int64_t m = 0; m < count; ++m) {
+  for (int64_t m = 0; m < micro_batches(); ++m) {
     TokenBatch& micro = batch.micro_batches[static_cast<size_t>(m)];
-    sources.front().source->shape(micro, rows);
+    sources_.front().source->shape(micro, rows);
     for (int64_t j = 0; j < rows; ++j) {
-      const int64_t in_step = (m * options.data_size + options.data_rank) * rows + j;
+      const int64_t in_step = (m * options_.data_size + options_.data_rank) * rows + j;
       const PhaseStream::Place place = to.stream->place(consumed + in_step);
-      sources[place.source].source->read(place.index, micro, j);
+      sources_[place.source].source->read(place.index, micro, j);
       micro.sequences.push_back(batch.first_sequence + in_step);
       for (int64_t i = 0; i < micro.seq_len; ++i) {
         micro.index.push_back(static_cast<int32_t>(i));
@@ -139,43 +128,22 @@ void Loader::State::prepare(const Prepared& from, int64_t step, Prepared& to) {
     }
   }
   batch.content_hash = static_cast<int64_t>(content);
-  to.cursor.phases.back().consumed += options.global_size;
+  to.cursor.phases.back().consumed += options_.global_size;
 }
-
-Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options,
-               Cursor start)
-    : state_(std::make_unique<State>(std::move(sources), options, std::move(start))) {
-  if (options.prefetch) state_->start_ahead();
-}
-Loader::~Loader() = default;
-Loader::Loader(Loader&&) noexcept = default;
-Loader& Loader::operator=(Loader&&) noexcept = default;
 
 StepBatch& Loader::next() {
-  State& state = *state_;
-  if (state.options.prefetch) {
+  if (options_.prefetch) {
     // Without a reader under way an earlier call failed: read again.
-    if (!state.ahead.valid()) state.start_ahead();
-    state.ahead.get();
+    if (!ahead_.valid()) start_ahead();
+    ahead_.get();
   } else {
-    state.prepare(state.steps[state.current], state.next_step,
-                  state.steps[1 - state.current]);
+    prepare();
   }
-  state.current = 1 - state.current;
-  ++state.next_step;
-  if (state.options.prefetch) state.start_ahead();
-  return state.steps[state.current].batch;
+  current_ = 1 - current_;
+  ++next_step_;
+  if (options_.prefetch) start_ahead();
+  return steps_[current_].batch;
 }
-
-const Cursor& Loader::cursor() const { return state_->steps[state_->current].cursor; }
-const std::vector<PhaseChange>& Loader::phase_changes() const { return state_->changes; }
-int64_t Loader::seq_len() const { return cursor().phases.back().seq_len; }
-int64_t Loader::micro_batches() const {
-  const LoaderOptions& options = state_->options;
-  return options.global_size / (options.micro_size * options.data_size);
-}
-
-int64_t Loader::sequences_per_epoch() const { return state_->sequences_per_epoch; }
 
 double Loader::epoch() const {
   int64_t consumed = 0;
@@ -184,23 +152,5 @@ double Loader::epoch() const {
   }
   return static_cast<double>(consumed) / static_cast<double>(sequences_per_epoch());
 }
-
-std::vector<double> Loader::source_epochs() const {
-  const Phase& phase = cursor().phases.back();
-  const PhaseStream& stream = *state_->steps[state_->current].stream;
-  const std::vector<int64_t> ordinals = stream.ordinals(phase.consumed);
-  std::vector<double> epochs;
-  for (size_t i = 0; i < ordinals.size(); ++i) {
-    epochs.push_back(static_cast<double>(ordinals[i]) /
-                     static_cast<double>(phase.sources[i].num_sequences));
-  }
-  return epochs;
-}
-
-std::vector<SourceCount> Loader::source_counts() const {
-  return state_->steps[state_->current].stream->counts(cursor().phases.back().consumed);
-}
-
-const std::vector<SourcePlan>& Loader::plan() const { return state_->plan; }
 
 }  // namespace longhaul::data

@@ -13,10 +13,11 @@
 namespace longhaul::data {
 namespace {
 
-/// Of a run; places in a stream and their products with shares stay inside 64 bits.
+/// The most sequences of a run: places in a stream and their products with shares stay
+/// inside 64 bits.
 constexpr int64_t kMaxSequences = int64_t{1} << 60;
 
-/// The weights of a step: those of the last change up to it.
+/// Returns the weights of a step: those of the last change up to the step.
 std::vector<double> weights_at(const std::vector<WeightedSource>& sources,
                                const LoaderOptions& options, int64_t step) {
   std::vector<double> weights;
@@ -30,7 +31,7 @@ std::vector<double> weights_at(const std::vector<WeightedSource>& sources,
   return weights;
 }
 
-/// The last step before the weights change again, at most the run's last.
+/// Returns the last step before the weights change again, at most the run's last step.
 int64_t last_step_of_phase(const LoaderOptions& options, int64_t step) {
   for (const WeightChange& change : options.changes) {
     if (change.step > step) return std::min(change.step - 1, options.last_step);
@@ -38,8 +39,8 @@ int64_t last_step_of_phase(const LoaderOptions& options, int64_t step) {
   return options.last_step;
 }
 
-/// The first of the phase's steps, of which `steps` are to come, after which more than
-/// `limit` sequences of a source have been read.
+/// Returns the first of the phase's next `steps` steps after which more than `limit`
+/// sequences of a source have been read.
 int64_t step_of_excess(const PhaseStream& stream, const LoaderOptions& options,
                        size_t source, int64_t consumed, int64_t steps, double limit) {
   int64_t low = 1;
@@ -143,7 +144,7 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
       planned[i] += after[i] - before[i];
       const double limit = sources[i].max_epochs.value_or(0.0) * size;
       if (!sources[i].max_epochs || static_cast<double>(after[i]) <= limit) continue;
-      if (after[i] == before[i]) continue;  // used up before, and used no more
+      if (after[i] == before[i]) continue;  // used up before, and not read any more
       const int64_t excess =
           step - 1 + step_of_excess(stream, options, i, consumed, steps, limit);
       fail_excess(sources[i], plan[i].epochs, excess, options);

@@ -7,17 +7,18 @@
 
 namespace longhaul::data {
 
-/// The phase of a step that begins where the sources' weights are those of its step.
-/// ConfigError when the sources do not fit together.
+/// Returns the phase that a step belongs to, with the weights of that step. ConfigError
+/// when the sources do not fit together.
 Phase make_phase(const std::vector<WeightedSource>& sources, const LoaderOptions& options,
                  int64_t step);
 
-/// The cursor for a step: a phase is added where the last one is another stream.
+/// Returns the cursor for a step: `phase` is added where the last phase is another
+/// stream.
 Cursor enter_step(Cursor cursor, const Phase& phase);
 
-/// How often each source is read until the last step, from a cursor on whose last phase
-/// is that of options.first_step, and `first` its stream. ConfigError when one exceeds
-/// its max_epochs, naming the step where it does.
+/// Returns how often each source is read until the last step. The last phase of `cursor`
+/// is the phase of options.first_step, and `first` is the stream of that phase.
+/// ConfigError when a source exceeds its max_epochs, with the step at which it does.
 std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
                                      const LoaderOptions& options, const Cursor& cursor,
                                      std::shared_ptr<const PhaseStream> first);

@@ -53,7 +53,7 @@ std::vector<WeightedSource> tagged(const std::vector<std::pair<int64_t, double>>
 
 using Seen = std::pair<int32_t, int32_t>;  // tag and index
 
-/// What `ranks` ranks see in each of the next steps, put back into the step's order.
+/// Returns what `ranks` ranks see in each of the next steps, in the order of the step.
 std::vector<std::vector<Seen>> walk(const std::vector<WeightedSource>& sources,
                                     LoaderOptions options, int64_t steps, int64_t ranks,
                                     Cursor* cursor = nullptr,
@@ -182,7 +182,8 @@ TEST(Loader, BeginsAPhaseForAnotherMixtureWithoutRepeatingWhatWasSeen) {
   for (const auto& [seen, times] : count) EXPECT_EQ(times, 1) << seen.first;
 }
 
-/// Two sources whose weights change at steps 6 and 11, the second unused at first.
+/// Options that change the weights of two sources at steps 6 and 11; the second source is
+/// unused at first.
 LoaderOptions changing() {
   LoaderOptions options = options_of(8, 2);
   options.changes = {{6, {1.0, 3.0}}, {11, {0.0, 1.0}}};
@@ -239,7 +240,7 @@ TEST(Loader, CountsWhatEachSourceGave) {
     EXPECT_EQ(counts[i].sequences, seen[i]);
     EXPECT_EQ(counts[i].tokens, seen[i] * 4);
   }
-  // A source that is no longer there keeps its count; what was skipped is none.
+  // A source that is no longer there keeps its count. Skipped sequences do not count.
   sources.pop_back();
   cursor.phases.back().skipped = {{16, 20}};
   LoaderOptions options = options_of(8, 8);
@@ -256,7 +257,7 @@ TEST(Loader, RefusesToReadASourceMoreOftenThanItsCap) {
   auto sources = tagged({{400, 1.0}, {30, 1.0}});
   sources[1].max_epochs = 2.0;
   LoaderOptions options = options_of(8, 8);
-  options.last_step = 15;  // 60 sequences of the second: just twice
+  options.last_step = 15;  // 60 sequences of the second source: exactly two passes
   Loader fits(sources, options);
   ASSERT_EQ(fits.plan().size(), 2U);
   EXPECT_DOUBLE_EQ(fits.plan()[1].epochs, 2.0);
@@ -293,7 +294,25 @@ TEST(Loader, StartsTheNextEpochAtAnotherLength) {
   walk(tagged({{40, 1.0}}, 4), options_of(8, 8), 7, 1, &cursor);  // 1.4 epochs
   const Loader loader(tagged({{20, 1.0}}, 8), options_of(8, 8), cursor);
   EXPECT_FALSE(loader.phase_changes().empty());
-  EXPECT_DOUBLE_EQ(loader.source_epochs()[0], 2.0);
+  EXPECT_EQ(PhaseStream(loader.cursor().phases).ordinals(0)[0], 2 * 20);
+}
+
+TEST(Loader, RestartsAtACursorAsANewLoaderBegins) {
+  const auto sources = tagged({{40, 1.0}});
+  Loader loader(sources, options_of(8, 2));
+  loader.next();
+  const Cursor cursor = loader.cursor();
+  const int64_t second = loader.next().content_hash;
+  loader.next();
+  LoaderOptions options = options_of(8, 2);
+  options.first_step = 2;
+  for (const bool prefetch : {true, false}) {
+    options.prefetch = prefetch;
+    loader.restart(options, cursor);
+    EXPECT_EQ(loader.cursor(), cursor);
+    EXPECT_EQ(loader.next().content_hash, second);
+    EXPECT_EQ(loader.epoch(), 2 * 8 / 40.0);
+  }
 }
 
 TEST(Loader, PassesOverSkippedRanges) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kRows = Mixture::kPeriod / Mixture::kWindow;
 
-/// Whole shares of a period; what is left goes to the largest remainders.
+/// Returns whole shares of a period. The rest of rounding goes to the largest remainders.
 std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   double sum = 0.0;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -58,8 +58,8 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   return shares;
 }
 
-/// Deals the places of a window to classes with these quotas, each prefix within one of
-/// its due (Tijdeman's chairman assignment).
+/// Deals the places of a window to classes with these quotas so that in each prefix a
+/// class is within one place of its due (Tijdeman's chairman assignment).
 std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   const auto classes = static_cast<int64_t>(
       std::ranges::count_if(quotas, [](int64_t q) { return q > 0; }));
@@ -70,7 +70,7 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
     size_t best = quotas.size();
     int64_t best_slack = 0;
     for (size_t i = 0; i < quotas.size(); ++i) {
-      // In units of a place / 1000: how far behind its due a class would be.
+      // How far behind its due a class would be, in units of a place / 1000.
       const int64_t behind = quotas[i] * k - Mixture::kWindow * dealt[i];
       if (quotas[i] == 0 || twice * behind < Mixture::kWindow) continue;
       const int64_t slack = (twice - 1) * Mixture::kWindow - twice * behind;
@@ -87,12 +87,14 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   return owners;
 }
 
-/// The end of a turn in the floating places: the row before which it has to be done, and
-/// whether that is also the first row of the turn after.
+/// The deadline of a source's turn in the floating places: the row before which the turn
+/// has to be done, and whether the last row of this turn is also the first row of the
+/// next turn.
 struct Deadline {
   int64_t row = 0;
   bool shared = false;
-  /// Of the n-th turn (from 1) of a source with `rate` turns in all rows.
+  /// Returns the deadline of the n-th turn (from 1) of a source with `rate` turns in all
+  /// rows.
   static Deadline of(int64_t n, int64_t rate) {
     const int64_t due = n * kRows;
     const bool shared = due % rate != 0;
@@ -103,13 +105,14 @@ struct Deadline {
 /// A source's part in the floating places.
 struct Task {
   int source = 0;
-  int64_t rate = 0;  ///< turns in all rows
+  int64_t rate = 0;  ///< turns in all rows of a period
   int64_t done = 0;
   Deadline next = Deadline::of(1, rate);
 };
 
-/// The order of algorithm PF: the next turn's deadline; at equal deadlines who shares its
-/// last row with the turn after; then those turns in the same way.
+/// The order of algorithm PF: the earlier deadline goes first; at equal deadlines the
+/// task whose turn shares its last row with the next turn; then the next turns are
+/// compared in the same way.
 bool more_urgent(const Task& a, const Task& b) {
   Deadline of_a = a.next;
   Deadline of_b = b.next;
@@ -122,7 +125,8 @@ bool more_urgent(const Task& a, const Task& b) {
   }
 }
 
-/// The sources of one row; each stays at the floor or the ceiling of its due.
+/// Chooses the sources of one row so that each stays at the floor or the ceiling of its
+/// due.
 std::vector<int> choose_row(std::vector<Task>& tasks, int64_t row, size_t slots) {
   std::vector<Task*> ready;
   for (Task& task : tasks) {
@@ -194,7 +198,7 @@ void Mixture::choose_floating() {
     uint16_t* next = floated_.data() + static_cast<size_t>(row + 1) * shares_.size();
     for (const Task& task : tasks) next[task.source] = static_cast<uint16_t>(task.done);
   }
-  // The first row again, as it follows the last one.
+  // The first row again, in the slots that follow from the last row.
   const std::vector<int> first(chosen_.begin(),
                                chosen_.begin() + static_cast<ptrdiff_t>(slots_));
   std::vector<int> sorted = first;
@@ -216,8 +220,9 @@ void Mixture::choose_floating() {
 std::vector<int> Mixture::next_slots(const std::vector<int>& before,
                                      std::vector<int> chosen) const {
   if (before.empty()) return chosen;
-  // Who comes takes the slot of who goes, both in the order of sources: a rule that knows
-  // no slot numbers, so that permuting the slots of one row permutes all that follow.
+  // A source that comes takes the slot of a source that goes, both in the order of
+  // sources. The rule uses no slot numbers, so that permuting the slots of one row
+  // permutes the slots of all rows that follow.
   std::vector<int> gone = before;
   std::sort(gone.begin(), gone.end());
   std::vector<int> leaving;
@@ -241,17 +246,12 @@ Mixture::Position Mixture::position_of(int64_t sequence) {
           static_cast<size_t>(sequence % kWindow)};
 }
 
-size_t Mixture::slot_in_period(size_t slot, int64_t period) const {
+size_t Mixture::moved_slot(size_t slot, int64_t periods) const {
   const auto& [cycle, at] = in_cycle_[slot];
   const std::vector<size_t>& slots = cycles_[cycle];
-  return slots[(at + static_cast<uint64_t>(period)) % slots.size()];
-}
-
-size_t Mixture::slot_of_first(size_t slot, int64_t period) const {
-  const auto& [cycle, at] = in_cycle_[slot];
-  const std::vector<size_t>& slots = cycles_[cycle];
-  const size_t back = static_cast<uint64_t>(period) % slots.size();
-  return slots[(at + slots.size() - back) % slots.size()];
+  const auto size = std::ssize(slots);
+  return slots[static_cast<size_t>((static_cast<int64_t>(at) + periods % size + size) %
+                                   size)];
 }
 
 int64_t Mixture::count_before(size_t source, const Position& at) const {
@@ -262,18 +262,18 @@ int64_t Mixture::count_before(size_t source, const Position& at) const {
   int64_t count = at.window * (share / kRows) + at.period * (share % kRows) + *floated +
                   (fixed - places.begin());
   if (floated[shares_.size()] == *floated) return count;
-  // It has a floating place in this window: before the position?
+  // The source has a floating place in this window: is it before the position?
   const int* row = chosen_.data() + at.row * slots_;
   const auto slot =
       static_cast<size_t>(std::find(row, row + slots_, static_cast<int>(source)) - row);
-  return count + (slot_places_[slot_in_period(slot, at.period)] < at.place ? 1 : 0);
+  return count + (slot_places_[moved_slot(slot, at.period)] < at.place ? 1 : 0);
 }
 
 Mixture::Pick Mixture::pick(int64_t sequence) const {
   const Position at = position_of(sequence);
   int source = owner_[at.place];
   if (source < 0) {
-    const size_t slot = slot_of_first(static_cast<size_t>(-1 - source), at.period);
+    const size_t slot = moved_slot(static_cast<size_t>(-1 - source), -at.period);
     source = chosen_[at.row * slots_ + slot];
   }
   return {source, count_before(static_cast<size_t>(source), at)};

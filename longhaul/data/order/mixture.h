@@ -31,56 +31,55 @@ namespace longhaul::data {
 /// any thread may use it.
 class Mixture {
  public:
-  /// Sequences of a window, and of a period.
+  /// The lengths of a window and of a period, in sequences.
   static constexpr int64_t kWindow = 1000;
   static constexpr int64_t kPeriod = kWindow * 1000;
 
   struct Pick {
     int source = 0;
-    int64_t ordinal = 0;  ///< how many earlier sequences of the stream are this source's
+    int64_t ordinal = 0;  ///< number of the source's earlier sequences in the stream
   };
 
-  /// Weights are relative, finite and not negative, and one is positive; a source of
-  /// weight 0 gets nothing. ConfigError, also for a positive one whose share is less than
-  /// one sequence in a million.
+  /// Weights are relative, finite and not negative, and at least one is positive; a
+  /// source of weight 0 gets nothing. ConfigError for other weights, and for a positive
+  /// weight whose share is less than one sequence in a million.
   explicit Mixture(const std::vector<double>& weights);
-  int num_sources() const { return static_cast<int>(shares_.size()); }
-  /// Sequences of each source in a period: the weights as they are used.
+  /// Returns the sequences of each source in a period: the weights as they are used.
   const std::vector<int64_t>& shares() const { return shares_; }
-  /// 0 <= sequence <= 2^62.
+  /// Returns the source of a sequence, 0 <= sequence <= 2^62.
   Pick pick(int64_t sequence) const;
-  /// Per source, how many of the first `sequences` of the stream are its own.
+  /// Returns for each source how many of the stream's first `sequences` are its own.
   std::vector<int64_t> counts(int64_t sequences) const;
 
  private:
   /// A place in the stream.
   struct Position {
-    int64_t window = 0;  ///< of the stream
-    int64_t period = 0;
-    size_t row = 0;    ///< window of its period
-    size_t place = 0;  ///< in the window
+    int64_t window = 0;  ///< number of the window in the stream
+    int64_t period = 0;  ///< number of the period in the stream
+    size_t row = 0;      ///< number of the window in its period
+    size_t place = 0;    ///< place in the window
   };
   static Position position_of(int64_t sequence);
   void lay_out_window();
   void choose_floating();
-  /// Gives the sources of a window their floating slots, after those of the one before.
+  /// Gives the sources that are chosen for a window their floating slots, which follow
+  /// from the slots of the window before.
   std::vector<int> next_slots(const std::vector<int>& before,
                               std::vector<int> chosen) const;
-  /// Where the slot of the first period is in a later one, and back.
-  size_t slot_in_period(size_t slot, int64_t period) const;
-  size_t slot_of_first(size_t slot, int64_t period) const;
+  /// Returns where a slot is `periods` periods later (earlier where negative).
+  size_t moved_slot(size_t slot, int64_t periods) const;
   int64_t count_before(size_t source, const Position& at) const;
 
   std::vector<int64_t> shares_;
-  size_t slots_ = 0;        ///< F
-  std::vector<int> owner_;  ///< of each place of a window; -1 - slot where it floats
-  std::vector<std::vector<uint16_t>> places_;  ///< of each source, ascending
-  std::vector<uint16_t> slot_places_;
-  std::vector<int> chosen_;        ///< [row][slot]: whose it is in the first period
+  size_t slots_ = 0;        ///< F: floating places of a window
+  std::vector<int> owner_;  ///< by place of a window: its source, or -1 - slot
+  std::vector<std::vector<uint16_t>> places_;  ///< by source: its own places, ascending
+  std::vector<uint16_t> slot_places_;          ///< by slot: its place
+  std::vector<int> chosen_;        ///< [row][slot]: the slot's source in the first period
   std::vector<uint16_t> floated_;  ///< [row][source]: floating places before that row
   /// The permutation of the slots from one period to the next, as cycles.
   std::vector<std::vector<size_t>> cycles_;
-  std::vector<std::pair<size_t, size_t>> in_cycle_;  ///< per slot: cycle, place in it
+  std::vector<std::pair<size_t, size_t>> in_cycle_;  ///< by slot: cycle, place in it
 };
 
 }  // namespace longhaul::data

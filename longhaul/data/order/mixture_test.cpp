@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kWindow = Mixture::kWindow;
 constexpr int64_t kPeriod = Mixture::kPeriod;
 
-/// Weight sets of 2 to 50 sources: even, skewed, tiny, just below and above whole
-/// thousandths, many large fractions.
+/// Returns weights of 2 to 50 sources: even, skewed, tiny, just below and above whole
+/// thousandths, and many large fractions.
 std::vector<std::vector<double>> weight_sets() {
   std::vector<std::vector<double>> sets = {{1.0},
                                            {1.0, 1.0},
@@ -33,10 +33,10 @@ std::vector<std::vector<double>> weight_sets() {
                                            std::vector<double>(50, 1.0),
                                            std::vector<double>(33, 1.0),
                                            std::vector<double>(7, 1.0)};
-  // F = 49 floating places, each source with nearly one of its own.
+  // F = 49 floating places; each source has a share of nearly one of these.
   sets.emplace_back(50, 0.01998);
   sets.back()[0] = 1.0 - 49 * 0.01998;
-  // Halves beside nearly wholes.
+  // Shares of a half beside shares of nearly a whole.
   sets.push_back({0.0005, 0.0005, 0.001999, 0.001999, 0.002999, 0.5, 0.492003});
   std::mt19937_64 random(17);
   for (size_t sources = 2; sources <= 50; sources += 3) {
@@ -51,7 +51,7 @@ std::vector<std::vector<double>> weight_sets() {
   return sets;
 }
 
-/// Walks a stretch of the stream; `seen` holds the counts before it.
+/// Walks a stretch of the stream; `seen` holds the counts before the stretch.
 class Walk {
  public:
   Walk(const Mixture& mixture, int64_t begin)
@@ -71,10 +71,10 @@ class Walk {
   std::vector<int64_t> seen_;
 };
 
-/// The largest distance of a source's count in any 1,000 sequences in a row from its
-/// share, in millionths of a sequence.
+/// Returns the largest distance, in millionths of a sequence, between a source's count in
+/// any 1,000 sequences in a row and the source's share.
 int64_t worst_window(const Mixture& mixture, int64_t begin, int64_t length) {
-  std::vector<int64_t> inside(static_cast<size_t>(mixture.num_sources()), 0);
+  std::vector<int64_t> inside(mixture.shares().size(), 0);
   std::vector<int> last(static_cast<size_t>(kWindow), -1);
   Walk walk(mixture, begin);
   int64_t worst = 0;
@@ -101,8 +101,7 @@ int64_t worst_window(const Mixture& mixture, int64_t begin, int64_t length) {
 TEST(Mixture, HoldsEachShareToTheFloorOrCeilingInEveryWindowOfAThousand) {
   for (const std::vector<double>& weights : weight_sets()) {
     const Mixture mixture(weights);
-    // Two periods, and the end of the third: the order of floating places differs in
-    // each.
+    // Two periods and the end of the third: each has its own order of floating places.
     EXPECT_LT(worst_window(mixture, 0, 2 * kPeriod + 3 * kWindow), 1'000'000)
         << weights.size() << " sources, first weight " << weights[0];
     EXPECT_LT(worst_window(mixture, 7'000'000 * kPeriod - 5 * kWindow, 10 * kWindow),
@@ -134,7 +133,7 @@ TEST(Mixture, KeepsEveryPrefixWithinThreeSequences) {
     for (int64_t n = 0; n < kPeriod / 4; ++n) {
       const auto s = static_cast<size_t>(walk.next());
       const double due = static_cast<double>(mixture.shares()[s]) * 1e-6;
-      // Just before and just after this source had its turn it is farthest off.
+      // A source is farthest from its due just before and just after its turn.
       const auto seen = static_cast<double>(walk.seen()[s]);
       worst = std::max({worst, std::abs(seen - due * static_cast<double>(n + 1)),
                         std::abs(seen - 1.0 - due * static_cast<double>(n))});

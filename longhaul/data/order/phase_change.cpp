@@ -20,7 +20,7 @@ void compare_source(const Phase& before, const PhaseSource& now,
                     std::vector<PhaseChange>& out) {
   const PhaseSource* const old = named(before, now.name);
   if (old == nullptr) {
-    if (holds(before, now.fingerprint)) return;  // the same data elsewhere
+    if (holds(before, now.fingerprint)) return;  // the same data under another name
     out.push_back({fmt::format("{} is new (fingerprint {}, {} sequences)", now.name,
                                now.fingerprint, now.num_sequences)});
   } else if (old->fingerprint != now.fingerprint) {

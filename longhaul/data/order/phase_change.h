@@ -7,14 +7,14 @@
 
 namespace longhaul::data {
 
-/// Why a phase follows another one, a line for people.
+/// One reason why a new phase begins.
 struct PhaseChange {
-  std::string text;
-  /// A source that is named as before holds other data: nobody has said so in a setting.
+  std::string text;  ///< a line for people
+  /// True when a source of the same name holds other data, which no setting says.
   bool of_content = false;
 };
 
-/// What makes `now` another stream than `before`; empty when it is the same one.
+/// Returns what makes `now` another stream than `before`; empty for the same stream.
 std::vector<PhaseChange> phase_changes(const Phase& before, const Phase& now);
 
 }  // namespace longhaul::data

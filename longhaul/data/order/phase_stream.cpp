@@ -11,7 +11,7 @@
 namespace longhaul::data {
 namespace {
 
-/// A source of a phase: the same data named twice is two sources.
+/// A source of a phase: fingerprint, and a number for data that the phase names twice.
 using SourceKey = std::pair<std::string, int>;
 
 std::vector<SourceKey> keys_of(const Phase& phase) {
@@ -29,7 +29,7 @@ Mixture mixture_of(const Phase& phase) {
   return Mixture(weights);
 }
 
-/// How far a source was read, in sequences of the order that it was read in.
+/// How far a source was read, and the order in which it was read.
 struct Progress {
   int64_t seq_len = 0;
   int64_t num_sequences = 1;
@@ -38,7 +38,7 @@ struct Progress {
   int64_t ordinal = 0;
   SourceCount had;
 
-  /// In another order it goes on with the next whole pass.
+  /// Goes over to the order of a phase. Another order begins with the next whole pass.
   void change_order(const Phase& phase, int64_t sequences) {
     const bool same = seq_len == phase.seq_len && num_sequences == sequences &&
                       seed == phase.seed && shuffle == phase.shuffle;
@@ -52,7 +52,7 @@ struct Progress {
   }
 };
 
-/// Per source what a phase has handed out after `consumed` sequences.
+/// Returns for each source what a phase has handed out after `consumed` sequences.
 std::vector<int64_t> handed_out(const Phase& phase, const Mixture& mixture,
                                 int64_t consumed) {
   std::vector<int64_t> counts = mixture.counts(phase.stream_position(consumed));
@@ -67,7 +67,7 @@ std::vector<int64_t> handed_out(const Phase& phase, const Mixture& mixture,
   return counts;
 }
 
-/// How far all sources were read before a phase that follows these.
+/// How far all sources were read in the phases so far.
 using History = std::map<SourceKey, Progress>;
 
 void follow(History& history, const Phase& phase) {

@@ -12,7 +12,7 @@
 
 namespace longhaul::data {
 
-/// What training has had of a source, over all phases.
+/// What training has had of a source in all phases.
 struct SourceCount {
   std::string name;
   std::string fingerprint;
@@ -22,26 +22,28 @@ struct SourceCount {
 };
 
 /// The order of one phase of a run: which sequence of which source comes at which place.
-/// One thread at a time.
+/// Only one thread at a time may use it.
 class PhaseStream {
  public:
-  /// Of the last of these phases (at least one); the earlier ones say how far its sources
-  /// were read. Takes as long as their number, whatever their length.
+  /// Makes the order of the last of at least one phases; the earlier phases say how far
+  /// its sources were read. The time depends on the number of phases, not on their
+  /// lengths.
   explicit PhaseStream(const std::vector<Phase>& phases);
 
   struct Place {
-    size_t source = 0;  ///< of the phase
-    int64_t index = 0;  ///< sequence of that source
+    size_t source = 0;  ///< number of the source in the phase
+    int64_t index = 0;  ///< number of the sequence in the source
   };
-  /// The n-th sequence of the phase that is not skipped.
+  /// Returns the n-th sequence of the phase that is not skipped.
   Place place(int64_t n);
 
-  /// Per source of the phase: how far it is read, in sequences since its first epoch
-  /// began, after `consumed` sequences of the phase. What was passed over counts.
+  /// Returns for each source of the phase how many sequences it has given since its first
+  /// epoch began, after `consumed` sequences of the phase. Sequences that were passed
+  /// over count.
   std::vector<int64_t> ordinals(int64_t consumed) const;
-  /// Everything that training has had after `consumed` sequences of the phase: the
-  /// sources of this phase in its order, then those of earlier ones only. What was
-  /// passed over does not count.
+  /// Returns what training has had after `consumed` sequences of the phase: first the
+  /// sources of this phase in their order, then the sources of earlier phases only.
+  /// Sequences that were passed over do not count.
   std::vector<SourceCount> counts(int64_t consumed) const;
   const Mixture& mixture() const { return mixture_; }
   const Phase& phase() const { return phase_; }
@@ -56,10 +58,10 @@ class PhaseStream {
   std::vector<int64_t> first_ordinals_;
   std::vector<SourceCount> earlier_;
   std::vector<uint64_t> keys_;
-  std::vector<Order> orders_;  ///< of each source's latest epoch
+  std::vector<Order> orders_;  ///< by source: the order of its latest epoch
 };
 
-/// What training has had of each source, from a cursor alone.
+/// Returns what training has had of each source, from a cursor alone.
 std::vector<SourceCount> source_counts(const Cursor& cursor);
 
 }  // namespace longhaul::data

@@ -10,7 +10,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Sequence i is (i, i, ...).
+/// A source whose sequence i is (i, i, ...).
 class CountingSource final : public TokenSource {
  public:
   CountingSource(int64_t sequences, std::string name)
@@ -49,7 +49,7 @@ LoaderOptions options(int64_t first_step) {
   return o;
 }
 
-/// The content of steps [first, last], going on from the cursor, which is moved.
+/// Returns the content of steps [first, last], from the cursor on, and moves the cursor.
 std::vector<int64_t> steps(Cursor& cursor, int64_t first, int64_t last) {
   Loader loader(sources(), options(first), cursor);
   std::vector<int64_t> content;
@@ -77,7 +77,7 @@ TEST(Rollback, LeavesOutTheLastBatchesAndKeepsTheOrderOfTheOthers) {
   Cursor straight;
   const auto all = steps(straight, 1, 5);
   Cursor back = after(1);
-  back.pass_over_last(after(4), 2 * kGlobal);  // those of steps 3 and 4
+  back.pass_over_last(after(4), 2 * kGlobal);  // the sequences of steps 3 and 4
   EXPECT_EQ(steps(back, 2, 3), [&] {
     auto expected = part(all, 2, 2);
     const auto fifth = part(all, 5, 5);
@@ -108,7 +108,7 @@ TEST(Rollback, ReachesIntoAPhaseThatHasNotBegunYet) {
   const Cursor bad = after(8);  // two phases
   ASSERT_EQ(bad.phases.size(), 2u);
   Cursor back = after(3);
-  back.pass_over_last(bad, 2 * kGlobal);  // those of steps 7 and 8
+  back.pass_over_last(bad, 2 * kGlobal);  // the sequences of steps 7 and 8
   ASSERT_EQ(back.later.size(), 1u);
   EXPECT_EQ(Cursor::from_json(back.to_json()), back);
   Cursor straight;
@@ -122,7 +122,7 @@ TEST(Rollback, ASecondOneFurtherBackKeepsWhatTheFirstLeftOut) {
   Cursor straight;
   const auto all = steps(straight, 1, 5);
   Cursor first = after(2);
-  first.pass_over_last(after(3), kGlobal);  // that of step 3
+  first.pass_over_last(after(3), kGlobal);  // the sequences of step 3
   steps(first, 3, 3);                       // has the batch of step 4
   Cursor second = after(1);
   second.pass_over_last(first, kGlobal);
@@ -132,7 +132,7 @@ TEST(Rollback, ASecondOneFurtherBackKeepsWhatTheFirstLeftOut) {
 
 TEST(Rollback, ChangesNothingBeforeTheCursor) {
   Cursor back = after(3);
-  back.pass_over_last(after(4), 3 * kGlobal);  // the batches of steps 2 and 3 are past
+  back.pass_over_last(after(4), 3 * kGlobal);  // the batches of steps 2 and 3 lie behind
   EXPECT_EQ(back.phases[0].skipped, (std::vector<SequenceRange>{{12, 16}}));
   EXPECT_EQ(back.phases[0].stream_position(11), 11);
 }

@@ -14,7 +14,7 @@
 namespace longhaul::data {
 namespace {
 
-/// An exception that is none, for columns that have none.
+/// For columns without a value that is allowed beside token ids: 0 is a token id itself.
 constexpr int64_t kNothing = 0;
 
 class SavedDatasetSource final : public TokenSource {
@@ -87,7 +87,8 @@ class SavedDatasetSource final : public TokenSource {
                         "attention_mask is not ones followed by zeros; pad at the end of "
                         "a row only");
     }
-    // Position i predicts i + 1: from the last token on there is nothing to predict.
+    // Position i predicts token i + 1: from the last token on there is nothing to
+    // predict.
     const auto begin = static_cast<size_t>(std::max<int64_t>(valid - 1, 0));
     std::fill(to.targets.begin() + static_cast<ptrdiff_t>(begin), to.targets.end(),
               kIgnore);
@@ -119,11 +120,6 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t 
 SavedRows saved_rows(const fs::path& path, const std::string& field) {
   const SavedDataset dataset = open_saved_dataset(path, field);
   return {dataset.rows, dataset.shortest, dataset.longest};
-}
-
-bool has_uneven_rows(const fs::path& path, const std::string& field) {
-  const SavedRows rows = saved_rows(path, field);
-  return rows.shortest != rows.longest;
 }
 
 std::string describe_saved_dataset(const fs::path& path, const std::string& field) {

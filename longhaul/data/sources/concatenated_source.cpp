@@ -75,7 +75,7 @@ class ConcatenatedSource final : public TokenSource {
     for (const auto& part : parts_) all += part->fingerprint() + "\n";
     return hash_hex(all);
   }
-  /// That of all; a list that mixes tokenizers is refused for each by its own.
+  /// Returns the fingerprint of all parts. InputError when the parts differ.
   std::string tokenizer_fingerprint() const override {
     std::string known;
     for (const auto& part : parts_) {
@@ -102,10 +102,10 @@ class ConcatenatedSource final : public TokenSource {
                             parts_.front()->describe(), fmt::join(losses(), " and ")));
   }
 
-  /// Parts that logs name.
+  /// The number of parts that logs name.
   static constexpr size_t kNamed = 8;
   std::vector<std::unique_ptr<TokenSource>> parts_;
-  std::vector<int64_t> firsts_;  ///< first sequence of each part
+  std::vector<int64_t> firsts_;  ///< by part: its first sequence
   int64_t sequences_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/column_rows.h"
 
 namespace longhaul::data {
 namespace {
@@ -58,38 +59,12 @@ bool ListColumn::row_is_inside(int64_t row) const {
   return begin >= 0 && begin <= end && end <= values_->length();
 }
 
-template <typename Use>
-auto ListColumn::with_values(int64_t row, Use&& use) const {
-  const int64_t begin = row_begin(row);
-  const auto of = [&]<typename Array>(const Array*) {
-    return use(static_cast<const Array&>(*values_).raw_values() + begin);
-  };
-  switch (values_->type_id()) {
-    case arrow::Type::INT64:
-      return of(static_cast<const arrow::Int64Array*>(nullptr));
-    case arrow::Type::INT32:
-      return of(static_cast<const arrow::Int32Array*>(nullptr));
-    case arrow::Type::INT16:
-      return of(static_cast<const arrow::Int16Array*>(nullptr));
-    case arrow::Type::INT8:
-      return of(static_cast<const arrow::Int8Array*>(nullptr));
-    case arrow::Type::UINT64:
-      return of(static_cast<const arrow::UInt64Array*>(nullptr));
-    case arrow::Type::UINT32:
-      return of(static_cast<const arrow::UInt32Array*>(nullptr));
-    case arrow::Type::UINT16:
-      return of(static_cast<const arrow::UInt16Array*>(nullptr));
-    default:
-      return of(static_cast<const arrow::UInt8Array*>(nullptr));
-  }
-}
-
 bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t limit,
                       int64_t also) const {
-  return with_values(row, [&](const auto* values) {
+  return with_integers(*values_, row_begin(row), [&](const auto* values) {
     values += from;
-    // One pass without branches, in the width of the values. Negative ones are large as
-    // unsigned ones; what is unsigned in the file cannot be negative at all.
+    // One pass without branches, in the width of the values. A negative value is large
+    // when it is taken as unsigned; a type that is unsigned in the file has none.
     using Value = std::remove_cvref_t<decltype(*values)>;
     using Word = std::conditional_t<sizeof(Value) == 8, uint64_t, uint32_t>;
     const auto end = static_cast<Word>(limit);
@@ -116,7 +91,7 @@ int64_t ListColumn::leading_ones(int64_t row) const {
     }
     return in_front;
   }
-  return with_values(row, [&](const auto* values) {
+  return with_integers(*values_, row_begin(row), [&](const auto* values) {
     int64_t ones = 0;
     int64_t zeros = 0;
     for (int64_t i = 0; i < length; ++i) {
@@ -135,7 +110,7 @@ int64_t ListColumn::leading_ones(int64_t row) const {
 
 std::string ListColumn::first_outside(int64_t row, int64_t limit, int64_t also) const {
   const int64_t length = row_length(row);
-  return with_values(row, [&](const auto* values) {
+  return with_integers(*values_, row_begin(row), [&](const auto* values) {
     for (int64_t i = 0; i < length; ++i) {
       const auto value = values[i];
       const bool ignored = std::is_signed_v<std::remove_cvref_t<decltype(*values)>> &&

@@ -16,8 +16,6 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t,
 
 SavedRows saved_rows(const fs::path&, const std::string&) { return {}; }
 
-bool has_uneven_rows(const fs::path&, const std::string&) { return false; }
-
 std::string describe_saved_dataset(const fs::path& path, const std::string&) {
   return fmt::format(
       "{}: a Hugging Face save_to_disk directory (this program was built "

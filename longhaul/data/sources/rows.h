@@ -7,8 +7,7 @@
 
 namespace longhaul::data {
 
-/// One row of a batch with the next tokens as its targets, for the readers: each span
-/// holds seq_len elements.
+/// One row of a batch that a source fills; each span holds seq_len elements.
 struct BatchRow {
   std::span<int32_t> tokens;
   std::span<int32_t> targets;
@@ -16,11 +15,11 @@ struct BatchRow {
   std::span<int32_t> document_start;
 };
 
-/// The row, after checking that index, row and length fit (Error, Internal).
+/// Returns a row of a batch after checking that index, row and length fit (Internal).
 BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
                    int64_t row);
 
-/// Positions 0, 1, 2 ... and one document: attention over the whole row.
+/// Fills positions 0, 1, 2 ... and one document: attention over the whole row.
 void fill_plain_positions(const BatchRow& row);
 
 }  // namespace longhaul::data

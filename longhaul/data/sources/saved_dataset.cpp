@@ -19,12 +19,12 @@
 namespace longhaul::data {
 namespace {
 
-/// What reading the framing may allocate: mapped columns need nothing.
-constexpr int64_t kMaxAllocated = int64_t{64} << 20;
-/// Beside the ids.
+/// Memory that reading the framing may allocate. Mapped columns need none, and compressed
+/// columns, which would be unpacked into this pool, soon exceed it.
+constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
 constexpr const char* kLabels = "labels";
 constexpr const char* kMask = "attention_mask";
-/// A stream ends with an empty message.
+/// The empty message with which a stream ends.
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
@@ -47,43 +47,18 @@ Value require(arrow::Result<Value> result, const fs::path& file) {
   return std::move(result).ValueUnsafe();
 }
 
-/// A pool of its own with a limit: compressed columns would be unpacked into it.
-class LimitedPool final : public arrow::ProxyMemoryPool {
- public:
-  explicit LimitedPool(std::unique_ptr<arrow::MemoryPool> pool)
-      : ProxyMemoryPool(pool.get()), pool_(std::move(pool)) {}
-  using MemoryPool::Allocate;
-  using MemoryPool::Reallocate;
-  arrow::Status Allocate(int64_t size, int64_t alignment, uint8_t** out) override {
-    ARROW_RETURN_NOT_OK(check(size));
-    return ProxyMemoryPool::Allocate(size, alignment, out);
-  }
-  arrow::Status Reallocate(int64_t old_size, int64_t new_size, int64_t alignment,
-                           uint8_t** pointer) override {
-    ARROW_RETURN_NOT_OK(check(new_size));
-    return ProxyMemoryPool::Reallocate(old_size, new_size, alignment, pointer);
-  }
-
- private:
-  arrow::Status check(int64_t size) const {
-    if (size <= kMaxAllocated && bytes_allocated() <= kMaxAllocated - size) {
-      return arrow::Status::OK();
-    }
-    return arrow::Status::OutOfMemory("more than an uncompressed file needs");
-  }
-  std::unique_ptr<arrow::MemoryPool> pool_;
-};
-
 ListColumn find_column(const arrow::RecordBatch& batch, const std::string& name,
                        const fs::path& file, bool is_mask = false) {
   const auto column = batch.GetColumnByName(name);
   if (column == nullptr) return {};
-  // Sizes of buffers and the offsets' ends; the rest before first use.
+  // Checks the sizes of buffers and the ends of the offsets. The rest is checked before
+  // the first use of a batch.
   require(column->Validate(), file);
   return {column, name, file, is_mask};
 }
 
-/// Every row inside the values, and labels and mask as long as the ids.
+/// Throws InputError unless every row lies inside the values, and labels and mask are as
+/// long as the ids.
 void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
   for (int64_t row = 0; row < batch.rows; ++row) {
     const int64_t length = batch.ids.row_length(row);
@@ -137,11 +112,11 @@ void add_batch(SavedDataset& dataset, const std::shared_ptr<arrow::RecordBatch>&
 
 using Input = std::shared_ptr<arrow::io::MemoryMappedFile>;
 
-/// Only the columns that are used are put together.
+/// Returns options that read only the columns that are used.
 arrow::ipc::IpcReadOptions read_options(const SavedDataset& dataset, const Input& input,
                                         const fs::path& file) {
   arrow::ipc::IpcReadOptions options;
-  options.memory_pool = dataset.pool.get();
+  options.memory_pool = dataset.pool->get();
   options.use_threads = false;
   const auto reader =
       require(arrow::ipc::RecordBatchStreamReader::Open(input, options), file);
@@ -176,7 +151,7 @@ void add_file(SavedDataset& dataset, const fs::path& file) {
     if (batch == nullptr) break;
     add_batch(dataset, batch);
   }
-  // A file that was cut between two messages looks like a shorter one.
+  // A file that was cut between two messages looks like a shorter file.
   const int64_t end = static_cast<int64_t>(kEndOfStream.size());
   const auto tail = size < end ? nullptr : require(input->ReadAt(size - end, end), file);
   if (tail == nullptr || std::memcmp(tail->data(), kEndOfStream.data(), 8) != 0) {
@@ -192,7 +167,7 @@ SavedDataset open_saved_dataset(const fs::path& path, const std::string& field) 
   SavedDataset dataset;
   dataset.path = path;
   dataset.field = field;
-  dataset.pool = std::make_shared<LimitedPool>(arrow::MemoryPool::CreateDefault());
+  dataset.pool = std::make_shared<LimitedPool>(kMaxAllocated);
   const SavedFiles files = read_saved_files(path);
   for (const fs::path& file : files.paths) add_file(dataset, file);
   if (dataset.rows == 0) fail(path, "a dataset without rows");

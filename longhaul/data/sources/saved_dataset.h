@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/data/input/column_rows.h"
 #include "longhaul/data/sources/list_column.h"
 
 namespace longhaul::data {
 
-/// The columns of a record batch that training reads.
+/// The columns of one record batch that training reads.
 struct SavedBatch {
   size_t file = 0;  ///< index into SavedDataset::files
   int64_t first_row = 0;
@@ -20,23 +21,24 @@ struct SavedBatch {
   ListColumn ids;
   ListColumn labels;
   ListColumn attention_mask;
-  /// Set once the columns are validated in full.
+  /// Set when the columns have been validated in full.
   std::unique_ptr<std::once_flag> checked = std::make_unique<std::once_flag>();
 };
 
-/// A directory that Hugging Face datasets wrote with save_to_disk: all files mapped,
-/// their framing checked, every row's extent inside the values. Immutable; any thread may
-/// read.
+/// A directory that Hugging Face datasets wrote with save_to_disk. All files are mapped,
+/// their framing is checked, and every row lies inside the values. Immutable; any thread
+/// may read.
 struct SavedDataset {
-  /// Before all that may free memory of it: members go in the reverse order.
-  std::shared_ptr<arrow::MemoryPool> pool;
+  /// Stands before all members that may free its memory: members are destroyed in the
+  /// reverse order.
+  std::shared_ptr<LimitedPool> pool;
   fs::path path;
   std::string field;  ///< the column of the ids
   std::vector<fs::path> files;
   std::vector<SavedBatch> batches;
   int64_t rows = 0;
-  int64_t shortest = 0;  ///< tokens of a row
-  int64_t longest = 0;
+  int64_t shortest = 0;  ///< tokens of the shortest row
+  int64_t longest = 0;   ///< tokens of the longest row
   uint64_t bytes = 0;
   std::string fingerprint;
   bool has_labels = false;
@@ -44,14 +46,16 @@ struct SavedDataset {
   /// Keeps the mapped files alive.
   std::vector<std::shared_ptr<arrow::RecordBatch>> held;
 
-  /// The batch of a row, validated in full before its first use (InputError).
+  /// Returns the batch of a row, which is validated in full before its first use
+  /// (InputError).
   const SavedBatch& batch_of(int64_t row) const;
-  /// InputError with the row's file, in which it has another number.
+  /// Throws InputError with the row's file and the row's number in that file.
   [[noreturn]] void fail_row(const SavedBatch& batch, int64_t row,
                              const std::string& what) const;
 };
 
-/// `field` is the column of the ids. InputError names the file and what is wrong with it.
+/// Opens a directory whose ids are in the column `field`. InputError names the file and
+/// what is wrong with it.
 SavedDataset open_saved_dataset(const fs::path& path, const std::string& field);
 
 }  // namespace longhaul::data

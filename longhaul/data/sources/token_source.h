@@ -13,7 +13,7 @@ namespace longhaul::data {
 
 /// The label that is no target.
 inline constexpr int32_t kIgnore = -100;
-/// Where records of ready ids hold them, unless another name is given.
+/// The field of the ids in records of ready ids, unless another name is given.
 inline constexpr const char* kIdsField = "input_ids";
 
 /// A batch of sequences in plain memory, row-major [num_sequences, seq_len].
@@ -21,66 +21,68 @@ struct TokenBatch {
   int64_t num_sequences = 0;
   int64_t seq_len = 0;
   std::vector<int32_t> tokens;
-  /// By term of the loss (TokenSource::losses): what each position, or each sequence, has
-  /// to predict, or kIgnore.
+  /// By term of the loss (TokenSource::losses): the target of each position, or of each
+  /// sequence, or kIgnore.
   std::vector<std::vector<int32_t>> targets;
-  /// Position inside the document (document_mask) or the sequence.
+  /// Positions inside the document (with document_mask) or inside the sequence.
   std::vector<int32_t> positions;
-  /// Per position, the first index of its row that it may attend to (its document's
-  /// start inside the row with document_mask, else 0): attention to j holds for
+  /// By position i, the first index of the row that i may attend to: with document_mask
+  /// the start of its document inside the row, else 0. Position i attends to the j with
   /// document_start[i] <= j <= i.
   std::vector<int32_t> document_start;
-  std::vector<int32_t> segments;  ///< per position; empty: the data has none
-  /// Per position, one past the last index of its row that it may attend to, which may
-  /// lie behind it: document_start[i] <= j < document_end[i]. Padding begins there.
-  /// Empty: the data is causal.
+  std::vector<int32_t> segments;  ///< by position; empty: the data has no segments
+  /// By position i, one past the last index of the row that i may attend to; it may lie
+  /// behind i. Position i attends to the j with document_start[i] <= j < document_end[i].
+  /// Padding begins at document_end. Empty: the data is causal.
   std::vector<int32_t> document_end;
-  /// The number of each sequence in the run, and each position's index in its row: what
-  /// dropout goes by. Empty: of no run.
+  /// The number of each sequence in the run, and the index of each position in its row,
+  /// from which dropout is drawn. Empty for a batch of no run.
   std::vector<int64_t> sequences;
   std::vector<int32_t> index;
 
-  /// One term: the next token of each position; the data has neither segments nor ends.
+  /// Makes room for one term of the loss, the next token of each position, without
+  /// segments and document ends.
   void resize(int64_t rows, int64_t length);
-  /// Of a term, all but kIgnore.
+  /// Returns the number of targets of a term: all but kIgnore.
   int64_t num_targets(size_t term) const;
 };
 
-/// A set of sequences of one length with random access. Once its ids are limited it is
-/// immutable: any thread may read.
+/// A set of sequences of one length with random access. Immutable after keep_losses and
+/// limit_ids: any thread may read.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual int64_t num_sequences() const = 0;
   virtual int64_t seq_len() const = 0;
-  /// What its targets are for, in the order of TokenBatch::targets: terms of a model's
-  /// loss (ModelDescription::losses).
+  /// Returns the terms of a model's loss (ModelDescription::losses) that the source has
+  /// targets for, in the order of TokenBatch::targets.
   virtual std::vector<std::string> losses() const { return {kNextToken}; }
-  /// Leaves out the targets of all but the first terms, where those are `wanted`; else
-  /// nothing.
+  /// Keeps only the targets of the first terms, where the first terms are `wanted`; else
+  /// does nothing.
   virtual void keep_losses(const std::vector<std::string>& /*wanted*/) {}
-  /// All ids are below this; 0 where the format does not say it, so that each row has to
-  /// be looked at when it is read.
+  /// Returns a number that all ids are below; 0 where the format does not say it, so that
+  /// each row has to be checked when it is read.
   virtual int64_t max_token_id() const = 0;
-  /// Refuses ids from `vocab_size` on (InputError): now where max_token_id() is known,
-  /// else from read(), before the row is used.
+  /// Refuses ids from `vocab_size` on (InputError): at once where max_token_id() is
+  /// known, else in read().
   virtual void limit_ids(int64_t vocab_size);
-  /// Gives the batch `rows` rows with the fields that read() fills: the same for sources
-  /// that agree in seq_len() and losses().
+  /// Gives the batch `rows` rows with the fields that read() fills. Sources that agree in
+  /// seq_len() and losses() give batches of one shape.
   virtual void shape(TokenBatch& batch, int64_t rows) const {
     batch.resize(rows, seq_len());
   }
-  /// Fills row `row` of a batch of that shape with sequence `index`, 0 <= index <
+  /// Fills row `row` of a batch that shape() has made with sequence `index`, 0 <= index <
   /// num_sequences().
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
-  /// Looks at every row that read() might refuse, as read() would (InputError), until
-  /// `stop`: where max_token_id() is 0 that reads all of the data.
+  /// Checks every row that read() might refuse (InputError), until `stop` is true. Where
+  /// max_token_id() is 0 this reads all of the data.
   virtual void check_rows(const std::atomic<bool>& stop) const { (void)stop; }
-  /// Name, kind and size in one line, for logs.
+  /// Returns name, kind and size in one line, for logs.
   virtual std::string describe() const = 0;
-  /// Hash that changes when the tokens do (from stored hashes or sizes; no full scan).
+  /// Returns a hash that changes when the tokens change. It is made of stored hashes or
+  /// sizes, without reading all data.
   virtual std::string fingerprint() const = 0;
-  /// Fingerprint of the tokenizer that made it; empty if unknown.
+  /// Returns the fingerprint of the tokenizer that made the ids; empty if unknown.
   virtual std::string tokenizer_fingerprint() const { return {}; }
 };
 

@@ -22,15 +22,15 @@
 namespace longhaul::data {
 namespace {
 
-/// input_ids 4, attention_mask 1, labels 8.
+/// Bytes of a token: input_ids 4, attention_mask 1, labels 8.
 constexpr int64_t kBytesPerToken = 13;
-/// Tokens that a thread holds at a time, or one row where that is longer.
+/// Tokens that a thread holds at a time; a longer row is held whole.
 constexpr int64_t kBatchTokens = int64_t{1} << 18;
 
 void require(const arrow::Status& status, const fs::path& file) {
   if (status.ok()) return;
   require_memory(status, file);
-  // What the disk says comes as text only; a full one is worth another try.
+  // Arrow gives the error of the disk as text only; after a full disk another try helps.
   const std::string what = fmt::format("{}: {}", file.string(), status.ToString());
   if (what.find("No space left") != std::string::npos) {
     throw TemporaryError("data", what + "; make space and run the same command again");
@@ -62,7 +62,7 @@ std::shared_ptr<arrow::Schema> schema() {
                        arrow::key_value_metadata({"huggingface"}, {json_text(info)}));
 }
 
-/// A column of rows that lie one after another in `values`.
+/// Makes a column of rows that lie one after another in `values`.
 template <typename ArrayType, typename Value>
 std::shared_ptr<arrow::Array> column(const std::vector<int32_t>& offsets,
                                      const std::vector<Value>& values,
@@ -109,7 +109,7 @@ class Exporter {
   std::string file_name(int64_t file) const {
     return fmt::format("data-{:05}-of-{:05}.arrow", file, report_.files);
   }
-  /// As datasets shares rows out: the first files have one more.
+  /// Rows are shared out as datasets does it: the first files have one row more.
   int64_t first_row(int64_t file) const {
     return file * (report_.rows / report_.files) +
            std::min(file, report_.rows % report_.files);

@@ -9,28 +9,28 @@ namespace longhaul::data {
 
 struct StoreExportOptions {
   int64_t seq_len = 0;
-  bool keep_tail = false;  ///< a last row of what makes no whole one
+  bool keep_tail = false;  ///< also write a last row that is shorter than seq_len
   uint64_t file_bytes = 500'000'000;
   int threads = 0;     ///< files written at a time; 0: all cores
   bool force = false;  ///< replace a save_to_disk directory that stands there
-  /// Called with tokens written and in all, one call at a time.
+  /// Called with the tokens written and the tokens in all, one call at a time.
   std::function<void(int64_t, int64_t)> progress;
 };
 
 struct StoreExportReport {
   int64_t rows = 0;
-  int64_t tokens_left = 0;  ///< at the end, in no row
+  int64_t tokens_left = 0;  ///< tokens at the end that are in no row
   int64_t files = 0;
   uint64_t bytes = 0;
 };
 
 /// Writes a directory that Hugging Face's datasets.load_from_disk opens: rows of seq_len
 /// tokens with input_ids (int32), attention_mask (int8, ones) and labels (int64: the ids
-/// themselves, as Hugging Face models shift them, and -100 where a token is no target).
-/// Row i holds tokens [i s, i s + s): unlike in training from the store, a row's last
-/// token is no input of the next row's first target. Memory is bounded whatever the size.
-/// The directory is complete or absent. InputError for no store, or a place that is
-/// taken.
+/// themselves, since Hugging Face models shift them, and -100 where a token is no
+/// target). With s = seq_len, row i holds tokens [i s, i s + s): unlike in training from
+/// the store, a row's last token does not predict the next row's first token. Memory does
+/// not grow with the store. The directory is complete or absent. InputError when `store`
+/// is no store, or when the place is taken.
 StoreExportReport export_store(const fs::path& store, const fs::path& out,
                                const StoreExportOptions& options);
 

@@ -9,7 +9,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/store/sample.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr size_t kListed = 5;
 constexpr size_t kNameWidth = 16;
 
-/// Lines "name            value", the name once.
+/// Lines of the form "name            value".
 class Table {
  public:
   void row(std::string_view name, const std::string& value) {
@@ -58,7 +57,7 @@ void describe_lengths(const LengthHistogram& lengths, int64_t documents, Table& 
   }
 }
 
-/// `rows`: sequences that stand ready, each of seq_len tokens; -1: tokens are packed.
+/// `rows` is the number of ready sequences of seq_len tokens; -1 when tokens are packed.
 void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
                     Table& table, OrderedJson& json) {
   if (options.seq_len <= 0) return;
@@ -151,7 +150,40 @@ uint64_t stored_bytes(const StoreInfo& info) {
   return bytes;
 }
 
-/// The tokenizer that came along, if this program still makes the same ids with it.
+// Tokens of the sample from the document's beginning and from its end.
+constexpr int64_t kFirst = 40;
+constexpr int64_t kLast = 12;
+
+std::string decode(const TokenStore& store, const tokenizer::Tokenizer& tokenizer,
+                   int64_t begin, int64_t end) {
+  std::vector<int32_t> ids(static_cast<size_t>(end - begin));
+  store.read(begin, ids);
+  const std::string text = tokenizer.decode({ids.begin(), ids.end()}, false);
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      line += ' ';  // no control sequence of a corpus reaches the terminal
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+/// Returns the beginning and the end of a store's first document on one line, special
+/// tokens written out: what training will see.
+std::string decoded_sample(const TokenStore& store,
+                           const tokenizer::Tokenizer& tokenizer) {
+  const int64_t end = store.document_end(0);
+  if (end <= kFirst + kLast) return decode(store, tokenizer, 0, end);
+  return decode(store, tokenizer, 0, kFirst) + " [...] " +
+         decode(store, tokenizer, end - kLast, end);
+}
+
+/// Describes the store's tokenizer. Without a given tokenizer the store's own is loaded
+/// and must still make the ids of the self-test (InputError).
 void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* given,
                         Table& table, OrderedJson& json) {
   const StoreInfo& info = store.info();
@@ -213,7 +245,7 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
       fmt::format("token store {}, complete\n{}", store.path().string(), table.text());
 }
 
-/// Counts the rows of a save_to_disk directory by reading them.
+/// Counts the rows and tokens of a save_to_disk directory by reading all rows.
 void scan_rows(const fs::path& path, const InspectOptions& options, Table& table,
                OrderedJson& json) {
   InputOptions inputs;
@@ -249,14 +281,31 @@ void scan_rows(const fs::path& path, const InspectOptions& options, Table& table
 
 }  // namespace
 
-std::optional<DataDescription> describe_data(const fs::path& path,
-                                             const InspectOptions& options) {
+DataDescription describe_kind(const char* kind, const char* name, const fs::path& path,
+                              const std::function<void(DataDescription&)>& complete) {
   DataDescription result;
-  result.json["kind"] = "token_store";
+  result.json["kind"] = kind;
   result.json["path"] = path.string();
   result.json["complete"] = true;
+  try {
+    complete(result);
+  } catch (const InputError& error) {
+    result.complete = false;
+    result.json["complete"] = false;
+    result.json["problem"] = error.what();
+    result.text =
+        fmt::format("{} {}, NOT COMPLETE\n{}\n", name, path.string(), error.what());
+  }
+  return result;
+}
+
+std::optional<DataDescription> describe_data(const fs::path& path,
+                                             const InspectOptions& options) {
   if (is_saved_dataset(path)) {
+    DataDescription result;
     result.json["kind"] = "saved_dataset";
+    result.json["path"] = path.string();
+    result.json["complete"] = true;
     result.text = describe_saved_dataset(path, options.field);
     if (!result.text.ends_with('\n')) result.text += '\n';
     if (options.scan) {
@@ -267,16 +316,9 @@ std::optional<DataDescription> describe_data(const fs::path& path,
     return result;
   }
   if (!is_token_store(path)) return std::nullopt;
-  try {
+  return describe_kind("token_store", "token store", path, [&](DataDescription& result) {
     describe_complete(TokenStore(path), options, result);
-  } catch (const InputError& error) {
-    result.complete = false;
-    result.json["complete"] = false;
-    result.json["problem"] = error.what();
-    result.text =
-        fmt::format("token store {}, NOT COMPLETE\n{}\n", path.string(), error.what());
-  }
-  return result;
+  });
 }
 
 }  // namespace longhaul::data

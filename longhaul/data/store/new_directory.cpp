@@ -3,20 +3,23 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <utility>
-
-#include "longhaul/base/error.h"
-
 namespace longhaul::data {
 
-NewDirectory::NewDirectory(fs::path out, std::string marker, bool replace)
-    : out_(out.has_filename() ? std::move(out) : out.parent_path()),
-      marker_(std::move(marker)),
-      replace_(replace) {
-  check_place();
+NewDirectory::NewDirectory(const fs::path& out, const std::string& record, bool replace)
+    : kind_{.record = record,
+            .foreign = fmt::format("exists and has no {}; choose another place", record),
+            .standing =
+                "stands there already; choose another place, or replace it with "
+                "--force",
+            .occupation = {}},
+      replace_(replace),
+      out_(out.has_filename() ? out : out.parent_path()),
+      temporary_(out_),
+      aside_(out_) {
+  check_place(out_, kind_, replace_);
   if (out_.has_parent_path()) make_directories_durable(out_.parent_path());
-  temporary_ = out_;
   temporary_ += fmt::format(".partial-{}", ::getpid());
+  aside_ += fmt::format(".old-{}", ::getpid());
   fs::create_directories(temporary_);
 }
 
@@ -26,32 +29,11 @@ NewDirectory::~NewDirectory() {
   fs::remove_all(temporary_, ignored);
 }
 
-void NewDirectory::check_place() const {
-  if (!fs::exists(fs::symlink_status(out_))) return;
-  if (!fs::exists(out_ / marker_)) {
-    throw InputError("data", fmt::format("{}: exists and has no {}; choose another place",
-                                         out_.string(), marker_));
-  }
-  if (!replace_) {
-    throw InputError("data",
-                     fmt::format("{}: stands there already; choose another place, "
-                                 "or replace it with --force",
-                                 out_.string()));
-  }
-}
-
 void NewDirectory::commit() {
-  check_place();  // it may have come to be since
-  fs::path old;
-  if (fs::exists(out_)) {
-    old = out_;
-    old += fmt::format(".old-{}", ::getpid());
-    fs::rename(out_, old);
-  }
-  fs::rename(temporary_, out_);
+  check_place(out_, kind_, replace_);  // something may have come to stand there since
+  const bool replaced = put_in_place(temporary_, out_, aside_);
   committed_ = true;
-  sync_directory(out_.has_parent_path() ? out_.parent_path() : fs::path("."));
-  if (!old.empty()) fs::remove_all(old);
+  if (replaced) fs::remove_all(aside_);
 }
 
 }  // namespace longhaul::data

@@ -1,34 +1,31 @@
 #pragma once
 
-#include <string>
-
-#include "longhaul/base/file.h"
+#include "longhaul/data/store/resumable_build.h"
 
 namespace longhaul::data {
 
-/// A directory that is made under a temporary name beside its place and moved there when
-/// it is whole. Without commit() it is removed.
+/// A directory that is made in one go under a temporary name beside its place and is
+/// moved there when it is whole. The destructor removes a directory that was not
+/// committed.
 class NewDirectory {
  public:
-  /// `marker`: the file by which one of the same kind is known. InputError when something
-  /// stands at the place: with `replace` one of the same kind is put away by commit(),
-  /// and nothing else ever.
-  NewDirectory(fs::path out, std::string marker, bool replace);
+  /// `record` is the file by which a directory of the same kind is known. InputError when
+  /// something stands at the place. With `replace` commit() puts away a directory of the
+  /// same kind, and never anything else.
+  NewDirectory(const fs::path& out, const std::string& record, bool replace);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
   const fs::path& path() const { return temporary_; }
-  const fs::path& out() const { return out_; }
   void commit();
 
  private:
-  void check_place() const;
-
-  fs::path out_;
-  std::string marker_;
+  BuildKind kind_;
   bool replace_;
+  fs::path out_;
   fs::path temporary_;
+  fs::path aside_;
   bool committed_ = false;
 };
 

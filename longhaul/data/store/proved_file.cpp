@@ -11,7 +11,7 @@
 namespace longhaul::data {
 namespace {
 
-constexpr size_t kHexDigits = 32;  // of a block's hash
+constexpr size_t kHexDigits = 32;  // digits of the hash of a block
 constexpr uint64_t kMaxHashFile = uint64_t{8} << 30;
 
 }  // namespace
@@ -70,7 +70,7 @@ void ProvedFile::prove(uint64_t block) const {
   const uint64_t begin = block * kHashBlockBytes;
   const auto all = mapped_.bytes();
   const auto bytes = all.subspan(begin, std::min(kHashBlockBytes, all.size() - begin));
-  // One request to the disk instead of one per page; a hint.
+  // A hint: one request to the disk instead of one request for each page.
   ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_WILLNEED);
   const std::string expected = hashes_->expected(name_, block);
   const std::string found = hash_hex(bytes);

@@ -15,21 +15,22 @@
 
 namespace longhaul::data {
 
-/// What messages about damage say.
+/// Words of the messages about damage.
 struct ProofWords {
   std::string record = "store.json";
   std::string advice = "copy the store again or build it again";
-  std::string whole = " ('longhaul verify' looks at all of it)";  ///< where a block is
+  std::string whole =
+      " ('longhaul verify' looks at all of it)";  ///< after a damaged block
 };
 
-/// The hashes of the blocks of a shard's files. The file that they stand in is read when
-/// the first of them is asked for. Any thread may ask.
+/// The hashes of the blocks of a shard's files. The file of the hashes is read when the
+/// first hash is asked for. Any thread may ask.
 class ShardHashes {
  public:
   ShardHashes(fs::path dir, StoreFile file, ProofWords words = {})
       : dir_(std::move(dir)), file_(std::move(file)), words_(std::move(words)) {}
-  /// The hash that block `block` of the shard's file `name` must have. InputError when
-  /// the file of hashes is damaged itself, or names no such block.
+  /// Returns the hash that block `block` of the shard's file `name` must have. InputError
+  /// when the file of hashes is damaged itself, or names no such block.
   std::string expected(const std::string& name, uint64_t block) const;
   fs::path path() const { return dir_ / file_.name; }
   const ProofWords& words() const { return words_; }
@@ -41,25 +42,26 @@ class ShardHashes {
   StoreFile file_;
   ProofWords words_;
   mutable std::once_flag once_;
-  /// Per file the hashes of its blocks one after another.
+  /// By file, the hashes of its blocks one after another.
   mutable std::map<std::string, std::string> hashes_;
 };
 
-/// A file of a shard, mapped, whose 1 MiB blocks are compared with their hashes when they
-/// are first touched. Immutable to its users: any thread may read.
+/// A mapped file of a shard. A block of 1 MiB is compared with its hash when the block is
+/// first touched. Immutable to its users: any thread may read.
 class ProvedFile {
  public:
   ProvedFile() = default;
-  /// Null `hashes`: nothing is compared.
+  /// Without `hashes` (null) nothing is compared.
   ProvedFile(const fs::path& dir, const StoreFile& file,
              std::shared_ptr<const ShardHashes> hashes);
 
-  /// True where there is no file, or an empty one.
+  /// True where there is no file, or an empty file.
   bool empty() const { return mapped_.bytes().empty(); }
-  /// All bytes, compared or not.
+  /// Returns all bytes without comparing any block.
   std::span<const std::byte> unproved() const { return mapped_.bytes(); }
-  /// Byte `begin`, after the blocks that bytes [begin, begin + size) lie in were found
-  /// good. InputError names the file, the block, where it lies and both hashes.
+  /// Returns the address of byte `begin`, after the blocks of bytes [begin, begin + size)
+  /// were found good. InputError names the file, the block, the place of the block and
+  /// both hashes.
   const std::byte* at(uint64_t begin, uint64_t size) const {
     if (good_ && size > 0) {
       const uint64_t last = (begin + size - 1) / kHashBlockBytes;
@@ -76,13 +78,13 @@ class ProvedFile {
   MappedFile mapped_;
   std::string name_;
   std::shared_ptr<const ShardHashes> hashes_;
-  /// Per block, whether it was found good. Two threads that touch a block at the same
-  /// moment both look at it.
+  /// By block, whether it was found good. Two threads that touch a block at the same
+  /// moment both compare it.
   std::unique_ptr<std::atomic<bool>[]> good_;
 };
 
-/// Whether a file of a store has the size and the hash that its record says: its text.
-/// InputError says both hashes and what to do.
+/// Returns the text of a file that has the size and the hash of its record. InputError
+/// for another file says both hashes and what to do.
 std::string read_proved_text(const fs::path& path, const StoreFile& file,
                              const ProofWords& words = {});
 

@@ -13,8 +13,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Short and odd: spaces, digits, contractions, scripts, marks that combine, emoji that
-/// join, private use, what normalizers change.
+/// Short and odd texts: spaces, digits, contractions, scripts, combining marks, joined
+/// emoji, characters of private use, and characters that normalizers change.
 constexpr const char* kTexts[] = {
     "Hello, world! It's 12,345.67 o'clock; they'll've gone.",
     "  two spaces\tand a tab \n\n newlines   at the end   ",
@@ -62,7 +62,7 @@ SelfTest make_self_test(const tokenizer::Tokenizer& tokenizer,
     try {
       test.ids.push_back(tokenizer.encode(text, false));
     } catch (const InputError&) {
-      continue;  // a character that this vocabulary has no way to express
+      continue;  // the vocabulary cannot express a character
     }
     test.texts.push_back(std::move(text));
   }

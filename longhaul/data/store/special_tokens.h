@@ -9,27 +9,29 @@
 
 namespace longhaul::data {
 
-/// Which special tokens stand around each document.
+/// The rule for special tokens around each document.
 enum class SpecialPolicy {
-  TokenizerAndEos,  ///< the tokenizer's own rule, and EOS at the end unless it has it
+  TokenizerAndEos,  ///< the tokenizer's own rule, and EOS at the end unless the rule adds
+                    ///< it
   Tokenizer,        ///< the tokenizer's own rule
   Bos,
   Eos,
   Both,  ///< BOS before and EOS after
   None,
 };
-/// "tokenizer+eos", "tokenizer", "bos", "eos", "both", "none".
+/// Returns "tokenizer+eos", "tokenizer", "bos", "eos", "both" or "none".
 std::string_view policy_name(SpecialPolicy policy);
 std::optional<SpecialPolicy> policy_from_name(std::string_view name);
 
-/// A policy as ids.
+/// The ids that a policy puts around each document.
 struct SpecialTokens {
   std::vector<tokenizer::TokenId> before;
   std::vector<tokenizer::TokenId> after;
   std::string description;  ///< the policy's name and the tokens it adds, for people
 };
 
-/// InputError when the policy wants a token that the tokenizer does not name.
+/// Finds the ids of a policy. InputError when the policy wants a token that the tokenizer
+/// does not name.
 SpecialTokens resolve_special_tokens(const tokenizer::Tokenizer& tokenizer,
                                      SpecialPolicy policy);
 

@@ -13,31 +13,35 @@
 namespace longhaul::data {
 
 // A token store is a directory:
-//   store.json             what is below; written last
+//   store.json             what StoreInfo holds; written last
 //   tokens_00000.bin       the tokens of a shard's documents one after another,
 //                          little-endian, of 2 bytes each (vocabularies up to 65,536
 //                          ids), 3 (up to 16,777,216) or 4
-//   documents_00000.bin    per document the place after its last token, counted from the
-//                          shard's first: u64 little-endian
-//   targets_00000.bin      one bit per token, lowest bit first, 1: the token is a target.
-//                          Only where some token of the shard is none
-//   texts_00000.bin        per document the bytes of its text, u32 little-endian. Only
-//                          where the shard was made from text
+//   documents_00000.bin    for each document the place after its last token, counted from
+//                          the shard's first token: u64 little-endian
+//   targets_00000.bin      one bit for each token, lowest bit first; 1: the token is a
+//                          target. Only where a token of the shard is no target
+//   texts_00000.bin        for each document the bytes of its text, u32 little-endian.
+//                          Only where the shard was made from text
 //   hashes_00000.json      xxh3-128 of each 1 MiB block of the shard's files
-//   self_test.json         texts and their ids, see self_test.h
-//   bad_records.jsonl      the records that were left out as broken, where there are any
+//   self_test.json         texts and their ids (self_test.h)
+//   bad_records.jsonl      the records that were left out as broken; only where there are
+//                          such records
 //   tokenizer/             the tokenizer's own files
-// A shard is what one part of the input became. Shards differ in size, and their numbers
-// may have gaps: a part without documents leaves no shard.
+// One part of the input becomes one shard. Shards differ in size, and their numbers may
+// have gaps: a part without documents leaves no shard.
 
 inline constexpr int kStoreVersion = 3;
 
-/// A file of a store with its size and the hash combined from its blocks.
+/// A file of a store with its size and a hash that is combined from those of its blocks.
 struct StoreFile {
   std::string name;
   uint64_t bytes = 0;
   std::string hash;
 };
+
+/// Returns the name, the size and the hash of a file.
+StoreFile hashed_file(const fs::path& path);
 
 struct StoreShard {
   int64_t tokens = 0;
@@ -48,7 +52,7 @@ struct StoreShard {
   std::optional<StoreFile> target_file;
   std::optional<StoreFile> text_file;
   StoreFile hash_file;
-  /// All of the above that are there, the file of hashes last.
+  /// Returns the shard's files that are there, the file of hashes last.
   std::vector<StoreFile> files() const;
 };
 
@@ -56,13 +60,13 @@ struct StoreShard {
 struct StoreOrigin {
   std::string path;
   uint64_t bytes = 0;
-  std::string hash;  ///< of a file that was read in several ranges: of the ranges' hashes
+  std::string hash;  ///< for a file that was read in ranges, combined from their hashes
   int64_t records = 0;
 };
 
-/// How many documents have which number of tokens.
+/// Counts documents by their number of tokens.
 struct LengthHistogram {
-  /// Element k: documents of 2^k to 2^(k+1) - 1 tokens.
+  /// Element k counts the documents of 2^k to 2^(k+1) - 1 tokens.
   std::array<int64_t, 40> counts{};
   int64_t shortest = 0;  ///< 0: no documents
   int64_t longest = 0;
@@ -71,7 +75,7 @@ struct LengthHistogram {
   void add(const LengthHistogram& other);
 };
 
-/// Counts of what a part, or the whole, put into a store.
+/// Counts of what one part of the input, or all of it, put into a store.
 struct StoreCounts {
   uint64_t text_bytes = 0;      ///< UTF-8 bytes of the documents
   int64_t max_token_id = 0;     ///< the largest id
@@ -83,25 +87,29 @@ struct StoreCounts {
   void add(const StoreCounts& other);
 };
 
-/// What store.json says.
+/// The content of store.json.
 struct StoreInfo {
-  int token_bytes = 2;  ///< of a stored token
+  int token_bytes = 2;  ///< bytes of a stored token
   int64_t tokens = 0;
   int64_t documents = 0;
   StoreCounts counts;
-  int64_t vocab_size = 0;  ///< of the tokenizer
+  int64_t vocab_size = 0;  ///< the tokenizer's vocabulary
   std::vector<StoreShard> shards;
-  std::vector<StoreFile> tokenizer_files;  ///< names inside tokenizer/; none: ready ids
+  std::vector<StoreFile> tokenizer_files;  ///< named inside tokenizer/; empty: ready ids
   std::string tokenizer_fingerprint;       ///< empty: ready ids
   std::optional<StoreFile> self_test;
   std::optional<StoreFile> bad_records;
   std::string special_tokens;  ///< the policy in words
   std::string selection;       ///< "all documents", or which side of a holdout
   std::vector<StoreOrigin> origins;
-  std::map<std::string, int64_t> dropped;  ///< records by cause
+  std::map<std::string, int64_t> dropped;  ///< records left out, by cause
   int64_t padding_removed = 0;  ///< positions behind ready ids with attention_mask 0
   std::string build;            ///< hash of inputs, tokenizer and options
-  std::string fingerprint;      ///< changes when tokens or documents do
+  std::string fingerprint;      ///< changes when tokens or documents change
+
+  /// Returns the files beside the shards and store.json, named by their paths in the
+  /// store.
+  std::vector<StoreFile> side_files() const;
 };
 
 /// True when the directory holds a store.json.
@@ -110,20 +118,20 @@ bool is_token_store(const fs::path& path);
 /// Reads and checks store.json and the sizes of the files it names. InputError names the
 /// field or the file, expected and found.
 StoreInfo read_store_info(const fs::path& path);
-/// The text of store.json.
+/// Returns the text of store.json.
 std::string store_info_text(const StoreInfo& info);
 /// Sums up the shards: tokens, documents, counts.not_targets and the fingerprint.
 void sum_up_shards(StoreInfo& info);
 
-// Pieces of store.json that records of a build hold too. `file` is for messages.
+// Parts of store.json that the records of a build hold too. `file` is for messages.
 OrderedJson to_json(const StoreFile& file);
 OrderedJson to_json(const StoreShard& shard);
 OrderedJson to_json(const StoreCounts& counts);
 StoreShard shard_from_json(const Json& json, const fs::path& file);
 StoreCounts counts_from_json(const Json& json, const fs::path& file);
 
-/// Mean UTF-8 bytes per token of a store; 0 when `path` is not a token store, or one of
-/// ready ids.
+/// Returns the mean UTF-8 bytes per token of a store; 0 when `path` is no token store or
+/// a store of ready ids.
 double bytes_per_token(const fs::path& path);
 
 }  // namespace longhaul::data

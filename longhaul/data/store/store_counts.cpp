@@ -1,16 +1,36 @@
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "longhaul/base/hash.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
 
+StoreFile hashed_file(const fs::path& path) {
+  const MappedFile file(path);
+  BlockHasher hasher;
+  hasher.update(file.bytes());
+  return {path.filename().string(), file.bytes().size(), combine_hashes(hasher.finish())};
+}
+
 std::vector<StoreFile> StoreShard::files() const {
   std::vector<StoreFile> all = {token_file, document_file};
   if (target_file) all.push_back(*target_file);
   if (text_file) all.push_back(*text_file);
   all.push_back(hash_file);
+  return all;
+}
+
+std::vector<StoreFile> StoreInfo::side_files() const {
+  std::vector<StoreFile> all;
+  for (StoreFile file : tokenizer_files) {
+    file.name.insert(0, "tokenizer/");
+    all.push_back(std::move(file));
+  }
+  for (const auto& file : {self_test, bad_records}) {
+    if (file) all.push_back(*file);
+  }
   return all;
 }
 

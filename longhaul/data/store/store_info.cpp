@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kFormatName = "longhaul token store";
 constexpr size_t kMaxShards = 1'000'000;
 constexpr size_t kMaxSources = 100'000'000;
-/// Of store.json: its list of sources may be long.
+/// The largest store.json that is read: its list of sources may be long.
 constexpr uint64_t kMaxInfoBytes = uint64_t{1} << 30;
 
 StoreFile file_from(const JsonFields& fields) {
@@ -45,7 +45,7 @@ void check_file(const fs::path& dir, const StoreFile& file) {
   }
 }
 
-/// The sizes of a shard's files follow from its counts.
+/// Throws InputError unless a shard's files have the sizes that follow from its counts.
 void check_shard(const JsonFields& fields, const StoreShard& shard, int token_bytes) {
   const auto require = [&](const StoreFile& file, uint64_t bytes) {
     if (file.bytes == bytes) return;
@@ -150,6 +150,18 @@ StoreInfo parse(const Json& json, const fs::path& file) {
   return info;
 }
 
+/// Calls visit(name, number) for each number of the counts, in the order of store.json.
+template <typename Counts, typename Visit>
+void visit_numbers(Counts& counts, const Visit& visit) {
+  visit("text_bytes", counts.text_bytes);
+  visit("max_token_id", counts.max_token_id);
+  visit("special_tokens_in_text", counts.special_in_text);
+  visit("ready_documents", counts.ready_documents);
+  visit("not_targets", counts.not_targets);
+  visit("shortest", counts.lengths.shortest);
+  visit("longest", counts.lengths.longest);
+}
+
 OrderedJson list(const std::vector<StoreFile>& files) {
   OrderedJson json = OrderedJson::array();
   for (const StoreFile& file : files) json.push_back(to_json(file));
@@ -178,14 +190,10 @@ OrderedJson to_json(const StoreCounts& counts) {
   std::vector<int64_t> lengths(counts.lengths.counts.begin(),
                                counts.lengths.counts.end());
   while (!lengths.empty() && lengths.back() == 0) lengths.pop_back();
-  return {{"text_bytes", counts.text_bytes},
-          {"max_token_id", counts.max_token_id},
-          {"special_tokens_in_text", counts.special_in_text},
-          {"ready_documents", counts.ready_documents},
-          {"not_targets", counts.not_targets},
-          {"shortest", counts.lengths.shortest},
-          {"longest", counts.lengths.longest},
-          {"lengths", lengths}};
+  OrderedJson json;
+  visit_numbers(counts, [&](const char* name, auto& number) { json[name] = number; });
+  json["lengths"] = lengths;
+  return json;
 }
 
 StoreShard shard_from_json(const Json& json, const fs::path& file) {
@@ -205,13 +213,9 @@ StoreShard shard_from_json(const Json& json, const fs::path& file) {
 StoreCounts counts_from_json(const Json& json, const fs::path& file) {
   const JsonFields fields = store_fields(json, file);
   StoreCounts counts;
-  counts.text_bytes = static_cast<uint64_t>(fields.count("text_bytes"));
-  counts.max_token_id = fields.count("max_token_id");
-  counts.special_in_text = fields.count("special_tokens_in_text");
-  counts.ready_documents = fields.count("ready_documents");
-  counts.not_targets = fields.count("not_targets");
-  counts.lengths.shortest = fields.count("shortest");
-  counts.lengths.longest = fields.count("longest");
+  visit_numbers(counts, [&]<typename Number>(const char* name, Number& number) {
+    number = static_cast<Number>(fields.count(name));
+  });
   const auto lengths = fields.get<std::vector<int64_t>>("lengths");
   if (lengths.size() > counts.lengths.counts.size()) {
     fields.fail(fmt::format("'lengths' has {} entries", lengths.size()));
@@ -228,9 +232,7 @@ StoreInfo read_store_info(const fs::path& path) {
   for (const StoreShard& shard : info.shards) {
     for (const StoreFile& part : shard.files()) check_file(path, part);
   }
-  for (const StoreFile& part : info.tokenizer_files) check_file(path / "tokenizer", part);
-  if (info.self_test) check_file(path, *info.self_test);
-  if (info.bad_records) check_file(path, *info.bad_records);
+  for (const StoreFile& part : info.side_files()) check_file(path, part);
   return info;
 }
 

@@ -17,7 +17,7 @@ class StoreSource final : public TokenSource {
   StoreSource(const fs::path& path, int64_t length, bool document_mask, bool verify)
       : store_(path, verify), length_(length), document_mask_(document_mask) {
     LH_CHECK(length > 0, "data", "sequences of {} tokens", length);
-    // The last token of a sequence is the first of the next one.
+    // The last target of a sequence is the first token of the next sequence.
     sequences_ = (store_.info().tokens - 1) / length;
     if (sequences_ < 1) {
       throw InputError("data",

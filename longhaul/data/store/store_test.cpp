@@ -63,10 +63,10 @@ TEST_F(StoreTest, CountsSpecialTokensThatStandInTexts) {
 TEST_F(StoreTest, CutsSequencesAndDropsOnlyTheLastPartialWindow) {
   BuildOptions wanted = options(line("abcd") + line("efgh") + line("ij"));
   wanted.special = SpecialPolicy::None;
-  wanted.part_bytes = 1;  // sequences cross the shards' edges
+  wanted.part_bytes = 1;  // sequences go over the edges of shards
   EXPECT_EQ(build_store(&tokenizer, wanted).train.shards.size(), 3U);
   const auto source = open_source(dir / "store", 3);
-  EXPECT_EQ(source->num_sequences(), 3);  // 10 tokens: 3 x 3 and a last target
+  EXPECT_EQ(source->num_sequences(), 3);  // 10 tokens: 3 x 3 tokens and a last target
   EXPECT_EQ(open_source(dir / "store", 9)->num_sequences(), 1);
   TokenBatch batch;
   batch.resize(3, 3);
@@ -99,7 +99,7 @@ TEST_F(StoreTest, OfReadyIdsRefusesSpecialTokensThatWereAskedFor) {
   wanted.vocab_size = 256;
   EXPECT_HAS(input_error([&] { build_store(nullptr, wanted); }),
              "--special-tokens eos with --vocab-size");
-  wanted.special = SpecialPolicy::None;  // that is what ids have
+  wanted.special = SpecialPolicy::None;  // ready ids have no special tokens
   EXPECT_EQ(build_store(&tokenizer, wanted).train.tokens, 2);
 }
 
@@ -156,7 +156,7 @@ TEST_F(StoreTest, HoldsOutWholeDocumentsAndKeepsEqualTextsOnOneSide) {
   EXPECT_NEAR(static_cast<double>(held.size()), 1000, 130);
   const std::set<std::string> left(train.begin(), train.end());
   for (const std::string& text : held) EXPECT_EQ(left.count(text), 0U) << text;
-  // The choice is a text's own: it stays when the corpus around it changes.
+  // The text alone decides its side: another corpus around the text changes nothing.
   BuildOptions fewer = options(many_documents(2500), "fewer");
   fewer.holdout = 0.1;
   build_store(&tokenizer, fewer);
@@ -251,7 +251,7 @@ TEST_F(StoreTest, RefusesDamagedStores) {
   EXPECT_HAS(input_error([&] { open_source(store, 8); }), "not valid JSON");
   write_text_atomic(store / "store.json", good);
 
-  // An id past the largest one is never handed out.
+  // An id above the largest id is never handed out.
   const Json json = Json::parse(good);
   write_text_atomic(store / "store.json", [&] {
     Json low = json;
@@ -283,7 +283,7 @@ TEST_F(StoreTest, VerifyNamesTheDamagedFileAndBlock) {
   EXPECT_HAS(message, "tokens_00000.bin: damaged in bytes 2097152 to 3145728");
 }
 
-/// Changes bytes in place: what is mapped changes with them.
+/// Changes bytes of a file in place, so that a mapping of the file changes too.
 void overwrite(const fs::path& file, uint64_t offset, std::string_view bytes) {
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(static_cast<std::streamoff>(offset));
@@ -294,7 +294,7 @@ TEST_F(StoreTest, ReadingTellsChangedBytesWhenTheirBlockIsFirstTouched) {
   build_store(&tokenizer, options(line(std::string(3 << 19, 'z'))));
   const fs::path shard = dir / "store" / "tokens_00000.bin";
   const std::string block(read_text(shard).substr(2 << 20, 1 << 20));
-  const std::string_view changed("a\0b", 3);  // ids below the largest
+  const std::string_view changed("a\0b", 3);  // ids below the largest id
   overwrite(shard, (2 << 20) + 512, changed);
   std::string damaged = block;
   damaged.replace(512, 3, changed);
@@ -309,7 +309,7 @@ TEST_F(StoreTest, ReadingTellsChangedBytesWhenTheirBlockIsFirstTouched) {
                    hash_hex(damaged) + ", hashes_00000.json says " + hash_hex(block) +
                    "; copy the store again or build it again");
   }
-  // The first target behind a sequence lies in that block too.
+  // The last target of the sequence before lies in that block too.
   EXPECT_HAS(input_error([&] { source->read(3, batch, 0); }), "block 2");
   EXPECT_NO_THROW(open_source(dir / "store", 1 << 18, false, false)->read(4, batch, 0));
 }
@@ -390,7 +390,8 @@ TEST_F(StoreTest, VerifyNamesAnyFileInWhichABitIsFlippedOrMissing) {
       std::string flipped = bytes;
       flipped[at] = static_cast<char>(flipped[at] ^ 4);
       write_text_atomic(store / name, flipped);
-      // A flip in store.json's descriptions is not seen; one in its structure is.
+      // A flipped bit in the descriptions of store.json is not seen; in its structure it
+      // is.
       if (!is_info || at == 0) {
         EXPECT_HAS(input_error([&] { verify_store(store); }), fs::path(name).filename());
       }

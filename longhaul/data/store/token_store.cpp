@@ -23,7 +23,8 @@ Word word_at(const ProvedFile& file, int64_t index) {
       file.at(static_cast<size_t>(index) * sizeof(Word), sizeof(Word)));
 }
 
-/// Not compared with its hash: opening a store reads no block of it.
+/// Returns the last end without comparing its block with the hash: opening a store reads
+/// no whole block.
 uint64_t last_end(const ProvedFile& ends) {
   return word_from<uint64_t>(ends.unproved().last(sizeof(uint64_t)).data());
 }
@@ -64,18 +65,9 @@ TokenStore::TokenStore(const fs::path& path, bool verify)
   }
 }
 
-const TokenStore::Shard& TokenStore::shard_of_token(int64_t token) const {
-  const auto after = std::upper_bound(
-      shards_.begin(), shards_.end(), token,
-      [](int64_t value, const Shard& shard) { return value < shard.first_token; });
-  return *(after - 1);
-}
-
-const TokenStore::Shard& TokenStore::shard_of_document(int64_t document) const {
-  const auto after = std::upper_bound(
-      shards_.begin(), shards_.end(), document,
-      [](int64_t value, const Shard& shard) { return value < shard.first_document; });
-  return *(after - 1);
+const TokenStore::Shard& TokenStore::shard_of(int64_t number,
+                                              int64_t Shard::* first) const {
+  return *(std::ranges::upper_bound(shards_, number, {}, first) - 1);
 }
 
 template <typename Value, typename Copy>
@@ -85,7 +77,7 @@ void TokenStore::over_shards(int64_t begin, std::span<Value> out,
            "tokens [{}, {}) of {}", begin, begin + static_cast<int64_t>(out.size()),
            info_.tokens);
   while (!out.empty()) {
-    const Shard& shard = shard_of_token(begin);
+    const Shard& shard = shard_of(begin, &Shard::first_token);
     const int64_t inside = begin - shard.first_token;
     const auto part =
         out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
@@ -133,18 +125,18 @@ void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
 }
 
 int64_t TokenStore::end_in_shard(const Shard& shard, int64_t document) {
-  // A damaged place is at most the shard's end: no reader runs past it.
+  // A damaged end counts as the shard's end at most, so that no reader runs past it.
   return static_cast<int64_t>(std::min(word_at<uint64_t>(shard.ends, document),
                                        static_cast<uint64_t>(shard.tokens)));
 }
 
 int64_t TokenStore::document_end(int64_t document) const {
-  const Shard& shard = shard_of_document(document);
+  const Shard& shard = shard_of(document, &Shard::first_document);
   return shard.first_token + end_in_shard(shard, document - shard.first_document);
 }
 
 int64_t TokenStore::document_of(int64_t token) const {
-  const Shard& shard = shard_of_token(token);
+  const Shard& shard = shard_of(token, &Shard::first_token);
   const int64_t inside = token - shard.first_token;
   int64_t low = 0;
   int64_t high = shard.documents - 1;
@@ -160,7 +152,7 @@ int64_t TokenStore::document_of(int64_t token) const {
 }
 
 uint64_t TokenStore::text_bytes(int64_t document) const {
-  const Shard& shard = shard_of_document(document);
+  const Shard& shard = shard_of(document, &Shard::first_document);
   if (shard.texts.empty()) return 0;
   return word_at<uint32_t>(shard.texts, document - shard.first_document);
 }

@@ -8,27 +8,28 @@
 
 namespace longhaul::data {
 
-/// A token store, mapped. Immutable; any thread may read. Tokens and documents are
-/// numbered through the whole store. What is read throws InputError where the block it
-/// lies in has not the hash that the store says; each block is looked at once.
+/// A mapped token store. Immutable; any thread may read. Tokens and documents are
+/// numbered through the whole store. A read throws InputError when a block that it
+/// touches has another hash than the store says; each block is looked at once.
 class TokenStore {
  public:
-  /// Without `verify` no block is looked at.
+  /// Without `verify` no block is compared with its hash.
   explicit TokenStore(const fs::path& path, bool verify = true);
   const StoreInfo& info() const { return info_; }
   const fs::path& path() const { return path_; }
-  /// Copies tokens [begin, begin + out.size()) of the whole store. InputError when one is
-  /// past the largest id that store.json names: the file is damaged.
+  /// Copies tokens [begin, begin + out.size()) of the whole store. InputError when a
+  /// token is above the largest id that store.json names: the file is damaged.
   void read(int64_t begin, std::span<int32_t> out) const;
   /// True when every token is a target.
   bool all_targets() const { return info_.counts.not_targets == 0; }
-  /// For tokens [begin, begin + out.size()): 1 where the token is a target, else 0.
+  /// Fills `out` for tokens [begin, begin + out.size()): 1 where the token is a target,
+  /// else 0.
   void read_targets(int64_t begin, std::span<uint8_t> out) const;
-  /// The place after the last token of a document.
+  /// Returns the place after the last token of a document.
   int64_t document_end(int64_t document) const;
-  /// The document that holds a token.
+  /// Returns the document that holds a token.
   int64_t document_of(int64_t token) const;
-  /// UTF-8 bytes of a document's text; 0 for one of ready ids.
+  /// Returns the UTF-8 bytes of a document's text; 0 for a document of ready ids.
   uint64_t text_bytes(int64_t document) const;
 
  private:
@@ -42,12 +43,14 @@ class TokenStore {
     ProvedFile targets;  // empty: all are targets
     ProvedFile texts;    // empty: ready ids
   };
-  const Shard& shard_of_token(int64_t token) const;
-  const Shard& shard_of_document(int64_t document) const;
-  /// Counted from the shard's first token, at most its number of tokens.
+  /// Returns the shard that holds a token or a document; `first` is the member of a shard
+  /// with the number of its first token or document.
+  const Shard& shard_of(int64_t number, int64_t Shard::* first) const;
+  /// Returns the end of a document, counted from the shard's first token and at most the
+  /// shard's number of tokens.
   static int64_t end_in_shard(const Shard& shard, int64_t document);
-  /// Calls copy(shard, first token inside, part of `out`) for each shard that holds some
-  /// of tokens [begin, begin + out.size()).
+  /// Calls copy(shard, first token inside, part of `out`) for each shard that holds
+  /// tokens of [begin, begin + out.size()).
   template <typename Value, typename Copy>
   void over_shards(int64_t begin, std::span<Value> out, const Copy& copy) const;
 

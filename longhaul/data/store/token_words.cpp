@@ -24,7 +24,7 @@ void append_words(std::span<const tokenizer::TokenId> tokens,
 void append_threes(std::span<const tokenizer::TokenId> tokens,
                    std::vector<std::byte>& out) {
   const size_t begin = out.size();
-  // Each is written as four bytes, of which the next one overwrites the last.
+  // A token is written as four bytes, and the next token overwrites the fourth byte.
   out.resize(begin + tokens.size() * 3 + 1);
   std::byte* to = out.data() + begin;
   for (const tokenizer::TokenId token : tokens) {
@@ -46,15 +46,15 @@ uint32_t read_words(const std::byte* from, std::span<int32_t> out) {
   return largest;
 }
 
-// Vectors of GCC and Clang, for any processor.
+// Vector types of GCC and Clang, for any processor.
 using Bytes [[gnu::vector_size(16)]] = uint8_t;
 using FourTokens [[gnu::vector_size(16)]] = uint32_t;
 
-/// Four tokens from the first 12 of 16 bytes.
+/// Returns the four tokens that the first 12 of 16 bytes hold.
 FourTokens four_of_three(const std::byte* from) {
   Bytes bytes;
   std::memcpy(&bytes, from, sizeof(bytes));
-  constexpr int kZero = 16;  // of the second vector
+  constexpr int kZero = 16;  // the first byte of the second vector
   const Bytes spread =
       __builtin_shufflevector(bytes, Bytes{}, 0, 1, 2, kZero, 3, 4, 5, kZero,  //
                               6, 7, 8, kZero, 9, 10, 11, kZero);
@@ -63,7 +63,7 @@ FourTokens four_of_three(const std::byte* from) {
 
 uint32_t read_threes(const std::byte* from, std::span<int32_t> out) {
   constexpr size_t kAtOnce = 4;
-  constexpr size_t kLoaded = 6;  // tokens whose bytes hold the 16 that are loaded
+  constexpr size_t kLoaded = 6;  // tokens whose bytes include the 16 that are loaded
   size_t i = 0;
   FourTokens most = {};
   for (; i + kLoaded <= out.size(); i += kAtOnce) {

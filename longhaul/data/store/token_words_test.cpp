@@ -9,7 +9,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory whose last byte is followed by one that cannot be read.
+/// Memory whose last byte is followed by a byte that cannot be read.
 class BeforeNothing {
  public:
   BeforeNothing() : page_(static_cast<size_t>(::sysconf(_SC_PAGESIZE))) {
@@ -49,7 +49,7 @@ TEST(TokenWords, AnyNumberReadsBackAndNothingBehindTheLastIsTouched) {
         token =
             static_cast<tokenizer::TokenId>((random >> 1) % static_cast<uint32_t>(limit));
       }
-      // The largest at each place, so that each place counts.
+      // The largest token stands at each place once, so that each place counts.
       for (size_t largest = 0; largest < std::max<size_t>(count, 1); ++largest) {
         std::vector<tokenizer::TokenId> wanted = tokens;
         if (count > 0) wanted[largest] = limit;

@@ -12,7 +12,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Checks one file against the hashes of its blocks.
+/// Compares one file with its hash, and with the hashes of its blocks where `blocks` has
+/// them. Returns the file's bytes.
 uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& blocks) {
   const MappedFile mapped(path);
   BlockHasher hasher;
@@ -48,25 +49,16 @@ uint64_t verify_store(const fs::path& path) {
   }
   const StoreInfo info = read_store_info(path);
   uint64_t bytes = 0;
-  const Json none = Json::object();
   for (const StoreShard& shard : info.shards) {
     const fs::path hashes = path / shard.hash_file.name;
     const Json blocks =
         parse_json(read_proved_text(hashes, shard.hash_file), hashes.string());
-    bytes += shard.hash_file.bytes;
     for (const StoreFile& file : shard.files()) {
-      if (file.name != shard.hash_file.name) {
-        bytes += verify_file(path / file.name, file, blocks);
-      }
+      bytes += verify_file(path / file.name, file, blocks);
     }
   }
-  for (const StoreFile& file : info.tokenizer_files) {
-    bytes += verify_file(path / "tokenizer" / file.name, file, none);
-  }
-  if (info.self_test)
-    bytes += verify_file(path / info.self_test->name, *info.self_test, none);
-  if (info.bad_records) {
-    bytes += verify_file(path / info.bad_records->name, *info.bad_records, none);
+  for (const StoreFile& file : info.side_files()) {
+    bytes += verify_file(path / file.name, file, Json::object());
   }
   return bytes;
 }

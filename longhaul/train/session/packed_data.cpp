@@ -27,7 +27,7 @@
 namespace longhaul::train {
 namespace {
 
-/// How often ranks that wait hear from rank 0: far less than a collective's time limit.
+/// How often waiting ranks hear from rank 0: far shorter than a collective's time limit.
 constexpr auto kPulse = std::chrono::seconds(2);
 /// Seconds between lines of progress in the log.
 constexpr double kReportEvery = 10.0;
@@ -50,8 +50,9 @@ fs::path store_path(const data::BuildOptions& build, const PackOptions& options)
   return options.cache / ("packed_" + key.substr(0, 16));
 }
 
-/// Runs `work` beside on rank 0; meanwhile all ranks meet now and then, so that no time
-/// limit of a collective ends a long build. Errors are thrown on all. Collective.
+/// Runs `work` on a thread of rank 0; meanwhile all ranks meet now and then, so that no
+/// time limit of a collective ends a long build. Errors are thrown on all ranks.
+/// Collective.
 void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& work) {
   std::future<std::optional<Failure>> result;
   if (world.rank() == 0) {
@@ -75,7 +76,7 @@ void announce(const std::vector<fs::path>& paths, const fs::path& store, Logger&
       store.string()));
 }
 
-/// Says now and then how far it is.
+/// Logs now and then how far the packing is.
 class Reports {
  public:
   Reports(Logger& log, const char* unit) : log_(log), unit_(unit) {}
@@ -93,7 +94,7 @@ class Reports {
   double reported_ = 0.0;
 };
 
-/// What is wrong with the files, and what to do with text in their place.
+/// Runs `act`. An error about the inputs also says what to do with text.
 template <typename Act>
 auto with_advice(const data::BuildOptions& options, const Act& act) {
   try {
@@ -122,7 +123,7 @@ void build(data::BuildOptions options, Logger& log) {
   with_advice(options, [&] { (void)data::build_store(nullptr, options); });
 }
 
-/// What became of the files.
+/// Returns what became of the files, for the log.
 std::string describe(const data::StoreInfo& info, const fs::path& store) {
   std::string text = fmt::format(
       "{}: {} documents of {} to {} ready ids, {} tokens, {} of them no targets; "
@@ -136,7 +137,7 @@ std::string describe(const data::StoreInfo& info, const fs::path& store) {
   return text;
 }
 
-/// Of HDF5 shards, in the cache. Collective.
+/// Finds or builds packed examples of HDF5 shards in the cache. Collective.
 fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& options,
                      comm::Communicator& world, Logger& log) {
   data::refuse_field(paths.front(), options.field, "a shard of BERT's examples");
@@ -176,8 +177,8 @@ bool needs_packing(const fs::path& path, const std::string& field) {
     return fs::is_regular_file(path) && format && *format != data::InputFormat::Text &&
            *format != data::InputFormat::Csv;
   }
-  if (data::is_saved_dataset(path)) return data::has_uneven_rows(path, field);
-  // What has a name of its own is read, or refused, as what it is.
+  if (data::is_saved_dataset(path)) return data::saved_rows(path, field).uneven();
+  // A directory of a known kind is read, or refused, as what it is.
   const bool known = data::is_token_store(path) || data::is_example_store(path) ||
                      fs::exists(path / "dataset_dict.json") ||
                      fs::exists(path / "config.json");
@@ -190,7 +191,7 @@ bool needs_shard_reader(const RunConfig& config) {
       return std::ranges::any_of(data::expand_paths(entry.path.entries),
                                  data::names_bert_shards);
     } catch (const std::exception&) {
-      return false;  // what is wrong with it is said when the data are opened
+      return false;  // opening the data says what is wrong with the entry
     }
   };
   return std::ranges::any_of(config.data.train, of_shards) ||

@@ -36,7 +36,7 @@ class PackedShards : public ::testing::Test {
     return std::distance(fs::directory_iterator(options_.cache), {});
   }
 
-  // Before any thread of the tests.
+  // Made before any thread of the tests.
   static inline std::unique_ptr<data::ShardReader> reader_ =
       std::make_unique<data::ShardReader>();
   data::TestDirectory dir_;
@@ -128,7 +128,7 @@ TEST_F(PackedShards, ARunThatNamesThemNeedsAReader) {
   EXPECT_TRUE(needs(shards_[0].string()));
   EXPECT_TRUE(needs((dir_ / "s_*.hdf5").string()));
   EXPECT_TRUE(needs((dir_ / "").string()));
-  EXPECT_FALSE(needs((dir_ / "none_*.hdf5").string()));  // refused later, by name
+  EXPECT_FALSE(needs((dir_ / "none_*.hdf5").string()));  // opening the data refuses it by name
   EXPECT_FALSE(needs(pack(shards_).string()));
   EXPECT_FALSE(needs_shard_reader(RunConfig()));
 }

@@ -37,8 +37,8 @@ std::string inflate_exactly(uint64_t size, std::string& chunk) {
   return fmt::format("its deflate stream is damaged ({})", said.empty() ? "zlib" : said);
 }
 
-/// Shuffle stores all first bytes, then all second ones, and what makes no whole element
-/// at the end.
+/// Undoes the shuffle filter, which stores the first bytes of all elements, then their
+/// second bytes and so on, and at the end the bytes that make no whole element.
 void unshuffle(int element, std::string& chunk) {
   const auto width = static_cast<size_t>(element);
   const size_t count = chunk.size() / width;
@@ -68,8 +68,8 @@ std::string check_fletcher32(std::string& chunk) {
 
 }  // namespace
 
-// Sums of 16-bit words, high byte first, modulo 65535; an odd byte at the end is a high
-// one.
+// Sums of 16-bit words, high byte first, modulo 65535. An odd byte at the end is a high
+// byte.
 uint32_t hdf5_fletcher32(const char* data, size_t size) {
   uint32_t low = 0;
   uint32_t high = 0;
@@ -78,7 +78,7 @@ uint32_t hdf5_fletcher32(const char* data, size_t size) {
         place + 1 < size ? static_cast<unsigned char>(data[place + 1]) : 0U;
     return static_cast<uint32_t>(static_cast<unsigned char>(data[place])) << 8 | second;
   };
-  // So many words that no sum overflows between two reductions.
+  // The number of words between two reductions that cannot overflow a sum.
   constexpr size_t kWords = 360;
   for (size_t place = 0; place < size;) {
     const size_t end = std::min(size, place + 2 * kWords);
@@ -106,7 +106,7 @@ std::string unfilter_chunk(const std::vector<ChunkFilter>& filters, uint64_t siz
         unshuffle(element, chunk);
         break;
       case ChunkFilter::Deflate: {
-        // A checksum taken before deflating lies inside the stream.
+        // A checksum that was added before deflating lies inside the stream.
         const bool checked_first = std::find(filter + 1, filters.rend(),
                                              ChunkFilter::Fletcher32) != filters.rend();
         problem = inflate_exactly(size + (checked_first ? 4 : 0), chunk);

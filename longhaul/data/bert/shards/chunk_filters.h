@@ -6,17 +6,17 @@
 
 namespace longhaul::data {
 
-/// The filters of HDF5 that a shard may have.
+/// The HDF5 filters that a shard may have.
 enum class ChunkFilter : uint8_t { Shuffle, Deflate, Fletcher32 };
 
-/// Undoes the filters of a chunk, last one first, and leaves exactly `size` bytes in
-/// `chunk`. `element` is the size of one value (for shuffle). Returns what is wrong, or
-/// an empty string: a damaged or truncated deflate stream, one that is longer or shorter
-/// than the chunk, a wrong checksum. Allocates `size` bytes and no more.
+/// Undoes the filters of a chunk, the last filter first, and leaves exactly `size` bytes
+/// in `chunk`. `element` is the size of one value (for shuffle). Returns an empty string
+/// or what is wrong: a deflate stream that is damaged, truncated, or longer or shorter
+/// than the chunk, or a wrong checksum. Allocates `size` bytes and no more.
 std::string unfilter_chunk(const std::vector<ChunkFilter>& filters, uint64_t size,
                            int element, std::string& chunk);
 
-/// The checksum of HDF5's fletcher32 filter.
+/// Returns the checksum of HDF5's fletcher32 filter.
 uint32_t hdf5_fletcher32(const char* data, size_t size);
 
 }  // namespace longhaul::data

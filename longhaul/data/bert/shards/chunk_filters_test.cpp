@@ -47,7 +47,7 @@ TEST(ChunkFilters, EveryTruncationAndEveryFlippedBitIsFound) {
   for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
     std::string flipped = whole;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
-    // Some bits of the stream's header mean nothing to an inflater.
+    // An inflater ignores some bits of the stream's header.
     if (unfilter_chunk(kDeflate, 4000, 4, flipped).empty()) {
       EXPECT_EQ(flipped, sample());
     }

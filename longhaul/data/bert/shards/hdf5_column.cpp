@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint64_t kMaxChunkBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxChunks = int64_t{1} << 22;
-/// Deflate makes at most 1032 bytes of one.
+/// A deflated byte unpacks to at most 1032 bytes.
 constexpr uint64_t kMostInflated = 1032;
-/// What a chunk that does not shrink may grow by.
+/// Bytes by which a chunk that does not shrink may grow.
 constexpr uint64_t kChunkOverhead = uint64_t{64} << 10;
 
 int64_t parts_of(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
@@ -37,7 +37,7 @@ void swap_words(char* data, uint64_t bytes) {
 
 }  // namespace
 
-/// How many chunks lie along rows and columns.
+/// The number of chunks along rows and along columns.
 struct Hdf5Column::ChunkGrid {
   int64_t down = 0;
   int64_t across = 0;

@@ -9,21 +9,22 @@
 
 namespace longhaul::data {
 
-/// One column of an open HDF5 file: looked at in full before anything is allocated for
-/// it. Every failure is an InputError with file and column.
+/// One column of an open HDF5 file. The column is checked in full before anything is
+/// allocated for it. Every failure is an InputError with file and column.
 class Hdf5Column {
  public:
-  /// Checks link, type, rank, layout, filters; reads no data.
+  /// Checks link, type, rank, layout and filters. Reads no data.
   Hdf5Column(hid_t file, const ColumnForm& form, const fs::path& path);
 
   int64_t rows() const { return rows_; }
   int64_t width() const { return width_; }  ///< 1 for a column of rank 1
 
-  /// Checks that all of it is stored and can come out of a file of `file_bytes`; returns
-  /// the bytes that it takes there.
+  /// Checks that the whole column is stored and can come out of a file of `file_bytes`.
+  /// Returns the bytes that the column takes in the file.
   uint64_t check_storage(uint64_t file_bytes) const;
 
-  /// Reads all of it, in host byte order; `into` has rows x width x bytes of an element.
+  /// Reads the whole column in host byte order into rows x width x (bytes of an element)
+  /// bytes at `into`.
   void read(char* into) const;
 
  private:

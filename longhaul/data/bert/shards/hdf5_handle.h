@@ -25,7 +25,7 @@ class Hdf5Handle {
 
   hid_t id() const { return id_; }
   bool valid() const { return id_ >= 0; }
-  /// Closes it; false when libhdf5 could not (a late write failed).
+  /// Closes the identifier; false when libhdf5 could not, since a late write failed.
   bool reset() {
     const hid_t id = std::exchange(id_, -1);
     return id < 0 || close_(id) >= 0;
@@ -36,11 +36,11 @@ class Hdf5Handle {
   herr_t (*close_)(hid_t) = nullptr;
 };
 
-/// What libhdf5 says of the failure just now: its innermost line, without line breaks.
+/// Returns the innermost line of libhdf5 about the last failure, without line breaks.
 std::string hdf5_reason();
 
-/// Stops libhdf5 from printing its errors, from loading plug-ins and from looking at the
-/// environment for them. Once per process is enough; again does no harm.
+/// Stops libhdf5 from printing its errors, and from looking for plug-ins and loading
+/// them. One call in a process is enough; more calls do no harm.
 void tame_hdf5();
 
 }  // namespace longhaul::data

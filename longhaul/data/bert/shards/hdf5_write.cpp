@@ -8,7 +8,7 @@
 namespace longhaul::data {
 namespace {
 
-/// What h5py records for its level; readers do not need it.
+/// The level that h5py records; readers do not need it.
 constexpr unsigned kDeflateLevel = 4;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
@@ -26,7 +26,7 @@ void write_column(hid_t file, const ColumnForm& form, const PackedShard& shard,
   const hsize_t chunk[2] = {static_cast<hsize_t>(shard.chunk_rows), extents[1]};
   const Hdf5Handle space(H5Screate_simple(form.rank, extents, nullptr), H5Sclose);
   const Hdf5Handle plist(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  // No times in the file: the same examples are the same bytes.
+  // The file holds no times, so that equal examples give equal bytes.
   if (H5Pset_chunk(plist.id(), form.rank, chunk) < 0 ||
       H5Pset_deflate(plist.id(), kDeflateLevel) < 0 ||
       H5Pset_obj_track_times(plist.id(), false) < 0) {
@@ -37,9 +37,8 @@ void write_column(hid_t file, const ColumnForm& form, const PackedShard& shard,
                  space.id(), H5P_DEFAULT, plist.id(), H5P_DEFAULT),
       H5Dclose);
   if (!dataset.valid()) fail(path, "cannot make a dataset");
-  const PackedColumn& column = shard.columns[static_cast<size_t>(form.column)];
   hsize_t offset[2] = {0, 0};
-  for (const std::string& bytes : column.chunks) {
+  for (const std::string& bytes : shard.columns[static_cast<size_t>(form.column)]) {
     if (H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, 0, offset, bytes.size(), bytes.data()) <
         0) {
       fail(path, "cannot write");

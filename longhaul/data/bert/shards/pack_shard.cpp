@@ -10,9 +10,9 @@
 namespace longhaul::data {
 namespace {
 
-/// h5py's own level for compression="gzip".
+/// The level that h5py uses for compression="gzip".
 constexpr int kDeflateLevel = 4;
-/// Bytes of input_ids in a chunk, about.
+/// About the bytes of input_ids in a chunk.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 std::string deflated(const std::string& chunk) {
@@ -27,24 +27,6 @@ std::string deflated(const std::string& chunk) {
   return out;
 }
 
-const char* column_begin(const BertShard& shard, ShardColumn column) {
-  switch (column) {
-    case ShardColumn::InputIds:
-      return reinterpret_cast<const char*>(shard.input_ids(0).data());
-    case ShardColumn::MaskedLmPositions:
-      return reinterpret_cast<const char*>(shard.masked_lm_positions(0).data());
-    case ShardColumn::MaskedLmIds:
-      return reinterpret_cast<const char*>(shard.masked_lm_ids(0).data());
-    case ShardColumn::InputMask:
-      return reinterpret_cast<const char*>(shard.input_mask(0).data());
-    case ShardColumn::SegmentIds:
-      return reinterpret_cast<const char*>(shard.segment_ids(0).data());
-    case ShardColumn::NextSentenceLabels:
-      break;
-  }
-  return reinterpret_cast<const char*>(shard.next_sentence_labels().data());
-}
-
 }  // namespace
 
 PackedShard pack_shard(const BertShard& shard) {
@@ -56,14 +38,14 @@ PackedShard pack_shard(const BertShard& shard) {
     const uint64_t row_bytes =
         static_cast<uint64_t>(column_width(packed.shape, form.column)) *
         static_cast<uint64_t>(form.bytes);
-    const char* const begin = column_begin(shard, form.column);
-    PackedColumn& column = packed.columns[static_cast<size_t>(form.column)];
+    const char* const begin = shard.column(form.column);
+    std::vector<std::string>& chunks = packed.columns[static_cast<size_t>(form.column)];
     for (int64_t row = 0; row < packed.shape.rows; row += packed.chunk_rows) {
       const int64_t rows = std::min(packed.chunk_rows, packed.shape.rows - row);
       std::string chunk(static_cast<uint64_t>(packed.chunk_rows) * row_bytes, '\0');
       std::memcpy(chunk.data(), begin + static_cast<uint64_t>(row) * row_bytes,
                   static_cast<uint64_t>(rows) * row_bytes);
-      column.chunks.push_back(deflated(chunk));
+      chunks.push_back(deflated(chunk));
     }
   }
   return packed;

@@ -9,7 +9,7 @@
 namespace longhaul::data {
 namespace {
 
-/// The first value outside [0, end), as an error.
+/// Throws InputError for the first value outside [0, end).
 template <typename Value>
 void check_range(std::span<const Value> values, int64_t end, const char* name,
                  int64_t row, const fs::path& path) {
@@ -22,7 +22,8 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
   }
 }
 
-/// Tokens, then padding: what attention can be told by one number.
+/// Throws InputError unless a row is tokens and then padding, so that one number tells
+/// attention where the tokens end.
 void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
   const auto fail = [&](const std::string& what) {
     throw InputError("data", fmt::format("{}: row {}: {}; the file is damaged",
@@ -107,39 +108,6 @@ BertShard::BertShard(const ShardShape& shape, std::string bytes)
     begins_[static_cast<size_t>(form.column)] = begin;
     begin += column_bytes(shape, form);
   }
-}
-
-template <typename Value>
-std::span<const Value> BertShard::row_of(ShardColumn column, int64_t row) const {
-  LH_CHECK(row >= 0 && row < shape_.rows, "data", "row {} of a shard of {}", row,
-           shape_.rows);
-  const auto width = static_cast<size_t>(column_width(shape_, column));
-  const char* const begin = bytes_.data() + begins_[static_cast<size_t>(column)];
-  return {reinterpret_cast<const Value*>(begin) + static_cast<size_t>(row) * width,
-          width};
-}
-
-std::span<const int32_t> BertShard::input_ids(int64_t row) const {
-  return row_of<int32_t>(ShardColumn::InputIds, row);
-}
-std::span<const int8_t> BertShard::input_mask(int64_t row) const {
-  return row_of<int8_t>(ShardColumn::InputMask, row);
-}
-std::span<const int8_t> BertShard::segment_ids(int64_t row) const {
-  return row_of<int8_t>(ShardColumn::SegmentIds, row);
-}
-std::span<const int32_t> BertShard::masked_lm_positions(int64_t row) const {
-  return row_of<int32_t>(ShardColumn::MaskedLmPositions, row);
-}
-std::span<const int32_t> BertShard::masked_lm_ids(int64_t row) const {
-  return row_of<int32_t>(ShardColumn::MaskedLmIds, row);
-}
-int8_t BertShard::next_sentence_label(int64_t row) const {
-  return row_of<int8_t>(ShardColumn::NextSentenceLabels, row)[0];
-}
-std::span<const int8_t> BertShard::next_sentence_labels() const {
-  return {row_of<int8_t>(ShardColumn::NextSentenceLabels, 0).data(),
-          static_cast<size_t>(shape_.rows)};
 }
 
 void check_shard(const BertShard& shard, int64_t vocab_size, const fs::path& path) {

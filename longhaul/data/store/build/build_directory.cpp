@@ -33,20 +33,8 @@ FinishedRange range_from_json(const Json& json, const fs::path& file) {
 
 }  // namespace
 
-fs::path BuildDirectory::lock(int process) const {
-  return root / fmt::format("process_{:05}.lock", process);
-}
-fs::path BuildDirectory::part_record(int part) const {
-  return root / "parts" / fmt::format("part_{:05}.json", part);
-}
-fs::path BuildDirectory::bad_records(int part) const {
-  return root / "parts" / fmt::format("bad_{:05}.jsonl", part);
-}
-fs::path BuildDirectory::hashes(int part) const {
-  return root / "hashes" / fmt::format("hashes_{:05}.bin", part);
-}
-fs::path BuildDirectory::duplicates(int part) const {
-  return root / "duplicates" / fmt::format("duplicates_{:05}.bin", part);
+fs::path BuildDirectory::file(const char* name, int number, const char* ending) const {
+  return root / fmt::format("{}{:05}{}", name, number, ending);
 }
 
 int64_t PartRecord::bad() const {
@@ -58,7 +46,7 @@ int64_t PartRecord::bad() const {
 }
 
 std::string bad_record_line(const BadRecord& bad) {
-  // The detail may hold bytes of a hostile file.
+  // The detail may hold bytes of a hostile file, which json_text makes valid UTF-8.
   return json_text(Json{{"file", bad.place.file},
                         {"line", bad.place.line},
                         {"offset", bad.place.offset},
@@ -82,21 +70,22 @@ BadRecord parse_bad_record(std::string_view line, const fs::path& file) {
 }
 
 void write_part_record(const fs::path& path, const PartRecord& record) {
+  const auto& [train, validation] = record.sides;
   OrderedJson json;
-  if (record.train) json["train"] = to_json(*record.train);
-  if (record.validation) json["validation"] = to_json(*record.validation);
-  json["train_counts"] = to_json(record.train_counts);
-  json["validation_counts"] = to_json(record.validation_counts);
-  OrderedJson left_out = OrderedJson::array();
+  if (train.shard) json["train"] = to_json(*train.shard);
+  if (validation.shard) json["validation"] = to_json(*validation.shard);
+  json["train_counts"] = to_json(train.counts);
+  json["validation_counts"] = to_json(validation.counts);
+  json["left_out"] = OrderedJson::array();
   for (const auto& [problem, count] : record.left_out) {
-    left_out.push_back({static_cast<int>(problem), count});
+    json["left_out"].push_back({static_cast<int>(problem), count});
   }
-  json["left_out"] = left_out;
   json["duplicates"] = record.duplicates;
   json["padding"] = record.padding;
-  OrderedJson ranges = OrderedJson::array();
-  for (const FinishedRange& range : record.ranges) ranges.push_back(to_json(range));
-  json["ranges"] = ranges;
+  json["ranges"] = OrderedJson::array();
+  for (const FinishedRange& range : record.ranges) {
+    json["ranges"].push_back(to_json(range));
+  }
   if (record.first_text) json["first_text"] = *record.first_text;
   write_text_atomic(path, json_text(json) + "\n");
 }
@@ -104,13 +93,14 @@ void write_part_record(const fs::path& path, const PartRecord& record) {
 PartRecord read_part_record(const fs::path& path) {
   const Json json = read_json(path);
   const JsonFields fields = store_fields(json, path);
+  const auto side = [&](const char* shard, const char* counts) {
+    ShardSide read;
+    if (fields.has(shard)) read.shard = shard_from_json(fields.field(shard), path);
+    read.counts = counts_from_json(fields.field(counts), path);
+    return read;
+  };
   PartRecord record;
-  if (fields.has("train")) record.train = shard_from_json(fields.field("train"), path);
-  if (fields.has("validation")) {
-    record.validation = shard_from_json(fields.field("validation"), path);
-  }
-  record.train_counts = counts_from_json(fields.field("train_counts"), path);
-  record.validation_counts = counts_from_json(fields.field("validation_counts"), path);
+  record.sides = {side("train", "train_counts"), side("validation", "validation_counts")};
   for (const auto& [problem, count] :
        fields.get<std::vector<std::pair<int, int64_t>>>("left_out")) {
     record.left_out[static_cast<RecordProblem>(problem)] = count;
@@ -133,12 +123,12 @@ std::vector<int> parts_of_process(const std::vector<InputPart>& parts, int proce
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return parts[a].stored_bytes > parts[b].stored_bytes;
   });
-  // The largest first, each to whom has the least so far.
+  // The largest part first, each part to the process with the least bytes so far.
   std::vector<uint64_t> load(static_cast<size_t>(processes));
   std::vector<int> mine;
   for (const size_t part : order) {
     const auto least = std::min_element(load.begin(), load.end());
-    // An empty file costs something too: otherwise all would go to one process.
+    // An empty file costs something too: otherwise one process would get all of them.
     *least += parts[part].stored_bytes + 1;
     if (least - load.begin() == process) mine.push_back(static_cast<int>(part));
   }

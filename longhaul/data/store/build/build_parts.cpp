@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <optional>
 
 #include "longhaul/base/error.h"
@@ -14,26 +15,7 @@
 namespace longhaul::data {
 namespace {
 
-/// The first failure by part.
-class Failure {
- public:
-  void set(int part, std::exception_ptr error) {
-    const std::lock_guard lock(mutex_);
-    if (error_ && part_ < part) return;
-    part_ = part;
-    error_ = std::move(error);
-  }
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  std::mutex mutex_;
-  int part_ = 0;
-  std::exception_ptr error_;
-};
-
-/// The bad records of a part as they are found.
+/// Writes the list of a part's bad records. Without bad records there is no file.
 class BadList {
  public:
   explicit BadList(fs::path path) : path_(std::move(path)) {}
@@ -121,75 +103,68 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
   std::atomic<bool> stop = false;
   Workshop shop{pool, memory, 2 * static_cast<size_t>(context.threads) + 2, stop};
   std::atomic<size_t> next = 0;
-  Failure failure;
+  std::mutex mutex;
+  std::map<int, std::exception_ptr> failures;  // by part
   const auto lane = [&] {
     for (size_t i = next++; i < parts.size() && !stop; i = next++) {
       try {
         const InputPart& part = context.parts[static_cast<size_t>(parts[i])];
-        const Loan loan(readers, context.inputs.reader_bytes(part));
+        const Loan loan = readers.lend(context.inputs.reader_bytes(part));
         if (!stop) work(parts[i], shop);
       } catch (const Stopped&) {
         return;
       } catch (...) {
-        failure.set(parts[i], std::current_exception());
+        const std::lock_guard lock(mutex);
+        failures.emplace(parts[i], std::current_exception());
         stop = true;
       }
     }
   };
   const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
   run_on_threads(static_cast<int>(most), [&](int) { lane(); });
-  failure.rethrow();
+  if (!failures.empty()) std::rethrow_exception(failures.begin()->second);
 }
 
 void build_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
                 BadRecordLimit& limit) {
   const BuildDirectory& directory = context.directory;
-  const InputPart& input = context.parts[static_cast<size_t>(part)];
   const int token_bytes = context.encoder.token_bytes();
-  ShardWriter train(directory.train(), part, token_bytes);
-  ShardWriter validation(directory.validation(), part, token_bytes);
+  Sides<ShardWriter> writers{{directory.train(), part, token_bytes},
+                             {directory.validation(), part, token_bytes}};
   BadList bad(directory.bad_records(part));
   PartRecord record;
   std::optional<DuplicateBits> duplicates;
   if (context.options.drop_duplicates) {
     duplicates = read_duplicates(directory.duplicates(part));
   }
-  const std::unique_ptr<RecordReader> reader = context.inputs.open(input);
-  uint64_t reported = 0;
-  PieceLine<EncodedPiece> line(
-      shop,
-      [&](Piece& piece) {
-        return context.encoder.encode(piece, duplicates ? &*duplicates : nullptr);
-      },
-      [&](EncodedPiece& piece) {
-        for (const BadRecord& one : piece.bad) {
-          limit.add(one);
-          bad.add(one);
-        }
-        train.append(piece.train);
-        validation.append(piece.validation);
-        for (const auto& [problem, count] : piece.left_out) {
-          record.left_out[problem] += count;
-        }
-        record.duplicates += piece.duplicates;
-        record.padding += piece.padding;
-        if (!record.first_text) record.first_text = std::move(piece.first_text);
-        const uint64_t done = std::min(reader->bytes_read(), input.stored_bytes);
-        meter.add(done - std::min(done, reported), piece.tokens);
-        reported = std::max(reported, done);
-      });
-  line.run(*reader);
-  check_ranges(input, reader->finished());
-  record.ranges = reader->finished();
-  record.train = train.finish();
-  record.validation = validation.finish();
-  record.train_counts = train.counts();
-  record.validation_counts = validation.counts();
-  bad.finish();
-  if (record.train) sync_directory(directory.train());
-  if (record.validation) sync_directory(directory.validation());
-  write_part_record(directory.part_record(part), record);
-  meter.add(input.stored_bytes - std::min(input.stored_bytes, reported), 0);
+  const auto encode = [&](Piece& piece) {
+    return context.encoder.encode(piece, duplicates ? &*duplicates : nullptr);
+  };
+  const auto write = [&](EncodedPiece& piece) {
+    for (const BadRecord& one : piece.bad) {
+      limit.add(one);
+      bad.add(one);
+    }
+    writers.train.append(piece.sides.train);
+    writers.validation.append(piece.sides.validation);
+    for (const auto& [problem, count] : piece.left_out) {
+      record.left_out[problem] += count;
+    }
+    record.duplicates += piece.duplicates;
+    record.padding += piece.padding;
+    if (!record.first_text) record.first_text = std::move(piece.first_text);
+    return piece.tokens;
+  };
+  const auto finish = [&](const std::vector<FinishedRange>& ranges) {
+    check_ranges(context.parts[static_cast<size_t>(part)], ranges);
+    record.ranges = ranges;
+    record.sides = {writers.train.finish(), writers.validation.finish()};
+    bad.finish();
+    if (record.sides.train.shard) sync_directory(directory.train());
+    if (record.sides.validation.shard) sync_directory(directory.validation());
+    write_part_record(directory.part_record(part), record);
+  };
+  read_part(context, part, shop, meter, encode, write, finish);
 }
 
 }  // namespace longhaul::data

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "longhaul/data/store/build/build_directory.h"
@@ -12,7 +14,7 @@
 
 namespace longhaul::data {
 
-/// What a build is made of; nothing of it changes while it runs.
+/// What a build of a token store works with. Nothing of it changes while the build runs.
 struct BuildContext {
   const BuildOptions& options;
   const InputSet& inputs;
@@ -23,12 +25,12 @@ struct BuildContext {
   uint64_t memory_bytes;
 };
 
-/// Reports how far a stage has come. Any thread may call it.
+/// Reports how far a stage of the build has come. Any thread may call it.
 class BuildMeter {
  public:
   BuildMeter(const BuildOptions& options, std::string_view stage, uint64_t total_bytes)
       : options_(options), now_{stage, 0, total_bytes, 0} {}
-  /// TemporaryError when the build was asked to stop.
+  /// Throws TemporaryError when the build was asked to stop.
   void add(uint64_t bytes, int64_t tokens);
 
  private:
@@ -37,14 +39,15 @@ class BuildMeter {
   BuildProgress now_;
 };
 
-/// InputError where bad records were dropped that must not be by these options.
+/// Throws InputError when an earlier start dropped bad records that these options do not
+/// allow to drop.
 void refuse_dropped_before(const BuildOptions& options, int64_t dropped);
 
-/// Counts bad records over all parts and ends the build when there are too many, or any
-/// with BadRecords::Fail. Any thread may call it.
+/// Counts the bad records of all parts. Ends the build when there are too many, and with
+/// BadRecords::Fail at the first. Any thread may call it.
 class BadRecordLimit {
  public:
-  /// `so_far`: of parts that were done before; see refuse_dropped_before.
+  /// `so_far` counts the bad records of parts that earlier starts have built.
   BadRecordLimit(const BuildContext& context, int64_t so_far);
   void add(const BadRecord& bad);
 
@@ -53,12 +56,36 @@ class BadRecordLimit {
   std::atomic<int64_t> count_;
 };
 
-/// Runs `work` on each part, several at a time, with a pool that all of them share.
+/// Runs `work` on each part, several parts at a time, with one pool of threads for all.
 /// Throws what the first failing part threw, after the others have ended.
 void run_parts(const BuildContext& context, const std::vector<int>& parts,
                const std::function<void(int part, Workshop& shop)>& work);
 
-/// Reads, encodes and writes one part: its shards, then its record.
+/// Reads one part in pieces: `work(piece)` makes a result of a piece on the pool's
+/// threads, `write(result)` takes the results in order and returns how many tokens they
+/// hold, and `finish(ranges)` is called at the end. The meter learns how far it is.
+template <typename Work, typename Write, typename Finish>
+void read_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
+               const Work& work, const Write& write, const Finish& finish) {
+  using Result = std::invoke_result_t<const Work&, Piece&>;
+  const InputPart& input = context.parts[static_cast<size_t>(part)];
+  const std::unique_ptr<RecordReader> reader = context.inputs.open(input);
+  uint64_t reported = 0;
+  const auto report = [&](uint64_t read, int64_t tokens) {
+    const uint64_t done = std::clamp(read, reported, input.stored_bytes);
+    meter.add(done - reported, tokens);
+    reported = done;
+  };
+  PieceLine<Result> line(shop, work, [&](Result& result) {
+    const int64_t tokens = write(result);
+    report(reader->bytes_read(), tokens);
+  });
+  line.run(*reader);
+  finish(reader->finished());
+  report(input.stored_bytes, 0);
+}
+
+/// Reads, encodes and writes one part: first its shards, then its record.
 void build_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
                 BadRecordLimit& limit);
 

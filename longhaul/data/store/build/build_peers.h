@@ -9,16 +9,16 @@
 
 namespace longhaul::data {
 
-/// Waits for the other processes of a build, by their files: each leaves records of its
-/// parts and renews the lease of its lock.
+/// Waits for the other processes of a build by watching files: each process leaves
+/// records of its parts and renews the lease of its lock.
 class BuildPeers {
  public:
-  /// Remembers the locks that stand there: who ended before this start does not count as
-  /// one that ended in it.
+  /// Remembers the locks that are there now: a process that had ended before this start
+  /// does not count as one that ended during it.
   BuildPeers(const BuildDirectory& directory, const BuildOptions& options);
 
-  /// Until `files` are all there. `owner[i]`: the process that makes file i.
-  /// TemporaryError when one of them has ended or never came, or nothing changed for
+  /// Waits until all `files` are there; process owner[i] makes file i. TemporaryError
+  /// when one of these processes has ended or never came, or when nothing changed for
   /// idle_seconds.
   void wait(const std::vector<fs::path>& files, const std::vector<int>& owner,
             const std::string& what);
@@ -28,7 +28,7 @@ class BuildPeers {
 
   const BuildDirectory& directory_;
   const BuildOptions& options_;
-  std::map<int, std::string> earlier_;  ///< tokens of locks that were there before
+  std::map<int, std::string> earlier_;  ///< by process, tokens of locks from before
 };
 
 }  // namespace longhaul::data

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/process.h"
 #include "longhaul/data/store/build/build_directory.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store_fields.h"
@@ -42,7 +40,7 @@ std::string describe_change(const Json& before, const Json& now) {
   return fmt::format("{} was written since", path);
 }
 
-/// The first input file that is not what it was.
+/// Returns what has changed about the first input file that is not what it was.
 std::string first_changed_file(const fs::path& list, const InputSet& inputs) {
   std::ifstream file(list);
   std::string line;
@@ -59,29 +57,6 @@ std::string first_changed_file(const fs::path& list, const InputSet& inputs) {
     return inputs.files()[index].path.string() + " was not among them";
   }
   return "the way they are read";
-}
-
-std::string describe_difference(const BuildPlan& before, const BuildPlan& now,
-                                const fs::path& list, const InputSet& inputs) {
-  std::string text;
-  for (const auto& [name, value] : now.facts) {
-    const auto old = before.facts.find(name);
-    if (old != before.facts.end() && old->second == value) continue;
-    if (!text.empty()) text += "; ";
-    if (name == "inputs") {
-      text += "inputs: " + first_changed_file(list, inputs);
-    } else {
-      text += fmt::format("{}: '{}', now '{}'", name,
-                          old == before.facts.end() ? "" : old->second, value);
-    }
-  }
-  return text;
-}
-
-BuildPlan read_plan(const fs::path& path) {
-  const Json json = read_json(path);
-  const JsonFields fields = store_fields(json, path);
-  return {fields.get<std::map<std::string, std::string>>("facts")};
 }
 
 }  // namespace
@@ -108,24 +83,26 @@ BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
   return plan;
 }
 
-std::string agree_on_plan(const BuildDirectory& directory, const BuildPlan& plan,
+std::string agree_on_plan(const ResumableBuild& build, const BuildPlan& plan,
                           const InputSet& inputs) {
-  const fs::path list = directory.root / kInputList;
-  if (!fs::exists(directory.plan())) {
-    // Several processes may come at once: all write the same list, one plan wins.
-    write_input_list(list, inputs);
-    const fs::path own =
-        directory.plan().string() + fmt::format(".{}-{}", host_name(), ::getpid());
-    write_text_atomic(own, json_text(Json{{"facts", plan.facts}}, 1) + "\n");
-    const bool first = rename_to_new(own, directory.plan());
-    sync_directory(directory.root);
-    if (first) return {};
-    std::error_code ignored;
-    fs::remove(own, ignored);
+  const fs::path list = build.work() / kInputList;
+  // Several processes may come at once: all of them write the same list.
+  if (!fs::exists(build.plan_file())) write_input_list(list, inputs);
+  const Json begun = build.agree_on_plan({{"facts", plan.facts}});
+  const auto before = store_fields(begun, build.plan_file())
+                          .get<std::map<std::string, std::string>>("facts");
+  std::string text;
+  for (const std::string& name : ResumableBuild::changed_entries(before, plan.facts)) {
+    if (!text.empty()) text += "; ";
+    if (name == "inputs") {
+      text += "inputs: " + first_changed_file(list, inputs);
+    } else {
+      const auto old = before.find(name);
+      text += fmt::format("{}: '{}', now '{}'", name,
+                          old == before.end() ? "" : old->second, plan.facts.at(name));
+    }
   }
-  const BuildPlan before = read_plan(directory.plan());
-  if (before.key() == plan.key()) return {};
-  return describe_difference(before, plan, list, inputs);
+  return text;
 }
 
 }  // namespace longhaul::data

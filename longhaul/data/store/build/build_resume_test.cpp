@@ -16,7 +16,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Builds in a process of its own; the result is 0, or the exit code of the error.
+/// Starts a build in a process of its own, which ends with 0 or the exit code of the
+/// error.
 pid_t start_build(const tokenizer::Tokenizer& tokenizer, const BuildOptions& options) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -60,8 +61,9 @@ class ResumeTest : public BuildTest {
   std::map<std::string, std::string> held_out;
 };
 
-/// Kills its own process a moment after the build has asked `n` times whether to stop,
-/// which it does as it goes on, however fast the machine.
+/// Returns a function that kills its own process a moment after the build has called it
+/// `n` times. The build asks as it makes progress, so that the speed of the machine does
+/// not matter.
 std::function<bool()> dies_after(int n, std::chrono::microseconds moment) {
   const auto asked = std::make_shared<std::atomic<int>>(0);
   return [=] {
@@ -86,7 +88,7 @@ TEST_F(ResumeTest, KilledAtAnyMomentItGoesOnToTheSameBytes) {
   build_store(&tokenizer, wanted);
   wanted.out = dir / "store";
   ASSERT_GT(asked, 12);
-  // Each start gets a part of the way further, and the last not to the end.
+  // Each start makes some progress, and the last killed start does not reach the end.
   for (int kills = 0; kills < 6; ++kills) {
     const int n = 1 + static_cast<int>(random() % static_cast<uint64_t>(asked / 12));
     wanted.stop = dies_after(n, std::chrono::microseconds(kills * 300));
@@ -102,7 +104,8 @@ TEST_F(ResumeTest, KilledAtAnyMomentItGoesOnToTheSameBytes) {
 }
 
 TEST_F(ResumeTest, AKillBetweenTheRenamesOfTheEndLosesNoStore) {
-  // As it stands when both stores, or only the first, have been moved to their places.
+  // The state after both stores, or only the first store, have been moved to their
+  // places.
   for (const bool both : {true, false}) {
     build_store(&tokenizer, wanted);
     const fs::path building = building_path(wanted.out);

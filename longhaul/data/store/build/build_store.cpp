@@ -14,8 +14,8 @@
 #include "longhaul/data/store/build/build_peers.h"
 #include "longhaul/data/store/build/duplicates.h"
 #include "longhaul/data/store/build/merge_parts.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/system/cpus.h"
-#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {
 namespace {
@@ -23,10 +23,6 @@ namespace {
 constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostParts = 4096;
 constexpr size_t kBadExamples = 5;
-
-fs::path without_slash(const fs::path& out) {
-  return out.has_filename() ? out : out.parent_path();
-}
 
 int threads_of(int threads) {
   if (threads > 0) return threads;
@@ -38,8 +34,9 @@ uint64_t memory_of(const BuildOptions& options) {
                                   : default_build_memory(options.threads);
 }
 
-/// Readers are let in by what their files' metadata say. Should metadata lie, what all of
-/// them hold stays bounded by their half of the memory and one reader's most.
+/// How many readers may be open at once follows from the metadata of their files. Should
+/// metadata lie, all readers together are still bounded by their half of the memory and
+/// what one reader may hold.
 InputOptions shared_readers(const BuildOptions& options) {
   InputOptions inputs = options.inputs;
   inputs.reader_memory =
@@ -52,7 +49,7 @@ uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
   return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
 }
 
-/// The "build" of the store at a place; empty where there is no readable store.
+/// Returns the "build" of the store at a place; empty where there is no readable store.
 std::string build_at(const fs::path& path) {
   if (!is_token_store(path)) return {};
   try {
@@ -62,32 +59,13 @@ std::string build_at(const fs::path& path) {
   }
 }
 
-/// A place that does not hold this build already must be free, or be a store to replace.
-void check_place(const fs::path& out, const std::string& build, bool replace) {
-  if (!fs::exists(fs::symlink_status(out)) || build_at(out) == build) return;
-  if (!is_token_store(out)) {
-    throw InputError("data", fmt::format("{}: exists and is not a token store; choose "
-                                         "another --out",
-                                         out.string()));
-  }
-  if (!replace) {
-    throw InputError("data", fmt::format("{}: a token store stands there already; choose "
-                                         "another --out, or replace it with --force",
-                                         out.string()));
-  }
-}
-
-bool asks_for_special_tokens(const BuildOptions& options) {
-  return options.special_asked && options.special != SpecialPolicy::None;
-}
-
-OwnerLockOptions lock_options() {
-  OwnerLockOptions options;
-  options.area = "data";
-  options.object = "the build";
-  options.occupation = "builds this store";
-  options.advice = "choose another --out";
-  return options;
+BuildKind store_kind() {
+  return {.record = "store.json",
+          .foreign = "exists and is not a token store; choose another --out",
+          .standing =
+              "a token store stands there already; choose another --out, or "
+              "replace it with --force",
+          .occupation = "builds this store"};
 }
 
 class Builder {
@@ -95,22 +73,22 @@ class Builder {
   Builder(const tokenizer::Tokenizer* tokenizer, const BuildOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
-        out_(without_slash(options.out)),
-        directory_(building_path(out_)),
+        kind_(store_kind()),
+        build_(options.out, kind_),
+        out_(build_.out()),
+        directory_(build_.work()),
         inputs_(shared_readers(options)),
         part_bytes_(part_bytes_of(options, inputs_)),
         parts_(inputs_.parts(part_bytes_)),
-        encoder_(tokenizer, inputs_.options(),
-                 {options.special, options.special_asked, options.holdout,
-                  options.vocab_size}),
+        encoder_(tokenizer, inputs_.options(), options),
         context_{options_,          inputs_,    parts_,
                  encoder_,          directory_, threads_of(options.threads),
                  memory_of(options)},
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
 
-  /// One of several processes that comes late, with nothing left for it to do, may find
-  /// the directory in which they built going, or gone.
+  /// A process other than 0 may come late, when the others have done everything: the
+  /// directory of the build is then being removed, or is gone.
   BuildReport run() {
     try {
       return build();
@@ -120,10 +98,10 @@ class Builder {
     }
   }
 
-  /// After a failure: a build that has done nothing leaves nothing.
+  /// Removes, after a failure, the directory of a build that has done nothing.
   void clean_up() const {
     std::error_code ignored;
-    if (options_.processes > 1 || !owned_) return;
+    if (options_.processes > 1 || !build_.is_locked()) return;
     if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
       note(fmt::format("what is done is kept in {}: the same command goes on from there",
                        directory_.root.string()));
@@ -140,14 +118,13 @@ class Builder {
     if (stands_already()) return report(true);
     check_places();
     BuildPeers peers(directory_, options_);
-    const OwnerLock lock =
-        OwnerLock::acquire(directory_.lock(options_.process), lock_options());
-    owned_ = true;
+    const std::vector<std::string>& notes =
+        build_.lock(directory_.lock(options_.process));
     if (options_.process != 0 && stands_already()) {
       remove_directory();
       return report(true);
     }
-    for (const std::string& line : lock.notes()) note(line);
+    for (const std::string& line : notes) note(line);
     open_directory();
     if (!fs::exists(directory_.commit())) {
       if (options_.drop_duplicates) look_for_duplicates(peers);
@@ -155,8 +132,8 @@ class Builder {
       if (options_.process != 0) return partial_report();
       peers.wait(all_files([&](int part) { return directory_.part_record(part); }),
                  owners(), "the other processes' parts");
-      check_places();  // one may have come to be since
-      lock.check();
+      check_places();  // something may have come to stand there since
+      build_.check_lock();
       merge_parts(context_, plan_, tokenizer_);
     }
     if (options_.process != 0) return partial_report();
@@ -176,10 +153,11 @@ class Builder {
   }
 
   void check_places() const {
-    check_place(out_, plan_.key(), options_.force);
-    if (options_.holdout > 0) {
-      check_place(holdout_path(out_), plan_.key(), options_.force);
-    }
+    const auto check = [&](const fs::path& place) {
+      if (build_at(place) != plan_.key()) check_place(place, kind_, options_.force);
+    };
+    check(out_);
+    if (options_.holdout > 0) check(holdout_path(out_));
   }
 
   int64_t finished_parts() const {
@@ -191,12 +169,7 @@ class Builder {
     return count;
   }
 
-  /// Everything but the own lock.
-  void empty_directory() const {
-    for (const auto& entry : fs::directory_iterator(directory_.root)) {
-      if (entry.path() != directory_.lock(options_.process)) fs::remove_all(entry.path());
-    }
-  }
+  void clear() const { build_.clear(directory_.lock(options_.process)); }
 
   void open_directory() {
     if (options_.restart) {
@@ -207,12 +180,12 @@ class Builder {
                                      "them without it",
                                      options_.processes, directory_.root.string()));
       }
-      empty_directory();
+      clear();
     }
-    std::string difference = agree_on_plan(directory_, plan_, inputs_);
+    std::string difference = agree_on_plan(build_, plan_, inputs_);
     if (!difference.empty() && options_.processes == 1 && finished_parts() == 0) {
-      empty_directory();  // nothing is lost
-      difference = agree_on_plan(directory_, plan_, inputs_);
+      clear();  // nothing is lost
+      difference = agree_on_plan(build_, plan_, inputs_);
     }
     if (!difference.empty()) {
       throw InputError(
@@ -223,7 +196,7 @@ class Builder {
     if (fs::exists(directory_.commit())) return;  // nothing more is built there
     for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
       fs::create_directories(directory_.root / name);
-      ShardWriter::remove_leavings(directory_.root / name, false);
+      remove_unfinished_files(directory_.root / name, false);
     }
   }
 
@@ -246,7 +219,7 @@ class Builder {
     return owner;
   }
 
-  /// Of the own parts those whose file is not there yet.
+  /// Returns the parts of this process whose file is not there yet.
   template <typename Path>
   std::vector<int> parts_to_do(Path path) const {
     std::vector<int> left;
@@ -334,6 +307,8 @@ class Builder {
 
   const tokenizer::Tokenizer* tokenizer_;
   const BuildOptions& options_;
+  BuildKind kind_;
+  ResumableBuild build_;
   fs::path out_;
   BuildDirectory directory_;
   InputSet inputs_;
@@ -342,20 +317,13 @@ class Builder {
   DocumentEncoder encoder_;
   BuildContext context_;
   BuildPlan plan_;
-  bool owned_ = false;  ///< this process had the directory's lock
 };
 
 }  // namespace
 
 fs::path holdout_path(const fs::path& out) {
-  fs::path path = without_slash(out);
+  fs::path path = out.has_filename() ? out : out.parent_path();  // a slash at the end
   path += "-val";
-  return path;
-}
-
-fs::path building_path(const fs::path& out) {
-  fs::path path = without_slash(out);
-  path += ".building";
   return path;
 }
 
@@ -378,7 +346,7 @@ BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
                      "neither a tokenizer nor the size of the vocabulary of "
                      "ready ids; give --tokenizer or --vocab-size");
   }
-  if (tokenizer == nullptr && asks_for_special_tokens(options)) {
+  if (tokenizer == nullptr && options.asks_for_special_tokens()) {
     throw InputError("data",
                      fmt::format("--special-tokens {} with --vocab-size: ready ids are "
                                  "taken as they are; leave one of them out",

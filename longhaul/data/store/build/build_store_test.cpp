@@ -62,7 +62,7 @@ TEST_F(BuildTest, DropsLaterCopiesWhateverThePartsAndTheMemory) {
   std::string corpus;
   std::vector<std::string> expected;
   for (int i = 0; i < 3000; ++i) {
-    const int number = i % 7 == 3 ? i / 2 : i;  // some come a second time
+    const int number = i % 7 == 3 ? i / 2 : i;  // some texts come a second time
     const std::string text = "t" + std::to_string(number);
     corpus += line(text);
     if (std::find(expected.begin(), expected.end(), "<bos>" + text + "<eos>") ==
@@ -155,7 +155,7 @@ TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
   EXPECT_HAS(input_error([&] { build_store(nullptr, text); }), "there is no tokenizer");
 }
 
-/// Makes other ids of a capital letter than it did.
+/// A tokenizer that makes another id of the letter Q than its base.
 class ChangedTokenizer final : public tokenizer::Tokenizer {
  public:
   explicit ChangedTokenizer(const ByteTokenizer& base) : base_(base) {}
@@ -199,7 +199,7 @@ TEST_F(BuildTest, ATokenizerWithTheSameFilesThatMakesOtherIdsIsRefused) {
   build_store(&tokenizer, options(line("xQz and more") + line("second")));
   check_self_test(dir / "store", tokenizer, "the tokenizer");
   const ChangedTokenizer changed(tokenizer);
-  // 'Q' stands in no fixed text: the store's first document tells.
+  // 'Q' stands in no fixed text, but in the store's first document.
   const std::string message = input_error(
       [&] { check_self_test(dir / "store", changed, "the model's tokenizer"); });
   EXPECT_HAS(message, "the model's tokenizer makes other ids");

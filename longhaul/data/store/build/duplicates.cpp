@@ -12,11 +12,11 @@
 namespace longhaul::data {
 namespace {
 
-/// In memory for each hash of a set, at its largest: while the table grows.
+/// Memory for each hash of a set at its largest, which is while the table grows.
 constexpr uint64_t kBytesPerHash = 96;
 constexpr size_t kReadHashes = size_t{1} << 16;
 
-/// A record and what its document is known by, in a file of one range of hashes.
+/// A record and the hash of its document, as a file of one range of hashes holds them.
 struct Place {
   ContentHash hash;
   uint64_t part = 0;
@@ -24,11 +24,11 @@ struct Place {
 };
 static_assert(sizeof(Place) == 32 && sizeof(ContentHash) == 16);
 
-/// A set of hashes that are not 0; open addressing, grows.
+/// A set of hashes other than 0: a table with open addressing that grows.
 class HashSet {
  public:
   HashSet() : slots_(1024) {}
-  /// False when it is in already.
+  /// Returns false when the set has the hash already.
   bool insert(const ContentHash& hash) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     ContentHash& slot = find(slots_, hash);
@@ -57,7 +57,7 @@ class HashSet {
   size_t count_ = 0;
 };
 
-/// Calls visit(element) for each element of a file of them.
+/// Calls visit(element) for each element that a file holds.
 template <typename Element, typename Visit>
 void read_all(const fs::path& path, Visit&& visit) {
   const File file = File::open_read(path);
@@ -163,14 +163,14 @@ class Finder {
           directory_.duplicates_known().parent_path() / fmt::format("bucket_{:05}", i),
           std::clamp<size_t>(buffer, 64, size_t{1} << 15));
     }
-    // The upper bits choose the file, the lower ones the place in the set.
+    // The upper bits choose the file, the lower bits the place in the set.
     const int shift = 64 - std::countr_zero(count);
     for_each_record(
         [&](const Place& place) { buckets[place.hash.high >> shift].add(place); });
     for (Bucket& bucket : buckets) {
       const fs::path path = bucket.finish();
       HashSet seen;
-      // In the order of the input: they were put there in that order.
+      // The file holds the records in the order of the input.
       read_all<Place>(path, [&](const Place& place) { look(seen, place); });
       fs::remove(path);
     }
@@ -185,24 +185,20 @@ class Finder {
 }  // namespace
 
 void hash_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter) {
-  const InputPart& input = context.parts[static_cast<size_t>(part)];
-  const std::unique_ptr<RecordReader> reader = context.inputs.open(input);
   const fs::path path = context.directory.hashes(part);
-  HashedFile file(path.parent_path(), path.filename().string(), temporary_suffix());
-  uint64_t reported = 0;
-  PieceLine<std::vector<ContentHash>> line(
-      shop, [&](Piece& piece) { return context.encoder.hash(piece); },
-      [&](std::vector<ContentHash>& hashes) {
+  HashedFile file(path.parent_path(), path.filename().string());
+  read_part(
+      context, part, shop, meter,
+      [&](Piece& piece) { return context.encoder.hash(piece); },
+      [&](const std::vector<ContentHash>& hashes) {
         file.write(std::as_bytes(std::span(hashes)));
-        const uint64_t done = std::min(reader->bytes_read(), input.stored_bytes);
-        meter.add(done - std::min(done, reported), 0);
-        reported = std::max(reported, done);
+        return int64_t{0};
+      },
+      [&](const std::vector<FinishedRange>&) {
+        Json unused;
+        file.finish(unused);
+        sync_directory(path.parent_path());
       });
-  line.run(*reader);
-  Json unused;
-  file.finish(unused);
-  sync_directory(path.parent_path());
-  meter.add(input.stored_bytes - std::min(input.stored_bytes, reported), 0);
 }
 
 void find_duplicates(const BuildDirectory& directory, int parts, uint64_t memory_bytes) {

@@ -12,13 +12,13 @@
 namespace longhaul::data {
 namespace {
 
-/// Any constant will do; it must never change, or holdouts would.
+/// Any constant would do, but it must never change, or holdouts would change with it.
 constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
-/// Another one, so that ids are never taken for a text of the same bytes.
+/// Another constant, so that ids are never taken for a text of the same bytes.
 constexpr uint64_t kIdsSeed = 0x726561647920696BULL;
-/// Of the first document, for the self-test.
+/// How much of the first document goes into the self-test.
 constexpr size_t kFirstTextBytes = 4096;
-/// Vectors of a thread that have become larger than this are given back.
+/// A thread gives its vector of tokens back when it has become larger than this.
 constexpr size_t kKeptTokens = size_t{1} << 20;
 
 std::string_view bytes_of(const std::vector<int32_t>& ids) {
@@ -46,16 +46,15 @@ uint64_t threshold(double share) {
 }  // namespace
 
 DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
-                                 const InputOptions& inputs, const EncodeRules& rules)
+                                 const InputOptions& inputs, const BuildOptions& options)
     : tokenizer_(tokenizer),
       inputs_(inputs),
-      special_(special_of(tokenizer, rules.special)),
-      asked_special_(rules.special_asked && rules.special != SpecialPolicy::None
-                         ? policy_name(rules.special)
-                         : std::string_view()),
-      vocab_size_(tokenizer == nullptr ? rules.vocab_size : tokenizer->vocab_size()),
+      special_(special_of(tokenizer, options.special)),
+      asked_special_(options.asks_for_special_tokens() ? policy_name(options.special)
+                                                       : std::string_view()),
+      vocab_size_(tokenizer == nullptr ? options.vocab_size : tokenizer->vocab_size()),
       token_bytes_(token_bytes_for(vocab_size_)),
-      holdout_below_(threshold(rules.holdout)) {
+      holdout_below_(threshold(options.holdout)) {
   if (tokenizer != nullptr) {
     bos_ = tokenizer->bos_id();
     eos_ = tokenizer->eos_id();
@@ -102,7 +101,7 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
     ++result.left_out[RecordProblem::Empty];  // a text that normalizes to nothing
     return;
   }
-  ShardPiece& side = is_held_out(text) ? result.validation : result.train;
+  ShardPiece& side = is_held_out(text) ? result.sides.validation : result.sides.train;
   side.add(tokens, {}, text.size());
   side.counts().special_in_text += special_in_text;
   result.tokens += static_cast<int64_t>(tokens.size());
@@ -121,7 +120,8 @@ void DocumentEncoder::refuse_ids_with_special_tokens() const {
 void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
   thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(parsed.ids.begin(), parsed.ids.end());
-  ShardPiece& side = is_held_out(bytes_of(parsed.ids)) ? result.validation : result.train;
+  ShardPiece& side =
+      is_held_out(bytes_of(parsed.ids)) ? result.sides.validation : result.sides.train;
   side.add(tokens, parsed.is_target, 0);
   result.padding += parsed.padding;
   result.tokens += static_cast<int64_t>(tokens.size());
@@ -150,7 +150,7 @@ EncodedPiece DocumentEncoder::encode(Piece& piece,
       refuse_ids_with_special_tokens();
       add_ids(parsed, result);
     }
-    record = RawRecord();  // its memory is free for the next one
+    record = RawRecord();  // gives its memory back early
   }
   return result;
 }

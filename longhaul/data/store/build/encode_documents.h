@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/data/input/input_set.h"
+#include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/build/pieces.h"
 #include "longhaul/data/store/build/shard_writer.h"
 #include "longhaul/data/store/special_tokens.h"
@@ -22,11 +22,11 @@ struct BadRecord {
 
 /// What a worker makes of a piece.
 struct EncodedPiece {
-  explicit EncodedPiece(int token_bytes) : train(token_bytes), validation(token_bytes) {}
-  ShardPiece train;
-  ShardPiece validation;
+  explicit EncodedPiece(int token_bytes)
+      : sides{ShardPiece(token_bytes), ShardPiece(token_bytes)} {}
+  Sides<ShardPiece> sides;
   std::vector<BadRecord> bad;
-  std::map<RecordProblem, int64_t> left_out;  ///< bad and empty ones by cause
+  std::map<RecordProblem, int64_t> left_out;  ///< bad and empty records by cause
   int64_t duplicates = 0;
   int64_t padding = 0;
   int64_t tokens = 0;
@@ -34,38 +34,32 @@ struct EncodedPiece {
   std::optional<std::string> first_text;
 };
 
-/// 128 bits that stand for a document's content. 0: a record without a document.
+/// A hash of 128 bits of a document's content; 0 for a record without a document.
 struct ContentHash {
   uint64_t low = 0;
   uint64_t high = 0;
   bool operator==(const ContentHash&) const = default;
 };
 
-/// Which records of a part are left out as duplicates: one bit for each.
+/// One bit for each record of a part: 1 when it is left out as a duplicate.
 using DuplicateBits = std::vector<uint64_t>;
 
-struct EncodeRules {
-  SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
-  bool special_asked = false;  ///< then ready ids are refused, but for None
-  double holdout = 0.0;
-  int64_t vocab_size = 0;  ///< without a tokenizer
-};
-
-/// Records to documents of a store. Immutable; any thread may call it.
+/// Makes documents of a store from records. Immutable; any thread may call it.
 class DocumentEncoder {
  public:
-  /// `tokenizer` may be null: then only ready ids are documents.
+  /// `tokenizer` may be null: then only ready ids are documents. `inputs` must outlive
+  /// this object.
   DocumentEncoder(const tokenizer::Tokenizer* tokenizer, const InputOptions& inputs,
-                  const EncodeRules& rules);
+                  const BuildOptions& options);
 
-  /// The policy in words.
+  /// Returns the policy for special tokens in words.
   const std::string& special_description() const { return special_.description; }
   int token_bytes() const { return token_bytes_; }
   int64_t vocab_size() const { return vocab_size_; }
 
-  /// `duplicates` may be null.
+  /// Encodes the records of a piece, but for those that `duplicates`, if given, marks.
   EncodedPiece encode(Piece& piece, const DuplicateBits* duplicates) const;
-  /// Per record of the piece what its document is known by.
+  /// Returns a hash of the document of each record of the piece.
   std::vector<ContentHash> hash(Piece& piece) const;
 
  private:
@@ -78,7 +72,7 @@ class DocumentEncoder {
   const tokenizer::Tokenizer* tokenizer_;
   const InputOptions& inputs_;
   SpecialTokens special_;
-  std::string asked_special_;  ///< what ready ids cannot obey; empty: nothing
+  std::string asked_special_;  ///< policy that ready ids cannot obey; empty: none
   std::optional<tokenizer::TokenId> bos_;
   std::optional<tokenizer::TokenId> eos_;
   int64_t vocab_size_;

@@ -3,23 +3,44 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 namespace longhaul::data {
 
-/// Bytes that many threads share. Whoever waits is served in the order of coming, so that
-/// a large request is not overtaken for ever. Any thread may call it.
+class MemoryBudget;
+
+/// Bytes of a MemoryBudget, which go back when the loan ends.
+class Loan {
+ public:
+  Loan(Loan&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)), bytes_(other.bytes_) {}
+  Loan& operator=(Loan&&) = delete;
+  ~Loan();
+
+ private:
+  friend class MemoryBudget;
+  Loan(MemoryBudget& budget, uint64_t bytes) : budget_(&budget), bytes_(bytes) {}
+  MemoryBudget* budget_;
+  uint64_t bytes_;
+};
+
+/// Bytes that many threads share. Threads that wait are served in the order in which they
+/// came, so that no large request is overtaken for ever. Any thread may call it.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t bytes) : total_(bytes) {}
 
-  /// Takes without waiting; false when it does not fit or somebody waits already.
-  bool try_take(uint64_t bytes);
-  /// Waits until it fits; more than the whole counts as the whole.
-  void take(uint64_t bytes);
-  void give_back(uint64_t bytes);
+  /// Lends bytes without waiting; nothing when they do not fit or another thread waits.
+  std::optional<Loan> try_lend(uint64_t bytes);
+  /// Waits until the bytes fit. A request above the whole budget counts as the whole.
+  Loan lend(uint64_t bytes);
 
  private:
+  friend class Loan;
   uint64_t counted(uint64_t bytes) const { return bytes < total_ ? bytes : total_; }
+  bool fits(uint64_t bytes) const { return taken_ + counted(bytes) <= total_; }
+  void give_back(uint64_t bytes);
 
   uint64_t total_;
   std::mutex mutex_;
@@ -27,21 +48,6 @@ class MemoryBudget {
   uint64_t taken_ = 0;
   uint64_t next_ticket_ = 0;
   uint64_t serving_ = 0;
-};
-
-/// Takes bytes of a budget, waiting for them, and gives them back at its end.
-class Loan {
- public:
-  Loan(MemoryBudget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {
-    budget.take(bytes);
-  }
-  ~Loan() { budget_.give_back(bytes_); }
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
-
- private:
-  MemoryBudget& budget_;
-  uint64_t bytes_;
 };
 
 }  // namespace longhaul::data

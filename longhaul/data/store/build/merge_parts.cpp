@@ -11,19 +11,13 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/self_test.h"
 
 namespace longhaul::data {
 namespace {
 
-StoreFile describe_file(const fs::path& path) {
-  const MappedFile file(path);
-  BlockHasher hasher;
-  hasher.update(file.bytes());
-  return {path.filename().string(), file.bytes().size(), combine_hashes(hasher.finish())};
-}
-
-/// Sums up what the parts' records say, in the order of the input.
+/// Sums up the records of the parts in the order of the input.
 class Merger {
  public:
   Merger(const BuildContext& context, const BuildPlan& plan,
@@ -41,8 +35,7 @@ class Merger {
   }
 
   void run() {
-    const fs::path list = context_.directory.root / "bad_records.jsonl";
-    bad_list_ = File::create(list);
+    bad_list_ = File::create(context_.directory.bad_list());
     for (size_t part = 0; part < context_.parts.size(); ++part) {
       add_part(static_cast<int>(part));
     }
@@ -64,10 +57,8 @@ class Merger {
  private:
   void add_part(int part) {
     const PartRecord record = read_part_record(context_.directory.part_record(part));
-    if (record.train) train_.shards.push_back(*record.train);
-    if (record.validation) validation_.shards.push_back(*record.validation);
-    train_.counts.add(record.train_counts);
-    validation_.counts.add(record.validation_counts);
+    record.sides.train.add_to(train_);
+    record.sides.validation.add_to(validation_);
     for (const auto& [problem, count] : record.left_out) {
       train_.dropped[std::string(problem_name(problem))] += count;
     }
@@ -75,7 +66,7 @@ class Merger {
     train_.padding_removed += record.padding;
     bad_ += record.bad();
     if (!first_text_) first_text_ = record.first_text;
-    // Lines in a list of bad records count from where its range began.
+    // The list of bad records counts lines from the beginning of a range.
     for (const FinishedRange& range : record.ranges) {
       const auto index = static_cast<size_t>(range.range.file);
       range_lines_[{range.range.file, range.range.begin}] = lines_[index];
@@ -145,22 +136,22 @@ class Merger {
     // Other processes may have been given other rules.
     refuse_dropped_before(context_.options, bad_);
     if (bad_ > options.max_bad_records) {
-      throw InputError(
-          "data", fmt::format("{} bad records, above the limit of {}; {} lists "
-                              "them: mend them, or raise --max-bad-records",
-                              grouped(bad_), grouped(options.max_bad_records),
-                              (context_.directory.root / "bad_records.jsonl").string()));
+      throw InputError("data",
+                       fmt::format("{} bad records, above the limit of {}; {} lists "
+                                   "them: mend them, or raise --max-bad-records",
+                                   grouped(bad_), grouped(options.max_bad_records),
+                                   context_.directory.bad_list().string()));
     }
   }
 
-  /// Another holdout or other files begin anew: what is there serves nobody.
+  /// Removes the parts: a build with another holdout or other files cannot use them.
   void discard() const {
     std::error_code ignored;
     fs::remove_all(context_.directory.root / "parts", ignored);
   }
 
   void finish(StoreInfo& info, const fs::path& dir) {
-    ShardWriter::remove_leavings(dir, true);
+    remove_unfinished_files(dir, true);
     info.dropped = train_.dropped;
     info.padding_removed = train_.padding_removed;
     info.origins = origins_;
@@ -171,19 +162,19 @@ class Merger {
       if (first_text_) texts.push_back(*first_text_);
       write_text_durable(dir / kSelfTestName,
                          self_test_text(make_self_test(*tokenizer_, texts)));
-      info.self_test = describe_file(dir / kSelfTestName);
+      info.self_test = hashed_file(dir / kSelfTestName);
     }
     if (bad_ > 0) {
       copy_file_durable(context_.directory.root / "bad_records.jsonl",
                         dir / "bad_records.jsonl");
-      info.bad_records = describe_file(dir / "bad_records.jsonl");
+      info.bad_records = hashed_file(dir / "bad_records.jsonl");
     }
     write_text_atomic(dir / "store.json", store_info_text(info));
   }
 
   void copy_tokenizer(StoreInfo& info, const fs::path& dir) const {
     for (const std::string& name : tokenizer::copy_tokenizer_files(*tokenizer_, dir)) {
-      info.tokenizer_files.push_back(describe_file(dir / name));
+      info.tokenizer_files.push_back(hashed_file(dir / name));
       info.tokenizer_files.back().name = name;
     }
   }
@@ -193,37 +184,31 @@ class Merger {
   StoreInfo train_;
   StoreInfo validation_;
   std::vector<StoreOrigin> origins_;
-  std::vector<std::vector<std::string>> hashes_;  // of each file's ranges
-  std::vector<int64_t> lines_;                    // of each file so far
-  /// Lines of the file before each range of the part at hand.
+  std::vector<std::vector<std::string>> hashes_;  // by file, hashes of its ranges
+  std::vector<int64_t> lines_;                    // by file, lines counted so far
+  /// By file and begin of a range of the current part: lines before the range.
   std::map<std::pair<int, uint64_t>, int64_t> range_lines_;
   std::optional<std::string> first_text_;
   File bad_list_;
   int64_t bad_ = 0;
 };
 
-/// The fingerprint of the store at a place; empty where there is none.
+/// Returns the fingerprint of the store at a place; empty where there is no store.
 std::string fingerprint_at(const fs::path& path) {
   return is_token_store(path) ? read_store_info(path).fingerprint : std::string();
 }
 
-/// `from` goes to `to`; what stands there is put aside into the directory of the build.
+/// Moves a store from `from` to `to`. What stands at `to` is put aside into the directory
+/// of the build.
 void move_store(const BuildDirectory& directory, const fs::path& from, const fs::path& to,
                 const std::string& fingerprint) {
   if (fingerprint_at(from) != fingerprint) {
-    // Moved before the end of an earlier start.
+    // An earlier start has moved the store.
     LH_CHECK(fingerprint_at(to) == fingerprint, "data", "neither {} nor {} is the store",
              from.string(), to.string());
     return;
   }
-  if (fs::exists(to)) {
-    const fs::path aside = directory.root / ("replaced_" + from.filename().string());
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
-    fs::rename(to, aside);
-  }
-  fs::rename(from, to);
-  sync_directory(to.has_parent_path() ? to.parent_path() : fs::path("."));
+  put_in_place(from, to, directory.root / ("replaced_" + from.filename().string()));
 }
 
 }  // namespace
@@ -246,7 +231,7 @@ void commit_stores(const BuildDirectory& directory, const fs::path& out) {
                json.at("validation").get<std::string>());
   }
   move_store(directory, directory.train(), out, json.at("train").get<std::string>());
-  // commit.json goes last: until then a start ends what this one began.
+  // commit.json is removed last: until then another start completes this commit.
   for (const char* name : {"replaced_train", "replaced_validation", "parts", "hashes",
                            "duplicates", "validation"}) {
     fs::remove_all(directory.root / name);

@@ -5,14 +5,15 @@
 
 namespace longhaul::data {
 
-/// From the records of all parts to whole stores in directory.train() and validation():
-/// by index only, no token is copied. InputError when a store would be empty (what was
-/// built is removed then), or when there are too many bad records.
+/// Makes whole stores in directory.train() and directory.validation() of the records of
+/// all parts. No token is copied: a store lists the parts' shards. InputError when a
+/// store would be empty, in which case the parts are removed, or when there are too many
+/// bad records.
 void merge_parts(const BuildContext& context, const BuildPlan& plan,
                  const tokenizer::Tokenizer* tokenizer);
 
-/// Moves the whole stores to their places and removes the directory, except for the lock.
-/// Can be ended at any moment and called again.
+/// Moves the whole stores to their places and empties the directory, except for the lock
+/// and the plan. A call that was interrupted at any moment can be repeated.
 void commit_stores(const BuildDirectory& directory, const fs::path& out);
 
 }  // namespace longhaul::data

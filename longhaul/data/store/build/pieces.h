@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <future>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,30 +19,30 @@ namespace longhaul::data {
 /// Raw records that one worker takes at a time.
 struct Piece {
   std::vector<RawRecord> records;
-  int64_t first = 0;  ///< number of the first one in its part
+  int64_t first = 0;  ///< number of the piece's first record in its part
   uint64_t bytes = 0;
 };
 
-/// What all parts of a build that are under way share.
+/// What all parts of a build share that are read at the same time.
 struct Workshop {
   WorkerPool& pool;
   MemoryBudget& memory;
   size_t most_pending;  ///< pieces of one part that may be under way
-  /// Asked before each piece; true: throw, another part has failed.
+  /// Asked before each piece; true ends the part, because another part has failed.
   const std::atomic<bool>& stop;
 };
 
-/// Thrown in parts that end because another one failed.
+/// Thrown in parts that end because another part has failed.
 struct Stopped {};
 
 inline constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-/// What a piece takes while it is parsed and encoded, for each byte of its records: the
-/// record, the parser's copy, the text, its ids and the vector that grows.
+/// Memory that a piece takes while it is parsed and encoded, for each byte of its
+/// records: the record, the parser's copy, the text, its ids and the vector that grows.
 inline constexpr uint64_t kMemoryPerByte = 8;
 
-/// Takes the records of a part from `reader` in pieces, has `work` done on each by the
-/// pool, and gives the results to `write` in their order. `work` runs on many threads;
-/// `write(result)` on the caller's.
+/// Takes the records of a part from a reader in pieces, lets the pool do `work` on each,
+/// and gives the results to `write` in the order of the pieces. `work` runs on many
+/// threads, `write(result)` on the thread that calls run().
 template <typename Result>
 class PieceLine {
  public:
@@ -50,12 +51,9 @@ class PieceLine {
 
   PieceLine(Workshop& shop, Work work, Write write)
       : shop_(shop), work_(std::move(work)), write_(std::move(write)) {}
-  /// Waits for what is under way: it refers to this object.
+  /// Waits for the pieces that are under way, since their work refers to this object.
   ~PieceLine() {
-    for (Pending& pending : pending_) {
-      pending.result.wait();
-      shop_.memory.give_back(pending.bytes);
-    }
+    for (Pending& pending : pending_) pending.result.wait();
   }
   PieceLine(const PieceLine&) = delete;
   PieceLine& operator=(const PieceLine&) = delete;
@@ -74,7 +72,7 @@ class PieceLine {
  private:
   struct Pending {
     std::future<Result> result;
-    uint64_t bytes = 0;
+    Loan memory;
   };
 
   Piece next_piece(RecordReader& reader) {
@@ -90,32 +88,32 @@ class PieceLine {
     return piece;
   }
 
-  void push(Piece piece) {
+  /// Other parts may wait for the memory that this part's results hold: the results are
+  /// written before this part waits for memory itself.
+  Loan memory_for(const Piece& piece) {
     const uint64_t bytes = piece.bytes * kMemoryPerByte;
-    while (!shop_.memory.try_take(bytes)) {
-      // Our own results hold memory that others may wait for: first those.
-      if (pending_.empty()) {
-        shop_.memory.take(bytes);
-        break;
+    while (!pending_.empty()) {
+      if (std::optional<Loan> loan = shop_.memory.try_lend(bytes)) {
+        return std::move(*loan);
       }
       write_oldest();
     }
+    return shop_.memory.lend(bytes);
+  }
+
+  void push(Piece piece) {
+    Loan memory = memory_for(piece);
     pending_.push_back({shop_.pool.add([this, moved = std::move(piece)]() mutable {
                           Result result = work_(moved);
                           moved = Piece();  // its buffers go before the result waits
                           return result;
                         }),
-                        bytes});
+                        std::move(memory)});
   }
 
   void write_oldest() {
     Pending oldest = std::move(pending_.front());
     pending_.pop_front();
-    struct GiveBack {
-      MemoryBudget& memory;
-      uint64_t bytes;
-      ~GiveBack() { memory.give_back(bytes); }
-    } const back{shop_.memory, oldest.bytes};
     Result result = oldest.result.get();
     write_(result);
   }

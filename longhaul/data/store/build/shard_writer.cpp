@@ -1,28 +1,24 @@
 #include "longhaul/data/store/build/shard_writer.h"
 
 #include <fmt/format.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
+#include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
-#include "longhaul/base/process.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr std::string_view kTemporary = ".temporary";
 
 }  // namespace
 
-std::string temporary_suffix() {
-  return fmt::format("{}-{}-{}", kTemporary, host_name(), ::getpid());
+void ShardSide::add_to(StoreInfo& store) const {
+  if (shard) store.shards.push_back(*shard);
+  store.counts.add(counts);
 }
 
 void ShardPiece::add(std::span<const tokenizer::TokenId> tokens,
@@ -54,200 +50,135 @@ void ShardPiece::add(std::span<const tokenizer::TokenId> tokens,
   counts_.lengths.add(count);
 }
 
-struct HashedFile::State {
-  fs::path dir;
-  std::string name;
-  fs::path temporary;
-  File file;
-  BlockHasher hasher;
-  std::vector<std::byte> buffer;
-  uint64_t bytes = 0;
-  bool finished = false;
+HashedFile::HashedFile(const fs::path& dir, std::string name)
+    : path_(dir / name),
+      temporary_(dir / (std::move(name) + temporary_suffix())),
+      file_(File::create(temporary_)) {}
 
-  void flush() {
-    hasher.update(buffer);
-    file.write(std::span<const std::byte>(buffer));
-    // The device works while the next tokens are made: the sync at the end waits less.
-    file.start_writeback(bytes, buffer.size());
-    bytes += buffer.size();
-    buffer.clear();
-  }
-};
-
-HashedFile::HashedFile(const fs::path& dir, std::string name, std::string_view temporary)
-    : state_(std::make_unique<State>()) {
-  state_->dir = dir;
-  state_->temporary = dir / (name + std::string(temporary));
-  state_->name = std::move(name);
-  state_->file = File::create(state_->temporary);
-}
-HashedFile::HashedFile(HashedFile&&) noexcept = default;
 HashedFile::~HashedFile() {
-  if (!state_ || state_->finished) return;
   std::error_code ignored;
-  fs::remove(state_->temporary, ignored);
+  if (!finished_) fs::remove(temporary_, ignored);
+}
+
+void HashedFile::flush() {
+  hasher_.update(buffer_);
+  file_.write(std::span<const std::byte>(buffer_));
+  // The device works while the next tokens are made: the sync at the end waits less.
+  file_.start_writeback(bytes_, buffer_.size());
+  bytes_ += buffer_.size();
+  buffer_.clear();
 }
 
 void HashedFile::write(std::span<const std::byte> bytes) {
-  State& state = *state_;
-  state.buffer.insert(state.buffer.end(), bytes.begin(), bytes.end());
-  if (state.buffer.size() >= kBufferBytes) state.flush();
+  buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  if (buffer_.size() >= kBufferBytes) flush();
 }
 
 StoreFile HashedFile::finish(Json& blocks) {
-  State& state = *state_;
-  state.flush();
-  state.file.sync();
-  state.file.close();
-  fs::rename(state.temporary, state.dir / state.name);
-  state.finished = true;
-  const std::vector<std::string> hashes = state.hasher.finish();
-  blocks[state.name] = hashes;
-  return {state.name, state.bytes, combine_hashes(hashes)};
+  flush();
+  file_.sync();
+  file_.close();
+  fs::rename(temporary_, path_);
+  finished_ = true;
+  const std::vector<std::string> hashes = hasher_.finish();
+  const std::string name = path_.filename().string();
+  blocks[name] = hashes;
+  return {name, bytes_, combine_hashes(hashes)};
 }
 
-struct ShardWriter::State {
-  fs::path dir;
-  int number = 0;
-  int token_bytes = 0;
-  std::string temporary = temporary_suffix();
-  std::optional<HashedFile> token_file;
-  std::optional<HashedFile> document_file;
-  std::optional<HashedFile> text_file;
-  std::optional<HashedFile> target_file;
-  int64_t tokens = 0;
-  int64_t documents = 0;
-  uint8_t bits = 0;        // targets that make no whole byte yet
-  int64_t in_targets = 0;  // tokens whose bits are in the file or in `bits`
-  StoreCounts counts;
+StoreFile write_hash_file(const fs::path& dir, const std::string& name,
+                          const Json& blocks) {
+  HashedFile file(dir, name);
+  const std::string text = json_text(blocks) + "\n";
+  file.write(std::as_bytes(std::span(text)));
+  Json unused;
+  return file.finish(unused);
+}
 
-  void open(std::optional<HashedFile>& file, std::string_view name) {
-    file.emplace(dir, fmt::format("{}_{:05}.bin", name, number), temporary);
-  }
-  void add_targets(std::span<const uint8_t> is_target);
-  void fill_targets(int64_t end);
-  void append_targets(const std::vector<uint8_t>& is_target, int64_t count);
-  void append_documents(const std::vector<int64_t>& lengths,
-                        const std::vector<uint32_t>& text_bytes);
-};
+void ShardWriter::open(std::optional<HashedFile>& file, std::string_view name) const {
+  file.emplace(dir_, fmt::format("{}_{:05}.bin", name, number_));
+}
 
-void ShardWriter::State::add_targets(std::span<const uint8_t> is_target) {
+void ShardWriter::add_targets(std::span<const uint8_t> is_target) {
   std::vector<std::byte> out;
   out.reserve(is_target.size() / 8 + 1);
   for (const uint8_t one : is_target) {
-    bits = static_cast<uint8_t>(bits | (one << (in_targets % 8)));
-    if (++in_targets % 8 == 0) {
-      out.push_back(std::byte{bits});
-      bits = 0;
+    bits_ = static_cast<uint8_t>(bits_ | (one << (in_targets_ % 8)));
+    if (++in_targets_ % 8 == 0) {
+      out.push_back(std::byte{bits_});
+      bits_ = 0;
     }
   }
-  target_file->write(out);
+  target_file_->write(out);
 }
 
-void ShardWriter::State::fill_targets(int64_t end) {
+void ShardWriter::fill_targets(int64_t end) {
   const std::vector<uint8_t> ones(size_t{1} << 16, 1);
-  while (in_targets < end) {
-    const auto most = static_cast<size_t>(end - in_targets);
+  while (in_targets_ < end) {
+    const auto most = static_cast<size_t>(end - in_targets_);
     add_targets(std::span(ones).first(std::min(most, ones.size())));
   }
 }
 
-void ShardWriter::State::append_targets(const std::vector<uint8_t>& is_target,
-                                        int64_t count) {
-  if (is_target.empty() && !target_file) return;
-  if (!target_file) open(target_file, "targets");
-  fill_targets(tokens);
-  if (is_target.empty()) {
-    fill_targets(tokens + count);
-  } else {
-    add_targets(is_target);
-  }
+void ShardWriter::append_targets(const ShardPiece& piece) {
+  if (piece.is_target_.empty() && !target_file_) return;
+  if (!target_file_) open(target_file_, "targets");
+  fill_targets(tokens_);
+  add_targets(piece.is_target_);
+  fill_targets(tokens_ + piece.tokens_);
 }
 
-void ShardWriter::State::append_documents(const std::vector<int64_t>& lengths,
-                                          const std::vector<uint32_t>& text_bytes) {
+void ShardWriter::append_documents(const ShardPiece& piece) {
   std::vector<uint64_t> ends;
-  ends.reserve(lengths.size());
-  auto end = static_cast<uint64_t>(tokens);
-  for (const int64_t length : lengths) {
+  ends.reserve(piece.lengths_.size());
+  auto end = static_cast<uint64_t>(tokens_);
+  for (const int64_t length : piece.lengths_) {
     end += static_cast<uint64_t>(length);
     ends.push_back(end);
   }
-  document_file->write(std::as_bytes(std::span(ends)));
-  text_file->write(std::as_bytes(std::span(text_bytes)));
+  document_file_->write(std::as_bytes(std::span(ends)));
+  text_file_->write(std::as_bytes(std::span(piece.text_bytes_)));
 }
-
-ShardWriter::ShardWriter(fs::path dir, int number, int token_bytes)
-    : state_(std::make_unique<State>()) {
-  state_->dir = std::move(dir);
-  state_->number = number;
-  state_->token_bytes = token_bytes;
-}
-ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::append(const ShardPiece& piece) {
-  State& state = *state_;
-  LH_CHECK(piece.token_bytes_ == state.token_bytes, "data",
-           "tokens of {} bytes in a shard of {}", piece.token_bytes_, state.token_bytes);
+  LH_CHECK(piece.token_bytes_ == token_bytes_, "data",
+           "tokens of {} bytes in a shard of {}", piece.token_bytes_, token_bytes_);
   if (piece.lengths_.empty()) return;
-  if (!state.token_file) {
-    state.open(state.token_file, "tokens");
-    state.open(state.document_file, "documents");
-    state.open(state.text_file, "texts");
+  if (!token_file_) {
+    open(token_file_, "tokens");
+    open(document_file_, "documents");
+    open(text_file_, "texts");
   }
-  state.token_file->write(piece.words_);
-  state.append_targets(piece.is_target_, piece.tokens_);
-  state.append_documents(piece.lengths_, piece.text_bytes_);
-  state.tokens += piece.tokens_;
-  state.documents += static_cast<int64_t>(piece.lengths_.size());
-  state.counts.add(piece.counts_);
+  token_file_->write(piece.words_);
+  append_targets(piece);
+  append_documents(piece);
+  tokens_ += piece.tokens_;
+  documents_ += static_cast<int64_t>(piece.lengths_.size());
+  counts_.add(piece.counts_);
 }
 
-const StoreCounts& ShardWriter::counts() const { return state_->counts; }
-int64_t ShardWriter::tokens() const { return state_->tokens; }
-
-std::optional<StoreShard> ShardWriter::finish() {
-  State& state = *state_;
-  if (!state.token_file) return std::nullopt;
+ShardSide ShardWriter::finish() {
+  if (!token_file_) return {};
   StoreShard shard;
-  shard.tokens = state.tokens;
-  shard.documents = state.documents;
-  shard.not_targets = state.counts.not_targets;
+  shard.tokens = tokens_;
+  shard.documents = documents_;
+  shard.not_targets = counts_.not_targets;
   Json blocks = Json::object();
-  shard.token_file = state.token_file->finish(blocks);
-  shard.document_file = state.document_file->finish(blocks);
-  if (state.counts.text_bytes > 0) shard.text_file = state.text_file->finish(blocks);
-  state.text_file.reset();
-  if (state.target_file) {
-    state.fill_targets(state.tokens);
-    if (state.in_targets % 8 != 0) {
-      const std::byte last{state.bits};
-      state.target_file->write(std::span(&last, 1));
+  shard.token_file = token_file_->finish(blocks);
+  shard.document_file = document_file_->finish(blocks);
+  if (counts_.text_bytes > 0) shard.text_file = text_file_->finish(blocks);
+  text_file_.reset();
+  if (target_file_) {
+    fill_targets(tokens_);
+    if (in_targets_ % 8 != 0) {
+      const std::byte last{bits_};
+      target_file_->write(std::span(&last, 1));
     }
-    shard.target_file = state.target_file->finish(blocks);
+    shard.target_file = target_file_->finish(blocks);
   }
-  HashedFile hashes(state.dir, fmt::format("hashes_{:05}.json", state.number),
-                    state.temporary);
-  const std::string text = json_text(blocks) + "\n";
-  hashes.write(std::as_bytes(std::span(text)));
-  Json unused;
-  shard.hash_file = hashes.finish(unused);
-  return shard;
-}
-
-void ShardWriter::remove_leavings(const fs::path& dir, bool all) {
-  std::error_code ignored;
-  const std::string mine = fmt::format("{}-{}-", kTemporary, host_name());
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const size_t at = name.find(kTemporary);
-    if (at == std::string::npos) continue;
-    const size_t process = name.find(mine);
-    const bool gone = process != std::string::npos &&
-                      ::kill(std::atoi(name.c_str() + process + mine.size()), 0) != 0 &&
-                      errno == ESRCH;
-    if (all || gone) fs::remove(entry.path(), ignored);
-  }
+  shard.hash_file =
+      write_hash_file(dir_, fmt::format("hashes_{:05}.json", number_), blocks);
+  return {std::move(shard), counts_};
 }
 
 }  // namespace longhaul::data

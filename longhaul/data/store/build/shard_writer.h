@@ -1,28 +1,45 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "longhaul/base/hash.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
-/// Documents as they lie in a shard: what a worker makes and a ShardWriter appends.
+/// One value for each of the two stores that a holdout or a split makes.
+template <typename Value>
+struct Sides {
+  Value train;
+  Value validation;
+};
+
+/// What one part of the input became on one side.
+struct ShardSide {
+  std::optional<StoreShard> shard;  ///< nothing without documents
+  StoreCounts counts;
+  /// Adds the shard and its counts to a store.
+  void add_to(StoreInfo& store) const;
+};
+
+/// Documents in the form in which a shard holds them: workers make pieces, and a
+/// ShardWriter appends them.
 class ShardPiece {
  public:
   explicit ShardPiece(int token_bytes) : token_bytes_(token_bytes) {}
 
-  /// One document, special tokens included; at least one token. `is_target`: a 0 or 1 per
-  /// token, or empty: all are. `text_bytes` is 0 for ready ids.
+  /// Adds one document of at least one token, special tokens included. `is_target` has a
+  /// 0 or 1 for each token; empty: all tokens are targets. `text_bytes` is 0 for ready
+  /// ids.
   void add(std::span<const tokenizer::TokenId> tokens, std::span<const uint8_t> is_target,
            uint64_t text_bytes);
   StoreCounts& counts() { return counts_; }
-  const StoreCounts& counts() const { return counts_; }
 
  private:
   friend class ShardWriter;
@@ -30,56 +47,70 @@ class ShardPiece {
   std::vector<std::byte> words_;
   std::vector<int64_t> lengths_;
   std::vector<uint32_t> text_bytes_;
-  std::vector<uint8_t> is_target_;  // one per token, or empty: all are
+  std::vector<uint8_t> is_target_;  // one for each token, or empty: all are targets
   int64_t tokens_ = 0;
   StoreCounts counts_;
 };
 
-/// Writes the files of one shard under temporary names. Not thread-safe.
-class ShardWriter {
- public:
-  /// In `dir`, which exists. Nothing is made before the first document.
-  ShardWriter(fs::path dir, int number, int token_bytes);
-  /// Removes what was not finished.
-  ~ShardWriter();
-  ShardWriter(const ShardWriter&) = delete;
-  ShardWriter& operator=(const ShardWriter&) = delete;
-
-  void append(const ShardPiece& piece);
-  const StoreCounts& counts() const;
-  int64_t tokens() const;
-  /// Makes all files durable under their names; nothing for a shard without documents.
-  /// The directory is not synced.
-  std::optional<StoreShard> finish();
-
-  /// Removes temporary files from a directory: those of processes of this host that are
-  /// gone, or all.
-  static void remove_leavings(const fs::path& dir, bool all);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-/// What stands behind the names of unfinished files: no other process has it, on no other
-/// host.
-std::string temporary_suffix();
-
-/// A file written front to back, hashed on the way, under a temporary name until finish.
+/// A file that is written front to back under a temporary name and hashed on the way. The
+/// destructor removes a file that was not finished.
 class HashedFile {
  public:
-  /// `name` in `dir`; `temporary` is put behind it until the end.
-  HashedFile(const fs::path& dir, std::string name, std::string_view temporary);
-  HashedFile(HashedFile&&) noexcept;
+  HashedFile(const fs::path& dir, std::string name);
   ~HashedFile();
+  HashedFile(const HashedFile&) = delete;
+  HashedFile& operator=(const HashedFile&) = delete;
   void write(std::span<const std::byte> bytes);
-  /// Durable and under its own name afterwards; the blocks' hashes go into `blocks` under
-  /// that name.
+  /// Makes the file durable under its own name. The hashes of its blocks go into `blocks`
+  /// under that name. The directory is not synced.
   StoreFile finish(Json& blocks);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  void flush();
+  fs::path path_;
+  fs::path temporary_;
+  File file_;
+  BlockHasher hasher_;
+  std::vector<std::byte> buffer_;
+  uint64_t bytes_ = 0;
+  bool finished_ = false;
+};
+
+/// Writes the file `name` that lists the hashes of the blocks of other files.
+StoreFile write_hash_file(const fs::path& dir, const std::string& name,
+                          const Json& blocks);
+
+/// Writes the files of one shard. Not thread-safe.
+class ShardWriter {
+ public:
+  /// Writes into `dir`, which exists. No file is made before the first document.
+  ShardWriter(fs::path dir, int number, int token_bytes)
+      : dir_(std::move(dir)), number_(number), token_bytes_(token_bytes) {}
+
+  void append(const ShardPiece& piece);
+  /// Makes all files durable under their names. The directory is not synced.
+  ShardSide finish();
+
+ private:
+  void open(std::optional<HashedFile>& file, std::string_view name) const;
+  void add_targets(std::span<const uint8_t> is_target);
+  /// Marks the tokens up to `end` as targets.
+  void fill_targets(int64_t end);
+  void append_targets(const ShardPiece& piece);
+  void append_documents(const ShardPiece& piece);
+
+  fs::path dir_;
+  int number_;
+  int token_bytes_;
+  std::optional<HashedFile> token_file_;
+  std::optional<HashedFile> document_file_;
+  std::optional<HashedFile> text_file_;
+  std::optional<HashedFile> target_file_;
+  int64_t tokens_ = 0;
+  int64_t documents_ = 0;
+  uint8_t bits_ = 0;        // targets that make no whole byte yet
+  int64_t in_targets_ = 0;  // tokens whose bits are in the file or in bits_
+  StoreCounts counts_;
 };
 
 }  // namespace longhaul::data

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <queue>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
@@ -28,16 +29,8 @@ constexpr size_t kPieceTokens = size_t{1} << 18;
 
 struct Document {
   std::vector<tokenizer::TokenId> tokens;
-  std::vector<uint8_t> is_target;  // empty: all are
+  std::vector<uint8_t> is_target;  // empty: all tokens are targets
   uint64_t text_bytes = 0;
-};
-
-/// What one shard became.
-struct Sides {
-  std::optional<StoreShard> train;
-  std::optional<StoreShard> validation;
-  StoreCounts train_counts;
-  StoreCounts validation_counts;
 };
 
 class Splitter {
@@ -64,7 +57,7 @@ class Splitter {
     find_border();
     NewDirectory train(options_.out_train, "store.json", options_.force);
     NewDirectory validation(options_.out_validation, "store.json", options_.force);
-    std::vector<Sides> sides(store_.info().shards.size());
+    std::vector<Sides<ShardSide>> sides(store_.info().shards.size());
     for_each_shard([&](size_t shard) {
       sides[shard] = split_shard(shard, train.path(), validation.path());
     });
@@ -104,7 +97,7 @@ class Splitter {
                                 options_.seed);
   }
 
-  /// Documents whose hash is at most border_ go to validation.
+  /// Finds the border: documents whose hash is at most border_ go to validation.
   void find_border() {
     if (options_.documents == 0) {
       const double border = std::ldexp(options_.share, 64);
@@ -146,36 +139,30 @@ class Splitter {
     return count;
   }
 
-  Sides split_shard(size_t shard, const fs::path& train_dir,
-                    const fs::path& validation_dir) {
+  Sides<ShardSide> split_shard(size_t shard, const fs::path& train_dir,
+                               const fs::path& validation_dir) {
     const int token_bytes = store_.info().token_bytes;
     const auto number = static_cast<int>(shard);
-    ShardWriter train(train_dir, number, token_bytes);
-    ShardWriter validation(validation_dir, number, token_bytes);
-    ShardPiece train_piece(token_bytes);
-    ShardPiece validation_piece(token_bytes);
+    Sides<ShardWriter> writers{{train_dir, number, token_bytes},
+                               {validation_dir, number, token_bytes}};
+    Sides<ShardPiece> pieces{ShardPiece(token_bytes), ShardPiece(token_bytes)};
     size_t held = 0;
     const auto flush = [&] {
-      train.append(train_piece);
-      validation.append(validation_piece);
-      train_piece = ShardPiece(token_bytes);
-      validation_piece = ShardPiece(token_bytes);
+      writers.train.append(std::exchange(pieces.train, ShardPiece(token_bytes)));
+      writers.validation.append(
+          std::exchange(pieces.validation, ShardPiece(token_bytes)));
       held = 0;
     };
     for (int64_t d = first_document_[shard]; d < first_document_[shard + 1]; ++d) {
       const Document document = read(d);
-      ShardPiece& side = hash(document) <= border_ ? validation_piece : train_piece;
+      ShardPiece& side = hash(document) <= border_ ? pieces.validation : pieces.train;
       side.add(document.tokens, document.is_target, document.text_bytes);
       side.counts().special_in_text += special_inside(document);
       held += document.tokens.size();
       if (held >= kPieceTokens) flush();
     }
     flush();
-    Sides sides;
-    sides.train = train.finish();
-    sides.validation = validation.finish();
-    sides.train_counts = train.counts();
-    sides.validation_counts = validation.counts();
+    Sides<ShardSide> sides{writers.train.finish(), writers.validation.finish()};
     const std::lock_guard lock(mutex_);
     done_ += first_document_[shard + 1] - first_document_[shard];
     if (options_.progress) options_.progress(done_, store_.info().documents);
@@ -188,17 +175,15 @@ class Splitter {
                         [&](int64_t shard) { work(static_cast<size_t>(shard)); });
   }
 
-  SplitReport describe(const std::vector<Sides>& sides) const {
+  SplitReport describe(const std::vector<Sides<ShardSide>>& sides) const {
     SplitReport report;
     report.train = store_.info();
     report.train.shards.clear();
     report.train.counts = {};
     report.validation = report.train;
-    for (const Sides& side : sides) {
-      if (side.train) report.train.shards.push_back(*side.train);
-      if (side.validation) report.validation.shards.push_back(*side.validation);
-      report.train.counts.add(side.train_counts);
-      report.validation.counts.add(side.validation_counts);
+    for (const auto& [train, validation] : sides) {
+      train.add_to(report.train);
+      validation.add_to(report.validation);
     }
     if (report.train.shards.empty() || report.validation.shards.empty()) fail_empty();
     const std::string rule = options_.documents > 0

@@ -10,12 +10,12 @@ namespace longhaul::data {
 struct SplitOptions {
   fs::path out_train;
   fs::path out_validation;
-  double share = 0.0;     ///< of the documents that go to validation, or
-  int64_t documents = 0;  ///< how many
+  double share = 0.0;     ///< share of the documents that go to validation, or 0
+  int64_t documents = 0;  ///< number of documents that go to validation, or 0
   uint64_t seed = 0;
   int threads = 0;     ///< 0: all cores
   bool force = false;  ///< replace token stores that stand at the places
-  /// Called with documents done and in all, one call at a time.
+  /// Called with the documents done and the documents in all, one call at a time.
   std::function<void(int64_t, int64_t)> progress;
 };
 
@@ -25,10 +25,11 @@ struct SplitReport {
 };
 
 /// Cuts a token store in two by document, without tokenizing again. A keyed hash of a
-/// document's tokens decides: equal documents are on one side, and the choice does not
-/// depend on threads or on the other documents (with `documents`: on where the border
-/// lies). With `documents` copies of the last one chosen come along, so that there may be
-/// more. InputError when one side would be empty, or a place is taken.
+/// document's tokens decides: equal documents are on one side, and the choice depends
+/// neither on threads nor on the other documents. With `documents` the place of the
+/// border depends on the other documents, and copies of the last chosen document come
+/// along, so that validation may get more than asked for. InputError when one side would
+/// be empty, or a place is taken.
 SplitReport split_store(const fs::path& store, const SplitOptions& options);
 
 }  // namespace longhaul::data

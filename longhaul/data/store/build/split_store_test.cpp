@@ -19,7 +19,7 @@ class SplitTest : public BuildTest {
     result.threads = 2;
     return result;
   }
-  /// Ready ids: a store without a tokenizer, some tokens of it no targets.
+  /// Builds a store of ready ids, without a tokenizer; some tokens are no targets.
   void build_ids(int count) {
     std::string corpus;
     for (int i = 0; i < count; ++i) {
@@ -89,7 +89,7 @@ TEST_F(SplitTest, DoesNotDependOnThreadsAndAnotherSeedChoosesOthers) {
   EXPECT_TRUE(contents(one.out_train) == contents(two.out_train));
   EXPECT_TRUE(contents(one.out_validation) == contents(two.out_validation));
   EXPECT_GE(first.validation.documents, 100);
-  EXPECT_LE(first.validation.documents, 120);  // copies of the last one
+  EXPECT_LE(first.validation.documents, 120);  // with copies of the last chosen document
   SplitOptions other = split("other");
   other.documents = 100;
   other.seed = 1;
