@@ -128,7 +128,8 @@ TEST_F(PackedShards, ARunThatNamesThemNeedsAReader) {
   EXPECT_TRUE(needs(shards_[0].string()));
   EXPECT_TRUE(needs((dir_ / "s_*.hdf5").string()));
   EXPECT_TRUE(needs((dir_ / "").string()));
-  EXPECT_FALSE(needs((dir_ / "none_*.hdf5").string()));  // opening the data refuses it by name
+  EXPECT_FALSE(
+      needs((dir_ / "none_*.hdf5").string()));  // opening the data refuses it by name
   EXPECT_FALSE(needs(pack(shards_).string()));
   EXPECT_FALSE(needs_shard_reader(RunConfig()));
 }
