@@ -122,7 +122,7 @@ void print_text(const EvalFigures& figures, const train::Session& session) {
 }
 
 /// Collective.
-void run(const EvalOptions& options, const fs::path& path, const World& world) {
+void evaluate(const EvalOptions& options, const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
@@ -194,7 +194,7 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
   verb->callback([options, &outcome] {
     outcome.exit_code =
-        with_model(options->call.model, std::bind_front(run, std::cref(*options)));
+        with_model(options->call.model, std::bind_front(evaluate, std::cref(*options)));
   });
 }
 

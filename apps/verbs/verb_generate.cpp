@@ -88,7 +88,7 @@ void check_one_sequence(const ParallelSection& parallel, int ranks) {
 }
 
 /// Continues the prompt. Rank 0 writes. Collective.
-void run(GenerateOptions options, const fs::path& path, const World& world) {
+void generate(GenerateOptions options, const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   if (!model.config.description.is_causal()) {
     throw InputError(
@@ -168,7 +168,7 @@ void add_generate(CLI::App& program, Outcome& outcome) {
       "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
   verb->callback([options, &outcome] {
     outcome.exit_code =
-        with_model(options->call.model, std::bind_front(run, std::cref(*options)));
+        with_model(options->call.model, std::bind_front(generate, std::cref(*options)));
   });
 }
 
