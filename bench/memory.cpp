@@ -117,7 +117,8 @@ class Run {
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
     session_.optimizer->step(schedule_.lr(step),
-                             optim::clip_coefficient(norm, config().optimizer.clip));
+                             optim::clip_coefficient(norm, config().optimizer.clip),
+                             *session_.world);
     session_.replicas->share_weights();
     return peak;
   }

@@ -28,7 +28,6 @@
 namespace {
 
 using namespace longhaul;
-using PipelineTimes;
 using Clock = std::chrono::steady_clock;
 
 class SleepingStage : public parallel::PipelineStage {
@@ -37,19 +36,19 @@ class SleepingStage : public parallel::PipelineStage {
   SleepingStage(const PipelinePlan& plan, int rank, const PipelineTimes& times)
       : plan_(plan), rank_(rank), times_(times), tensor_(at::zeros({256, 1024})) {}
 
-  std::vector<int64_t> boundary_shape(int64_t) override { return {256, 1024}; }
-  at::Tensor forward(int64_t c, int64_t, const at::Tensor&) override {
+  parallel::Shapes boundary_shapes(int64_t) override { return {{256, 1024}}; }
+  nn::Tensors forward(int64_t c, int64_t, const nn::Tensors&) override {
     sleep(times_.forward);
     const bool last = plan_.global_stage(rank_, c) + 1 == plan_.global_stages();
-    return last ? at::Tensor() : tensor_;
+    return last ? nn::Tensors() : nn::Tensors{tensor_};
   }
-  at::Tensor backward(int64_t c, int64_t, const at::Tensor&) override {
+  nn::Tensors backward(int64_t c, int64_t, const nn::Tensors&) override {
     sleep(times_.backward);
-    return plan_.global_stage(rank_, c) == 0 ? at::Tensor() : tensor_;
+    return plan_.global_stage(rank_, c) == 0 ? nn::Tensors() : nn::Tensors{tensor_};
   }
   void weight_gradients(int64_t, int64_t) override { sleep(times_.weight_gradients); }
 
-  /// Seconds in actions since the last call.
+  /// Returns the seconds that actions have taken since the last call.
   double take_busy() { return std::exchange(busy_, 0.0); }
 
  private:
