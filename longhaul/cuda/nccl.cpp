@@ -18,8 +18,8 @@ using comm::ReduceOp;
 
 constexpr const char* kLibrary = "libnccl.so.2";
 
-/// The library of NCCL that LibTorch has loaded. A second copy would be a second NCCL in
-/// the process.
+/// The library of NCCL: the copy that LibTorch has loaded, if there is one. A second copy
+/// would be a second NCCL in the process.
 class Library {
  public:
   Library() {
@@ -41,7 +41,8 @@ class Library {
     }
   }
 
-  /// A function of the library, as whichever type it is taken for.
+  /// The address of a function of the library, which converts to a pointer of any type of
+  /// function.
   struct Symbol {
     void* address;
     template <typename Function>
@@ -59,7 +60,7 @@ class Library {
   }
 
  private:
-  static constexpr int kOldest = 21400;  ///< communicators that do not block
+  static constexpr int kOldest = 21400;  ///< first with communicators that do not block
   void* handle_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Label gpu: what NCCL's calls do with one rank, which is all that one GPU can hold.
+// These tests have the label gpu. They call NCCL with one rank: one GPU can hold no more.
 #include "longhaul/cuda/nccl.h"
 
 #include <ATen/TensorOperators.h>
@@ -66,7 +66,8 @@ TEST_F(Nccl, CollectivesOfOneRankGiveBackWhatTheyWereGiven) {
 }
 
 TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
-  // Long enough that a collective which did not wait would read what was there before.
+  // The work takes so long that a collective which does not wait would read the old
+  // values.
   at::Tensor x = values(at::kFloat).repeat({20000});
   const at::Tensor out = at::zeros_like(x);
   for (int i = 0; i < 20; ++i) x = x * 1.0F + 1.0F;

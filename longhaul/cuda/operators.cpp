@@ -14,7 +14,8 @@ namespace {
 
 using ops::fused::Memory;
 
-/// Makes a device the current one, and has the stream on which its kernels are enqueued.
+/// Makes a device current while the object lives, and has the device's current stream, on
+/// which kernels are enqueued.
 struct Here {
   explicit Here(at::Device device) : guard(device) {}
   c10::cuda::CUDAGuard guard;

@@ -1,6 +1,7 @@
 #pragma once
 
-// As cuda_runtime.h beside this: bf16 with CUDA's names and roundings.
+// This header stands in for CUDA's own, as cuda_runtime.h beside it does: bf16 with
+// CUDA's names and roundings.
 
 #include <bit>
 #include <cstdint>
@@ -14,7 +15,7 @@ inline uint16_t __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
 inline float __bfloat162float(__nv_bfloat16 x) {
   return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
 }
-/// To the nearest, ties to even; any NaN becomes the one that CUDA makes.
+/// Rounds to nearest, ties to even; any NaN becomes the NaN that CUDA makes.
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return {0x7FFF};

@@ -1,8 +1,9 @@
 #pragma once
 
-// What the kernels use of CUDA, for the host: found instead of CUDA's own header where
-// this folder is on the include path, so that the same sources can be compiled and tested
-// without a GPU. Streams are ignored: a launch has ended when it returns.
+// This header has what the kernels use of CUDA, for the host. It is found instead of
+// CUDA's own header where this folder is on the include path, so that the same sources
+// can be compiled and tested without a GPU. Streams are ignored: a launch has ended when
+// it returns.
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +20,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
-// Blocks run one after another.
+// Shared memory can be static, since blocks run one after another.
 #define __shared__ static
 
 struct uint3 {
@@ -33,7 +34,8 @@ struct dim3 {
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
-/// Read and written as a whole: an access that is not aligned fails the launch.
+/// CUDA's vector of 16 bytes, read and written as a whole: an access that is not aligned
+/// fails the launch.
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
   uint4() = default;

@@ -16,7 +16,8 @@
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
-// Saves what a call must keep on this stack, and goes on with the other one.
+// The function saves the registers that a call must keep on the current stack, and goes
+// on with the other stack.
 asm(R"(
 .text
 .p2align 4
@@ -48,19 +49,21 @@ constexpr size_t kStackBytes = size_t{128} << 10;
 
 enum class State { Ready, AtBarrier, AtShuffle, Done };
 
+/// A thread of the block that runs, with a stack of its own.
 struct Fiber {
-  void* stack = nullptr;  ///< where it goes on
+  void* stack = nullptr;  ///< stack pointer with which the fiber goes on
   State state = State::Done;
   std::source_location at;
   unsigned mask = 0;
   uint64_t mine = 0;
 };
 
+/// The state of run_grid(): all fibers, and the stack of the loop that runs them.
 struct Machine {
   Order order = Order::Ascending;
   std::byte* stacks = nullptr;
   std::array<Fiber, kMostThreads> fibers;
-  std::array<uint64_t, kMostThreads> shown = {};  ///< at the last shuffle
+  std::array<uint64_t, kMostThreads> shown = {};  ///< values at the last shuffle
   void* main = nullptr;
   unsigned running = 0;
   const std::function<void()>* thread = nullptr;
@@ -74,13 +77,13 @@ Machine& machine() {
 
 Fiber& own() { return machine().fibers[machine().running]; }
 
-/// To the loop over the threads.
+/// Goes back to the loop over the threads.
 void leave(State state) {
   own().state = state;
   longhaul_switch_stack(&own().stack, machine().main);
 }
 
-/// Where every fiber begins.
+/// Runs the thread's function; every fiber begins here.
 void begin_fiber() {
   (*machine().thread)();
   leave(State::Done);
@@ -90,7 +93,8 @@ void begin_fiber() {
 void prepare(unsigned number) {
   Machine& m = machine();
   std::byte* bottom = m.stacks + number * kStackBytes;
-  // Six registers, the address to return to, and one word for the alignment of a call.
+  // The stack holds six registers, the address to return to, and one word for the
+  // alignment of a call.
   auto* top = reinterpret_cast<void**>(bottom + kStackBytes) - 8;
   std::fill(top, top + 8, nullptr);
   top[6] = reinterpret_cast<void*>(&begin_fiber);
@@ -107,7 +111,8 @@ std::string place(const Fiber& fiber) {
   throw Error(ErrorKind::Internal, "cuda", what);
 }
 
-/// Two threads, one of which waits for what the other does not reach.
+/// Throws Error for two threads of which the first waits for a place that the second does
+/// not reach.
 [[noreturn]] void diverged(const char* what, unsigned one, unsigned other) {
   const Machine& m = machine();
   fail_with(fmt::format("{} in divergent code, block {}: thread {} {}, thread {} {}",
@@ -120,7 +125,8 @@ bool same_place(const Fiber& a, const Fiber& b) {
          std::string_view(a.at.file_name()) == b.at.file_name();
 }
 
-/// Shows what the lanes of a warp bring once all that are named have come.
+/// Shows the values of the lanes of a warp once all lanes of the mask have come; returns
+/// whether they have. Throws Error if a lane cannot come any more.
 bool release_shuffle(unsigned number) {
   Machine& m = machine();
   const Fiber& fiber = m.fibers[number];
@@ -151,12 +157,12 @@ unsigned turn(unsigned number, unsigned count) {
     case Order::Interleaved:
       break;
   }
-  const unsigned half = (count + 1) / 2;  // odd ones first
+  const unsigned half = (count + 1) / 2;  // odd numbers first
   return number < count - half ? 2 * number + 1 : 2 * (number - (count - half));
 }
 
-/// Runs the threads of a warp until each has ended or waits for others than these: it is
-/// as far ahead of the other warps as it may be.
+/// Runs the threads of a warp until each has ended or waits for other warps: the warp is
+/// then as far ahead of the other warps as it may be.
 void run_warp(unsigned first, unsigned count) {
   Machine& m = machine();
   bool any = true;
@@ -175,7 +181,8 @@ void run_warp(unsigned first, unsigned count) {
   }
 }
 
-/// Lets the threads go on that all wait in one place, or fails.
+/// Lets the threads of the block go on if all wait at one barrier. Throws Error if they
+/// do not.
 void release_barrier() {
   Machine& m = machine();
   const auto end = m.fibers.begin() + blockDim.x;
@@ -232,8 +239,8 @@ void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& th
       run_block();
     }
   } catch (...) {
-    // Threads that are left in the middle of a call: what AddressSanitizer has marked in
-    // their frames is no one's any more.
+    // Threads are left in the middle of a call: the marks of AddressSanitizer in their
+    // frames do not count any more.
     ASAN_UNPOISON_MEMORY_REGION(m.stacks, kStackBytes * kMostThreads);
     throw;
   }
@@ -261,7 +268,7 @@ uint64_t exchange(unsigned mask, uint64_t mine, unsigned lane, std::source_locat
 unsigned own_lane() { return threadIdx.x % kWarpSize; }
 
 void check_aligned(const volatile void* address, unsigned bytes) {
-  // Hidden from the compiler, which believes in the type's alignment.
+  // The address is hidden from the compiler, which believes in the type's alignment.
   auto value = reinterpret_cast<uintptr_t>(address);
   asm volatile("" : "+r"(value));
   if (value % bytes == 0) return;

@@ -5,32 +5,35 @@
 #include <functional>
 #include <source_location>
 
-// The threads of one block after another on one thread of the host: each runs until it
-// waits for others, and each warp until it waits for other warps. What a thread does
-// without waiting in between therefore never overlaps; set_order chooses who is ahead. A
-// kernel whose results depend on that order has a race.
+// The threads of a block run one after another on one thread of the host. A thread runs
+// until it waits for other threads, and a warp until it waits for other warps. What a
+// thread does without waiting in between therefore never overlaps with other threads;
+// set_order() chooses which threads run first. A kernel whose results depend on this
+// order has a race.
 
 namespace longhaul::cuda_host {
 
 inline constexpr unsigned kWarpSize = 32;
 inline constexpr unsigned kMostThreads = 1024;
 
-/// In which order the blocks of a grid and the threads of a block take turns.
+/// The order in which the blocks of a grid and the threads of a block take turns.
 enum class Order { Ascending, Descending, Interleaved };
 void set_order(Order order);
 
-/// Runs `thread` once for every thread of a grid of one dim. Error (Internal): a barrier
-/// that not all threads of a block reach, a shuffle that its lanes do not reach, an
-/// access that is not aligned. Threads of a block that failed are not run to their end.
+/// Runs `thread` once for every thread of a grid of one dim. Throws Error (Internal) if
+/// not all threads of a block reach a barrier, if the lanes of a shuffle do not reach it,
+/// or if an access is not aligned. Threads of a block that failed are not run to their
+/// end.
 void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& thread);
 
 /// Waits until all threads of the block wait here.
 void wait_for_block(std::source_location at);
 
-/// What a lane of the warp has in `mine`, once all lanes of `mask` have come here.
+/// Returns the value `mine` of another lane of the warp, once all lanes of `mask` have
+/// called this.
 uint64_t exchange(unsigned mask, uint64_t mine, unsigned lane, std::source_location at);
 
-/// Number of this thread in its warp.
+/// Returns the number of this thread in its warp.
 unsigned own_lane();
 
 /// Fails the launch unless `address` is a multiple of `bytes`.

@@ -9,12 +9,12 @@
 #include "longhaul/base/error.h"
 #include "tests/cuda_host/guarded.h"
 
-// The stand-in for a GPU finds what a GPU would suffer from.
+// These tests check that the stand-in for a GPU finds the mistakes that fail on a GPU.
 
 namespace longhaul::cuda_host {
 namespace {
 
-/// The message of the launch's error, or none.
+/// Returns the message of the launch's error, or an empty string.
 std::string failure_of(unsigned blocks, unsigned threads,
                        const std::function<void()>& thread) {
   try {
@@ -106,7 +106,7 @@ TEST(Fibers, ReportAShuffleThatItsLanesDoNotReach) {
       "");
 }
 
-// Where a sanitizer would be first to say so.
+// Without the attribute a sanitizer would report the access first.
 __attribute__((no_sanitize("alignment"))) void store_wide(unsigned* to,
                                                           const uint4& value) {
   *reinterpret_cast<uint4*>(to) = value;

@@ -16,17 +16,19 @@
 
 #include <cuda_runtime.h>
 
-// Runs kernels on the host in buffers with borders that nobody may cross, in several
-// orders of their threads, and compares with the loops of the CPU.
+// This header runs kernels on the host in buffers with borders that nobody may cross, in
+// several orders of their threads, and compares the results with those of the CPU's
+// loops.
 
 namespace longhaul::cuda_host {
 
 /// Where a buffer lies between two pages that cannot be touched: its end at the upper
-/// one; its start at the lower one, so that it is aligned; or one element after that.
+/// page; its start at the lower page, so that it is aligned; or its start one element
+/// after that.
 enum class Edge { End, Begin, Shifted };
 constexpr Edge kEdges[] = {Edge::End, Edge::Begin, Edge::Shifted};
 
-/// Says which thread of which block it was, and ends the process.
+/// Prints which thread of which block left the buffers, and ends the process.
 inline void report_crossing(int) {
   char text[128];
   const int n = std::snprintf(text, sizeof(text),
@@ -75,7 +77,7 @@ class Guarded {
 
   T* data() { return reinterpret_cast<T*>(data_); }
 
-  /// The values, once nothing was written beside them.
+  /// Returns the values; fails the test if something was written beside them.
   std::vector<T> values() const {
     std::vector<T> out(count_);
     if (count_ > 0) std::memcpy(out.data(), data_, count_ * sizeof(T));
@@ -94,7 +96,7 @@ class Guarded {
   std::byte *memory_ = nullptr, *begin_ = nullptr, *data_ = nullptr;
 };
 
-/// Where a comparison runs: kernels of the CPU on plain vectors ...
+/// The place of a comparison that runs kernels of the CPU on plain vectors.
 struct OnCpu {
   template <typename T>
   struct Buffer {
@@ -112,7 +114,7 @@ struct OnCpu {
   }
 };
 
-/// ... or those for a GPU.
+/// The place of a comparison that runs kernels for a GPU on guarded buffers.
 struct OnGpu {
   Edge edge;
   template <typename T>
@@ -128,12 +130,13 @@ struct OnGpu {
     const auto count = static_cast<size_t>(kernels::cuda::partial_sums(kernel));
     Guarded<float> partial(std::vector<float>(count, NAN), edge);
     kernels::cuda::run(kernel, partial.data(), nullptr);
-    partial.values();  // looks beside them
+    partial.values();  // checks the memory beside the values
   }
 };
 
-/// What a run wrote, and how far it may be from the CPU's: `tolerance` of its size, or of
-/// `formed`, the size of a value's parts where these may cancel.
+/// What a run wrote, and how far the values may be from the CPU's: `tolerance` times the
+/// size of a value, or times `formed`, the size of a value's parts where these may
+/// cancel.
 struct Output {
   std::vector<double> values;
   double tolerance;
@@ -162,8 +165,8 @@ inline void expect_close(const Output& a, const Output& b) {
   EXPECT_LE(std::sqrt(difference), b.tolerance * std::max(std::sqrt(norm), parts));
 }
 
-/// Runs body(where), which returns outputs, on the CPU and as a GPU would, in all places
-/// of its buffers. The order of threads and blocks must not change a bit.
+/// Runs body(where), which returns outputs, on the CPU and as a GPU would, with buffers
+/// at all edges. The order of threads and blocks must not change a bit.
 template <typename Body>
 void expect_same_on_gpu(const Body& body) {
   report_crossings();

@@ -1,6 +1,6 @@
-// Norms, rotations, gated products and the loss: kernels for a GPU against those of the
-// CPU; an embedding's gradient, GELU and the merging of attention, which have none there,
-// against their definitions.
+// These tests compare kernels for a GPU with those of the CPU: norms, rotations, gated
+// products and the loss. An embedding's gradient, GELU and the merging of attention have
+// no CPU kernel, and are compared with their definitions.
 #include <cmath>
 #include <limits>
 
@@ -20,8 +20,8 @@ using Outputs = std::vector<Output>;
 struct Shape {
   int64_t rows, width;
 };
-/// None, one and several elements a thread, and more than registers hold; whole vectors,
-/// tails, and odd starts of rows.
+/// The shapes give threads no element, one, several, and more than registers hold; rows
+/// have whole vectors, tails, and odd starts.
 constexpr Shape kShapes[] = {{1, 1},    {3, 3},    {5, 31},   {4, 32},  {2, 33},
                              {3, 255},  {3, 256},  {2, 257},  {3, 264}, {33, 1000},
                              {1, 2056}, {2, 4104}, {1, 8200}, {2, 2065}};
@@ -41,7 +41,7 @@ std::string name_of(const ::testing::TestParamInfo<Shape>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaKernels, ::testing::ValuesIn(kShapes), name_of);
 
-/// body(T{}) for both element types.
+/// Calls body(T{}) for both element types.
 template <typename Body>
 void for_types(const Body& body) {
   {
@@ -52,11 +52,12 @@ void for_types(const Body& body) {
   body(Bf16{});
 }
 
-/// Where values are rounded as often as the CPU's, hardly one of them differs.
+/// The tolerance for values that are rounded as often as the CPU's: hardly any value
+/// differs.
 template <typename T>
 constexpr double kSameRoundings = kRounding<T> / 8 + kSums;
 
-/// body(form) for every form of the norm.
+/// Calls body(form) for every form of the norm.
 template <typename Body>
 void for_norms(const Body& body) {
   for (const RmsForm form :
@@ -66,7 +67,7 @@ void for_norms(const Body& body) {
   }
 }
 
-/// body(T{}, form) for both element types as well.
+/// Calls body(T{}, form) for both element types and every form of the norm.
 template <typename Body>
 void for_typed_norms(const Body& body) {
   for_norms([&](RmsForm form) { for_types([&](auto t) { body(t, form); }); });
@@ -93,7 +94,7 @@ void expect_rms_norm(int64_t rows, int64_t width, RmsForm form) {
           gradient.data(), in.data(), width, inverse.data(), weight.data(), rows, 1,
           width,           dx.data(), width, dweight.data(), nullptr,       form};
       on.run(back);
-      // In place, and for a frozen weight.
+      // The second backward runs in place, for a frozen weight.
       back.dx = gradient.data();
       back.dweight = nullptr;
       on.run(back);
@@ -147,7 +148,7 @@ TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
 
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
   for_typed_norms([&]<typename T>(T, RmsForm form) {
-    // A token has fewer heads than a block has rows at a time, as many, and more.
+    // A token has fewer heads than a block has rows at a time, as many heads, or more.
     for (const auto [tokens, heads, dim] :
          {Heads{66, 1, 16}, Heads{23, 3, 20}, Heads{2, 64, 8}, Heads{2, 66, 33}}) {
       SCOPED_TRACE(heads);
@@ -216,7 +217,8 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
   });
 }
 
-/// Halves of one matrix, as a merged product gives them, or each on its own.
+/// Compares a gated product of halves of one matrix, as a merged product gives them, or
+/// of separate matrices.
 template <typename T>
 void expect_gated_product(Activation activation, int64_t rows, int64_t width,
                           int64_t stride) {
@@ -278,7 +280,7 @@ TEST_P(CudaKernels, GeluIsItsDefinition) {
             nullptr);
         expect_close(output(out.values(), element), {y, element, 0.0});
         expect_close(output(din.values(), element), {dx, element, 0.0});
-        // In place.
+        // This run is in place.
         const auto written = din.values();
         kernels::cuda::run(
             GeluBackward<T>{gradient.data(), in.data(), count, tanh, gradient.data()},
@@ -309,7 +311,7 @@ struct Parts {
   int64_t sequences, queries, heads, head_dim;
 };
 
-/// Queries [1, queries] of tensors that have two more.
+/// Compares a merge into queries [1, queries] of tensors that have two more queries.
 template <typename T>
 void expect_merged(const Parts& s, Edge edge) {
   const int64_t all = s.queries + 2, row = s.heads * s.head_dim;
@@ -318,8 +320,8 @@ void expect_merged(const Parts& s, Edge edge) {
   const auto out = random_values<float>(s.sequences * all * row, 3);
   auto lse = random_values<float>(s.sequences * s.heads * all, 4, 3.0F);
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  lse[1] = kNone;                          // has seen no key
-  if (s.queries > 2) part_lse[2] = kNone;  // sees none
+  lse[1] = kNone;                          // this query has seen no key
+  if (s.queries > 2) part_lse[2] = kNone;  // this query sees no key of the part
   if (s.queries > 1) lse[2] = part_lse[1] = kNone;
   std::vector<double> merged(out.begin(), out.end()), now(lse.begin(), lse.end());
   for (int64_t b = 0; b < s.sequences; ++b) {
@@ -456,7 +458,7 @@ TEST(CudaCrossEntropy, KeepsNaNAndLeavesOutMinusInfinity) {
 
 TEST(CudaEmbedding, AddsTheGradientsOfARowInTheOrderOfItsTokens) {
   report_crossings();
-  // Tokens of rows 0, 4, 5 and of rows beside this part of the table.
+  // The tokens have rows 0, 4, 5, and rows outside of this part of the table.
   const std::vector<int64_t> rows{-3, -3, 0, 4, 4, 4, 4, 4, 5, 6, 9};
   const std::vector<int64_t> order{5, 9, 8, 0, 2, 3, 7, 10, 1, 4, 6};
   const auto tokens = static_cast<int64_t>(rows.size());
@@ -512,7 +514,7 @@ TEST(CudaRope, IsTheCpus) {
                                 dim,       cos.data(),   sin.data(), at.data(), false,
                                 y.data(),  kHeads * dim, dim};
           on.run(rope);
-          // Back, in place of what is rotated.
+          // The second run rotates back, in place.
           rope.inverse = true;
           rope.y = in.data();
           rope.y_token_stride = stride;

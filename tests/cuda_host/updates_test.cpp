@@ -1,4 +1,5 @@
-// AdamW, LAMB and sums of squares: kernels for a GPU have the bits of the CPU's loops.
+// These tests check that kernels for a GPU have the bits of the CPU's loops, for AdamW,
+// LAMB and sums of squares.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -38,7 +39,7 @@ struct Values {
   }
 };
 
-/// The same between pages that nobody may touch.
+/// The values of a dtype between pages that nobody may touch.
 struct Held {
   Held(const Values& values, Edge edge)
       : dtype(values.dtype), f32(values.f32, edge), bf16(values.bf16, edge) {}
@@ -65,7 +66,7 @@ struct Form {
   bool rounded() const { return weights >= Weights::Rounded; }
 };
 
-/// A range and what it points to, of vectors or of guarded memory.
+/// The arrays of an update's range, in vectors or in guarded memory.
 template <typename Memory>
 struct State {
   Memory grad, master, exp_avg, exp_avg_sq, weight;
@@ -101,8 +102,8 @@ void expect_same(const State<Held>& found, const State<Values>& expected) {
   found.weight.expect_same(expected.weight);
 }
 
-/// Where gradients and everything else lie: alike, so that 16 bytes can be taken at a
-/// time, or not.
+/// The places of the gradients and of all other arrays: alike, so that elements can be
+/// taken 16 bytes at a time, or different.
 constexpr std::pair<Edge, Edge> kPlaces[] = {{Edge::Begin, Edge::Begin},
                                              {Edge::End, Edge::End},
                                              {Edge::Shifted, Edge::Shifted},
@@ -117,7 +118,7 @@ constexpr AdamWStep kStep{.convention = AdamConvention::Torch,
                           .grad_scale = 0.37,
                           .update = 5};
 
-/// body(form, rounding) for what a range may be.
+/// Calls body(form, rounding) for all forms and roundings of a range.
 template <typename Body>
 void for_forms(const Body& body) {
   for (const DType grad : {DType::F32, DType::BF16}) {
@@ -126,7 +127,7 @@ void for_forms(const Body& body) {
         SCOPED_TRACE(::testing::Message()
                      << "gradients " << dtype_name(grad) << ", moments "
                      << dtype_name(moments) << ", weights " << static_cast<int>(weights));
-        // Rows that begin anywhere, and here numbers from below 2^33 to above.
+        // Rows begin anywhere, and with a carry the numbers go from below 2^33 to above.
         const bool carry = weights == Weights::RoundedOverACarry;
         const int64_t first = carry ? (int64_t{2} << 32) - 3000 : 5;
         body(Form{grad, moments, weights}, Rounding{77, {11, 333, 1000, first}});
@@ -135,8 +136,8 @@ void for_forms(const Body& body) {
   }
 }
 
-/// What `act(range)` does on vectors and `gpu(range, placed)` in guarded memory is the
-/// same, for all forms and places; returns of both are compared too.
+/// Expects that `act(range)` on vectors and `gpu(range, placed)` in guarded memory do the
+/// same, for all forms and places. The values that both return are compared too.
 template <typename Act, typename Gpu>
 void expect_same_update(std::initializer_list<int64_t> counts, const Act& act,
                         const Gpu& gpu) {
@@ -181,11 +182,11 @@ TEST(CudaAdamW, HasTheBitsOfTheCpus) {
   }
 }
 
-/// Sums that a call adds to, which had these values before.
+/// The values of the sums before a call, which adds to them.
 using Sums = std::array<double, 2>;
 constexpr Sums kBefore = {0.5, 3.0};
 
-/// Partial sums in guarded memory, added up.
+/// Returns the total of partial sums in guarded memory.
 template <typename Enqueue>
 Sums total(int64_t count, int series, const Enqueue& enqueue) {
   const int64_t blocks = norm_blocks(count);
@@ -200,7 +201,7 @@ Sums total(int64_t count, int series, const Enqueue& enqueue) {
   return out;
 }
 
-/// What a tensor's ratio makes of the rate: in fp32 it would be another.
+/// The rate that a tensor's ratio gives: in fp32 it would be another value.
 constexpr double kRate = 1.0 / 3.0 + 1e-9;
 
 TEST(CudaLamb, HasTheBitsOfTheCpus) {
@@ -269,7 +270,8 @@ TEST(CudaSquares, HaveTheBitsOfTheCpus) {
 }
 
 TEST(CudaSquares, OfManyPartsAreAddedToTheirPlacesInTheirOrder) {
-  // More parts than one launch has, some to one place, some empty, some of two blocks.
+  // There are more parts than one launch has; some go to one place, some are empty, some
+  // have two blocks.
   constexpr int kParts = 250;
   Values values(DType::F32, kNormBlock + kParts, 9, 1.0F);
   std::vector<double> expected(100, 0.25), sums = expected;

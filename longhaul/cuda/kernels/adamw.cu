@@ -3,6 +3,7 @@
 namespace longhaul::optim::cuda {
 namespace {
 
+/// An update of AdamW, which update_kernel() runs.
 template <typename G, typename P, typename M, typename W, typename R>
 struct AdamW {
   const G* grad;

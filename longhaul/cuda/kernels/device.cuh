@@ -10,8 +10,8 @@
 #include "longhaul/cuda/kernels/cuda_failure.h"
 #include "longhaul/ops/kernels/cuda.h"
 
-// What the kernels share. nvcc compiles the kernels, and for tests the host's compiler
-// does, with tests/cuda_host in the place of CUDA's headers.
+// The kernels share this header. nvcc compiles the kernels, and for tests the host's
+// compiler does, with tests/cuda_host in the place of CUDA's headers.
 
 namespace longhaul::kernels::cuda {
 
@@ -45,8 +45,8 @@ struct Pack {
 template <typename T>
 constexpr int kWide = 16 / static_cast<int>(sizeof(T));
 
-/// Loads in accesses of 16 bytes if N elements are as many bytes; `from` must then be
-/// aligned.
+/// Loads N elements, 16 bytes at a time if N elements take at least 16 bytes; `from` must
+/// then be aligned. store() has the same rule.
 template <int N, typename T>
 __device__ Pack<T, N> load(const T* from) {
   constexpr int kStep = N < kWide<T> ? 1 : kWide<T>;
@@ -70,7 +70,7 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
     } else {
       unsigned words[4];
       memcpy(words, pack.of + i, 16);
-      // Written as one store, since nvcc sometimes makes four stores of four words.
+      // This is one store, since nvcc sometimes makes four stores of four words.
       __stcg(reinterpret_cast<uint4*>(to + i), {words[0], words[1], words[2], words[3]});
     }
   }
@@ -92,7 +92,7 @@ __device__ float block_combine(float value, Combine combine) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     value = combine(value, __shfl_xor_sync(0xffffffffU, value, offset));
   }
-  __syncthreads();  // the last call's readers are done
+  __syncthreads();  // the readers of the last call are done
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   float result = warps[0];
@@ -109,7 +109,7 @@ struct Grid {
   int threads;
 };
 
-/// Enqueues a kernel.
+/// Enqueues a kernel. Throws Error with `name` if the launch fails.
 template <typename... A>
 void launch(const char* name, void (*kernel)(A...), Grid grid, Stream stream,
             const std::type_identity_t<A>&... arguments) {

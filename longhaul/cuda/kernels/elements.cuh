@@ -5,8 +5,8 @@
 #include "longhaul/optim/kernels/element.h"
 #include "longhaul/optim/kernels/element_types.h"
 
-// How the kernels of the optimizers walk flat memory: 16 bytes at a time if all arrays
-// are aligned alike, as parts of flat buffers are.
+// The kernels of the optimizers walk flat memory 16 bytes at a time if all arrays can be
+// aligned at the same element, as parts of flat buffers can.
 
 namespace longhaul::optim::cuda {
 namespace {
@@ -16,7 +16,7 @@ using kernels::cuda::load;
 using kernels::cuda::Pack;
 using kernels::cuda::store;
 
-/// Elements that a thread takes at a time: 16 bytes of bf16, 32 of fp32.
+/// The number of elements that a thread takes at a time: 16 bytes of bf16, 32 of fp32.
 constexpr int kEach = 8;
 
 inline bool fits(const NoWeight*, int) { return true; }
@@ -26,8 +26,9 @@ bool fits(const T* array, int lead) {
   return reinterpret_cast<uintptr_t>(array) % 16 == lead * sizeof(T) % 16;
 }
 
-/// Returns how many elements before the starts of the arrays accesses of 16 bytes are
-/// aligned for all arrays; -1 if there is no such place, or if elements go one by one.
+/// Returns the smallest number of elements before the starts of the arrays at which
+/// accesses of 16 bytes are aligned for all arrays. Returns -1 if there is no such
+/// number, or if elements go one by one.
 template <typename Rounding, typename... T>
 int lead_of(const Rounding& rounding, const T*... arrays) {
   if (rounding.one_by_one) return -1;
@@ -37,8 +38,9 @@ int lead_of(const Rounding& rounding, const T*... arrays) {
   return -1;
 }
 
-/// Calls act.at<N>(i) for those of the kEach elements from `first` on that are in
-/// [0, count): once for all or, at the ends and without alignment, for each.
+/// Calls act.at<N>(i) for the elements in [0, count) among the kEach elements from
+/// `first` on. There is one call for all elements or, at the ends and without alignment,
+/// one call for each element.
 template <typename Act>
 __device__ void for_each_of(int64_t first, int64_t count, bool aligned, Act& act) {
   if (aligned && first >= 0 && first + kEach <= count) {
@@ -90,7 +92,7 @@ struct ToNearest {
   };
 };
 
-/// Rounds at random, by the numbers of the elements.
+/// Rounds stochastically, by random bits that depend on the numbers of the elements.
 struct AtRandom {
   AtRandom(const AdamWRange& range, int64_t of_update)
       : rounding(*range.rounding), update(of_update) {

@@ -23,7 +23,8 @@ bool image_serves(std::string_view image, int major, int minor) {
   const char* rest = std::from_chars(image.data() + 3, end, number).ptr;
   const std::string_view kind(rest, static_cast<size_t>(end - rest));
   if (number / 10 != major) return false;
-  // "a": for this capability alone; "f": for its family from this capability on.
+  // Code of kind "a" runs on this capability alone, code of kind "f" on its family from
+  // this capability on.
   return kind == "a" ? number % 10 == minor
                      : (kind.empty() || kind == "f") && number % 10 <= minor;
 }

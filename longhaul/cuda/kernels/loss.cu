@@ -7,7 +7,7 @@ namespace {
 
 struct RowSum {
   float maximum;
-  float sum_exp;  ///< of exp(logit - maximum)
+  float sum_exp;  ///< sum of exp(logit - maximum)
 };
 
 /// Computes the sum over a row by a block in one pass: a thread scales its sum when its
@@ -25,7 +25,8 @@ __device__ RowSum row_sum(const T* row, int64_t vocabulary) {
       sum *= expf(most - larger);
       most = larger;
     }
-    // All are minus infinity so far, or NaN, and a NaN must stay NaN.
+    // If `most` is minus infinity, all logits so far are minus infinity or NaN, and a NaN
+    // must stay NaN.
     const float base = most > -INFINITY ? most : 0.0F;
     for (int j = 0; j < N; ++j) sum += expf(to_float(in.of[j]) - base);
   }
@@ -61,12 +62,12 @@ __device__ void row_of_zeros(T* row, int64_t vocabulary) {
   }
 }
 
-/// Has one block a row, which computes the loss, and the gradient in place.
+/// Computes the loss of one row in a block, and the gradient in place.
 template <typename T, int N>
 __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
   T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
   const int64_t target = a.targets[blockIdx.x];
-  if (target < 0) {  // the same for all threads of the block
+  if (target < 0) {  // uniform over the threads of the block
     if (threadIdx.x == 0) a.cross_entropy[blockIdx.x] = a.squared_lse[blockIdx.x] = 0.0F;
     if (a.want_gradient) row_of_zeros<N>(row, a.vocabulary);
     return;
@@ -83,7 +84,7 @@ __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
                   static_cast<float>(a.z_loss));
 }
 
-/// One block a row.
+/// Computes one row in a block.
 template <typename T, int N>
 __global__ void statistics_kernel(CrossEntropyStatistics<T> a) {
   const T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
@@ -96,12 +97,12 @@ __global__ void statistics_kernel(CrossEntropyStatistics<T> a) {
   a.picked[blockIdx.x] = here ? to_float(row[target]) : 0.0F;
 }
 
-/// One block a row.
+/// Computes one row in a block.
 template <typename T, int N>
 __global__ void gradient_kernel(CrossEntropyGradient<T> a) {
   T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
   const float scale = a.row_scale[blockIdx.x];
-  if (scale == 0.0F) {  // the same for all threads of the block
+  if (scale == 0.0F) {  // uniform over the threads of the block
     row_of_zeros<N>(row, a.vocabulary);
     return;
   }

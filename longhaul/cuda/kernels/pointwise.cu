@@ -6,7 +6,7 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// One block a token, N pairs of elements a thread at a time.
+/// Rotates one token in a block; a thread takes N pairs of elements at a time.
 template <typename T, int N>
 __global__ void rope_kernel(Rope<T> a) {
   const int64_t token = blockIdx.x;
@@ -67,7 +67,7 @@ __device__ float gelu_slope(float x) {
 __device__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
 /// Returns d times the activation of x; times_slope() returns d times the slope at x.
-/// Products are made from the left.
+/// Factors are multiplied from left to right.
 template <Activation kActivation>
 __device__ float times_activation(float d, float x) {
   constexpr bool kTanh = kActivation == Activation::GeluTanh;
@@ -89,7 +89,7 @@ __device__ float times_slope(float d, float x) {
   }
 }
 
-/// One block a row, N elements a thread at a time.
+/// Computes one row in a block; a thread takes N elements at a time.
 template <typename T, int N, Activation kActivation>
 __global__ void gated_product_forward_kernel(GatedProductForward<T> a) {
   const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
@@ -106,7 +106,7 @@ __global__ void gated_product_forward_kernel(GatedProductForward<T> a) {
   }
 }
 
-/// One block a row, N elements a thread at a time.
+/// Computes one row in a block; a thread takes N elements at a time.
 template <typename T, int N, Activation kActivation>
 __global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
   const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
@@ -143,7 +143,7 @@ auto kernel_for(const GatedProductBackward<T>& a) {
   });
 }
 
-/// N elements a thread; `count` is a multiple of N.
+/// Computes N elements in a thread; `count` is a multiple of N.
 template <typename T, int N, bool kTanh>
 __global__ void gelu_forward_kernel(GeluForward<T> a) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x) * N;
@@ -153,7 +153,7 @@ __global__ void gelu_forward_kernel(GeluForward<T> a) {
   store(a.y + i, x);
 }
 
-/// N elements a thread; `count` is a multiple of N.
+/// Computes N elements in a thread; `count` is a multiple of N.
 template <typename T, int N, bool kTanh>
 __global__ void gelu_backward_kernel(GeluBackward<T> a) {
   const int64_t i = (static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x) * N;
@@ -166,8 +166,8 @@ __global__ void gelu_backward_kernel(GeluBackward<T> a) {
   store(a.dx + i, d);
 }
 
-/// Has `lanes` threads a row and as many rows a block as fit; a thread takes N elements
-/// at a time.
+/// Merges rows with `lanes` threads for a row and as many rows in a block as fit; a
+/// thread takes N elements at a time.
 template <typename T, int N>
 __global__ void merge_attention_kernel(MergeAttention<T> a, int lanes) {
   const int rows = kBlock / lanes;

@@ -3,14 +3,15 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// Where a row begins: the heads of a token follow each other.
+/// Returns the offset of a row; the heads of a token follow each other.
 template <typename Norm>
 __device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride) {
   return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
-// The forms as types, so that none costs another anything: whether the normed element is
-// rounded first, what it is multiplied with, and a gradient times that.
+// The forms of the norm are types, so that no form costs another anything. A form says
+// whether the normed element is rounded first (kRounds), gives the factor of a normed
+// element (factor()), and multiplies a gradient by this factor (times()).
 
 struct WeightBeforeCast {
   static constexpr bool kRounds = false;
@@ -34,14 +35,14 @@ struct OnePlusWeight {
   static __device__ float factor(T weight) {
     return 1.0F + to_float(weight);
   }
-  /// Without a register for 1 + weight.
+  /// Returns d (1 + weight) without a register for 1 + weight.
   template <typename T>
   static __device__ float times(float d, T weight) {
     return fmaf(d, to_float(weight), d);
   }
 };
 
-/// One block a row, N elements a thread at a time.
+/// Normalizes one row in a block; a thread takes N elements at a time.
 template <typename T, int N, typename Form>
 __global__ void forward_kernel(RmsNormForward<T> a) {
   const T* x = a.x + start_of_row(a, blockIdx.x, a.x_token_stride);
@@ -64,7 +65,7 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
   const float mean = block_combine(squares, Add()) / static_cast<float>(a.features);
   const float inverse = 1.0F / sqrtf(mean + static_cast<float>(a.eps));
   if (threadIdx.x == 0) a.inverse_rms[blockIdx.x] = inverse;
-  if (a.delta != nullptr) x = a.sum + row;  // of which a thread reads what it wrote
+  if (a.delta != nullptr) x = a.sum + row;  // a thread reads only what it wrote
   for (int64_t i = first; i < a.features; i += step) {
     auto out = load<N>(x + i);
     const auto weight = load<N>(a.weight + i);
@@ -77,15 +78,16 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
   }
 }
 
-/// What an element's gradient is, given the mean over its row.
+/// Returns the gradient of an element, given the mean over its row.
 template <typename Form, typename T>
 __device__ float input_gradient(float d, T weight, float x, float inverse, float mean) {
   return inverse * (Form::times(d, weight) - x * inverse * mean);
 }
 
-/// A block takes every gridDim-th row, N elements a thread and P times as many in all,
-/// which stay in registers from the sum over the row to its gradient. What the rows of a
-/// block add to the weight's gradient goes into the block's row of `partial`.
+/// Computes dx and the blocks' parts of the weight's gradient. A block takes every
+/// gridDim-th row. A thread takes P packs of N elements of a row, which stay in registers
+/// from the sum over the row to its gradient. What the rows of a block add to the
+/// weight's gradient goes into the block's row of `partial`.
 template <typename T, int N, int P, typename Form>
 __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* partial) {
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
@@ -134,7 +136,7 @@ __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* parti
   }
 }
 
-/// The same for rows that no registers hold.
+/// Does the work of gradient_kernel() for rows that do not fit into registers.
 template <typename T, typename Form>
 __global__ void long_rows_gradient_kernel(RmsNormBackward<T> a, int64_t rows,
                                           float* partial) {
@@ -161,12 +163,13 @@ __global__ void long_rows_gradient_kernel(RmsNormBackward<T> a, int64_t rows,
   }
 }
 
-/// Threads of a block side by side in a row of partial sums, and so many rows at a time.
+/// The threads of a block: kAcross side by side in a row of partial sums, for kDown rows
+/// at a time.
 constexpr int kAcross = 4;
 constexpr int kDown = kBlock / kAcross;
 
-/// A block owns kAcross * N neighbouring features and walks all rows, so that each sum
-/// has one fixed order.
+/// Adds the rows of `partial` to dweight. A block owns kAcross * N neighbouring features
+/// and walks all rows, so that each sum has one fixed order.
 template <int N>
 __global__ void weight_gradient_kernel(const float* partial, int64_t rows,
                                        int64_t features, float* dweight) {
@@ -191,8 +194,8 @@ __global__ void weight_gradient_kernel(const float* partial, int64_t rows,
   dweight[first + own] += total;
 }
 
-/// How many threads a row takes, and how often each of them N elements; more packs than
-/// kMostPacks stand for any number.
+/// The number of threads that a row takes, and of packs of N elements that a thread
+/// takes; more packs than kMostPacks stand for any number.
 struct RowShape {
   int threads, packs;
 };
@@ -206,13 +209,14 @@ RowShape shape_of(int64_t features, int n) {
   return {kBlock, packs};
 }
 
-/// Blocks of a backward: so many that the partial sums are few beside the rows.
+/// Returns the number of blocks of a backward; the limit keeps the partial sums few
+/// beside the rows.
 int64_t blocks_of_rows(int64_t rows, const RowShape& shape) {
   const int64_t most = int64_t{512} * (kBlock / shape.threads);
   return rows < most ? rows : most;
 }
 
-/// The kernel for such rows, of which a thread takes N elements at a time.
+/// Returns the kernel for rows of this shape; a thread takes N elements at a time.
 template <typename T, int N, typename Form>
 auto gradient_kernel_of(const RowShape& shape) {
   switch (shape.packs) {
@@ -229,8 +233,8 @@ auto gradient_kernel_of(const RowShape& shape) {
   }
 }
 
-/// The same where a form is known at run time. Where a rounding stands makes no
-/// difference here: it has no gradient of its own.
+/// Returns the kernel for a form that is known at run time. The place of a rounding makes
+/// no difference here: a rounding has no gradient of its own.
 template <typename T, int N>
 auto gradient_kernel_of(const RowShape& shape, RmsForm form) {
   return form == RmsForm::OnePlusWeight
@@ -267,7 +271,7 @@ void enqueue(const RmsNormForward<T>& a, Stream stream) {
 template <typename T>
 int64_t partial_sums(const RmsNormBackward<T>& a) {
   if (a.dweight == nullptr) return 0;
-  // With elements one by one there are more threads in a block and fewer blocks.
+  // If elements are taken one by one there are more threads in a block and fewer blocks.
   return blocks_of_rows(a.tokens * a.heads, shape_of(a.features, kWide<T>)) * a.features;
 }
 

@@ -6,12 +6,12 @@
 namespace longhaul::optim::cuda {
 namespace {
 
-/// Elements of a block of threads that are staged before their squares are added.
+/// The number of elements that a block of threads stages before their squares are added.
 constexpr int kStaged = kBlock * kEach;
 static_assert(kStaged % kSquareLanes == 0 && kNormBlock % kStaged == 0);
 
-/// Elements in shared memory, one series after another. Neither threads that write side
-/// by side nor the lanes that read have bank conflicts.
+/// A stage: elements in shared memory, one series after another. Neither threads that
+/// write side by side nor the lanes that read have bank conflicts.
 template <int kSeries>
 struct Stage {
   float of[kSeries][kEach][kBlock + 2];
@@ -42,10 +42,10 @@ __device__ void fill(const Form& form, int64_t i, int64_t size, bool aligned,
   }
 }
 
-/// Has a block of threads for each block of kNormBlock elements. All threads form
-/// elements. The first threads add squares, each for one lane of one series in ascending
-/// order, as SquareLanes does on a CPU; zeros outside of the range change no sum. While
-/// one of the two stages is added up, the other is filled.
+/// Adds up squares, with a block of threads for each block of kNormBlock elements. All
+/// threads form elements. The first threads add squares, each for one lane of one series
+/// in ascending order, as SquareLanes does on a CPU; zeros outside of the range change no
+/// sum. While one of the two stages is added up, the other is filled.
 template <typename Form>
 __global__ void squares_kernel(Form whole, int64_t count, int lead, double* partial) {
   constexpr int kSeries = Form::kSeries;
@@ -121,8 +121,8 @@ struct LambMoments {
   }
 };
 
-/// Adds up the sums of `series` series that lie side by side, by the first threads of a
-/// block; fetches kBlock sums at a time.
+/// Adds up the sums of `series` series that lie side by side, with one thread for a
+/// series. The block fetches kBlock sums at a time.
 __device__ void add_totals(const double* partial, int64_t count, int series,
                            double* into) {
   __shared__ double fetched[kBlock];
@@ -152,7 +152,7 @@ struct SquaresTable {
   static constexpr int kMost = 96;
 
   SquaresRange parts[kMost];
-  int64_t first_block[kMost];  ///< among the blocks of all parts
+  int64_t first_block[kMost];  ///< index among the blocks of all parts
   int64_t blocks = 0;
   int size = 0;
 
@@ -168,8 +168,9 @@ struct SquaresTable {
 };
 static_assert(sizeof(SquaresTable) <= 4000, "a kernel's parameters have 4 KB");
 
-/// Returns the sum of a lane of `size` elements. Many loads are in flight, since the time
-/// for a block of elements is the time of one lane, and small models have few blocks.
+/// Returns the sum of squares of one lane of `size` elements. Many loads are in flight,
+/// since the time for a block of elements is the time of one lane, and small models have
+/// few blocks.
 template <typename T>
 __device__ double lane_sum(const T* x, int64_t size, int lane) {
   constexpr int kAhead = 16;
@@ -190,7 +191,8 @@ __device__ double lane_sum(const T* x, int64_t size, int lane) {
   return sum;
 }
 
-/// Has kSquareLanes threads for a block of kNormBlock elements; each thread is a lane.
+/// Adds up the squares of parts, with kSquareLanes threads for a block of kNormBlock
+/// elements; each thread is a lane.
 template <typename T>
 __global__ void squares_of_parts_kernel(const __grid_constant__ SquaresTable table,
                                         double* partial) {
@@ -212,7 +214,7 @@ __global__ void squares_of_parts_kernel(const __grid_constant__ SquaresTable tab
   if (lane == 0 && block < table.blocks) partial[block] = total;
 }
 
-/// Has one block of threads for each part.
+/// Adds up the sums of parts, with one block of threads for each part.
 __global__ void totals_of_parts_kernel(const __grid_constant__ SquaresTable table,
                                        const double* partial) {
   const SquaresRange& part = table.parts[blockIdx.x];

@@ -7,10 +7,10 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/update.h"
 
-// The loops of the optimizers as CUDA kernels on raw pointers to device memory, in the
-// way of ops/kernels/cuda.h: a call only enqueues. Every element has the operations of
-// element.h, and every sum has the order of the CPU's loops, so that the bits are the
-// same.
+// This header runs the loops of the optimizers as CUDA kernels on raw pointers to device
+// memory. As in ops/kernels/cuda.h, a call only enqueues. Every element has the
+// operations of element.h, and every sum has the order of the CPU's loops, so that the
+// bits are those of a CPU.
 
 namespace longhaul::optim::cuda {
 
@@ -31,8 +31,9 @@ void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
                         const LambRate& of, const double* rate, int64_t update,
                         Stream stream);
 
-/// Adds sum_of_squares of each part to the `into` of the part, in their order. `partial`
-/// has room for the norm_blocks of all parts. A launch works on many parts.
+/// Adds the sum_of_squares() of each part to the part's `into`, in the order of the
+/// parts. `partial` has room for the norm_blocks of all parts. A launch works on many
+/// parts.
 void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
                      Stream stream);
 

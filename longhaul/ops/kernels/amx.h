@@ -2,10 +2,11 @@
 
 #include "longhaul/ops/kernels/tile.h"
 
-// Products by AMX. Its tile registers hold 16 rows of 64 bytes; one instruction adds the
-// product of two, of bf16 whose neighbours in the summed dim are pairs, to a third of
-// fp32. Everything comes in blocks of 32 x 32, so that one configuration of the registers
-// serves: four of sums, two of the left factor and two of the right one.
+// This header multiplies matrices by AMX. A tile register holds 16 rows of 64 bytes. One
+// instruction multiplies two registers of bf16 pairs, which are neighbours in the summed
+// dim, and adds the product to a third register of fp32. All matrices are cut into blocks
+// of 32 x 32, so that one configuration of the registers serves: four registers hold
+// sums, two the left factor and two the right factor.
 //
 // The unit flushes denormal values to zero and rounds to nearest even, whatever the
 // thread's modes are.
@@ -15,9 +16,9 @@ namespace {
 
 constexpr int64_t kTileBlock = 32;  ///< rows, columns and summed elements of a block
 constexpr int64_t kRegisterRows = 16;
-constexpr int64_t kRegisterWords = 16;  ///< 32 bits each, in a row
+constexpr int64_t kRegisterWords = 16;  ///< words of 32 bits in a row
 
-/// Palette 1: what ldtilecfg reads.
+/// The configuration that ldtilecfg reads, for palette 1.
 struct TileConfiguration {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -28,8 +29,9 @@ struct TileConfiguration {
 static_assert(sizeof(TileConfiguration) == 64);
 alignas(64) constexpr TileConfiguration kTileConfiguration;
 
-/// The calling thread's tile registers while it lives. Code of others must not run
-/// meanwhile: it may configure them in another way, or trust that nobody has.
+/// Configures the calling thread's tile registers while the object lives. Foreign code
+/// must not run meanwhile: such code may configure the registers in another way, or rely
+/// on them being unconfigured.
 class TileUnit {
  public:
   TileUnit() { _tile_loadconfig(&kTileConfiguration); }
@@ -38,29 +40,32 @@ class TileUnit {
   TileUnit& operator=(const TileUnit&) = delete;
 };
 
-/// Where the two registers of a factor are loaded from, step after step. Bytes.
+/// Where the two registers of a factor are loaded from, step after step. All distances
+/// are in bytes.
 struct BlockFactor {
   const void* data;
-  int64_t row;     ///< from one row of a register to the next
-  int64_t second;  ///< to the second register: rows 16 to 31, or columns
-  int64_t step;    ///< to the next 32 summed elements
+  int64_t row;     ///< distance from one row of a register to the next
+  int64_t second;  ///< distance to the second register: rows or columns 16 to 31
+  int64_t step;    ///< distance to the next 32 summed elements
 };
 
-/// The four registers of sums. Bytes.
+/// Where the four registers of sums are loaded and stored. All distances are in bytes.
 struct BlockSums {
   void* data;
   int64_t row;
-  int64_t right;  ///< to columns 16 to 31
-  int64_t below;  ///< to rows 16 to 31
+  int64_t right;  ///< distance to columns 16 to 31
+  int64_t below;  ///< distance to rows 16 to 31
 };
 
+/// The `ahead` of multiply_block() that prefetches nothing.
 struct NothingAhead {
   void operator()(int64_t /*step*/) const {}
 };
 
-/// sums = (Overwrite) or += (Add) the product of 32 x (32 steps) and (32 steps) x 32, in
-/// ascending order. Needs a TileUnit. `ahead(step)` asks for memory that is needed later,
-/// a little with each step: all at once it would hold up the loads.
+/// Multiplies a 32 x (32 steps) factor by a (32 steps) x 32 factor, in ascending order of
+/// the summed dim. Overwrites `sums` with the product or adds the product to `sums`. The
+/// thread must hold a TileUnit. `ahead(step)` prefetches memory that is needed later, a
+/// little with each step: all prefetches at once would hold up the loads.
 template <Into kInto, typename Ahead = NothingAhead>
 LH_INLINE void multiply_block(int64_t steps, const BlockFactor& left,
                               const BlockFactor& right, const BlockSums& sums,
@@ -104,7 +109,8 @@ LH_INLINE void multiply_block(int64_t steps, const BlockFactor& left,
 // ---- Attention's small products (tile.h)
 // ------------------------------------------------
 
-/// A pair that tiles multiply: the layouts are those of Pair, in whole blocks.
+/// A pair of bf16 that AMX tiles multiply. The layouts are those of Pair, padded to whole
+/// blocks.
 struct TilePair : Pair {};
 
 template <>
@@ -115,8 +121,8 @@ struct Element<TilePair> {
   using Unit = TileUnit;
 };
 
-/// Rows, columns and the summed dim are whole blocks; the left factor's pairs are
-/// neighbours.
+/// Multiplies as small_product() of tile.h does, by tiles. Rows, columns and the summed
+/// dim are whole blocks; the pairs of a row of the left factor are contiguous.
 template <Into kInto>
 void small_product(int64_t rows, int64_t vecs, int64_t depth, Left<TilePair> a,
                    const TilePair* b, int64_t b_stride, float* c, int64_t c_stride) {
@@ -137,8 +143,9 @@ void small_product(int64_t rows, int64_t vecs, int64_t depth, Left<TilePair> a,
 // ---- Packing
 // ---------------------------------------------------------------------------
 
-/// 32 rows of 32 values of a matrix whose rows are contiguous, of which `rows` and
-/// `columns` are there: others are 0.
+/// A block of 32 x 32 values of a matrix with contiguous rows, as the put functions below
+/// read it. Only `rows` and `columns` of the block exist in the matrix; the other values
+/// are 0.
 class SourceBlock {
  public:
   SourceBlock(const Bf16* x, int64_t stride, int64_t rows, int64_t columns)
@@ -165,7 +172,7 @@ class SourceBlock {
   alignas(64) Bf16 copy_[kTileBlock * kTileBlock];
 };
 
-/// 16 bytes of each of four rows, `stride` bytes apart.
+/// Loads 16 bytes of each of four rows that are `stride` bytes apart.
 LH_INLINE __m512i load_quarters(const void* x, int64_t stride) {
   const auto at = [&](int64_t i) {
     return _mm_loadu_si128(
@@ -177,12 +184,13 @@ LH_INLINE __m512i load_quarters(const void* x, int64_t stride) {
   return _mm512_inserti32x4(y, at(3), 3);
 }
 
-/// out[w][i] = word w of row i: 16 x 16 words. Strides: bytes of x, words of out.
+/// Transposes 16 x 16 words: out[w][i] becomes word w of row i. `stride` counts bytes of
+/// x, `out_stride` words of out.
 LH_INLINE void turn_words(const void* x, int64_t stride, uint32_t* out,
                           int64_t out_stride) {
   for (int64_t w = 0; w < kRegisterWords; w += 4) {
     const char* from = static_cast<const char*>(x) + w * 4;
-    // Of each, quarter i holds words of row 4 i + r.
+    // Quarter i of y[r] holds words of row 4 i + r.
     __m512i y[4];
 #pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) y[r] = load_quarters(from + r * stride, 4 * stride);
@@ -198,20 +206,21 @@ LH_INLINE void turn_words(const void* x, int64_t stride, uint32_t* out,
   }
 }
 
-// Both forms of both factors; strides of out and `second`, the place of the other
-// register, count words.
+// The functions below pack a block, as a left or a right factor, from a plain or a
+// transposed matrix. `stride` and `second`, the offset of the second register, count
+// words of out.
 
-/// Left factor of rows as they lie: out[i] = row i.
+/// Packs a left factor from its rows: out[i] becomes row i.
 inline void put_rows(const SourceBlock& x, uint32_t* out, int64_t stride) {
   for (int64_t i = 0; i < kTileBlock; ++i)
     _mm512_storeu_si512(out + i * stride, _mm512_loadu_si512(x.row(i)));
 }
 
-/// Left factor that lies turned, x[k][i]: out[i] = column i.
+/// Packs a left factor from its transpose x[k][i]: out[i] becomes column i.
 inline void put_columns(const SourceBlock& x, uint32_t* out, int64_t stride) {
   const int64_t bytes = x.stride() * static_cast<int64_t>(sizeof(Bf16));
   for (int64_t i = 0; i < kTileBlock; i += 8) {
-    // Of each, quarter j holds eight columns of row 8 j + r.
+    // Quarter j of y[r] holds eight columns of row 8 j + r.
     __m512i y[8];
 #pragma GCC unroll 8
     for (int64_t r = 0; r < 8; ++r) y[r] = load_quarters(x.row(r) + i, 8 * bytes);
@@ -236,7 +245,8 @@ inline void put_columns(const SourceBlock& x, uint32_t* out, int64_t stride) {
   }
 }
 
-/// Words of two vectors in turn: their first or their last 16.
+/// Index for permutations that take 16-bit elements of two vectors alternately: their
+/// first 16 elements (`lower`) or their last 16 (`upper`).
 struct TurnIndex {
   constexpr TurnIndex() {
     for (uint16_t i = 0; i < 32; ++i) {
@@ -250,7 +260,8 @@ struct TurnIndex {
 };
 alignas(64) constexpr TurnIndex kTurnIndex;
 
-/// Right factor of rows as they lie, x[k][n]: out[k / 2][n] holds a pair.
+/// Packs a right factor from its rows x[k][n]: out[k / 2][n] becomes the pair of rows k
+/// and k + 1, for even k.
 inline void put_pairs(const SourceBlock& x, uint32_t* out, int64_t stride,
                       int64_t second) {
   const __m512i lower = _mm512_load_si512(kTurnIndex.lower);
@@ -264,7 +275,8 @@ inline void put_pairs(const SourceBlock& x, uint32_t* out, int64_t stride,
   }
 }
 
-/// Right factor that lies turned, x[n][k]: out[k / 2][n] holds a pair.
+/// Packs a right factor from its transpose x[n][k]: out[k / 2][n] becomes a pair of
+/// neighbours in k.
 inline void put_turned_pairs(const SourceBlock& x, uint32_t* out, int64_t stride,
                              int64_t second) {
   const int64_t bytes = x.stride() * static_cast<int64_t>(sizeof(Bf16));

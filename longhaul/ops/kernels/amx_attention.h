@@ -3,10 +3,11 @@
 #include "longhaul/ops/kernels/amx.h"
 #include "longhaul/ops/kernels/attention_loops.h"
 
-// The attention's layouts for tiles: those of attention_pack.h, to whole blocks. Tiles
-// read a left factor by rows of pairs, which probabilities are in only where the sum runs
-// over queries. Sums over keys are therefore formed turned, [D][lane]: probabilities are
-// then the right factor, and keys and values are packed turned, once for all queries.
+// The attention's layouts for AMX tiles are those of attention_pack.h, padded to whole
+// blocks. Tiles read a left factor as rows of pairs. Probabilities have this layout only
+// where the sum runs over queries. Sums over keys are therefore formed transposed,
+// [D][lane]: probabilities are then the right factor, and keys and values are packed
+// transposed, once for all queries.
 
 namespace longhaul::kernels {
 namespace {
@@ -50,7 +51,7 @@ class LaneSums<TilePair> {
   explicit LaneSums(int64_t dim)
       : dim_(dim), turned_(dim * kQueryBlock), rows_(kQueryBlock * dim) {}
 
-  /// [D][kKeyBlock / 2]
+  /// Packs a block of keys transposed, [D][kKeyBlock / 2].
   static void pack_keys(const Bf16* x, int64_t stride, int64_t count, int64_t dim,
                         int64_t /*padded_dim*/, TilePair* out) {
     for (int64_t d = 0; d < dim; d += kTileBlock) {
@@ -98,7 +99,7 @@ class LaneSums<TilePair> {
   void scale(const QueryBlock& q, const KeyBlock& k, const float* factor) const {
     for (int64_t lane = k.lane; lane < q.vecs * kLanes; lane += kLanes) {
       const Vec by = load(factor + lane, Full{});
-      // As long as no maximum grows.
+      // All factors are 1 as long as no maximum grows.
       if (_mm512_cmp_ps_mask(by, set1(1.0F), _CMP_NEQ_UQ) == 0) continue;
       for (int64_t d = 0; d < dim_; ++d) {
         float* at = turned_.get() + d * kQueryBlock + lane;

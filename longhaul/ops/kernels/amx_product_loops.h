@@ -5,26 +5,27 @@
 #include "longhaul/ops/kernels/amx.h"
 #include "longhaul/ops/kernels/product_put.h"
 
-// a b of bf16, summed in fp32 by tiles. A thread packs a block of one factor, which then
-// stays in its core's L2, and lets strips of 32 rows of the other one pass, a panel of
-// the summed dim at a time, packed into L1: what a product reads from L2 is the block
-// alone. Shapes: M rows, K summed, N columns.
+// This loop computes the product a b of bf16, summed in fp32 by AMX tiles. A thread packs
+// a block of one factor (the packed factor), which then stays in its core's L2. Strips of
+// 32 rows of the other factor (the passing factor) are multiplied with the block one
+// after another. A strip is packed into L1, a panel of the summed dim at a time, so that
+// a product reads only the block from L2. Shapes: M rows, K summed, N columns.
 
 namespace longhaul::kernels {
 namespace {
 
-/// Summed before sums leave the registers: 16 KB of a strip stay in L1 while as much of
-/// the block comes past.
+/// Elements that are summed before the sums leave the registers: 16 KB of a strip stay in
+/// L1 while 16 KB of the block pass.
 constexpr int64_t kPanelDepth = 256;
-constexpr int64_t kChunkDepth = 2048;  ///< of the block in L2
-/// With fewer rows in the block, strips come in more often than memory gives them.
+constexpr int64_t kChunkDepth = 2048;  ///< summed elements of the block in L2
+/// With fewer rows in the block, strips would be needed faster than memory delivers them.
 constexpr int64_t kLeastRows = 128;
 constexpr int64_t kMostRows = 512;
 /// Strips whose sums wait in memory while the summed dim takes several chunks.
 constexpr int64_t kMostStrips = 64;
 
 constexpr int64_t kRegister = kRegisterRows * kRegisterWords;
-constexpr int64_t kStepWords = 2 * kRegister;  ///< of 32 x 32 values
+constexpr int64_t kStepWords = 2 * kRegister;  ///< words of 32 x 32 values
 constexpr int64_t kBlockSums = kTileBlock * kTileBlock;
 constexpr int64_t kElement = sizeof(Bf16);
 constexpr int64_t kWordBytes = 4;
@@ -35,8 +36,8 @@ enum class Side { Left, Right };
 
 constexpr int64_t kPackGroup = 8;
 
-/// Packs up to kPackGroup strips of 32 rows: [strip][k / 32][32 x 32], strips
-/// `strip_words` apart. The right factor's rows are columns of b.
+/// Packs up to kPackGroup strips of 32 rows as [strip][k / 32][32 x 32], with strips
+/// `strip_words` apart. The rows of a right factor are columns of b.
 template <Side kSide>
 void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
                  int64_t strip_words) {
@@ -44,7 +45,7 @@ void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
   const int64_t steps = ceil_div(depth, kTileBlock);
   const bool by_rows = x.column == 1;
   for (int64_t i = 0; i < strips * steps; ++i) {
-    // Along the memory.
+    // The loop follows the order of the matrix in memory.
     const int64_t strip = (by_rows ? i / steps : i % strips) * kTileBlock;
     const int64_t k = (by_rows ? i % steps : i / strips) * kTileBlock;
     const MatrixInput at = from(x, strip, k);
@@ -55,7 +56,7 @@ void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
       if constexpr (kSide == Side::Right)
         put_turned_pairs(block, to, kRegisterWords, kRegister);
     } else {
-      // Rows that lie far apart come too late by themselves.
+      // Without this prefetch, rows that lie far apart would arrive too late.
       for (int64_t r = 0; r < kTileBlock; ++r)
         __builtin_prefetch(at.data + (kTileBlock + r) * at.column);
       const SourceBlock block(at.data, at.column, depth - k, count - strip);
@@ -69,12 +70,13 @@ LH_INLINE BlockFactor packed_factor(const uint32_t* data) {
   return {data, kRowBytes, kRegister * kWordBytes, kStepWords * kWordBytes};
 }
 
-/// Cache lines of a matrix that are asked for a few at a time: all at once they would
-/// hold up the loads.
+/// Cache lines of a matrix that ask() prefetches a few at a time: all prefetches at once
+/// would hold up the loads.
 class Lines {
  public:
   Lines() = default;
-  /// Share `index` of `shares` of the lines of rows `stride` bytes apart.
+  /// Takes share `index` of `shares` of the cache lines of rows that are `stride` bytes
+  /// apart.
   Lines(const void* x, int64_t stride, int64_t rows, int64_t row_bytes, int64_t index = 0,
         int64_t shares = 1)
       : stride_(stride), per_row_(ceil_div(row_bytes, kLineBytes)) {
@@ -86,6 +88,8 @@ class Lines {
   }
   int64_t left() const { return left_; }
 
+  /// Prefetches the next `count` lines, or all that are left, with the arguments of
+  /// __builtin_prefetch.
   template <int kWrite, int kLocality>
   LH_INLINE void ask(int64_t count) {
     count = smaller(count, left_);
@@ -103,7 +107,7 @@ class Lines {
   int64_t stride_ = 0, per_row_ = 1, in_row_ = 0, left_ = 0;
 };
 
-/// Of one thread.
+/// The buffers of one thread.
 struct TileBuffers {
   TileBuffers(int64_t rows, int64_t depth, int64_t strips)
       : block(rows * depth / 2),
@@ -113,8 +117,9 @@ struct TileBuffers {
   Scratch<float> sums;  ///< [strip][block][4 registers]
 };
 
-/// 32 finished sums of row m from column n on, which become y at once: 5 % of a product
-/// that sums 768 elements. What is not normal becomes 0, as in the tiles.
+/// Rounds 32 finished sums of row m from column n on to bf16 and writes them at once,
+/// which saves 5 % of a product that sums 768 elements. Denormal values become 0, as in
+/// the tiles.
 LH_INLINE void round_sums(const Product& p, const float* sums, int64_t m, int64_t n) {
   Vec first = load(sums, Full{});
   Vec second = load(sums + kRegister, Full{});
@@ -126,7 +131,7 @@ LH_INLINE void round_sums(const Product& p, const float* sums, int64_t m, int64_
                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
-/// Finished sums, whose first is (m, n) of the result.
+/// Writes a block of finished sums, the first of which is (m, n) of the result.
 inline void put_block(const Product& p, const float* sums, int64_t m, int64_t n) {
   const int64_t columns = smaller(kTileBlock, p.N - n);
   const bool at_once = columns == kTileBlock && p.y != nullptr && !p.add;
@@ -143,9 +148,10 @@ inline void put_block(const Product& p, const float* sums, int64_t m, int64_t n)
   }
 }
 
-/// `packed` is the factor whose blocks stay, `passing` the other one, both as rows along
-/// the summed dim. Where rows of the passing one do not lie so, it is packed beforehand,
-/// by all threads: strip by strip it would be read across its memory for every block.
+/// A product whose blocks of the factor kPacked stay in L2 while the other factor passes;
+/// tile_product_loop() runs it in every thread. Both factors are read as rows along the
+/// summed dim. Where rows of the passing factor are not contiguous, all threads pack it
+/// beforehand: strip by strip it would be read across its memory for every block.
 template <Side kPacked>
 class TileProduct {
  public:
@@ -161,7 +167,8 @@ class TileProduct {
         beforehand_(passing_.column != 1),
         strips_data_(beforehand_ ? strips_ * strip_words_ : 0) {}
 
-  /// A share of the enclosing parallel region.
+  /// Computes the calling thread's share of the product. Every thread of the enclosing
+  /// parallel region must call it.
   void run() const {
     if (beforehand_) pack_strips_together();
     const TileUnit unit;
@@ -170,7 +177,7 @@ class TileProduct {
     const int64_t height = block_height(threads);
     const int64_t waiting = sums_wait() ? smaller(strips_, kMostStrips) : 1;
     const TileBuffers buffers(height, deepest_, waiting);
-    // A unit is one strip with one block; threads take neighbours.
+    // A unit of work is one strip with one block; a thread takes neighbouring units.
     const int64_t units = ceil_div(packed_rows_, height) * strips_;
     const int64_t end = units * (thread + 1) / threads;
     for (int64_t next = units * thread / threads; next < end;) {
@@ -191,14 +198,15 @@ class TileProduct {
   struct Chunk {
     int64_t row, rows, k, depth;
   };
-  /// Of a strip of the passing factor.
+  /// A panel of a strip of the passing factor.
   struct Panel {
     int64_t row = 0, k = 0, depth = 0;
   };
 
   static MatrixInput turned(MatrixInput x) { return {x.data, x.column, x.row}; }
 
-  /// For the next chunk, rather than go to the result strip by strip.
+  /// Returns whether sums wait in memory for the next chunk, rather than go to the result
+  /// strip by strip.
   bool sums_wait() const { return p_.K > kChunkDepth; }
 
   void pack_strips_together() const {
@@ -219,7 +227,8 @@ class TileProduct {
            k / kTileBlock * kStepWords;
   }
 
-  /// As many blocks as threads, or as caches ask for; all of a size.
+  /// Returns the rows of a block. There are as many blocks as threads, or more where the
+  /// caches need smaller blocks; all blocks have one size.
   int64_t block_height(int64_t threads) const {
     const int64_t most =
         smaller(kMostRows, larger(kLeastRows, p_.cache_bytes / 2 / kElement / deepest_));
@@ -295,7 +304,7 @@ class TileProduct {
     }
   }
 
-  /// What a panel is read from.
+  /// Returns the cache lines that a panel is read from.
   Lines lines_of(Panel panel) const {
     if (panel.depth == 0) return {};
     const MatrixInput x = from(passing_, panel.row, panel.k);
@@ -304,7 +313,8 @@ class TileProduct {
                        : Lines(x.data, x.row * kElement, kTileBlock, bytes);
   }
 
-  /// A share with each panel.
+  /// Returns the cache lines of the result that are prefetched with one panel: each panel
+  /// takes a share.
   Lines result_lines(int64_t packed_row, int64_t passing_row, int64_t panel) const {
     if (p_.wide != nullptr && !p_.add) return {};
     const int64_t at =
@@ -320,15 +330,15 @@ class TileProduct {
   const Product& p_;
   MatrixInput packed_, passing_;
   int64_t packed_rows_, passing_rows_;
-  int64_t deepest_;  ///< of a chunk
+  int64_t deepest_;  ///< largest depth of a chunk
   int64_t strips_, strip_words_;
   bool beforehand_;
   Scratch<uint32_t> strips_data_;  ///< [strip][k / 32][32 x 32], where packed beforehand
 };
 
-/// Each sum is one of ascending k, in registers within a panel, however many threads
-/// there are. A left factor that lies turned takes longer to pack than any other: it is
-/// the one that is packed in blocks.
+/// Computes a product by tiles. Each sum is formed in ascending k, in registers within a
+/// panel, however many threads there are. A transposed left factor takes longer to pack
+/// than any other factor: it is therefore the packed factor.
 inline void tile_product_loop(const Product& p) {
   const auto run = [](const auto& product) {
 #pragma omp parallel

@@ -6,8 +6,8 @@
 #include "longhaul/families/activation.h"
 #include "longhaul/families/rms_form.h"
 
-// What the kernels of the operations take: raw pointers and sizes, one struct for each
-// kernel; cpu.h and cuda.h run them. This header brings nothing that nvcc would not
+// The kernels of the operations take raw pointers and sizes, in one struct for each
+// kernel; cpu.h and cuda.h run them. This header includes nothing that nvcc cannot
 // compile. T is float or Bf16. Sums, statistics and exponentials are fp32 inside.
 // Matrices are row-major; a stride counts elements. Buffers may be unaligned and must not
 // overlap unless a comment says so.
@@ -22,12 +22,12 @@ struct Bf16 {
 // ---- RMSNorm
 // ---------------------------------------------------------------------------
 
-/// y = weight * round(x * inverse_rms) with inverse_rms = 1 / sqrt(mean(x^2) + eps); the
-/// other forms round once.
-/// x and y are [tokens, heads, features], and each head is a row of its own. y is
-/// contiguous; the heads of a token of x follow each other, as in a part of a wider
-/// matrix. weight is [features], inverse_rms [tokens, heads]. With `delta`, x + delta is
-/// rounded, written to `sum` and normed; delta and sum are contiguous.
+/// Computes y = weight * round(x * inverse_rms) with inverse_rms = 1 / sqrt(mean(x^2) +
+/// eps); the other forms round once. The arrays x and y are [tokens, heads, features],
+/// and each head is a row of its own. The result y is contiguous; the heads of a token of
+/// x follow each other, as in a part of a wider matrix. The weight is [features],
+/// inverse_rms [tokens, heads]. With `delta`, x + delta is rounded, written to `sum` and
+/// normed; delta and sum are contiguous.
 template <typename T>
 struct RmsNormForward {
   const T* x;
@@ -42,10 +42,11 @@ struct RmsNormForward {
   RmsForm form = RmsForm::WeightAfterCast;
 };
 
-/// dx is the gradient of the norm with respect to its input; dx lies like x, with a
-/// stride of its own, and may be dy itself. dy is contiguous. Adds the sum over rows to
-/// dweight [features], unless dweight is null. `dsum`, contiguous, is added before dx is
-/// rounded: the gradient that the input of the norm has from its other uses.
+/// Computes dx, the gradient of the norm with respect to its input. The layout of dx is
+/// that of x, with a token stride of its own; dx may be dy itself. The gradient dy is
+/// contiguous. Adds the sum over rows to dweight [features], unless dweight is null.
+/// `dsum`, contiguous, is added before dx is rounded: the gradient that the input of the
+/// norm has from its other uses.
 template <typename T>
 struct RmsNormBackward {
   const T *dy, *x;
@@ -64,9 +65,10 @@ struct RmsNormBackward {
 // ------------------------------------------------------------------
 
 /// Rotates (x[d], x[d + D/2]) by the angle of the token's position: y1 = x1 cos - x2 sin,
-/// y2 = x2 cos + x1 sin. `inverse` rotates back, which is the backward. x and y are
-/// [tokens, heads, head_dim], whose last dim is contiguous and even; cos and sin are
-/// [positions, D/2]; position_ids [tokens] lie inside the tables. y may be x.
+/// y2 = x2 cos + x1 sin. `inverse` rotates back, which is the backward. Both x and y are
+/// [tokens, heads, head_dim], whose last dim is contiguous and even. Both cos and sin are
+/// [positions, D/2]; position_ids [tokens] must lie inside these tables. The result y may
+/// be x.
 template <typename T>
 struct Rope {
   const T* x;
@@ -80,9 +82,9 @@ struct Rope {
 };
 
 // ---- Gated products: silu(x) = x sigmoid(x). GELU is x times the share of the normal
-// distribution below x, or the tanh approximation of that.
+// distribution below x, or the tanh approximation of this product.
 
-/// Returns act(constant) of the activation.
+/// Returns act(constant), where the constant is the activation as a type.
 template <typename Act>
 constexpr auto with_activation(Activation activation, const Act& act) {
   switch (activation) {
@@ -95,8 +97,8 @@ constexpr auto with_activation(Activation activation, const Act& act) {
   }
 }
 
-/// y = activation(gate) * up. gate and up are [rows, features] with one row stride, so
-/// that they may be halves of one matrix; y [rows, features] is contiguous.
+/// Computes y = activation(gate) * up. Both gate and up are [rows, features] with one row
+/// stride, so that they may be halves of one matrix; y [rows, features] is contiguous.
 template <typename T>
 struct GatedProductForward {
   Activation activation;
@@ -105,7 +107,8 @@ struct GatedProductForward {
   T* y;
 };
 
-/// dgate and dup have row stride `d_row_stride`; they may be gate and up themselves.
+/// Computes the gradients of gate and up from dy, which is contiguous. Both dgate and dup
+/// have row stride `d_row_stride`; they may be gate and up themselves.
 template <typename T>
 struct GatedProductBackward {
   Activation activation;
@@ -128,8 +131,8 @@ struct Draws {
   float scale;
 };
 
-/// y is x with some elements dropped, by the draws of head 0. x and y are [rows,
-/// columns]; sequences and index are [rows]. y may be x.
+/// Computes y from x by dropping elements, by the draws of head 0. Both x and y are
+/// [rows, columns]; sequences and index are [rows]. The result y may be x.
 template <typename T>
 struct Dropout {
   const T* x;
@@ -153,7 +156,7 @@ struct AttentionStrides {
 /// Dropout of probabilities, whose rows are queries and columns are keys.
 struct AttentionDropout {
   Draws draws;
-  const int64_t* sequences = nullptr;  ///< [batch]; null: nothing is dropped
+  const int64_t* sequences = nullptr;  ///< [batch]; null if nothing is dropped
   int64_t first_head = 0;              ///< number of query head 0
 };
 
@@ -173,19 +176,20 @@ struct AttentionShape {
   /// negative.
   int64_t query_offset;
   float scale;  ///< factor of the scores, above 0
-  /// [batch, queries]; null: no limit.
+  /// The first key of each query's document, [batch, queries]; null if there is no limit.
   const int32_t* document_start;
   int64_t first_key = 0;  ///< the number that document_start has for key 0
   /// The largest number of keys that a query sees, its own being the last. The default is
   /// longer than any sequence.
   int64_t window = int64_t{1} << 62;
-  /// [batch, queries], without a window; null: causal.
+  /// One past the last key of each query's document, [batch, queries]; null for causal
+  /// attention. There must be no window then.
   const int32_t* document_end = nullptr;
   /// Key 0 has index first_key of its sequence, query 0 has query_offset + first_key.
   AttentionDropout dropout = {};
 };
 
-/// Strides of a contiguous [batch, tokens, heads, head_dim].
+/// Returns the strides of a contiguous [batch, tokens, heads, head_dim].
 inline AttentionStrides attention_strides(int64_t tokens, int64_t heads,
                                           int64_t head_dim) {
   return {tokens * heads * head_dim, heads * head_dim, head_dim};
@@ -203,18 +207,19 @@ struct AttentionOutput {
   AttentionStrides strides;
 };
 
-/// Whether an attention has all keys, or a part of the keys whose results are merged into
-/// the results of other parts.
+/// Whether an attention takes all keys, or takes a part of the keys and merges its
+/// results into those of other parts.
 enum class Results { Replace, GoOn };
 
 template <typename T, Results kResults>
 using AttentionResult =
     AttentionOutput<std::conditional_t<kResults == Results::Replace, T, float>>;
 
-/// out is [B, S, Hq, D]. lse [B, Hq, S], contiguous, is the natural log of the sum of
-/// exp(scores), dropped probabilities included, and minus infinity for a query that sees
-/// no key. GoOn: out and lse hold the result for the parts before (0 and minus infinity
-/// if there are none), and afterwards the softmax over these keys too.
+/// Computes out [B, S, Hq, D] and lse [B, Hq, S], which is contiguous. A value of lse is
+/// the natural log of the sum of exp(scores), dropped probabilities included, and minus
+/// infinity for a query that sees no key. With GoOn, out and lse hold the result for the
+/// earlier parts (0 and minus infinity if there are none), and afterwards the softmax
+/// over these keys too.
 template <typename T, Results kResults = Results::Replace>
 struct AttentionForward {
   AttentionShape shape;
@@ -223,9 +228,9 @@ struct AttentionForward {
   float* lse;
 };
 
-/// dq [B, S, Hq, D], dk and dv [B, K, Hkv, D] are overwritten; keys that no query sees
-/// get 0. GoOn: for a part of the keys, where out and lse are those over all parts; adds
-/// to dq, and to dk and dv of this part.
+/// Overwrites dq [B, S, Hq, D] and dk and dv [B, K, Hkv, D]; keys that no query sees get
+/// 0. With GoOn, the keys are a part, and out and lse are those over all parts. The
+/// kernel then adds to dq, and to dk and dv of this part.
 template <typename T, Results kResults = Results::Replace>
 struct AttentionBackward {
   AttentionShape shape;
@@ -237,11 +242,11 @@ struct AttentionBackward {
 // ---- Loss head
 // -------------------------------------------------------------------------
 
-/// For a contiguous chunk of logits [rows, vocabulary]. targets [rows] has an index below
-/// `vocabulary`, or a negative or larger value if the target is not in this chunk. The
-/// results for each row are the maximum, the sum of exp(logit - maximum), and the logit
-/// of the target, or 0 if the target is not here. Ranks with parts of the vocabulary
-/// combine these.
+/// Computes statistics of a contiguous chunk of logits [rows, vocabulary]. Each of
+/// targets [rows] is an index below `vocabulary`, or a negative or larger value if the
+/// target is not in this chunk. The results for each row are the maximum, the sum of
+/// exp(logit - maximum), and the logit of the target, or 0 if the target is not here.
+/// Ranks with parts of the vocabulary combine these statistics.
 template <typename T>
 struct CrossEntropyStatistics {
   const T* logits;
@@ -250,9 +255,9 @@ struct CrossEntropyStatistics {
   float *maximum, *sum_exp, *picked;
 };
 
-/// logits = row_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), in place.
-/// lse [rows] is the log of the sum of exp over the whole vocabulary; row_scale [rows] is
-/// 0 for rows without a target.
+/// Replaces logits by row_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), in
+/// place. The log of the sum of exp over the whole vocabulary is lse [rows]; row_scale
+/// [rows] is 0 for rows without a target.
 template <typename T>
 struct CrossEntropyGradient {
   T* logits;
@@ -263,10 +268,10 @@ struct CrossEntropyGradient {
 };
 
 /// Does the work of the two kernels above for a whole vocabulary, row by row while a row
-/// is in cache. cross_entropy = lse - picked and squared_lse = lse^2, both [rows], are 0
-/// if the target is negative. With `want_gradient` the logits become the gradient of
-/// scale * (cross_entropy + z_loss * squared_lse), 0 for rows without a target; else the
-/// logits stay as they are.
+/// is in cache. The results cross_entropy = lse - picked and squared_lse = lse^2, both
+/// [rows], are 0 if the target is negative. With `want_gradient` the logits become the
+/// gradient of scale * (cross_entropy + z_loss * squared_lse), 0 for rows without a
+/// target. Otherwise the logits stay as they are.
 template <typename T>
 struct CrossEntropy {
   T* logits;
@@ -277,13 +282,13 @@ struct CrossEntropy {
   float *cross_entropy, *squared_lse;
 };
 
-// ---- Kernels that a CPU has no need for
+// ---- Kernels that exist for GPUs only
 
-/// gradient[rows[i]] += dy[order[i]] for ascending i, so that the tokens of a row are
-/// added one after another. dy is [tokens, features]; rows [tokens] ascends, and rows
-/// outside of [0, table_rows) are left out; order is [tokens]; gradient is [table_rows,
-/// features]. A block of threads adds the tokens of a row, so that the time is that of
-/// the most frequent token.
+/// Computes gradient[rows[i]] += dy[order[i]] for ascending i, so that the tokens of a
+/// row are added one after another. The shapes are dy [tokens, features], order [tokens]
+/// and gradient [table_rows, features]. The array rows [tokens] ascends; rows outside of
+/// [0, table_rows) are left out. A block of threads adds the tokens of a row, so that the
+/// time is that of the most frequent token.
 template <typename T>
 struct EmbeddingGradient {
   const T* dy;
@@ -292,7 +297,7 @@ struct EmbeddingGradient {
   float* gradient;
 };
 
-/// y = gelu(x), or the tanh form. y may be x.
+/// Computes y = gelu(x), or the tanh form. The result y may be x.
 template <typename T>
 struct GeluForward {
   const T* x;
@@ -301,7 +306,7 @@ struct GeluForward {
   T* y;
 };
 
-/// dx = dy times the slope of gelu at x. dx may be dy.
+/// Computes dx = dy times the slope of gelu at x. The result dx may be dy.
 template <typename T>
 struct GeluBackward {
   const T *dy, *x;
@@ -310,11 +315,11 @@ struct GeluBackward {
   T* dx;
 };
 
-/// Merges a part of the keys into the result of an attention: with
-/// now = ln(e^lse + e^part_lse), out = out e^(lse - now) + part e^(part_lse - now) and
-/// lse = now. A row that has seen no key so far is 0. part is [sequences, queries, heads,
-/// dim]; out has this order and is contiguous in a sequence; part_lse [sequences, heads,
-/// queries] is contiguous, lse has strides.
+/// Merges a part of the keys into the result of an attention: with now = ln(e^lse +
+/// e^part_lse), out = out e^(lse - now) + part e^(part_lse - now) and lse = now. A row
+/// that has seen no key so far is 0. The shapes are part [sequences, queries, heads, dim]
+/// and part_lse [sequences, heads, queries], both contiguous. The order of out is that of
+/// part, contiguous in a sequence; lse has strides.
 template <typename T>
 struct MergeAttention {
   const T* part;

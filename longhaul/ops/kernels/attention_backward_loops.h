@@ -7,7 +7,7 @@
 namespace longhaul::kernels {
 namespace {
 
-/// What one thread needs for a block of queries.
+/// The buffers of one thread for a block of queries in the backward.
 template <typename E>
 struct BackwardScratch {
   static constexpr int64_t kPair = Element<E>::kPair;
@@ -33,8 +33,8 @@ struct BackwardScratch {
   LaneSums<E> dquery;
   DropoutTile dropout;
   [[no_unique_address]] typename Element<E>::Unit unit;
-  alignas(64) float lse[kQueryBlock];    ///< in units of log 2
-  alignas(64) float delta[kQueryBlock];  ///< dout . out
+  alignas(64) float lse[kQueryBlock];    ///< lse in base 2: times log2(e)
+  alignas(64) float delta[kQueryBlock];  ///< dot product of dout and out
 };
 
 /// One query head of one sequence.
@@ -47,7 +47,8 @@ struct QueryHead {
   int64_t q_stride, out_stride, dout_stride, dq_stride;
 };
 
-/// Its share of the gradients of keys and values, [padded_keys][D] fp32.
+/// Gradients of the keys and values of one key head, [padded_keys][D] in fp32: one query
+/// head's share, or the sum over the group.
 struct KeyGradients {
   float* dk;
   float* dv;
@@ -81,8 +82,8 @@ void load_queries(const AttentionSizes<E>& sizes, const QueryBlock& block,
   }
 }
 
-/// scores and dp -> probabilities p and ds = scale p (dp - delta). With dropout, whose
-/// factors are r, dp is r dout . v and what goes into dv is r p (Dao et al.,
+/// Computes probabilities p and ds = scale p (dp - delta) from scores and dp. With
+/// dropout factors r, dp is r dout . v, and r p goes into dv (Dao et al.,
 /// "FlashAttention", appendix B.4).
 template <bool kDrops, typename E>
 void probability_gradients(const QueryBlock& q, const KeyBlock& k, float scale,
@@ -114,7 +115,7 @@ void probability_gradients(const QueryBlock& q, const KeyBlock& k, float scale,
       }
       const int64_t row = j * kRow + lane / kPair;
       E* pairs = w.ds_pairs.get() + j / kPair * kQueryBlock + lane;
-      // The pairs of p are not needed: those of ds are written over them.
+      // The pairs of p are not needed: the pairs of ds are written over them.
       put_probabilities(p, pairs, w.p_rows.get() + row, kRow);
       put_probabilities(ds, pairs, w.ds_rows.get() + row, kRow);
     }
@@ -144,7 +145,7 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
     probability_gradients<false>(q, k, sizes.shape.scale, w);
   }
 
-  // Sums over the queries that see the block, then over its keys.
+  // The sums over the queries that see the block come first, then the sums over its keys.
   const int64_t skip = k.lane / kPair;
   const int64_t depth = round_up(q.count, Element<E>::kSummed) / kPair - skip;
   small_product<Into::Add>(
@@ -157,7 +158,7 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
                                    head.key_pairs + key / kPair * dim);
 }
 
-/// One row of a result: replaced, or added to.
+/// Replaces one row of a result, or adds to the row (GoOn).
 template <Results kResults, typename O>
 LH_INLINE void put_row(const float* from, int64_t dim, O* to) {
   for_lanes(dim, [&](int64_t d, auto lanes) {
@@ -167,7 +168,7 @@ LH_INLINE void put_row(const float* from, int64_t dim, O* to) {
   });
 }
 
-/// All queries of one head; grads are overwritten.
+/// Computes the gradients for all queries of one head; overwrites `grads`.
 template <Results kResults, typename E, typename T, typename O>
 void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
                    const PackedHead<E>& head, const QueryHead<T, O>& h,
@@ -193,7 +194,7 @@ void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
   }
 }
 
-/// sum += part, [padded_keys][D].
+/// Adds `part` to `sum`, both [padded_keys][D].
 template <typename E>
 void add_gradients(const AttentionSizes<E>& sizes, const KeyGradients& part,
                    const KeyGradients& sum) {
@@ -251,7 +252,8 @@ struct BackwardTask {
   int64_t gradient_size() const { return sizes.padded_keys * sizes.padded_dim; }
 };
 
-/// One item per (sequence, key head): the heads of a group one after the other.
+/// Computes one item per (sequence, key head); a thread takes the query heads of a group
+/// one after the other.
 template <typename E, typename T, Results kResults>
 void backward_by_group(const BackwardTask<E, T, kResults>& task, BackwardScratch<E>& w) {
   const AttentionShape& s = task.sizes.shape;
@@ -273,8 +275,8 @@ void backward_by_group(const BackwardTask<E, T, kResults>& task, BackwardScratch
   }
 }
 
-/// One item per query head, for many threads; `buffer` holds all heads' gradients, which
-/// are added in the order of the form above.
+/// Computes one item per query head, for many threads. `buffer` holds all heads'
+/// gradients, which are added in the order of backward_by_group().
 template <typename E, typename T, Results kResults>
 void backward_by_head(const BackwardTask<E, T, kResults>& task, float* buffer,
                       BackwardScratch<E>& w) {

@@ -3,19 +3,21 @@
 #include "longhaul/ops/kernels/attention_pack.h"
 #include "longhaul/ops/kernels/draws.h"
 
-// Attention in blocks of queries and keys with a running softmax (Dao et al.,
-// "FlashAttention"), by the micro-kernels of tile.h. Scores are held transposed,
+// These loops compute attention in blocks of queries and keys with a running softmax (Dao
+// et al., "FlashAttention"), by the micro-kernels of tile.h. Scores are held transposed,
 // [key][query]: the softmax then runs along vectors, one lane per query, and keys need no
-// transposition. Names: D head dim, L vector lanes, lane the index of a query inside its
+// transposition. Names: D is the head dim, and a lane is the index of a query inside its
 // block.
 
 namespace longhaul::kernels {
 namespace {
 
-/// Queries and keys of a block: what a block touches stays in the second-level cache.
+/// The number of queries and of keys in a block: all memory that a block touches stays in
+/// L2.
 constexpr int64_t kQueryBlock = 128;
 constexpr int64_t kKeyBlock = 64;
-/// Stands for minus infinity and keeps differences finite.
+/// The score of a hidden key, which stands for minus infinity and keeps differences
+/// finite.
 constexpr float kHidden = -1e30F;
 
 /// Sizes derived from a shape.
@@ -36,28 +38,28 @@ struct AttentionSizes {
   int64_t group;
   int64_t query_blocks;
   int64_t visible;      ///< keys that some query may see
-  int64_t padded_keys;  ///< the same, to a whole block
-  int64_t row_width;    ///< elements of a row of D
-  int64_t padded_dim;   ///< D, to whole columns of products
+  int64_t padded_keys;  ///< `visible` rounded up to a whole block
+  int64_t row_width;    ///< elements that a row of D values takes
+  int64_t padded_dim;   ///< D rounded up to whole columns of products
 
   int64_t packed_rows() const { return padded_keys * row_width; }
   int64_t packed_pairs() const { return padded_keys / Element<E>::kPair * padded_dim; }
 };
 
-/// One block of queries and which keys its lanes see.
+/// One block of queries and the keys that its lanes see.
 struct QueryBlock {
-  int64_t first;   ///< of the sequence
-  int64_t count;   ///< up to kQueryBlock
-  int64_t step;    ///< lanes that products take at once
-  int64_t vecs;    ///< vectors that hold them
-  int64_t base;    ///< position of lane 0 among the keys
-  bool causal;     ///< a lane sees no key behind its own position
-  int64_t begin;   ///< first key block's start
-  int64_t end;     ///< one past the last key
-  int64_t latest;  ///< the latest first key among the lanes
-  int64_t reach;   ///< the earliest last key among the lanes
-  alignas(64) int32_t low[kQueryBlock];
-  alignas(64) int32_t high[kQueryBlock];
+  int64_t first;                          ///< index of lane 0's query in the sequence
+  int64_t count;                          ///< number of queries, up to kQueryBlock
+  int64_t step;                           ///< number of lanes that products take at once
+  int64_t vecs;                           ///< number of vectors that hold all lanes
+  int64_t base;                           ///< position of lane 0 among the keys
+  bool causal;                            ///< a lane sees no key behind its own position
+  int64_t begin;                          ///< start of the first key block
+  int64_t end;                            ///< one past the last key that a lane sees
+  int64_t latest;                         ///< latest first key among the lanes
+  int64_t reach;                          ///< earliest last key among the lanes
+  alignas(64) int32_t low[kQueryBlock];   ///< first key that each lane sees
+  alignas(64) int32_t high[kQueryBlock];  ///< last key that each lane sees
 
   QueryBlock(const AttentionShape& shape, int64_t batch, int64_t index, int64_t lanes)
       : first(index * kQueryBlock),
@@ -94,10 +96,11 @@ struct QueryBlock {
   }
 };
 
-/// Keys [first, first + rows) against the lanes from `lane` on: earlier lanes see none.
+/// The keys [first, first + rows) for the lanes from `lane` on; earlier lanes see none of
+/// these keys.
 struct KeyBlock {
   int64_t first;
-  int64_t rows;  ///< a multiple of what products sum at once
+  int64_t rows;  ///< a multiple of Element::kSummed
   int64_t lane;  ///< a multiple of the query block's step
   bool masked;   ///< some lane does not see some key
 
@@ -108,7 +111,8 @@ struct KeyBlock {
         masked(key < q.latest || key + rows - 1 > q.reach) {}
 };
 
-/// What the probabilities of a block are multiplied by, where some are dropped.
+/// One thread's dropout factors of a block of probabilities: 0 where a probability is
+/// dropped, else the scale.
 class DropoutTile {
  public:
   explicit DropoutTile(const AttentionShape& shape)
@@ -117,13 +121,14 @@ class DropoutTile {
         factors_(drops() ? (kKeyBlock + 4) * kQueryBlock : 0) {}
 
   bool drops() const { return shape_.dropout.sequences != nullptr; }
-  /// Whose probabilities come next.
+  /// Chooses the sequence and the query head of the next draws.
   void set_head(int64_t batch, int64_t head) {
     if (!drops()) return;
     sequence_ =
         SequenceWords(shape_.dropout.sequences[batch], shape_.dropout.first_head + head);
   }
-  /// [key][lane], for the lanes of `k`.
+  /// Returns the factors [key][lane] for the lanes of `k`, which the next call
+  /// overwrites.
   const float* draw(const QueryBlock& q, const KeyBlock& k) const {
     const Draws& draws = shape_.dropout.draws;
     const Words threshold = same_words(draws.threshold);
@@ -153,7 +158,7 @@ class DropoutTile {
   Scratch<float> factors_;
 };
 
-/// Keys and values of one (sequence, key head), packed. Absent layouts are null.
+/// The packed keys and values of one (sequence, key head). Absent layouts are null.
 template <typename E>
 struct PackedHead {
   const E* key_rows;
@@ -162,13 +167,14 @@ struct PackedHead {
   const E* value_pairs;
 };
 
-/// Sums over keys of weights times keys or values.
+/// For each lane, the sum over keys of weights times keys or values: the attention's
+/// result, or the gradient of the queries.
 template <typename E>
 class LaneSums {
  public:
   explicit LaneSums(int64_t dim) : dim_(dim), rows_(kQueryBlock * dim) {}
 
-  /// A block of keys as add() reads them.
+  /// Packs a block of keys into the layout that add() reads.
   template <typename T>
   static void pack_keys(const T* x, int64_t stride, int64_t count, int64_t dim,
                         int64_t padded_dim, E* out) {
@@ -178,15 +184,15 @@ class LaneSums {
   void clear(int64_t lanes) const {
     memset(rows_.get(), 0, static_cast<size_t>(lanes * dim_) * sizeof(float));
   }
-  /// One lane's elements from d on.
+  /// Sets elements of one lane's sum from d on.
   template <typename Lanes>
   LH_INLINE void set(int64_t lane, int64_t d, Vec x, Lanes lanes) const {
     store(rows_.get() + lane * dim_ + d, x, lanes);
   }
-  /// [lane][D]
+  /// Returns the sums as [lane][D].
   const float* rows(int64_t /*lanes*/) const { return rows_.get(); }
-  /// Adds the product of weights [key / pair][lane] and a block of keys; ScaleAdd: to the
-  /// sums times factor [lane].
+  /// Adds the product of weights [key / pair][lane] and a block of keys. With ScaleAdd,
+  /// the earlier sums are multiplied by factor [lane] first.
   template <Into kInto>
   void add(const QueryBlock& q, const KeyBlock& k, const E* weights, const E* keys,
            const float* factor = nullptr) const {
@@ -202,7 +208,8 @@ class LaneSums {
 };
 
 /// Packs one tensor of keys or values into [batch * key_heads] heads of `rows` and
-/// `pairs`; null: not wanted.
+/// `pairs`; a layout whose pointer is null is left out. All threads of the parallel
+/// region must call it.
 template <typename E, typename T>
 void pack_heads(const AttentionSizes<E>& sizes, const AttentionInput<T>& x, E* rows,
                 E* pairs) {
@@ -236,7 +243,7 @@ LH_INLINE auto* rows_of(const Pointer& x, int64_t batch, int64_t token, int64_t 
 // ---- Forward
 // ---------------------------------------------------------------------------
 
-/// What one thread needs for a block of queries.
+/// The buffers of one thread for a block of queries in the forward.
 template <typename E>
 struct ForwardScratch {
   explicit ForwardScratch(const AttentionSizes<E>& sizes)
@@ -248,16 +255,16 @@ struct ForwardScratch {
   Scratch<E> query;          ///< [D / pair][lane]
   Scratch<float> scores;     ///< [key][lane]
   Scratch<E> probabilities;  ///< [key / pair][lane]
-  LaneSums<E> sum;           ///< of p v
+  LaneSums<E> sum;           ///< probabilities times values
   DropoutTile dropout;
   [[no_unique_address]] typename Element<E>::Unit unit;
   alignas(64) float maximum[kQueryBlock];
   alignas(64) float total[kQueryBlock];
-  alignas(64) float factor[kQueryBlock];  ///< what the sums so far shrink by
+  alignas(64) float factor[kQueryBlock];  ///< factor of the sums over earlier key blocks
 };
 
-/// The largest of `rows` scores of each lane: in several chains, or each comparison would
-/// wait for the one before.
+/// Returns the largest of `rows` scores of each lane. Several chains of comparisons run
+/// side by side: in one chain each comparison would wait for the comparison before it.
 LH_INLINE Vec most_of(int64_t rows, const float* scores) {
   constexpr int64_t kChains = 4;
   Vec most[kChains];
@@ -271,8 +278,8 @@ LH_INLINE Vec most_of(int64_t rows, const float* scores) {
   return max(max(most[0], most[1]), max(most[2], most[3]));
 }
 
-/// scores -> probabilities relative to the running maximum, some of them dropped;
-/// maximum, total and factor follow, as if none was.
+/// Replaces scores by probabilities relative to the running maximum, some of which are
+/// dropped. Updates maximum, total and factor as if no probability was dropped.
 template <bool kDrops, typename E>
 void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
                      ForwardScratch<E>& w) {
@@ -314,8 +321,9 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
   }
 }
 
-/// The state before any key; or, of lanes that have seen keys in earlier parts, the one
-/// that gives their out and lse: the maximum is lse, the total 1.
+/// Sets the state before the first key. With GoOn, lanes that have seen keys in earlier
+/// parts begin with the state that gives their `out` and `lse`: the maximum is lse /
+/// scale, the total 1.
 template <Results kResults, typename E, typename O>
 void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O* out,
                    int64_t out_stride, const float* lse, ForwardScratch<E>& w) {
@@ -334,7 +342,8 @@ void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O*
   }
 }
 
-/// The state -> out and lse; 0 and minus infinity where a query has seen no key.
+/// Writes `out` and `lse` from the state: 0 and minus infinity for a query that has seen
+/// no key.
 template <typename E, typename O>
 void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
                  const ForwardScratch<E>& w, O* out, int64_t out_stride, float* lse) {
@@ -393,7 +402,7 @@ void attention_forward_loop(const AttentionForward<T, kResults>& a) {
     pack_heads(sizes, a.k, key_rows.get(), static_cast<E*>(nullptr));
     pack_heads(sizes, a.v, static_cast<E*>(nullptr), value_pairs.get());
     ForwardScratch<E> scratch(sizes);
-    // The longest blocks first; no two items share a result, so their order is free.
+    // The longest blocks come first; no two items share a result, so their order is free.
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < heads * sizes.query_blocks; ++i) {
       const int64_t batch = i % heads / s.query_heads;

@@ -2,8 +2,8 @@
 
 #include "longhaul/ops/kernels/tile.h"
 
-// The three layouts that the attention's products read, cut from rows [token][D] of one
-// head. Elements are floats or pairs of bf16 (tile.h); what lies past the end is 0.
+// The attention's products read three layouts, which are cut from rows [token][D] of one
+// head. Elements are floats or pairs of bf16 (tile.h); padding is 0.
 
 namespace longhaul::kernels {
 namespace {
@@ -14,7 +14,7 @@ LH_INLINE void put(float* to, Bf16 x0, Bf16 /*x1*/) { *to = to_float(x0); }
 LH_INLINE void put(Pair* to, Bf16 x0, Bf16 x1) { *to = Element<Pair>::make(x0, x1); }
 #endif
 
-/// out[j][d] with neighbours in d: [padded][dim / kPair].
+/// Packs out[j][d] as [padded][dim / kPair]; an element holds neighbours in d.
 template <typename E, typename T>
 void pack_rows(const T* x, int64_t stride, int64_t count, int64_t padded, int64_t dim,
                E* out) {
@@ -30,7 +30,7 @@ void pack_rows(const T* x, int64_t stride, int64_t count, int64_t padded, int64_
          static_cast<size_t>((padded - count) * width) * sizeof(E));
 }
 
-/// out[j][d] with neighbours in j: [padded / kPair][padded_dim].
+/// Packs out[j][d] as [padded / kPair][padded_dim]; an element holds neighbours in j.
 template <typename E, typename T>
 void pack_pairs(const T* x, int64_t stride, int64_t count, int64_t padded, int64_t dim,
                 int64_t padded_dim, E* out) {
@@ -51,7 +51,8 @@ void pack_pairs(const T* x, int64_t stride, int64_t count, int64_t padded, int64
   }
 }
 
-/// out[d][q] with neighbours in d: [dim / kPair][padded], the transpose of pack_rows.
+/// Packs out[d][q] as [dim / kPair][padded], the transpose of pack_rows(); an element
+/// holds neighbours in d.
 template <typename E, typename T>
 void pack_columns(const T* x, int64_t stride, int64_t count, int64_t padded, int64_t dim,
                   int64_t out_stride, E* out) {
@@ -67,10 +68,9 @@ void pack_columns(const T* x, int64_t stride, int64_t count, int64_t padded, int
   }
 }
 
-/// kPair rows of probabilities, as the products read them: with neighbours in the row
-/// index
-/// (`pairs`, one row of elements) and, unless null, with neighbours in the lanes (`rows`,
-/// kPair rows of elements, `row_stride` elements apart).
+/// Writes kPair rows of probabilities as the products read them. `pairs` gets one row of
+/// elements, which hold neighbours in the row index. `rows`, unless null, gets kPair rows
+/// of elements, `row_stride` elements apart, which hold neighbours in the lanes.
 LH_INLINE void put_probabilities(const Vec* p, float* pairs, float* rows,
                                  int64_t /*row_stride*/) {
   store(pairs, p[0], Full{});

@@ -13,14 +13,14 @@ using Doubles = std::vector<double>;
 
 constexpr int64_t kFirstHead = 5;
 
-/// A problem with its data; keys and values live in a longer, strided buffer.
+/// An attention's sizes and data; q, k and v lie in wider, strided buffers.
 template <typename T>
 struct Problem {
   int64_t B, S, offset, Hq, Hkv, D;
-  std::vector<int32_t> document_start;  // empty: none
+  std::vector<int32_t> document_start;  // empty: no limit
 
   int64_t keys() const { return offset + S; }
-  /// Room for one more head, so that strides are not those of a dense tensor.
+  /// Returns the strides of a tensor with room for one more head, which is not dense.
   AttentionStrides wide(int64_t tokens, int64_t heads) const {
     return attention_strides(tokens, heads + 1, D);
   }
@@ -29,7 +29,7 @@ struct Problem {
   std::vector<int32_t> document_end = {};  // empty: causal
   std::vector<int64_t> sequences = {};     // empty: nothing is dropped
   Draws draws = {};
-  std::optional<float> scale = {};  // of the scores; absent: 1 / sqrt(D)
+  std::optional<float> scale = {};  // factor of the scores; absent: 1 / sqrt(D)
 
   void fill() {
     q = random_values<T>(B * S * (Hq + 1) * D, 1);
@@ -61,7 +61,7 @@ struct Problem {
     return document_end.empty() ? offset + i + 1
                                 : document_end[static_cast<size_t>(b * S + i)];
   }
-  /// What a probability is multiplied by, in the words of struct Draws.
+  /// Returns the factor of a probability: 0 or the scale, drawn as struct Draws says.
   double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (sequences.empty()) return 1.0;
     const int64_t sequence = sequences[static_cast<size_t>(b)];
@@ -90,7 +90,7 @@ struct Reference {
   Doubles out, lse, dq, dk, dv;
 };
 
-/// One query: its probabilities, then everything that flows through them.
+/// Adds one query's result, lse and gradients to the reference.
 template <typename T>
 void reference_row(const Problem<T>& p, int64_t b, int64_t i, int64_t h, Reference& r) {
   const auto sq = p.wide(p.S, p.Hq);
@@ -165,7 +165,7 @@ struct Result {
 
 template <typename T>
 Result<T> run(const Problem<T>& p, Isa isa) {
-  // NaN: whatever a kernel leaves unwritten shows.
+  // Results begin as NaN, so that a value which a kernel leaves unwritten shows.
   const auto blank = [](int64_t count, auto value) {
     narrow(std::nanf(""), &value);
     return std::vector<decltype(value)>(static_cast<size_t>(count), value);
@@ -194,7 +194,7 @@ Result<T> run(const Problem<T>& p, Isa isa) {
   return r;
 }
 
-/// Queries that see no key have minus infinity, for which the references hold 0.
+/// Compares lse, which is minus infinity, and 0 in the reference, if no key is seen.
 void expect_lse_close(std::vector<float> got, const Doubles& want) {
   for (size_t i = 0; i < got.size(); ++i) {
     if (want[i] == 0.0) {
@@ -210,7 +210,7 @@ void expect_close(Problem<T> p, Isa isa) {
   p.fill();
   const Reference want = reference(p);
   const Result<T> got = run(p, isa);
-  // Probabilities, and gradients of scores, are rounded once and the result once.
+  // Probabilities and gradients of scores are rounded once, and the result once.
   const double once = kRounding<T>;
   EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
   expect_lse_close(got.lse, want.lse);
@@ -240,7 +240,7 @@ TEST(Attention, SeesCachedKeys) {
   });
 }
 
-/// Documents of growing length in every sequence.
+/// Returns the starts of documents of growing length, [batch, queries].
 std::vector<int32_t> documents(int64_t batch, int64_t queries) {
   std::vector<int32_t> out;
   for (int64_t b = 0; b < batch; ++b) {
@@ -277,7 +277,7 @@ TEST(Attention, SeesAsManyKeysAsItsWindowHas) {
   });
 }
 
-/// One past the last key of each query's document, of documents().
+/// Returns one past the last key of each query's document, for documents().
 std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
   std::vector<int32_t> out = documents(batch, queries);
   for (int64_t b = 0; b < batch; ++b) {
@@ -292,8 +292,8 @@ std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
   return out;
 }
 
-/// Not causal: the whole sequence; up to padding, with queries in it; up to another end
-/// for every query, of which some see nothing.
+/// Returns problems that are not causal: queries see the whole sequence; the keys up to
+/// padding, which has queries too; or keys up to a query's own end, perhaps none.
 template <typename T>
 std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int64_t D) {
   const auto n = static_cast<size_t>(2 * queries);
@@ -328,7 +328,7 @@ TEST(Attention, SeesLaterKeysUpToDocumentEnds) {
   });
 }
 
-/// The problem, with probabilities dropped.
+/// Returns the problem with probabilities dropped.
 template <typename T>
 Problem<T> dropped(Problem<T> p, double probability) {
   p.sequences = {12, (int64_t{3} << 32) + 7};
@@ -414,7 +414,7 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
   });
 }
 
-/// Keys [begin, end) of a problem.
+/// The keys [begin, end) of a problem.
 struct KeyRange {
   int64_t begin, end;
 };
@@ -423,7 +423,7 @@ struct PartsResult {
   std::vector<float> out, lse, dq, dk, dv;
 };
 
-/// The problem with its keys in parts, in the order given.
+/// Runs the problem with its keys in parts, in the order given.
 template <typename T>
 PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts,
                          Isa isa) {
@@ -490,7 +490,7 @@ void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts, Isa is
 TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
-    // Odd lengths and edges; parts wholly before, inside and after blocks of queries.
+    // The parts lie wholly before, inside and after blocks of queries, at odd edges.
     const std::vector<KeyRange> parts{{0, 51}, {51, 64}, {64, 65}, {65, 149}, {149, 181}};
     const std::vector<KeyRange> backwards(parts.rbegin(), parts.rend());
     expect_parts_close<T>({1, 181, 0, 4, 2, 40, {}, {}, {}, {}, {}}, parts, isa);
@@ -524,7 +524,7 @@ TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
 TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
-    // Of keys [40, 80), queries before 40 see none, and those from 90 on neither.
+    // Queries before 40, and those from 90 on, see none of the keys [40, 80).
     Problem<T> p{1, 120, 0, 1, 1, 16, std::vector<int32_t>(120, 0), {}, {}, {}, {}};
     for (size_t i = 90; i < 120; ++i) p.document_start[i] = 80;
     p.fill();
@@ -552,7 +552,7 @@ TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
       const bool none = i < 40 || i >= 90;
       ASSERT_EQ(std::isinf(lse[i]), none) << i;
       ASSERT_EQ(widen(out[i * 16]) == 0.0F, none) << i;
-      // The first that sees a key sees one only: its softmax is 1, whatever the score.
+      // Query 40 sees one key only: its softmax is 1, whatever the score.
       if (i == 40) continue;
       ASSERT_EQ(widen(dq[i * 16]) == 0.0F, none) << i;
     }

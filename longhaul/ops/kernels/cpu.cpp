@@ -25,7 +25,7 @@ bool has_avx_bf16() {
 }  // namespace
 
 std::string cpu_name() {
-  // Leaf 0: the vendor in EBX, EDX, ECX; leaf 1: family and model in EAX.
+  // Leaf 0 has the vendor in EBX, EDX, ECX; leaf 1 has family and model in EAX.
   std::array<unsigned, 4> zero{};
   std::array<unsigned, 4> one{};
   __get_cpuid(0, &zero[0], &zero[1], &zero[2], &zero[3]);
@@ -81,7 +81,8 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
   kernels_of(isa).widen(x, y, count);
 }
 
-// Looked up once: CPUID is slow in a virtual machine, and every product asks for this.
+// The two functions below look up CPUID once: CPUID is slow in a virtual machine, and
+// every product asks for this.
 
 bool product_available() {
   static const bool kAvailable =

@@ -15,8 +15,8 @@
 
 namespace longhaul::kernels {
 
-/// Returns "GenuineIntel family 6 model 143, AMX": what MKL and oneDNN choose their code
-/// by, besides the instruction set.
+/// Returns a name like "GenuineIntel family 6 model 143, AMX". MKL and oneDNN choose
+/// their code by these facts and by the instruction set.
 std::string cpu_name();
 
 /// A matrix with element (i, j) at data[i * row + j * column]; one of the strides is 1.
@@ -36,12 +36,12 @@ struct Product {
   const Bf16* bias = nullptr;
   bool add = false;
   float* wide = nullptr;
-  /// With AMX, blocks of a factor take half of this; it does not change the order of
+  /// With AMX, blocks of a factor take half of this size; it does not change the order of
   /// sums.
   int64_t cache_bytes = second_cache_bytes();
 };
 
-/// A kernel as one instruction set has it.
+/// The function that runs a kernel on one instruction set; null if the set has none.
 template <typename Kernel>
 struct Entry {
   void (*run)(const Kernel&);
@@ -59,7 +59,7 @@ using TypedKernels =
             CrossEntropyStatistics<T>, CrossEntropyGradient<T>, CrossEntropy<T>,
             Dropout<T>>;
 
-/// All kernels of one instruction set; an absent one is null.
+/// All kernels of one instruction set; an absent kernel is null.
 struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
   void (*narrow)(const float* x, Bf16* y, int64_t count);
   void (*widen)(const Bf16* x, float* y, int64_t count);
@@ -67,14 +67,14 @@ struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
                           int64_t x_stride, int64_t T, int64_t N, int64_t K, float* grad);
 };
 
-// Each of these is in a file of its own with its own compiler flags; only call one for an
-// instruction set that the CPU has.
+// Each function below is in a file of its own with its own compiler flags; only call a
+// function whose instruction set the CPU has.
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512bf16_kernels();
 const KernelTable& amx_kernels();
 
-/// Returns the kernels of one instruction set. Error: this CPU lacks the set.
+/// Returns the kernels of one instruction set. Throws Error if this CPU lacks the set.
 const KernelTable& kernels_of(Isa isa);
 
 /// Whether a CPU has this kernel.
@@ -84,13 +84,14 @@ concept IsOfCpu = std::derived_from<KernelTable, Entry<Kernel>>;
 /// Returns whether the attention kernels take heads of this size.
 bool attention_supported(int64_t head_dim);
 
-/// Error: sizes that the kernels cannot take.
+/// Throws Error if the kernels cannot take the sizes.
 void check_attention(const AttentionShape& shape);
 void check_rope(int64_t head_dim);
-/// Throws Error: the kernel is absent.
+/// Throws Error, as the instruction set lacks the kernel.
 [[noreturn]] void no_such_kernel(Isa isa);
 
-/// Runs a kernel. Error: sizes that it cannot take, or a set that this CPU lacks.
+/// Runs a kernel. Throws Error if the kernel cannot take the sizes or this CPU lacks the
+/// set.
 template <IsOfCpu Kernel>
 void run(const Kernel& kernel, Isa isa = best_isa()) {
   if constexpr (requires { kernel.shape; }) check_attention(kernel.shape);
@@ -120,8 +121,8 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
 bool weight_gradient_available();
 
 /// Computes grad [N, K] += dy [T, N]^T x [T, K] with bf16 products and fp32 sums, without
-/// rounding in between. dy and x have row strides; grad is contiguous. Error: the CPU has
-/// no AVX512_BF16.
+/// rounding in between. Both dy and x have row strides; grad is contiguous. Throws Error
+/// if the CPU has no AVX512_BF16.
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
                                 float* grad);

@@ -2,12 +2,13 @@
 
 #include "longhaul/ops/kernels/simd.h"
 
-// Random words for dropout, a vector of counters at a time.
+// These are the random words for dropout, drawn for a vector of counters at a time.
 
 namespace longhaul::kernels {
 namespace {
 
-/// Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC11).
+/// The random generator of dropout: Philox4x32-10 (Salmon et al., "Parallel Random
+/// Numbers: As Easy as 1, 2, 3", SC11).
 class Philox {
  public:
   explicit Philox(uint64_t key) {
@@ -21,8 +22,8 @@ class Philox {
     }
   }
 
-  /// Counters -> draws. Even and odd lanes go apart, each in the lower words of 64 bits,
-  /// whose upper words hold anything.
+  /// Replaces counters by draws. Even and odd lanes are drawn apart, each in the lower
+  /// words of 64 bits; the upper words hold anything.
   LH_INLINE void draw(Words (&c)[4]) const {
     Words odd[4];
     for (int i = 0; i < 4; ++i) odd[i] = upper_words(c[i]);
@@ -49,7 +50,8 @@ class Philox {
   uint32_t keys_[kRounds][2];
 };
 
-/// The two words of a counter that tell the sequence, below 2^48, and the head.
+/// The two words of a counter that hold the number of the sequence, below 2^48, and of
+/// the head, below 2^16.
 struct SequenceWords {
   LH_INLINE SequenceWords(int64_t sequence, int64_t head)
       : lower(static_cast<uint32_t>(sequence)),
@@ -57,7 +59,7 @@ struct SequenceWords {
   uint32_t lower, upper;
 };
 
-/// Number of each lane.
+/// The number of each lane.
 alignas(64) constexpr uint32_t kLaneNumber[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                   8, 9, 10, 11, 12, 13, 14, 15};
 

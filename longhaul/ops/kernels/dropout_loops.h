@@ -5,8 +5,9 @@
 namespace longhaul::kernels {
 namespace {
 
-/// The groups of four columns that lanes draw for, such that in_order() needs no shuffle
-/// beyond 128 bits: element m of part p draws for group m * (kLanes / 4) + p.
+/// Returns the groups of four columns that lanes draw for. Their order spares in_order()
+/// all shuffles beyond 128 bits: element m of part p draws for group m * (kLanes / 4) +
+/// p.
 LH_INLINE Words column_groups() {
   uint32_t group[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) {
@@ -15,7 +16,7 @@ LH_INLINE Words column_groups() {
   return load_words(group);
 }
 
-/// Draws of column_groups() -> those of 4 kLanes consecutive columns.
+/// Reorders the draws of column_groups() to 4 kLanes consecutive columns.
 LH_INLINE void in_order(Words (&w)[4]) {
   const Words a = interleave_lower<32>(w[0], w[1]);
   const Words b = interleave_upper<32>(w[0], w[1]);

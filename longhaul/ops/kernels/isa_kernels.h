@@ -1,6 +1,7 @@
 #pragma once
 
-// Every kernel, instantiated for the instruction set of the including isa_*.cpp.
+// This header instantiates every kernel for the instruction set of the including
+// isa_*.cpp.
 
 #include "longhaul/ops/kernels/attention_backward_loops.h"
 #include "longhaul/ops/kernels/cpu.h"
@@ -12,7 +13,8 @@
 namespace longhaul::kernels {
 namespace {
 
-/// E is what the attention's products read (tile.h).
+/// Returns the kernels of element type T; the attention's products read elements of type
+/// E (tile.h).
 template <typename T, typename E>
 constexpr TypedKernels<T> typed_kernels() {
   return {{rms_norm_forward_loop<T>},

@@ -12,7 +12,8 @@ struct RowStatistics {
 
 template <typename T>
 LH_INLINE RowStatistics row_statistics(const T* logits, int64_t vocabulary) {
-  // Lanes past the end load as 0: the part is taken by itself.
+  // Lanes past the end would load as 0 and count as logits: the last elements are taken
+  // one by one.
   const int64_t whole = vocabulary / kLanes * kLanes;
   Vec most = set1(-__builtin_inff());
   for (int64_t i = 0; i < whole; i += kLanes) most = max(most, load(logits + i, Full{}));
@@ -33,7 +34,8 @@ LH_INLINE RowStatistics row_statistics(const T* logits, int64_t vocabulary) {
   return {maximum, sum};
 }
 
-/// logits = factor * exp(logits - lse), less `row_scale` at the target.
+/// Replaces logits by factor * exp(logits - lse), less `row_scale` at the target, where
+/// factor = row_scale (1 + 2 z_loss lse).
 template <typename T>
 LH_INLINE void row_gradient(T* logits, int64_t target, int64_t vocabulary, float lse,
                             float row_scale, float z_loss) {
@@ -50,7 +52,7 @@ LH_INLINE void row_gradient(T* logits, int64_t target, int64_t vocabulary, float
     store(logits + i, mul(p, set1(factor)), lanes);
   });
   if (here) {
-    // From the unrounded softmax, so that the difference is rounded once.
+    // The target uses the unrounded softmax, so that the difference is rounded once.
     const Vec p = exp(set1(picked - lse));
     store(logits + target, sub(mul(p, set1(factor)), set1(row_scale)), Part{1});
   }

@@ -5,13 +5,13 @@
 namespace longhaul::kernels {
 namespace {
 
-/// Where row r begins: the heads of a token follow each other.
+/// Returns the offset of row r; the heads of a token follow each other.
 template <typename Norm>
 LH_INLINE int64_t start_of_row(const Norm& a, int64_t r, int64_t token_stride) {
   return r / a.heads * token_stride + r % a.heads * a.features;
 }
 
-/// What a normed element is multiplied with.
+/// Returns the factor of a normed element.
 template <RmsForm kForm>
 LH_INLINE Vec norm_factor(Vec weight) {
   if constexpr (kForm == RmsForm::OnePlusWeight) return add(set1(1.0F), weight);
@@ -71,7 +71,8 @@ void rms_norm_forward_loop(const RmsNormForward<T>& a) {
   }
 }
 
-/// partial [features] += this row's part of dweight, unless null; `dsum` may be null.
+/// Computes dx of one row. Adds the row's part of dweight to partial [features], unless
+/// `partial` is null; `dsum` may be null.
 template <RmsForm kForm, typename T>
 LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
                                  const T* weight, const T* dsum, int64_t features, T* dx,
@@ -97,8 +98,8 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
   });
 }
 
-/// dweight is summed over fixed chunks of rows, then over the chunks in order: the
-/// threads have no say in it.
+/// Computes dx, and sums dweight over fixed chunks of rows, then over the chunks in
+/// order. The sums do not depend on the number of threads.
 template <RmsForm kForm, typename T>
 void rms_norm_backward_rows(const RmsNormBackward<T>& a) {
   const int64_t rows = a.tokens * a.heads;
@@ -139,7 +140,8 @@ void rms_norm_backward_rows(const RmsNormBackward<T>& a) {
   }
 }
 
-/// A rounding has no gradient of its own: where it stands makes no difference here.
+/// Runs the backward of the form. A rounding has no gradient of its own, so that the
+/// forms with the weight before and after the cast are the same here.
 template <typename T>
 void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
   if (a.form == RmsForm::OnePlusWeight) {

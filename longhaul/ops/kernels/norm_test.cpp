@@ -1,4 +1,4 @@
-// Each form of the RMS norm against its definition in double.
+// These tests compare each form of the RMS norm with its definition in double.
 #include <omp.h>
 
 #include <array>
@@ -17,7 +17,7 @@ constexpr NormSize kNormSizes[] = {{1, 8}, {4, 3}, {3, 37}, {70, 100}, {33, 768}
 class RmsNorm : public ::testing::TestWithParam<RmsForm> {
  protected:
   static RmsForm form() { return GetParam(); }
-  /// What a normed element is multiplied with.
+  /// Returns the factor of a normed element.
   template <typename T>
   static double factor(const std::vector<T>& weight, int64_t i) {
     return value(weight, i) + (form() == RmsForm::OnePlusWeight ? 1.0 : 0.0);

@@ -39,16 +39,17 @@ LH_INLINE Vec sigmoid(Vec x) {
   return div(set1(1.0F), add(set1(1.0F), exp(sub(zero(), x))));
 }
 
-/// activation(x), and its derivative there.
+/// The value of an activation at x, and its derivative at x.
 struct Activated {
   Vec value, slope;
 };
 
-/// The tanh form is x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+/// Returns the tanh form of GELU, as x sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715
+/// x^3).
 LH_INLINE Activated gelu_tanh(Vec x) {
   constexpr float kTwice = 1.59576912F;  // 2 sqrt(2 / pi)
   constexpr float kCube = kTwice * 0.044715F;
-  // Beyond them the sigmoid is next to 0 or 1; up to them e^-2u is finite.
+  // Beyond 10 and -10 the sigmoid is next to 1 or 0; between them e^-2u is finite.
   const Vec above = max(set1(-10.0F), x);
   const Vec inside = min(set1(10.0F), above);
   const Vec square = mul(inside, inside);
@@ -61,8 +62,8 @@ LH_INLINE Activated gelu_tanh(Vec x) {
   return {mul(above, s), slope};
 }
 
-/// The normal distribution's share beyond |x| by Abramowitz and Stegun, 7.1.26, within
-/// 1e-7.
+/// Returns GELU, with the normal distribution's share beyond |x| by Abramowitz and
+/// Stegun, 7.1.26, within 1e-7.
 LH_INLINE Activated gelu_exact(Vec x) {
   constexpr float kRootHalf = 0.707106781F;
   constexpr float kRootHalfOverPi = 0.398942280F;  // sqrt(1 / (2 pi))
@@ -141,7 +142,7 @@ void gated_product_backward_loop(const GatedProductBackward<T>& a) {
   });
 }
 
-/// Over fixed blocks of a flat buffer.
+/// Converts a flat buffer, in fixed blocks.
 template <typename From, typename To>
 void convert_loop(const From* x, To* y, int64_t count) {
   constexpr int64_t kBlock = 1 << 14;

@@ -134,8 +134,8 @@ TEST(GatedProduct, KeepsNaNAndSurvivesLargeGates) {
             EXPECT_TRUE(std::isnan(widen(dup[i])));
             continue;
           }
-          // AVX2 bounds exp() below 2^128: what is left of -1e4 is next to nothing, not
-          // 0.
+          // AVX2 bounds exp() below 2^128: the activation of -1e4 is next to nothing, but
+          // not 0.
           const bool whole = i % 2 == 0;
           const float nothing = large * 1e-34F;
           EXPECT_NEAR(widen(y[i]), whole ? 2 * widen(gate[i]) : 0.0F, nothing) << i;
@@ -204,8 +204,8 @@ TEST(Dropout, KeepsTheElementsThatPhiloxDrawsWithTheSameBitsEverywhere) {
 }
 
 TEST(Dropout, ReachesThePublishedVectorOfPhilox) {
-  // Random123's kat_vectors: counter 0 of key 0 draws these, so that a threshold at one
-  // of them keeps it and one above drops it.
+  // By Random123's kat_vectors, counter 0 of key 0 draws these words. A threshold at one
+  // of the words keeps its element, and a threshold above the word drops it.
   constexpr uint32_t kDrawn[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
   for (const Isa isa : all_isas()) {
     const int64_t sequence = 0;
@@ -319,7 +319,8 @@ TEST(CrossEntropy, CombinesFromPartsOfTheVocabulary) {
 }
 
 TEST(Buffers, ConvertTheSameBitsEverywhere) {
-  // Ties, overflow to infinity, denormals, infinities, NaN with only low bits.
+  // The cases are ties, overflow to infinity, denormals, infinities, and NaN with only
+  // low bits.
   const std::vector<uint32_t> cases{0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x00000001,
                                     0x807FFFFF, 0x7F800000, 0xFF800000, 0x7F800001,
                                     0xFFC00000, 0x80000000, 0x3F807FFF, 0x3F808001};

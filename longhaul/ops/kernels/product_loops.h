@@ -3,25 +3,25 @@
 #include "longhaul/ops/kernels/product_put.h"
 #include "longhaul/ops/kernels/tile.h"
 
-// a b of bf16, summed in fp32, for processors whose instructions multiply floats only.
-// Both operands are widened as they are packed into panels, a block at a time, so that
-// neither exists twice. The cut for the caches follows K. Goto and R. van de Geijn,
-// Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M rows,
-// K summed, N columns.
+// This loop computes the product a b of bf16, summed in fp32, for processors whose
+// instructions multiply floats only. Both operands are widened while they are packed into
+// panels, a block at a time, so that no operand exists twice. The blocking for the caches
+// follows K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication,
+// ACM TOMS 34 (2008). Shapes: M rows, K summed, N columns.
 
 namespace longhaul::kernels {
 namespace {
 
-constexpr int64_t kSumRows = 2304;      ///< of sums at once, below 5 MB
-constexpr int64_t kSumColumns = 512;    ///< of sums at once
-constexpr int64_t kPackedDepth = 1024;  ///< of b at once, 2 MB
+constexpr int64_t kSumRows = 2304;      ///< rows of sums at once, below 5 MB
+constexpr int64_t kSumColumns = 512;    ///< columns of sums at once
+constexpr int64_t kPackedDepth = 1024;  ///< rows of b packed at once, 2 MB
 constexpr int64_t kPanelDepth = 256;    ///< a panel of b stays in L1
 constexpr int64_t kBlockRows = 96;      ///< a block of a, or of sums, stays in L2
 static_assert(kLanes == 8, "panels are transposed by 256 bits");
 constexpr int64_t kBPanel = kTileVecs * kLanes;
 constexpr int64_t kLine = 64 / sizeof(Bf16);  ///< elements of a cache line
 
-/// x[i] is row i; afterwards x[i] holds column i.
+/// Transposes 8 x 8 values: x[i] is row i before, and column i afterwards.
 LH_INLINE void transpose(Vec (&x)[8]) {
   Vec pairs[8];
   Vec fours[8];
@@ -44,9 +44,10 @@ LH_INLINE void transpose(Vec (&x)[8]) {
   }
 }
 
-/// out[k][kWidth] from kWidth rows of x, of which `count` are there: others become 0.
-/// Where a row of a panel is no whole vectors it goes over into the next, which is
-/// written later: one panel after another, and kLanes elements of room past the last.
+/// Packs kWidth rows of x as out[k][kWidth]. Only `count` rows exist; the others become
+/// 0. If kWidth is no multiple of kLanes, a store runs over into the next row of the
+/// panel, which is written later. Panels must therefore be packed one after another, with
+/// room for kLanes elements past the last panel.
 template <int64_t kWidth>
 void pack_panel(MatrixInput x, int64_t count, int64_t depth, float* out) {
   for (int64_t first = 0; first < kWidth; first += kLanes) {
@@ -80,7 +81,8 @@ void pack_panel(MatrixInput x, int64_t count, int64_t depth, float* out) {
   }
 }
 
-/// Asks for what a panel will read: rows that lie far apart come too late by themselves.
+/// Prefetches what a panel will read: without a prefetch, rows that lie far apart would
+/// arrive too late.
 LH_INLINE void prefetch_panel(MatrixInput x, int64_t count, int64_t depth) {
   if (x.row == 1) return;
   for (int64_t i = 0; i < smaller(count, kTileRows); ++i) {
@@ -88,7 +90,8 @@ LH_INLINE void prefetch_panel(MatrixInput x, int64_t count, int64_t depth) {
   }
 }
 
-/// sums [rows, columns] = or += a block of a times a block of b, both packed.
+/// Multiplies a block of a by a block of b, both packed. Overwrites sums [rows, columns]
+/// with the product if `first`, else adds the product.
 inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
                       const float* a, const float* b, float* sums, int64_t stride) {
   for (int64_t n = 0; n < columns; n += kBPanel) {
@@ -97,7 +100,7 @@ inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
       const float* right = b + n * depth;
       float* to = sums + m * stride + n;
       const int64_t count = smaller(kTileRows, rows - m);
-      // Asked for now, or the tile would wait for them at its end.
+      // Without this prefetch the tile would wait for the sums at its end.
       for (int64_t i = 0; i < count; ++i) __builtin_prefetch(to + i * stride, 1);
       if (first) {
         tile_rows<Into::Overwrite, kTileVecs>(count, left, right, kBPanel, depth, to,
@@ -110,7 +113,7 @@ inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
   }
 }
 
-/// What becomes of finished sums.
+/// Writes finished sums, the first of which is (m, n), to the result.
 inline void put_sums(const Product& p, const float* sums, int64_t stride, int64_t m,
                      int64_t rows, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -124,16 +127,17 @@ inline void put_sums(const Product& p, const float* sums, int64_t stride, int64_
   }
 }
 
-/// Each sum is one of ascending k within a panel, and of ascending panels, however many
-/// threads there are.
+/// Computes a product. Each sum is formed in ascending k within a panel, and over
+/// ascending panels, however many threads there are.
 inline void product_loop(const Product& p) {
-  // A cache line more, or the rows of a tile would fall into one set of the cache.
+  // The stride has a cache line more: otherwise the rows of a tile would fall into one
+  // set of the cache.
   const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel) + 16;
   const int64_t height = round_up(smaller(p.M, kSumRows), kTileRows);
   const int64_t deepest = smaller(p.K, kPackedDepth);
   const Scratch<float> sums(height * stride);
   const Scratch<float> right(stride * deepest);
-  // b as rows of columns, as a is packed.
+  // The transpose of b has the columns as rows, as pack_panel() takes them.
   const MatrixInput columns_of_b{p.b.data, p.b.column, p.b.row};
 #pragma omp parallel
   {

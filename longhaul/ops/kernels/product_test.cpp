@@ -3,8 +3,8 @@
 
 #include "tests/support/kernel_cases.h"
 
-// The kernel that widens its operands, which every CPU here can run, whichever form it
-// prefers, and that of tiles.
+// These tests run the kernel that widens its operands, on every CPU here whichever kernel
+// it prefers, and the kernel of AMX tiles.
 
 namespace longhaul::kernels::testing {
 namespace {
@@ -20,13 +20,15 @@ std::vector<Isa> product_isas() {
 struct ProductSizes {
   int64_t M, K, N;
 };
-// Single elements, less than a panel, whole panels and blocks, more than one of each cut.
+// The sizes are single elements, less than a panel, whole panels and blocks, and more
+// than one of each cut.
 constexpr ProductSizes kProductSizes[] = {{1, 1, 1},       {5, 3, 7},      {6, 8, 16},
                                           {7, 13, 70},     {97, 257, 17},  {100, 70, 530},
                                           {192, 512, 512}, {2310, 9, 33},  {13, 2100, 20},
                                           {3, 40, 2100},   {70, 4130, 150}};
 
-/// a and b hold M x K and K x N elements, rows or columns contiguous, with a gap between.
+/// The factors of a product: a and b hold M x K and K x N elements, with rows or columns
+/// contiguous and a gap between them.
 struct Operands {
   Operands(const ProductSizes& sizes, bool a_by_columns, bool b_by_columns)
       : s(sizes),
@@ -54,7 +56,7 @@ struct Operands {
   MatrixInput a, b;
 };
 
-/// body(operands, isa)
+/// Calls body(operands, isa) for all sizes, layouts and instruction sets.
 template <typename Body>
 void for_operands(Body body) {
   for (const ProductSizes& s : kProductSizes) {
@@ -179,7 +181,8 @@ __attribute__((target("amx-tile"))) void configure_foreign_tiles() {
   alignas(64) static constexpr Configuration kConfiguration;
   _tile_loadconfig(&kConfiguration);
 }
-/// Whether the calling thread has tile registers to save: not once they are released.
+/// Returns whether the calling thread has tile registers to save, which it has not once
+/// they are released.
 bool uses_tiles() {
   uint32_t low = 0;
   uint32_t high = 0;

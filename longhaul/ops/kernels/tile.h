@@ -2,32 +2,33 @@
 
 #include "longhaul/ops/kernels/simd.h"
 
-// Products of small matrices that stay in registers: C[m][n] = sum over k of A[m][k]
-// B[k][n]. An operand element is a float, or a Pair: two neighbours of the summed dim in
-// bf16, which one instruction multiplies and adds. Vectors run along n; elements of A are
-// broadcast, so A may have any strides.
+// This header multiplies small matrices by tiles of sums that stay in registers: C[m][n]
+// = sum over k of A[m][k] B[k][n]. An operand element is a float or a Pair. A Pair holds
+// two neighbours of the summed dim in bf16, which one instruction multiplies and adds.
+// Vectors run along n; elements of A are broadcast, so A may have any strides.
 
 namespace longhaul::kernels {
 namespace {
 
-/// What a thread holds while it multiplies: here nothing.
+/// The state that a thread must hold while it multiplies, for elements that need none.
 struct NoUnit {};
 
+/// How products load and multiply elements of type E.
 template <typename E>
 struct Element;
 
 template <>
 struct Element<float> {
-  /// How many neighbours of the summed dim one element holds.
+  /// The number of neighbours of the summed dim that one element holds.
   static constexpr int64_t kPair = 1;
-  /// Products take whole multiples of these, of the summed dim and of columns.
+  /// Products take multiples of kSummed values of the summed dim and of kColumns columns.
   static constexpr int64_t kSummed = kPair;
   static constexpr int64_t kColumns = kLanes;
   using Unit = NoUnit;
   static LH_INLINE Vec broadcast(const float* p) { return set1(*p); }
   static LH_INLINE Vec vector(const float* p) { return load(p, Full{}); }
   static LH_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
-  /// The element of neighbours x0 and x1; only the first here.
+  /// Returns the element that holds the neighbours x0 and x1; a float holds x0 alone.
   static LH_INLINE float make(float x0, float /*x1*/) { return x0; }
 };
 
@@ -63,7 +64,7 @@ enum class Into {
   ScaleAdd,   ///< C = C * factor[m] + tile
 };
 
-/// A strided operand: element (m, k) at data[m * row + k * column].
+/// A strided left operand with element (m, k) at data[m * row + k * column].
 template <typename E>
 struct Left {
   const E* data;
@@ -109,7 +110,7 @@ LH_INLINE void tile(Left<E> a, const E* b, int64_t b_stride, int64_t depth, floa
   }
 }
 
-/// Rows and vectors of a tile that fill the registers.
+/// The rows and vectors of a tile, which fill the registers.
 constexpr int kTileRows = 6;
 constexpr int kTileVecs = kVectorRegisters == 32 ? 4 : 2;
 
@@ -136,7 +137,7 @@ template <Into kInto, int kVecs, typename E>
 void tile_columns(int64_t rows, Left<E> a, const E* b, int64_t b_stride, int64_t depth,
                   float* c, int64_t c_stride, const float* factor) {
   for (int64_t m = 0; m < rows;) {
-    // No short tile at the end: 8 rows are 4 and 4, not 6 and 2.
+    // This avoids a short tile at the end: 8 rows are cut into 4 and 4, not 6 and 2.
     const int64_t left = rows - m;
     const int64_t n = left > kTileRows && left < 2 * kTileRows ? (left + 1) / 2
                                                                : smaller(left, kTileRows);
@@ -147,8 +148,9 @@ void tile_columns(int64_t rows, Left<E> a, const E* b, int64_t b_stride, int64_t
   }
 }
 
-/// C [rows, vecs * kLanes] from A [rows, depth] and B [depth, vecs * kLanes]; depth
-/// counts elements. Every C is one sum in ascending k, whatever the cut into tiles.
+/// Multiplies A [rows, depth] by B [depth, vecs * kLanes]; the product goes to C [rows,
+/// vecs * kLanes] as kInto says. `depth` counts elements. Each value of the product is
+/// summed in ascending k, however the product is cut into tiles.
 template <Into kInto, typename E>
 void small_product(int64_t rows, int64_t vecs, int64_t depth, Left<E> a, const E* b,
                    int64_t b_stride, float* c, int64_t c_stride,

@@ -5,20 +5,21 @@
 namespace longhaul::kernels {
 namespace {
 
-// grad [N, K] += dy [T, N]^T x [T, K] in chunks of T. Both operands are packed as pairs
-// of neighbours in T: dy in panels of kTileRows columns, x in panels of kPanel columns.
-constexpr int64_t kChunk = 1024;    ///< rows of T: a panel of x stays in L2
+// This loop computes grad [N, K] += dy [T, N]^T x [T, K] in chunks of T. Both operands
+// are packed as pairs of neighbours in T: dy in panels of kTileRows columns, x in panels
+// of kPanel columns.
+constexpr int64_t kChunk = 1024;    ///< rows of T at a time: a panel of x stays in L2
 constexpr int64_t kPackRows = 256;  ///< rows of dy that one item of packing takes
 constexpr int64_t kPanel = kTileVecs * kLanes;
 constexpr int64_t kGroup = 32;  ///< panels of dy that one item of work takes
 constexpr int64_t kGroupColumns = kGroup * kTileRows;
 
-/// Elements from one panel of dy to the next: a cache line more than it holds, or all
-/// panels of a group would fall into one set of the cache while they are written side by
-/// side.
+/// Returns the elements from one panel of dy to the next: the panel and a cache line.
+/// Without this cache line, all panels of a group would fall into one set of the cache
+/// while they are written side by side.
 LH_INLINE int64_t left_stride(int64_t depth) { return depth * kTileRows + 16; }
 
-/// Panels [t / 2][kTileRows] of up to kGroupColumns columns and some rows of dy.
+/// Packs some rows and up to kGroupColumns columns of dy into panels [t / 2][kTileRows].
 inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t columns,
                       int64_t panel_stride, Pair* out) {
   alignas(64) Pair line[kGroupColumns] = {};
@@ -26,7 +27,7 @@ inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t colu
     const Bf16* x0 = dy + 2 * t * stride;
     const bool whole = 2 * t + 1 < rows;
     for_lanes(columns, [&](int64_t n, auto lanes) {
-      // bf16 are the upper halves of floats: the first of a pair moves down.
+      // A bf16 value is the upper half of a float: the first value of a pair moves down.
       const __m512i first = _mm512_castps_si512(load(x0 + n, lanes));
       const __m512i second = whole ? _mm512_castps_si512(load(x0 + stride + n, lanes))
                                    : _mm512_setzero_si512();
@@ -39,7 +40,7 @@ inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t colu
   }
 }
 
-/// c [rows, columns] += one panel of dy times one panel of x.
+/// Adds one panel of dy times one panel of x to c [rows, columns].
 inline void add_tile(int64_t rows, int64_t columns, int64_t depth, const Pair* left,
                      const Pair* right, float* c, int64_t c_stride) {
   const Left<Pair> a{left, 1, kTileRows};
