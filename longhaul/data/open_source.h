@@ -15,38 +15,39 @@ namespace longhaul::data {
 /// examples of BERT (bert/example_store.h) or a directory that Hugging Face datasets
 /// wrote with save_to_disk. With `document_mask` positions restart and attention stops at
 /// document boundaries (token stores only). With `verify` each block of a token store is
-/// compared with its hash when it is first read; a save_to_disk directory has no hashes.
-/// `field` is the column of the ids in a save_to_disk directory; the other kinds have no
-/// fields and refuse any other value than kIdsField. InputError says what was found, what
-/// is accepted, and what to do.
+/// compared with its hash when the block is first read. A save_to_disk directory has no
+/// hashes. `field` is the column of the ids in a save_to_disk directory; the other kinds
+/// have no fields and refuse any other value than kIdsField. The InputError says what was
+/// found, what is accepted, and what to do.
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                          bool document_mask = false, bool verify = true,
                                          const std::string& field = kIdsField);
 
-/// Throws InputError where `field` is not kIdsField, since `what` has no fields.
+/// Throws InputError where `field` is not kIdsField. `what` names the kind of data, which
+/// has no fields.
 void refuse_field(const fs::path& path, const std::string& field, const char* what);
 
-/// Replaces shell patterns by the paths that they match (input/path_pattern.h).
+/// Replaces shell patterns by the paths that they match (input/path_pattern.h). Throws
 /// InputError for a pattern that matches nothing, and for names that are not UTF-8.
 std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries);
 
-/// Makes one source of at least one sources of one length, one after another. Its
-/// fingerprint is the fingerprint of the list.
+/// Joins at least one source to one source, one part after another. All parts must have
+/// one length. The fingerprint is a hash of the parts' fingerprints in their order.
 std::unique_ptr<TokenSource> concatenated_source(
     std::vector<std::unique_ptr<TokenSource>> parts);
 
 /// Makes a source of `sequences` sequences of uniformly random tokens below `vocab_size`,
-/// which depend on seed and index only.
+/// which depend on the seed and the sequence's index only.
 std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
                                               int64_t vocab_size, uint64_t seed);
 
-/// Makes a synthetic source of examples for BERT: with two segments, and kMaskedShare of
-/// the tokens masked out.
+/// Makes a synthetic source of examples for BERT, which have two segments each. A share
+/// of kMaskedShare of the tokens is masked out.
 std::unique_ptr<TokenSource> synthetic_examples(int64_t sequences, int64_t seq_len,
                                                 int64_t vocab_size, uint64_t seed);
 
-/// Throws InputError unless the first of the data's terms, `losses`, are the terms of the
-/// model's loss, `wanted`. `name` and `model_type` stand in the message.
+/// Throws InputError unless the data's terms of the loss, `losses`, begin with the terms
+/// of the model's loss, `wanted`. `name` and `model_type` stand in the message.
 void check_losses(const std::vector<std::string>& losses, const std::string& name,
                   const std::vector<std::string>& wanted, const std::string& model_type);
 /// Makes a source leave out targets that the model has no use for, and checks the terms

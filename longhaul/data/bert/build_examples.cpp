@@ -23,10 +23,11 @@ namespace {
 constexpr uint64_t kShardBytes = uint64_t{64} << 20;
 constexpr int64_t kFewestShards = 16;
 constexpr int64_t kMostShards = 99'999;
-/// A shard in the making is held as rows, as a shard in its final order, and packed.
+/// The number of copies of a shard in memory while it is made: the rows, the rows in
+/// their final order, and the packed shard.
 constexpr uint64_t kCopiesOfShard = 3;
-/// About the share of a row's room that a document fills itself: half of the second texts
-/// come from another document.
+/// About the share of a row's tokens that a document supplies itself, since half of the
+/// second texts come from another document.
 constexpr double kOwnShare = 0.7;
 
 const char* rule_name(SentenceRule rule) {
@@ -318,7 +319,8 @@ void ExamplesBuilder::make_shards() {
 
   struct Made {
     std::string name;
-    std::optional<BertShardInfo> before;  // by an earlier start of this build
+    // Shard that an earlier start of this build has made.
+    std::optional<BertShardInfo> before;
     PackedShard packed;
     ExampleCounts counts;
   };

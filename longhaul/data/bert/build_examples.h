@@ -14,29 +14,29 @@ struct BuildExamplesOptions : ReadDocumentsOptions {
   fs::path out;
   ExampleOptions examples;
   int64_t duplicates = 5;  ///< passes over the documents, each masked and paired anew
-  /// Number of shards; 0: shards of about 64 MiB in memory, and at least 16 of them where
+  /// Number of shards; 0: shards of about 64 MiB in memory, and at least 16 shards where
   /// there is enough text.
   int64_t shards = 0;
-  /// Memory for the shards in the making; fewer threads work where all would need more.
+  /// Memory for the shards that threads are making. Fewer threads work where all threads
+  /// would need more memory.
   uint64_t memory_bytes = uint64_t{4} << 30;
   bool force = false;    ///< replace examples that stand at `out`
   bool restart = false;  ///< throw away what another build left unfinished
-  /// Called with the stage ("reading", "examples"), what is done and the total: stored
-  /// bytes while reading, then shards.
+  /// Called with the stage ("reading", "examples"), the amount done and the total. The
+  /// unit is stored bytes while reading, then shards.
   std::function<void(const std::string&, int64_t, int64_t)> progress;
-  /// Takes lines for people: which files are passed over.
+  /// Takes lines for people, such as which files are passed over.
   std::function<void(const std::string&)> note;
 };
 
-/// Makes HDF5 shards of BERT examples of text. Each document of each pass is work of its
-/// own, whose random numbers depend on seed, pass and document only; a keyed permutation
-/// deals the documents to the shards. So the bytes of the shards depend on inputs,
-/// tokenizer and options, never on threads. The work goes on in OUT.building: first the
-/// tokens of all documents (2 or 4 bytes each), then shard after shard. A build that was
-/// killed goes on there after its complete shards when it is started again, and the
-/// directory gets its name last. InputError for bad input, for an `out` that exists, for
-/// an unfinished build with other inputs or options, and while another process builds
-/// there.
+/// Makes HDF5 shards of BERT examples from text. The random numbers of a document in a
+/// pass depend on seed, pass and document only, and a keyed permutation deals the
+/// documents to the shards. The bytes of the shards therefore depend on inputs, tokenizer
+/// and options, never on threads. The build writes to OUT.building: first the tokens of
+/// all documents (2 or 4 bytes each), then one shard after another. A killed build that
+/// is started again continues after its complete shards. The directory is renamed to OUT
+/// last. Throws InputError for bad input, for an `out` that exists, for an unfinished
+/// build with other inputs or options, and while another process builds there.
 BertRecord build_examples(const tokenizer::Tokenizer& tokenizer,
                           const BuildExamplesOptions& options);
 

@@ -38,7 +38,7 @@ class BuildExamplesTest : public ::testing::Test {
     tokenizer_ = test_bert_tokenizer(dir_);
   }
   BertRecord build() { return build_examples(*tokenizer_, options_); }
-  /// Returns the content of every file of a directory, by name.
+  /// Returns the content of each file of a directory, by name.
   static std::map<std::string, std::string> contents(const fs::path& dir) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(dir)) {

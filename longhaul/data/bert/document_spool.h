@@ -9,11 +9,13 @@
 
 namespace longhaul::data {
 
-/// Documents that are sentences of tokens, one after the other.
+/// Documents that are lists of tokenized sentences. The vectors hold the documents one
+/// after the other.
 struct SentenceList {
   std::vector<tokenizer::TokenId> tokens;
-  std::vector<uint32_t> sentence_tokens;     ///< by sentence: tokens, at least 1
-  std::vector<uint32_t> document_sentences;  ///< by document: sentences, at least 1
+  std::vector<uint32_t> sentence_tokens;  ///< by sentence: number of tokens, at least 1
+  /// By document: number of sentences, at least 1.
+  std::vector<uint32_t> document_sentences;
 };
 
 struct SpoolCounts {
@@ -26,8 +28,8 @@ struct SpoolCounts {
 /// Writes documents front to back to three files of a directory, in little memory.
 class SpoolWriter {
  public:
-  /// All ids are below `vocab_size`. A token takes two bytes up to a size of 65536, else
-  /// four.
+  /// Makes the files in `dir`. All ids must be below `vocab_size`. A token takes two
+  /// bytes for a vocabulary of up to 65536 ids, else four bytes.
   SpoolWriter(const fs::path& dir, int64_t vocab_size);
   void add(const SentenceList& documents);
   const SpoolCounts& counts() const { return counts_; }
@@ -42,11 +44,11 @@ class SpoolWriter {
   SpoolCounts counts_;
 };
 
-/// The mapped files of a SpoolWriter: any document can be read at once. Immutable; any
+/// The mapped files of a SpoolWriter, with random access to any document. Immutable; any
 /// thread may read.
 class DocumentSpool {
  public:
-  /// InputError when the files do not have the sizes that follow from `counts`.
+  /// Throws InputError when the files do not have the sizes that follow from `counts`.
   DocumentSpool(const fs::path& dir, int64_t vocab_size, const SpoolCounts& counts);
 
   const SpoolCounts& counts() const { return counts_; }
@@ -63,8 +65,10 @@ class DocumentSpool {
   bool wide_;
   SpoolCounts counts_;
   MappedFile tokens_;
-  MappedFile sentences_;  // by sentence: its end in tokens, u64
-  MappedFile documents_;  // by document: its end in sentences, u64
+  // By sentence: the number of the token after its last token, u64.
+  MappedFile sentences_;
+  // By document: the number of the sentence after its last sentence, u64.
+  MappedFile documents_;
 };
 
 /// Returns the paths of the spool's files.

@@ -8,8 +8,8 @@
 
 namespace longhaul::data {
 
-/// Random numbers for one purpose, document and pass. The numbers depend on these, on the
-/// seed and on the order of the draws only, not on threads.
+/// Random numbers for one purpose, document and pass. The numbers depend on purpose,
+/// document, pass, seed and the order of the draws only, not on threads.
 class Draws {
  public:
   /// Requires pass < 2^24 and fewer than 2^42 draws.
@@ -37,7 +37,7 @@ class Draws {
   }
   /// Draws uniformly from [first, last].
   int64_t between(int64_t first, int64_t last) { return first + below(last - first + 1); }
-  /// Draws true with this probability.
+  /// Returns true with this probability.
   bool chance(double probability) {
     return static_cast<double>(next()) * 0x1.0p-32 < probability;
   }

@@ -10,7 +10,7 @@ namespace longhaul::data {
 namespace {
 
 constexpr double kRandomNextShare = 0.5;
-/// A short target has at least two tokens: one for each text.
+/// The smallest target length of an example: one token for each text.
 constexpr int64_t kShortestPair = 2;
 
 /// Calls visit(name, field) for each field of the counts.
@@ -108,7 +108,7 @@ BertShard ExampleRows::shard(const std::vector<int64_t>& order) const {
   return {shape, std::move(bytes)};
 }
 
-/// The two texts of a row in the making.
+/// The two texts of the row that is being made.
 struct ExampleMaker::Pair {
   std::vector<int32_t> first;
   std::vector<int32_t> second;

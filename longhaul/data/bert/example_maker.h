@@ -11,30 +11,31 @@
 
 namespace longhaul::data {
 
-/// [CLS] and two [SEP], which stand around the two texts of an example.
+/// Number of special tokens around the two texts of an example: [CLS] and two [SEP].
 inline constexpr int64_t kAroundPair = 3;
 
 struct ExampleOptions {
   int64_t seq_len = 128;
   MaskOptions mask;
-  /// Share of the documents whose examples aim at a random length, not at the full
-  /// length.
+  /// Share of the documents whose examples are made for a random length instead of the
+  /// full length.
   double short_share = 0.1;
   uint64_t seed = 12345;
 };
 
-/// Counts of what examples are made of, summed over any number of examples.
+/// Counts of examples and their tokens, summed over any number of examples.
 struct ExampleCounts {
   int64_t examples = 0;
-  int64_t random_next = 0;     ///< examples whose second text is from another document
-  int64_t tokens = 0;          ///< without padding, with special tokens
-  int64_t cut_tokens = 0;      ///< cut off from pairs that were too long
+  int64_t random_next = 0;  ///< examples whose second text is from another document
+  /// Tokens without padding, with special tokens.
+  int64_t tokens = 0;
+  int64_t cut_tokens = 0;      ///< tokens cut off from pairs that were too long
   int64_t short_examples = 0;  ///< examples below the full length
   MaskCounts masks;
 
   void add(const ExampleCounts& other);
   Json to_json() const;
-  /// InputError when a field is absent or is no integer.
+  /// Throws InputError when a field is absent or is no integer.
   static ExampleCounts from_json(const JsonFields& fields);
 };
 
@@ -43,12 +44,12 @@ class ExampleRows {
  public:
   ExampleRows(int64_t seq_len, int64_t predictions);
   /// Adds a row. `tokens` has [CLS] and both [SEP]; the first `first_tokens` tokens
-  /// belong to the first text. `masked` is sorted by position. `random_next` says that
-  /// the texts do not belong together.
+  /// belong to the first text. `masked` is sorted by position. `random_next` is true when
+  /// the second text is from another document.
   void add(const std::vector<int32_t>& tokens, int64_t first_tokens, int32_t pad,
            const std::vector<MaskedToken>& masked, bool random_next);
   int64_t size() const { return static_cast<int64_t>(next_sentence_.size()); }
-  /// Makes a shard of the rows so far: row i of the shard is row order[i].
+  /// Makes a shard of the rows so far. Row i of the shard is row order[i] of this object.
   BertShard shard(const std::vector<int64_t>& order) const;
   ExampleCounts counts;
 
@@ -64,17 +65,18 @@ class ExampleRows {
 };
 
 /// Makes the examples of a document as BERT's published recipe does. Sentences are
-/// gathered up to a length and cut in two at a random sentence. Half of the time the
-/// second text is replaced by a text from another document, and the replaced sentences
-/// are used again. Pairs that are too long lose tokens at either end, from the longer
-/// text first. Immutable; any thread may call it.
+/// gathered up to a length and split in two texts after a random sentence. In half of the
+/// cases, and when only one sentence was gathered, the second text comes from another
+/// document. The unused sentences are then used for the next example. Pairs that are too
+/// long lose tokens at a random end of the longer text. Immutable; any thread may call
+/// it.
 class ExampleMaker {
  public:
-  /// InputError when the spool has fewer than two documents.
+  /// Throws InputError when the spool has fewer than two documents.
   ExampleMaker(const DocumentSpool& spool, const BertVocabulary& vocabulary,
                const ExampleOptions& options);
-  /// Adds the examples of one document in one pass over the documents. The examples
-  /// depend on these two numbers only.
+  /// Adds the examples of one document in one pass over the documents. `pass` and
+  /// `document` alone determine the examples.
   void make(int64_t pass, int64_t document, ExampleRows& rows) const;
 
  private:

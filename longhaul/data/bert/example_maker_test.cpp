@@ -11,7 +11,8 @@ namespace {
 
 constexpr int64_t kDocuments = 60;
 
-/// Documents in which the token of document d, sentence s, place t stands only there.
+/// A fixture with documents in which no token occurs twice: each token id belongs to one
+/// document, sentence and place.
 class ExampleMakerTest : public ::testing::Test {
  protected:
   ExampleMakerTest() {
@@ -140,8 +141,8 @@ TEST_F(ExampleMakerTest, HalfOfThePairsAreRandomWhereADocumentHasASecondSentence
     examples += rows.counts.examples;
     random_next += rows.counts.random_next;
   }
-  // A pair of one long sentence always gets a random second text: a little more than
-  // half.
+  // A pair of one long sentence always gets a random second text, so the share is a
+  // little more than half.
   const double share = static_cast<double>(random_next) / static_cast<double>(examples);
   EXPECT_GT(examples, 20'000);
   EXPECT_GT(share, 0.5);

@@ -10,11 +10,11 @@
 
 namespace longhaul::data {
 
-/// The terms of the loss that examples have targets for: kMaskedToken, by position, and
-/// kNextSentence, by sequence.
+/// Returns the terms of the loss that examples have targets for: kMaskedToken, by
+/// position, and kNextSentence, by sequence.
 inline std::vector<std::string> example_losses() { return {kMaskedToken, kNextSentence}; }
 
-/// A source of examples for BERT.
+/// The base class of sources of examples for BERT.
 class ExampleTokens : public TokenSource {
  public:
   std::vector<std::string> losses() const override {
@@ -35,13 +35,14 @@ class ExampleTokens : public TokenSource {
 };
 
 /// Opens packed examples (example_store.h) for a model with masked-token and
-/// next-sentence heads. document_end of a batch says where a row's padding begins.
+/// next-sentence heads. In a batch, document_end is where a row's padding begins. Throws
 /// InputError when the rows have another length than `seq_len`, and for a damaged
 /// directory.
 std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
                                             bool verify = true);
 
-/// InputError, with both lengths, when rows have `found` tokens and data.seq_len differs.
+/// Throws InputError, with both lengths, when `found`, the length of the rows, is not
+/// `seq_len`.
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len);
 
 }  // namespace longhaul::data

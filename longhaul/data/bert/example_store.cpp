@@ -21,7 +21,8 @@ static_assert(std::endian::native == std::endian::little);
 constexpr const char* kFormat = "longhaul packed examples";
 constexpr const char* kPackAgain =
     "remove the directory, and the next start packs the shards again";
-/// So many rows of the largest size are still far from what 64 bits hold.
+/// The most rows of a store. The bytes of this many rows of the largest size still fit
+/// into 64 bits.
 constexpr int64_t kMaxRows = int64_t{1} << 40;
 constexpr size_t kMaxOrigins = 1'000'000;
 
@@ -32,7 +33,8 @@ Value value_at(const std::byte* from) {
   return value;
 }
 
-/// Reads what the record says of a file. InputError when the file is not there in full.
+/// Reads what the record says of a file. Throws InputError when the file is not there in
+/// full.
 StoreFile file_of(const JsonFields& record, const char* name, const fs::path& dir) {
   const JsonFields fields = record.inside(record.field(name));
   StoreFile file{fields.get<std::string>("name"), fields.get<uint64_t>("bytes"),

@@ -10,7 +10,8 @@
 
 namespace longhaul::data {
 
-// Packed examples can be read at random, unlike HDF5 shards. They are a directory:
+// Packed examples have random access, unlike HDF5 shards. Packed examples are a
+// directory:
 //   examples.json   the content of ExampleStoreInfo; written last
 //   rows.bin        the examples one after another, all in one form (ExampleForm)
 //   hashes.json     xxh3-128 of each 1 MiB block of rows.bin
@@ -52,25 +53,28 @@ struct ExampleOrigin {
 struct ExampleStoreInfo {
   ExampleForm form;
   int64_t rows = 0;
-  int64_t max_token_id = 0;  ///< the largest id of tokens and of masked-out tokens
+  int64_t max_token_id = 0;  ///< the largest id among tokens and masked-out tokens
   StoreFile row_file;
   StoreFile hash_file;
   std::vector<ExampleOrigin> origins;
-  std::string tokenizer_fingerprint;  ///< empty: no record beside the shards says it
+  /// Empty: no record beside the shards names a tokenizer.
+  std::string tokenizer_fingerprint;
 
-  /// Returns a hash that changes when an example changes; examples.json has it too.
+  /// Returns a hash that changes when an example changes. examples.json has the same
+  /// hash.
   std::string fingerprint() const;
   /// Returns the text of examples.json.
   std::string text() const;
-  /// Reads and checks examples.json and the sizes of both files. InputError names file
-  /// and field, expected and found.
+  /// Reads and checks examples.json and the sizes of both files. Throws InputError with
+  /// file and field, expected and found value.
   static ExampleStoreInfo read(const fs::path& dir);
 };
 
-/// True when the directory holds an examples.json.
+/// Returns true when the directory holds an examples.json.
 bool is_example_store(const fs::path& path);
 
-/// An example that is read into the caller's spans of seq_len values each.
+/// An example that ExampleStore::read writes to the caller's spans of seq_len values
+/// each.
 struct ExampleRow {
   std::span<int32_t> tokens;    ///< padding included
   std::span<int32_t> segments;  ///< 0 in the first text, 1 in the second
@@ -88,8 +92,8 @@ class ExampleStore {
 
   const fs::path& path() const { return path_; }
   const ExampleStoreInfo& info() const { return info_; }
-  /// Reads row `row`, 0 <= row < info().rows. InputError with file and offset for a
-  /// damaged row.
+  /// Reads row `row`, 0 <= row < info().rows. Throws InputError with file and offset for
+  /// a damaged row.
   void read(int64_t row, ExampleRow& to) const;
 
  private:

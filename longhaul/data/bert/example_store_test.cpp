@@ -16,7 +16,7 @@ class ExampleStoreTest : public ::testing::Test {
   ExampleStoreTest() {
     if (hdf5_version().empty()) return;
     PackExamplesOptions options;
-    // So many rows that there are two blocks with hashes.
+    // The rows fill two blocks with hashes.
     options.shards = {write_test_shard(dir_, "s.hdf5", test_shard(4000, 128, 20))};
     options.out = dir_ / "packed";
     options.vocab_size = 30'000;
@@ -27,7 +27,7 @@ class ExampleStoreTest : public ::testing::Test {
     if (hdf5_version().empty()) GTEST_SKIP() << "a build without HDF5";
   }
   fs::path file(const char* name) const { return dir_ / "packed" / name; }
-  /// Returns the message for an examples.json with another value.
+  /// Returns the error message for an examples.json that `change` has changed.
   std::string with_record(const std::function<void(Json&)>& change) {
     const std::string good = read_text(file(kExampleStoreRecord));
     Json json = parse_json(good, "");
@@ -41,7 +41,7 @@ class ExampleStoreTest : public ::testing::Test {
   std::string with_record(const char* field, const Json& value) {
     return with_record([&](Json& json) { json[field] = value; });
   }
-  /// Returns the message of reading row `row` when the row is changed at `offset`.
+  /// Returns the error message of reading row `row` after the row is changed at `offset`.
   std::string with_row(int64_t row, uint64_t offset, uint16_t value, bool verify) {
     const std::string good = read_text(file(kExampleRows));
     std::string bytes = good;
@@ -68,7 +68,7 @@ TEST_F(ExampleStoreTest, ARowHasTheDocumentedBytes) {
   EXPECT_EQ(bytes.size(), 4000 * info_.form.bytes());
   const std::string_view row = std::string_view(bytes).substr(info_.form.bytes());
   EXPECT_EQ(row.substr(0, 8), std::string_view("\x80\0\0\0\2\0\1\0", 8));
-  // Ids count up from 10: row 1 begins with 138.
+  // Ids count up from 10, so that row 1 begins with 138.
   EXPECT_EQ(row.substr(info_.form.tokens(), 4), std::string_view("\x8a\0\x8b\0", 4));
   EXPECT_EQ(row.substr(info_.form.ids(), 2), std::string_view("\x1b\0", 2));
   EXPECT_EQ(row.substr(info_.form.positions(), 6), std::string_view("\2\0\3\0\0\0", 6));

@@ -9,7 +9,7 @@
 
 namespace longhaul::data {
 
-/// What masking needs to know about a vocabulary.
+/// The facts about a vocabulary that masking needs.
 struct BertVocabulary {
   int32_t cls = 0;
   int32_t sep = 0;
@@ -17,15 +17,17 @@ struct BertVocabulary {
   int32_t pad = 0;
   std::vector<uint8_t> special;    ///< by id: 1 for [CLS], [SEP], [MASK] and [PAD]
   std::vector<uint8_t> continues;  ///< by id: 1 for a piece inside a word ("##ing")
-  std::vector<int32_t> ordinary;   ///< ids that may replace a token: no special token
+  /// Ids that may replace a token; no special tokens.
+  std::vector<int32_t> ordinary;
 
-  /// InputError when the tokenizer lacks [CLS], [SEP], [MASK] or [PAD], and with
+  /// Throws InputError when the tokenizer lacks [CLS], [SEP], [MASK] or [PAD], and with
   /// `whole_words` when the tokenizer has no pieces that begin with ##.
   static BertVocabulary of(const tokenizer::Tokenizer& tokenizer, bool whole_words);
 };
 
 struct MaskOptions {
-  double share = 0.15;           ///< share of a row's tokens, special tokens included
+  /// Share of a row's tokens that is masked; special tokens count as tokens of the row.
+  double share = 0.15;
   int64_t max_predictions = 20;  ///< the most masked positions of a row
   bool whole_words = false;      ///< mask all pieces of a word or none of them
 };
@@ -33,19 +35,19 @@ struct MaskOptions {
 /// Counts of how the chosen positions were treated.
 struct MaskCounts {
   int64_t masked = 0;    ///< replaced by [MASK]
-  int64_t kept = 0;      ///< left as they were
+  int64_t kept = 0;      ///< left unchanged
   int64_t replaced = 0;  ///< replaced by a random ordinary token
 };
 
-/// A chosen position and the token that stood there.
+/// A chosen position and the token that was there before masking.
 struct MaskedToken {
   int32_t position = 0;
   int32_t id = 0;
 };
 
-/// Chooses positions of a row at random, but none with a special token, and puts [MASK]
-/// (80 %), the token itself (10 %) or a random token (10 %) there. Returns the chosen
-/// positions in ascending order.
+/// Chooses random positions of a row, except positions of special tokens. Puts [MASK] (80
+/// %), the token itself (10 %) or a random token (10 %) at each chosen position. Returns
+/// the chosen positions in ascending order.
 std::vector<MaskedToken> mask_tokens(const BertVocabulary& vocabulary,
                                      const MaskOptions& options, Draws& draws,
                                      std::vector<int32_t>& row, MaskCounts& counts);

@@ -68,7 +68,7 @@ TEST_F(Masking, WholeWordsAreMaskedWholeOrNotAtAll) {
     std::set<int32_t> chosen;
     for (const MaskedToken& token : masked) chosen.insert(token.position);
     ASSERT_LE(masked.size(), 15U);
-    ASSERT_GE(masked.size(), 13U);  // a word that does not fit is passed over
+    ASSERT_GE(masked.size(), 13U);  // a word that does not fit is skipped
     for (int32_t place = 1; place + 1 < static_cast<int32_t>(row.size()); ++place) {
       if (before[static_cast<size_t>(place) + 1] != piece) continue;
       ASSERT_EQ(chosen.count(place), chosen.count(place + 1)) << place;

@@ -90,7 +90,7 @@ void check_shape(const fs::path& path, const ShardShape& shape,
 }
 
 /// Returns the fingerprint of the tokenizer in the records beside the shards; empty where
-/// no record is there.
+/// there is no record.
 std::string tokenizer_of(const std::vector<fs::path>& shards) {
   std::set<fs::path> dirs;
   for (const fs::path& shard : shards) dirs.insert(shard.parent_path());

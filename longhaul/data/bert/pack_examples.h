@@ -13,22 +13,22 @@ namespace longhaul::data {
 struct PackExamplesOptions {
   std::vector<fs::path> shards;  ///< files, as find_bert_shards gives them
   fs::path out;
-  int64_t vocab_size = 0;  ///< all ids must be below it
+  int64_t vocab_size = 0;  ///< number that all ids must be below
   int64_t seq_len = 0;     ///< tokens that the rows of the shards must have
   /// Called after each shard.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-/// Returns a hash of the shards' paths, sizes and times of change, by which a later start
-/// recognises them.
+/// Returns a hash of the shards' paths, sizes and modification times, by which a later
+/// start recognises the shards.
 std::string shards_identity(const std::vector<fs::path>& shards);
 
-/// Writes the examples of all shards, in their order, to the directory `out`, or leaves
-/// packed examples that are there already. The work goes on in OUT.building, behind a
-/// lock; what a killed start left there is thrown away, and the directory gets its name
-/// last. InputError for a shard that is damaged or does not fit (see ShardReader;
-/// seq_len, another number of masked positions than the first shard, another tokenizer),
-/// and while another process packs there.
+/// Writes the examples of all shards, in the order of the shards, to the directory `out`.
+/// Packed examples that are there already are kept. The function writes to OUT.building
+/// under a lock, discards what a killed start left there, and renames the directory last.
+/// Throws InputError for a damaged shard (see ShardReader), and while another process
+/// packs there. Also throws InputError when a shard has another seq_len, another
+/// tokenizer, or another number of masked positions than the first shard.
 ExampleStoreInfo pack_examples(ShardReader& reader, const PackExamplesOptions& options);
 
 }  // namespace longhaul::data

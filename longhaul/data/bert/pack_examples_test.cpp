@@ -68,7 +68,7 @@ class PackExamplesTest : public ::testing::Test {
     return batch;
   }
 
-  // Made before any thread of the tests.
+  // The reader is made before any thread of the tests.
   static inline std::unique_ptr<ShardReader> reader_ = std::make_unique<ShardReader>();
   TestDirectory dir_;
   std::vector<BertShard> shards_;
@@ -162,7 +162,7 @@ TEST_F(PackExamplesTest, TheSameRowsAreReadAfterAResumeOnOtherRanks) {
     }
     return std::tuple(all, content, targets);
   };
-  // 7 steps of 12 sequences from 33 rows go over the ends of two epochs.
+  // 7 steps of 12 sequences from 33 rows cross the ends of two epochs.
   const std::vector<int64_t> changing = {1, 3, 2, 6, 1, 2, 3};
   Cursor one, other;
   for (const int64_t ranks : changing) {

@@ -11,7 +11,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Stored bytes of the part of the inputs that is open at a time.
+/// Stored bytes of one part of the inputs. One part is open at a time.
 constexpr uint64_t kPartBytes = uint64_t{64} << 20;
 
 struct Dropped {
@@ -28,7 +28,8 @@ struct SentencePiece {
   int64_t empty_documents = 0;
 };
 
-/// Makes sentences of tokens of records. Any thread may call encode().
+/// Splits records into sentences and tokenizes the sentences. Any thread may call
+/// encode().
 class SentenceEncoder {
  public:
   SentenceEncoder(const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
@@ -71,8 +72,8 @@ class SentenceEncoder {
     piece.empty_documents += any ? 0 : 1;
   }
 
-  /// Adds a sentence. Returns how many sentences it became: several where it was too
-  /// long, none where it has no token.
+  /// Adds a sentence. Returns the number of added sentences: several where the sentence
+  /// was too long, 0 where the sentence has no token.
   uint32_t add(std::string_view sentence, SentencePiece& piece) const {
     std::vector<tokenizer::TokenId>& tokens = piece.documents.tokens;
     const size_t begin = tokens.size();
@@ -98,7 +99,8 @@ class SentenceEncoder {
   size_t longest_;
 };
 
-/// Takes the pieces in their order and sums up what they hold.
+/// Takes the encoded pieces in the order of the inputs, writes their documents and adds
+/// up their counts.
 class Collector {
  public:
   Collector(const InputSet& inputs, const ReadDocumentsOptions& options, SpoolWriter& out)
@@ -160,7 +162,8 @@ ReadDocumentsReport read_documents(
   Collector collector(inputs, options, out);
   const int threads = threads_of(options);
   WorkerPool pool(threads);
-  MemoryBudget memory(UINT64_MAX / 2);  // the number of pieces bounds what is held
+  // No limit, since the number of pieces limits the memory.
+  MemoryBudget memory(UINT64_MAX / 2);
   const std::atomic<bool> never = false;
   Workshop shop{pool, memory, 2 * static_cast<size_t>(threads) + 2, never};
   uint64_t bytes_before = 0;

@@ -20,7 +20,7 @@ struct ReadDocumentsOptions {
 };
 int threads_of(const ReadDocumentsOptions& options);
 
-/// What was read, for the record of a build.
+/// Counts of what was read, for the record of a build.
 struct ReadDocumentsReport {
   SpoolCounts counts;
   DroppedRecords dropped;
@@ -30,12 +30,13 @@ struct ReadDocumentsReport {
   Json sources = Json::array();  ///< path, bytes and hash of every range that was read
 };
 
-/// Reads inputs, splits them into documents and sentences, and spools their tokens in the
-/// order of the inputs, with threads beside the reading thread. The memory does not
-/// depend on the inputs, but for their longest record. A sentence of more than
-/// `longest_sentence` tokens is cut into pieces, so that no token is lost to a pair that
-/// is too long. `progress` is called now and then with the stored bytes that were read
-/// and the bytes of all files. InputError for what cannot be read.
+/// Reads inputs, splits their texts into documents and sentences, and writes the tokens
+/// to `out` in the order of the inputs. Worker threads tokenize beside the reading
+/// thread. The memory depends on the longest record of the inputs, not on the size of the
+/// inputs. A sentence of more than `longest_sentence` tokens is cut into pieces, so that
+/// no token is lost to a pair that is too long. `progress` is called now and then with
+/// the stored bytes that were read and the bytes of all files. Throws InputError for
+/// inputs that cannot be read.
 ReadDocumentsReport read_documents(
     const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
     const std::vector<uint8_t>& special_ids, const ReadDocumentsOptions& options,

@@ -13,7 +13,7 @@ constexpr std::string_view kBlanks = " \t\r\f\v";
 constexpr std::array<std::string_view, 5> kWideEnds = {"。", "！", "？", "｡", "…"};
 constexpr std::array<std::string_view, 10> kClosing = {"\"", "'", ")",  "]",  "”",
                                                        "’",  "»", "」", "』", "）"};
-/// Abbreviations in lower case, without their point.
+/// Abbreviations in lower case, without their final point.
 constexpr std::array<std::string_view, 30> kAbbreviations = {
     "mr",  "mrs", "ms",  "dr",  "prof", "st", "sr",  "jr",  "vs",   "etc",
     "e.g", "i.e", "cf",  "al",  "fig",  "no", "vol", "pp",  "ed",   "inc",
@@ -36,7 +36,7 @@ size_t match_any(std::string_view text, size_t at,
   return 0;
 }
 
-/// True when the point at `at` belongs to the word before it.
+/// Returns true when the point at `at` belongs to the word before it.
 bool belongs_to_word(std::string_view text, size_t at) {
   size_t begin = at;
   while (begin > 0 && (is_letter(text[begin - 1]) || text[begin - 1] == '.')) --begin;
@@ -48,7 +48,8 @@ bool belongs_to_word(std::string_view text, size_t at) {
   return std::ranges::find(kAbbreviations, word) != kAbbreviations.end();
 }
 
-/// Returns the end of the sentence whose mark is at `at`; 0 when the sentence goes on.
+/// Returns the end of the sentence whose last mark may be at `at`; 0 when no sentence
+/// ends there.
 size_t end_after_mark(std::string_view text, size_t at) {
   const size_t wide = match_any(text, at, kWideEnds);
   const char mark = text[at];

@@ -25,7 +25,7 @@ ChildLimits reader_limits() {
   return limits;
 }
 
-/// Runs in the child process. Returns the shard's bytes and behind them its shape.
+/// Runs in the child process. Returns the shard's bytes, followed by its shape.
 std::string read_in_child(const std::string& path) {
   const BertShard shard = read_shard_unprotected(path);
   std::string answer;
@@ -40,8 +40,9 @@ bool is_training_shard(const fs::directory_entry& entry) {
   return name.front() != '.' && glob_match(kShardPattern, name);
 }
 
-/// Throws InputError for records beside shards, which would be passed over without a
-/// word. A plain .json file may describe the shards or the model.
+/// Throws InputError for records of text beside shards, which would otherwise be ignored
+/// silently. A plain .json file is no error, since the file may describe the shards or
+/// the model.
 void refuse_other_records(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const fs::path& path = entry.path();

@@ -9,10 +9,10 @@
 
 namespace longhaul::data {
 
-/// Throws TemporaryError where the system has refused memory to Arrow, and nothing where
-/// a pool of this program has, which has a limit of its own.
+/// Throws TemporaryError where the system has refused memory to Arrow. Does nothing where
+/// a LimitedPool has refused memory, since its own limit was reached.
 inline void require_memory(const arrow::Status& status, const fs::path& file) {
-  // The words of Arrow's system pools.
+  // These words stand in the errors of Arrow's system pools only.
   if (!status.IsOutOfMemory() ||
       status.message().find("alloc of size") == std::string::npos)
     return;

@@ -15,7 +15,8 @@
 namespace longhaul::data {
 namespace {
 
-/// The largest description of a message: its columns and buffers, without data.
+/// The largest metadata of a message, which describe its columns and buffers without the
+/// data.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{64} << 20;
 constexpr std::string_view kMagic = "ARROW1";
 constexpr uint64_t kMagicPadded = 8;
@@ -37,7 +38,7 @@ class Flatbuffer {
     return number;
   }
   uint64_t root() const { return at<uint32_t>(0); }
-  /// Returns where a field of a table stands; 0 when the field is absent.
+  /// Returns the place of a field of a table; 0 when the field is absent.
   uint64_t field(uint64_t table, uint64_t index) const {
     const uint64_t vtable = table - static_cast<uint64_t>(int64_t{at<int32_t>(table)});
     const uint64_t slot = 4 + 2 * index;
@@ -104,7 +105,7 @@ bool ArrowMessages::next(Header& header) {
   header = {};
   header.begin = position_;
   auto length = int64_t{read_number<int32_t>()};
-  // Before format 0.15 no -1 stood before the length.
+  // Files before format 0.15 have no -1 before the length.
   if (length == -1) length = read_number<int32_t>();
   if (length == 0) {
     check_tail();

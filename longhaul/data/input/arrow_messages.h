@@ -13,9 +13,10 @@
 
 namespace longhaul::data {
 
-/// Reads the messages of an Arrow file front to back. The file has Arrow's stream format,
-/// which Hugging Face datasets writes, or Arrow's file format, which holds such a stream.
-/// Lengths are checked before anything is allocated. Not thread-safe.
+/// Reads the messages of an Arrow file front to back, for the Arrow reader. The file has
+/// Arrow's stream format, which Hugging Face datasets writes, or Arrow's file format,
+/// which holds such a stream. Lengths are checked before anything is allocated. Not
+/// thread-safe.
 class ArrowMessages {
  public:
   struct Header {
@@ -27,15 +28,17 @@ class ArrowMessages {
     std::shared_ptr<arrow::Buffer> metadata;
   };
 
-  /// `file` must hash nothing by itself. All arguments must outlive this object.
+  /// Requires that `file` hashes nothing by itself, and that all arguments outlive this
+  /// object.
   ArrowMessages(StoredFile& file, arrow::MemoryPool* pool, const InputOptions& options);
 
   /// Sets whether bytes that are read from now on are hashed.
   void set_hashing(bool hashing) { hashing_ = hashing; }
-  /// Reads the next message without its body; false at the end of the stream. InputError
-  /// where the file ends without the mark of the end, or something else follows.
+  /// Reads the next message without its body; false at the end of the stream. Throws
+  /// InputError where the file ends without Arrow's end-of-stream mark, or where
+  /// unexpected bytes follow the mark.
   bool next(Header& header);
-  /// Returns the last message that next() gave, with its body.
+  /// Reads the body of the last message that next() gave. Returns the whole message.
   std::unique_ptr<arrow::ipc::Message> load(const Header& header);
   /// Returns where the next message begins.
   uint64_t position() const { return position_; }
@@ -46,7 +49,7 @@ class ArrowMessages {
   template <typename Number>
   Number read_number();
   [[noreturn]] void fail_truncated() const;
-  /// Checks what stands behind the end of the stream.
+  /// Checks the bytes after the end of the stream.
   void check_tail();
 
   StoredFile& file_;

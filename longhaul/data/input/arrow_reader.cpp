@@ -16,8 +16,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory for a stored byte: the message, its unpacked buffers (LZ4 or zstd), and the
-/// rows in another form.
+/// Bytes of memory for each stored byte: the message, its unpacked buffers (LZ4 or zstd),
+/// and the decoded rows.
 constexpr uint64_t kUnpacked = 4;
 
 /// Gives Arrow the messages of a range one by one: the schema, all dictionaries, and the
@@ -41,7 +41,7 @@ class RangeMessages final : public arrow::ipc::MessageReader {
   void rethrow_problem() const {
     if (problem_) std::rethrow_exception(problem_);
   }
-  /// Return the rows of the file before the range, and the range's first byte.
+  /// Returns the number of rows in the file before the range.
   int64_t rows_before() const { return rows_before_; }
   uint64_t first_byte() const { return first_byte_; }
 

@@ -13,11 +13,13 @@ namespace longhaul::data {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 18;
-/// Decoders read whole words, also at the end of the input.
+/// Bytes after the end of the input that a decoder may read, since decoders read whole
+/// words.
 constexpr size_t kInputSlack = 64;
 constexpr size_t kOutputBytes = size_t{1} << 20;
 constexpr char kGzipFirstByte = '\x1F';
-/// A frame may ask for a window of any size, which takes as much memory.
+/// The largest window of a frame. A limit is needed because a frame can name a window of
+/// any size, and the decoder allocates that much memory.
 constexpr int kMaxZstdWindowLog = 27;
 
 /// Reads the stored bytes of a file as they are.
@@ -26,8 +28,8 @@ class PlainStream : public ByteStream {
   PlainStream(StoredFile& stored, uint64_t begin)
       : file(stored),
         offset(begin),
-        // Many inputs are small files: the buffer is not larger than the file, and is not
-        // filled with zeros first.
+        // Many inputs are small files. The buffer is therefore not larger than the file
+        // and is not filled with zeros first.
         capacity(static_cast<size_t>(std::min<uint64_t>(kInputBytes, stored.size() + 1))),
         input(std::make_unique_for_overwrite<char[]>(capacity + kInputSlack)) {}
   std::span<const char> next() override { return read_input(); }
@@ -62,7 +64,7 @@ class GzipStream final : public PlainStream {
         if (packed.front() != kGzipFirstByte) {
           file.fail("not valid gzip data behind what was packed", offset - packed.size());
         }
-        decoder.reset();  // several members one after another are one file
+        decoder.reset();  // consecutive members are one content
         inside_member = true;
       }
       const GzipDecoder::Step step =
@@ -116,7 +118,7 @@ class ZstdStream final : public PlainStream {
       const size_t result = ZSTD_decompressStream(context, &out, &in);
       if (ZSTD_isError(result) != 0) fail(result);
       inside_frame = result != 0;
-      // With the input used up zstd may still hold output for which there was no room.
+      // After the whole input is read, zstd may still hold output that did not fit.
       more_output = inside_frame && out.pos == out.size && out.pos > before;
     }
     return {output.get(), out.pos};

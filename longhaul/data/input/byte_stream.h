@@ -12,13 +12,13 @@
 
 namespace longhaul::data {
 
-/// Reads and decompresses the content of a file front to back in constant memory. Several
-/// gzip members or zstd frames one after another are one content. Zstd windows up to
-/// 128 MiB are read, as the zstd program reads them without --long. Not thread-safe.
+/// Reads and decompresses the content of a file front to back in constant memory. The
+/// contents of consecutive gzip members or zstd frames are joined. Zstd windows up to 128
+/// MiB are read, as the zstd program reads them without --long. Not thread-safe.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  /// Returns the next piece, which is valid until the next call; empty at the end.
+  /// Returns the next piece, which is valid until the next call; empty at the end. Throws
   /// InputError, with the offset in the file, for damaged or truncated data.
   virtual std::span<const char> next() = 0;
 };

@@ -49,8 +49,8 @@ bool is_integer_list(const arrow::DataType& type, bool is_mask = false) {
   }
 }
 
-/// Returns a type with bytes in place of text: whether text is UTF-8 is found out row by
-/// row, and must not make a whole file unreadable.
+/// Returns a type with bytes in place of text. UTF-8 is checked row by row, so that one
+/// bad text does not make a whole file unreadable.
 std::shared_ptr<arrow::DataType> type_as_bytes(
     const std::shared_ptr<arrow::DataType>& type) {
   switch (type->id()) {
@@ -77,7 +77,7 @@ std::shared_ptr<arrow::ArrayData> data_as_bytes(const arrow::ArrayData& data) {
   return copy;
 }
 
-/// Returns the text of a row of an array that is no dictionary.
+/// Returns the text of a row of an array without a dictionary.
 std::string_view text_at(const arrow::Array& array, int64_t row) {
   switch (array.type_id()) {
     case arrow::Type::BINARY:
@@ -120,8 +120,8 @@ ListRow find_list(const arrow::Array& array, int64_t row) {
   }
 }
 
-/// Returns the first unsigned integer that int64 does not hold, with its place; empty
-/// where all fit.
+/// Returns the first unsigned integer that does not fit into int64, with its position, as
+/// text; empty where all integers fit.
 std::string first_huge(const ListRow& row) {
   if (row.values->type_id() != arrow::Type::UINT64) return {};
   const uint64_t* const values =
@@ -265,7 +265,7 @@ ColumnRows::ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choi
   const auto take = [&](int index) -> std::shared_ptr<arrow::Array> {
     if (index < 0) return nullptr;
     const auto data = data_as_bytes(*batch.column_data(index));
-    // Before this check the offsets and lengths of a file are not trusted.
+    // The offsets and lengths of a file may be wrong until this check has passed.
     require(arrow::internal::ValidateArrayFull(*data), file, where, options);
     if (data->length != rows_) {
       require(arrow::Status::Invalid("its columns differ in length"), file, where,

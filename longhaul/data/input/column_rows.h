@@ -18,14 +18,17 @@
 
 namespace longhaul::data {
 
-/// Memory for Arrow with a limit, above which an allocation fails with Arrow's
-/// OutOfMemory. The pool must outlive what was allocated from it.
+/// A pool of memory for Arrow with a limit. An allocation above the limit fails with
+/// Arrow's OutOfMemory. The pool must outlive everything that was allocated from the
+/// pool.
 class LimitedPool {
  public:
   explicit LimitedPool(uint64_t limit,
                        arrow::MemoryPool* from = arrow::system_memory_pool())
       : counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
-  /// The pool of one reader: it has a limit of its own inside the limit of all readers.
+  /// Makes the pool of one reader. Its limit is options.max_batch_bytes, and its memory
+  /// comes from options.reader_memory, where there is one, which limits all readers
+  /// together.
   explicit LimitedPool(const InputOptions& options);
   arrow::MemoryPool* get() { return &capped_; }
 
@@ -51,7 +54,7 @@ inline LimitedPool::LimitedPool(const InputOptions& options)
                                                : arrow::system_memory_pool()) {}
 
 /// Throws InputError that names the file, unless `status` is ok. For OutOfMemory the
-/// message says what to do.
+/// message says what the user can do.
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,
              const InputOptions& options);
 template <typename Value>
@@ -61,8 +64,8 @@ Value require(arrow::Result<Value> result, const fs::path& file, std::string_vie
   return std::move(result).ValueUnsafe();
 }
 
-/// Calls use(pointer to the value at `place`) for an array of integers, with the type of
-/// the values.
+/// Calls use(pointer) for an array of integers. The pointer has the type of the array's
+/// values and points to the value at `place`.
 template <typename Use>
 auto with_integers(const arrow::Array& array, int64_t place, const Use& use) {
   const auto of = [&]<typename Type>(std::type_identity<Type>) {
@@ -88,9 +91,10 @@ auto with_integers(const arrow::Array& array, int64_t place, const Use& use) {
   }
 }
 
-/// The columns of a schema that make the records: options.field, and beside ids `labels`
-/// and `attention_mask` where these are there; -1 for a column that is not. InputError
-/// when the field is absent, stands twice, or is neither text nor lists of integers.
+/// The columns of a schema that make the records: options.field, and for lists of ids
+/// also `labels` and `attention_mask`. An index of -1 means that the schema lacks the
+/// column. The constructor throws InputError when the field is absent, stands twice, or
+/// is neither text nor lists of integers.
 struct ColumnChoice {
   int field = -1;
   int labels = -1;
@@ -100,7 +104,7 @@ struct ColumnChoice {
   ColumnChoice() = default;
   ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
                const fs::path& file);
-  /// Returns the indices of the columns that are there, ascending.
+  /// Returns the indices of the chosen columns that exist, ascending.
   std::vector<int> indices() const;
 };
 
@@ -108,12 +112,12 @@ struct ColumnChoice {
 class ColumnRows {
  public:
   ColumnRows() = default;
-  /// The indices of `choice` are those of columns of `batch`. `where` names the batch in
-  /// messages.
+  /// Takes the columns of `batch` that `choice` names by index. `where` names the batch
+  /// in messages.
   ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choice,
              const InputOptions& options, const fs::path& file, std::string_view where);
   int64_t rows() const { return rows_; }
-  /// Fills form, bytes or ids, and problem of a record.
+  /// Fills the record's form, its bytes or ids, and its problem.
   void take(int64_t row, RawRecord& record) const;
 
  private:

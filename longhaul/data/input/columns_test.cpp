@@ -1,4 +1,4 @@
-// Tests of Parquet and Arrow files that Arrow's own library writes.
+// Tests the reading of Parquet and Arrow files that Arrow's own library writes.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
@@ -369,7 +369,8 @@ TEST(Columns, ReadersTellFromTheMetadataWhatTheyWillHold) {
   };
   const fs::path one = dir.write("one.parquet", as_parquet(*table, 64, plain));
   const fs::path many = dir.write("many.parquet", as_parquet(*table, 4, plain));
-  // The stored, the unpacked and the decoded pages: three times a row group's column.
+  // The estimate is three times a row group's column: the stored, the unpacked and the
+  // decoded pages.
   EXPECT_NEAR(bytes(one, {}, "text") - kBuffers, 3 * 1024, 16);
   EXPECT_NEAR(bytes(one, {}, "other") - kBuffers, 3 * 256, 16);
   EXPECT_NEAR(bytes(many, {}, "text") - kBuffers, 3 * 64, 8);
@@ -404,7 +405,7 @@ TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
   EXPECT_HAS(message, "more than 13.1 MB with what is read beside it");
 }
 
-/// Reads a file to the end. A refusal has to name the file.
+/// Reads a file to the end. An error must name the file.
 void read_hostile(const TestDirectory& dir, const std::string& name,
                   const std::string& content, const std::string& field, bool must_fail) {
   InputOptions options = inputs_of({dir.write(name, content)}, field);
@@ -502,7 +503,7 @@ TEST(Columns, WithOffsetsOutsideTheirDataAreRefused) {
 TEST(Columns, WithAStreamThatStopsBetweenBatchesAreRefused) {
   const TestDirectory dir;
   const std::string stream = as_arrow(*text_table(), Ipc::Stream);
-  // The mark of the end has eight bytes.
+  // The end-of-stream mark has eight bytes.
   const auto cut = dir.write("a.arrow", stream.substr(0, stream.size() - 8));
   EXPECT_HAS(input_error([&] { read_records(inputs_of({cut})); }),
              "a.arrow: Arrow data without the mark of its end: the file is truncated");

@@ -1,8 +1,8 @@
-// Reads CSV as in RFC 4180: fields may stand in quotes, and then hold separators, line
+// Reads CSV as in RFC 4180: fields may be quoted, and may then contain separators, line
 // ends and doubled quotes. As in Python's csv module a quote inside an unquoted field is
-// a character like any other. All rows end as the header row does: with \n (or \r\n), or
-// with a lone \r. The other character is text then: Python and pandas write it without
-// quotes, and cannot read their own files back.
+// an ordinary character. All rows end as the header row does: with \n (or \r\n), or with
+// a lone \r. The other character is then ordinary text. Python and pandas write such a
+// character without quotes and cannot read these files back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 struct Field {
   std::string_view raw;
   bool quoted = false;
-  bool bad = false;  ///< text stands behind the closing quote
+  bool bad = false;  ///< text follows the closing quote
 };
 
 /// Walks over the fields of a row.
@@ -31,7 +31,7 @@ class FieldCursor {
   bool next(Field& field) {
     if (ended_) return false;
     field = {};
-    size_t end = 0;  // the place of the separator behind the field
+    size_t end = 0;  // the place of the separator after the field
     if (!rest_.empty() && rest_.front() == '"') {
       const size_t quote = closing_quote();
       field.quoted = true;
@@ -144,7 +144,7 @@ class CsvReader final : public TextStream {
                0, "name another with --field, or another separator");
   }
 
-  /// Reads the next row without its end; false when there is none.
+  /// Reads the next row without its line end. Returns false when there is no next row.
   bool read_row(RawRecord& record) {
     State state = State::FieldStart;
     bool any = false;

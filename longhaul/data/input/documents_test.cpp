@@ -145,7 +145,7 @@ TEST(Documents, TheFieldsThatAreAskedForAreNot) {
   EXPECT_HAS(refused("{" + big + "\"text\":7}"), "not text");
   EXPECT_HAS(refused("{" + big + "\"text\":\"a\",\"text\":\"b\"}"), "twice");
   EXPECT_HAS(refused("{" + big + "\"other\":\"a\"}"), "(its fields: 'x', 'other')");
-  // The labels beside ids must be good too.
+  // The labels beside ids must be valid too.
   EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON: in 'text'");
   // A line that is no JSON at all is refused as before.
   for (const char* rest :

@@ -1,4 +1,4 @@
-// What the name of a file says of its content.
+// Derives the kind of a file's content from its name.
 #include "longhaul/data/input/file_kinds.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@ namespace {
 constexpr std::array<std::string_view, 8> kTextNames{".txt", ".text", ".md",  ".rst",
                                                      ".tex", ".pod",  ".raw", ".html"};
 
-/// Files beside a corpus, by their names without ending, in capitals.
+/// Names, without ending and in capitals, of files beside a corpus.
 constexpr std::array<std::string_view, 12> kSideNames{
     "LICENSE",   "LICENCE", "COPYING",  "COPYRIGHT", "NOTICE",    "PATENTS",
     "CHANGELOG", "AUTHORS", "CITATION", "_SUCCESS",  "_METADATA", "_COMMON_METADATA"};
 
-/// Files beside a corpus, by their whole names.
+/// Whole names of files beside a corpus.
 constexpr std::array<std::string_view, 6> kSideFiles{
     "state.json",        "dataset_info.json", "dataset_infos.json",
     "dataset_dict.json", "croissant.json",    "SHA256SUMS"};
@@ -77,7 +77,7 @@ bool is_side_file(const fs::path& path, std::optional<InputFormat> format) {
   const std::string name = path.filename().string();
   if (name.starts_with('.') || among(kSideFiles, name)) return true;
   if (among(kChecksums, path.extension().string())) return true;
-  // Records that are named like a licence are records.
+  // A file of records whose name looks like a licence is a corpus file.
   if (format_of_name(path).value_or(InputFormat::Text) != InputFormat::Text) return false;
   const std::string word = first_word(path);
   return among(kSideNames, word) || (word == "README" && format != InputFormat::Text);

@@ -8,29 +8,30 @@
 
 namespace longhaul::data {
 
-/// Returns the format that the name of a file tells, without .gz and .zst; nothing where
-/// the name tells none.
+/// Returns the format that a file's name shows, after .gz and .zst are removed; nothing
+/// where the name shows no known format.
 std::optional<InputFormat> format_of_name(const fs::path& path);
 
-/// Returns the compression that the endings .gz and .zst tell.
+/// Returns the compression that an ending .gz or .zst shows.
 Compression compression_of_name(const fs::path& path);
 
-/// True for formats whose records have named fields: all but text.
+/// Returns true for formats whose records have named fields: all but text.
 inline bool has_fields(InputFormat format) { return format != InputFormat::Text; }
 inline bool has_columns(InputFormat format) {
   return format == InputFormat::Parquet || format == InputFormat::Arrow;
 }
 
-/// True for a file that lies beside a corpus and is no corpus: hidden files, licences and
-/// notices, checksums, and what data sets and Parquet writers note of themselves. A
-/// README is such a file unless `format` says that all files are text.
+/// Returns true for a file that lies beside a corpus and is no corpus: hidden files,
+/// licences and notices, checksums, and descriptions that data sets and Parquet writers
+/// leave. A README is such a file unless `format` says that all files are text.
 bool is_side_file(const fs::path& path, std::optional<InputFormat> format);
 
-/// True for .md and .rst. In a directory these are a corpus only where the format is
-/// named.
+/// Returns true for .md and .rst. In a directory such files are a corpus only where the
+/// user names the format.
 bool is_documentation(const fs::path& path);
 
-/// Returns an ending that the program does not unpack, such as .bz2; empty for others.
+/// Returns the file's ending where it means a compression that the program cannot unpack,
+/// such as .bz2; empty for other files.
 std::string unread_packing(const fs::path& path);
 
 /// Returns the endings of text files, for messages.

@@ -15,12 +15,13 @@ class GzipDecoder {
     size_t taken = 0;  ///< packed bytes that were used
     size_t made = 0;   ///< bytes of content that were written
     bool ended = false;
-    std::string problem;  ///< what is wrong with the data; empty when nothing is
+    std::string problem;  ///< what is wrong with the data; empty when the data are good
   };
 
   GzipDecoder();
   ~GzipDecoder();
-  /// Unpacks as much as fits. Without packed bytes it writes content that it still holds.
+  /// Unpacks as much as fits into `content`. Without packed bytes the decoder writes
+  /// content that it still holds.
   Step run(std::span<const char> packed, std::span<char> content);
   /// Begins the next member.
   void reset();

@@ -7,7 +7,7 @@
 namespace longhaul::data {
 
 struct GzipDecoder::State {
-  // 16 asks for the gzip format and no other.
+  // Adding 16 selects the gzip format only.
   State() {
     LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
   }

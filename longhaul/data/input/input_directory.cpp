@@ -1,4 +1,4 @@
-// Finds the files of a directory that are its corpus.
+// Finds the corpus files of a directory.
 #include "longhaul/data/input/input_directory.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ using Paths = std::vector<fs::path>;
   throw InputError("data", fmt::format("{}: {}", directory.string(), what));
 }
 
-/// Returns the kind of a file of a directory; nothing for a file that is passed over.
+/// Returns the format of a file in a directory; nothing for a file that is no corpus.
 std::optional<InputFormat> kind_in_directory(const fs::path& path,
                                              std::optional<InputFormat> format) {
   if (is_side_file(path, format)) return std::nullopt;
@@ -31,7 +31,8 @@ std::optional<InputFormat> kind_in_directory(const fs::path& path,
   return is_documentation(path) ? std::nullopt : format_of_name(path);
 }
 
-/// Returns "train" for train-00000-of-00005.parquet; empty where no split is named.
+/// Returns the split in a file's name, such as "train" for train-00000-of-00005.parquet;
+/// empty where the name has no split.
 std::string_view split_of(std::string_view name) {
   for (const std::string_view split :
        {"train", "test", "validation", "valid", "val", "dev", "eval"}) {
@@ -43,7 +44,7 @@ std::string_view split_of(std::string_view name) {
   return {};
 }
 
-/// Returns '*.json.gz' for shard-1.json.gz.
+/// Returns a pattern for files of a kind, such as '*.json.gz' for shard-1.json.gz.
 std::string pattern_of(const fs::path& path) {
   const fs::path plain =
       compression_of_name(path) == Compression::None ? path.filename() : path.stem();
@@ -52,8 +53,8 @@ std::string pattern_of(const fs::path& path) {
   return "*" + ending;
 }
 
-/// True for a token store and for an unfinished token store. Both may lie beside their
-/// inputs.
+/// Returns true for a token store and for an unfinished token store. Both may lie beside
+/// their inputs.
 bool is_store(const fs::path& directory) {
   return fs::exists(directory / "store.json") || directory.extension() == ".building";
 }
@@ -114,11 +115,12 @@ class DirectoryLook {
       return;
     }
     kinds_[*kind].push_back(path);
-    if (*kind == InputFormat::Text && format_) return;  // test_a.py is no split
+    // A text file such as test_a.py names no split.
+    if (*kind == InputFormat::Text && format_) return;
     if (const auto split = split_of(name); !split.empty()) splits_.emplace(split);
   }
 
-  /// Returns "'dir/*.jsonl'", made from the first of the paths.
+  /// Returns a pattern such as "'dir/*.jsonl'", made from the first path.
   std::string for_example(const Paths& paths) const {
     return fmt::format("'{}'", (directory_ / pattern_of(paths.front())).string());
   }

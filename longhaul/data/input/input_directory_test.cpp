@@ -18,7 +18,8 @@ class Directories : public ::testing::Test {
     if (!format.empty()) options.format = parse_format(format);
     return options;
   }
-  /// Returns the names of the files that are read, then the message about the others.
+  /// Returns the names of the files that are read, then the message about the other
+  /// files.
   std::string read(const std::string& format = "") const {
     const InputSet inputs(options(format));
     std::string text;
@@ -117,7 +118,7 @@ TEST_F(Directories, AreWhatAPatternForEverythingReadsOfThem) {
               "2 files or directories passed over as no corpus: "
               "README.md, LICENSE");
   }
-  // A file that is named itself is a document.
+  // A file that the argument names itself is a document.
   EXPECT_EQ(InputSet(inputs_of({dir_ / "in/*.md"})).files().size(), 1U);
 }
 

@@ -30,8 +30,9 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 5> kFormatNames{{
     {"arrow", InputFormat::Arrow},
 }};
 
-/// Returns the format that a file's name tells. InputError where it tells none: a guess
-/// would read JSON lines, or bytes that are no text, as one document of text.
+/// Returns the format that a file's name shows. Throws InputError where the name shows no
+/// format, since a guess could read JSON lines, or bytes that are no text, as one
+/// document of text.
 InputFormat known_format(const fs::path& path) {
   if (const auto format = format_of_name(path)) return *format;
   const bool packed = compression_of_name(path) != Compression::None;
@@ -47,7 +48,8 @@ InputFormat known_format(const fs::path& path) {
           text_endings()));
 }
 
-/// Throws InputError for files that would be read as one document of garbage.
+/// Throws InputError for compressed files, .pdf and .docx, which would be read as one
+/// document of garbage.
 void refuse_other_kinds(const fs::path& path) {
   const std::string kind = path.extension().string();
   if (unread_packing(path).empty() && kind != ".pdf" && kind != ".docx") return;

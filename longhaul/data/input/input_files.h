@@ -9,22 +9,25 @@ namespace longhaul::data {
 
 /// The files that the options name.
 struct FoundInputs {
-  std::vector<InputFile> files;       ///< each was looked at
-  std::vector<fs::path> passed_over;  ///< in directories and patterns, but no corpus
+  std::vector<InputFile> files;  ///< each file was opened and examined
+  /// Found in directories and by patterns, but not part of a corpus.
+  std::vector<fs::path> passed_over;
 };
-/// Finds the files of an InputSet; see there.
+/// Finds the files that options.arguments name. The constructor of InputSet says which
+/// errors are thrown.
 FoundInputs find_input_files(const InputOptions& options);
 
-/// Returns "2 files passed over as no corpus: README.md, LICENSE" for at least one path.
+/// Returns a text such as "2 files passed over as no corpus: README.md, LICENSE". `paths`
+/// must not be empty.
 std::string describe_passed_over(const std::vector<fs::path>& paths);
 
-/// The files of a save_to_disk directory.
+/// The files of a directory that Hugging Face datasets wrote with save_to_disk.
 struct SavedFiles {
-  std::vector<fs::path> paths;  ///< in the order of the rows; all exist
+  std::vector<fs::path> paths;  ///< in the order of the rows; all files exist
   std::string identity;  ///< the directory's fingerprint, the names and sizes of files
 };
-/// Reads state.json. InputError when it is no list of files, when the rows are a
-/// selection by index, and when a file is missing.
+/// Reads state.json. Throws InputError when state.json has no list of files, when the
+/// rows are a selection by index, and when a file is missing.
 SavedFiles read_saved_files(const fs::path& directory);
 
 }  // namespace longhaul::data

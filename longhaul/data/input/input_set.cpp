@@ -33,7 +33,8 @@ void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes
     piece.range.end = i + 1;
     piece.bytes += sizes[i];
   }
-  // The last run also takes what stands behind it, such as the mark of the end.
+  // The last run also includes everything after its last batch, such as the end-of-stream
+  // mark.
   piece.range.end = InputRange::kToEnd;
   pieces.push_back(piece);
 }
@@ -66,7 +67,7 @@ std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange&
   throw InputError("data", file.path.string() + ": of no known format");
 }
 
-/// Throws InputError for an option that no file has a use for.
+/// Throws InputError for an option that applies to no file.
 void check_options_have_a_use(const InputOptions& options,
                               const std::vector<InputFile>& files) {
   const auto none = [&](const auto& obeys) {

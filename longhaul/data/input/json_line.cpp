@@ -18,8 +18,8 @@ namespace dom = simdjson::dom;
 
 constexpr size_t kMaxJsonDepth = 64;
 constexpr size_t kSmallestCapacity = size_t{1} << 16;
-/// A parser holds several times its longest line: it gives the memory back after a line
-/// above this.
+/// The largest capacity that a parser keeps, since a parser holds several times its
+/// longest line. After a longer line its memory is freed.
 constexpr size_t kLargestKeptCapacity = size_t{4} << 20;
 static_assert(kParserPadding >= simdjson::SIMDJSON_PADDING);
 
@@ -34,8 +34,9 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
-/// Copies a list of integers. Returns false for anything but a list of integers; a mask
-/// may also be a list of true and false. An integer above int64 is named in `huge`.
+/// Copies a list of integers. Returns false for anything but a list of integers. A mask
+/// may also be a list of true and false. `huge` receives a text about an integer above
+/// int64.
 bool take_integers(const dom::element& value, std::vector<int64_t>& out,
                    std::string& huge, bool is_mask = false) {
   dom::array array;
@@ -56,7 +57,7 @@ bool take_integers(const dom::element& value, std::vector<int64_t>& out,
   return true;
 }
 
-/// The members of an object that are read, and how often each stands there.
+/// The members of an object that are read, and how often each member occurs.
 struct Members {
   dom::element value;
   dom::element labels;
@@ -132,7 +133,8 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   return parsed;
 }
 
-/// Returns a key without its quotes; nothing where it is no text (a surrogate alone).
+/// Returns a key without its quotes; nothing where the key is no valid text, such as a
+/// lone surrogate.
 std::optional<std::string> decoded(std::string_view key) {
   if (key.find('\\') == std::string_view::npos) {
     return std::string(key.substr(1, key.size() - 2));
@@ -146,7 +148,8 @@ std::optional<std::string> decoded(std::string_view key) {
 }
 
 /// Returns the object of a line with null in place of each value that is not read, since
-/// only values that are read must be good. Nothing where the line is no object at all.
+/// only the values that are read must be valid. Returns nothing where the line is no
+/// object at all.
 std::optional<std::string> without_the_rest(std::string_view line,
                                             std::string_view field) {
   const auto members = split_members(line);
@@ -170,7 +173,7 @@ std::optional<std::string> without_the_rest(std::string_view line,
   return out + "}";
 }
 
-/// True for errors that a value that is not read can cause.
+/// Returns true for an error that may come from a value that is not read.
 bool may_be_of_the_rest(simdjson::error_code error) {
   using namespace simdjson;
   return error == NUMBER_ERROR || error == STRING_ERROR || error == DEPTH_ERROR ||

@@ -12,8 +12,8 @@ bool is_hex(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/// Walks over JSON. Each function begins at what it is named after and ends behind it; it
-/// returns false where the text has something else.
+/// Scans JSON for split_members. Each function begins at the element of its name and
+/// moves past this element. A function returns false where the text has another element.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}
@@ -76,7 +76,8 @@ class Scanner {
   char peek() const { return done() ? '\0' : text_[at_]; }
   static char closing(char open) { return open == '{' ? '}' : ']'; }
 
-  /// Behind a value: closes brackets up to where the next value begins.
+  /// Closes brackets after a value, up to the place where the next value begins. Returns
+  /// false for wrong grammar.
   bool go_on(std::string& open) {
     while (!open.empty()) {
       space();

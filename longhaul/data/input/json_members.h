@@ -13,9 +13,10 @@ struct RawMember {
 };
 
 /// Returns the members of the JSON object `text`; nothing where `text` is no object.
-/// Values are told apart but not understood: the grammar must hold, but numbers may have
-/// any size (NaN and Infinity too, as Python writes them), surrogates may stand alone,
-/// and values may be nested 10,000 deep. The stack does not grow with the depth.
+/// Values are separated but not interpreted. The grammar must hold, but numbers may have
+/// any size, and NaN and Infinity are accepted as Python writes them. Surrogates may
+/// stand alone, and values may be nested 10,000 deep. The stack does not grow with the
+/// depth.
 std::optional<std::vector<RawMember>> split_members(std::string_view text);
 
 }  // namespace longhaul::data

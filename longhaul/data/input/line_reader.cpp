@@ -52,7 +52,7 @@ class TextReader final : public TextStream {
   bool done_ = false;
 };
 
-/// Reads the lines that start in bytes [begin, end) of a file, or the whole of a
+/// Reads the lines that start in bytes [begin, end) of a file, or all lines of a
 /// compressed file.
 class JsonLineReader final : public TextStream {
  public:
@@ -98,7 +98,8 @@ class JsonLineReader final : public TextStream {
     }
   }
 
-  /// Moves past the end of the line, and appends the line to `record` where given.
+  /// Moves past the end of the line. Appends the line to `record` unless `record` is
+  /// null.
   void take_line(RawRecord* record) {
     while (fill()) {
       const auto* newline =

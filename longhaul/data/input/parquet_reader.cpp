@@ -23,16 +23,17 @@
 namespace longhaul::data {
 namespace {
 
-/// The footer is held in memory several times. A file of many thousand row groups has a
-/// footer of some MB.
+/// The largest footer, which is held in memory several times. A file with many thousand
+/// row groups has a footer of a few MB.
 constexpr uint64_t kMaxFooterBytes = uint64_t{64} << 20;
 constexpr uint64_t kSmallestFile = 12;  // magic, length of the footer, magic
-/// The decoded bytes that a batch should have, and the most rows that it may have.
+/// The desired number of decoded bytes in a batch. kMaxBatchRows is the most rows of a
+/// batch.
 constexpr int64_t kBatchBytes = int64_t{8} << 20;
 constexpr int64_t kMaxBatchRows = 4096;
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
-/// Runs `act`. Whatever the library throws becomes an error that names the file.
+/// Runs `act`. Turns any exception of the library into an error that names the file.
 template <typename Act>
 auto guarded(const fs::path& file, std::string_view where, const Act& act) {
   try {
@@ -96,7 +97,7 @@ struct ByteSpan {
   uint64_t end = 0;
 };
 
-/// Returns where a column's part of a row group lies.
+/// Returns the bytes of a row group's column in the file.
 ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile& file,
                     int group) {
   int64_t begin = chunk.data_page_offset();
@@ -112,8 +113,7 @@ ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile&
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + size)};
 }
 
-/// True for a row group with rows. A group without rows has no pages that lie in the
-/// file.
+/// Returns whether a row group has rows. A group without rows has no pages in the file.
 bool has_rows(const parquet::RowGroupMetaData& group, const StoredFile& file, int index) {
   if (group.num_rows() != 0) return true;
   for (int i = 0; i < group.num_columns(); ++i) {
@@ -237,8 +237,8 @@ class ParquetReader final : public RangeReader {
                        where(), options_);
   }
 
-  /// Hashes a column's part, which also brings its bytes in order into the page cache
-  /// before they are decoded.
+  /// Hashes the bytes of a row group's column. This also reads the bytes in order into
+  /// the page cache before they are decoded.
   void hash_chunk(const ByteSpan& span) {
     buffer_.resize(static_cast<size_t>(kReadBytes));
     for (uint64_t at = span.begin; at < span.end;) {
@@ -303,7 +303,7 @@ std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRang
 
 namespace {
 
-/// Returns look(footer, file) for a checked file.
+/// Opens and checks a file. Returns look(footer, file).
 template <typename Look>
 auto with_footer(const InputFile& file, const InputOptions& options, const Look& look) {
   LimitedPool pool(options);
@@ -317,8 +317,9 @@ auto with_footer(const InputFile& file, const InputOptions& options, const Look&
   });
 }
 
-/// Returns the memory for a column's part of a row group: its packed pages, its unpacked
-/// pages and the decoded rows. Each counts at most `limit`, whatever the metadata claim.
+/// Returns the memory for a row group's column: the packed pages, the unpacked pages and
+/// the decoded rows. Each of the three sizes counts as at most `limit`, whatever the
+/// metadata say.
 uint64_t chunk_memory(const parquet::ColumnChunkMetaData& chunk, uint64_t limit) {
   const auto bound = [&](int64_t bytes) {
     return std::min(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)), limit);

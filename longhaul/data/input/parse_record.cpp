@@ -31,7 +31,7 @@ std::string length_detail(size_t found, size_t ids) {
   return fmt::format("{} values for {} ids", found, ids);
 }
 
-/// Returns the length without the positions at the end that have mask 0.
+/// Returns the length without the trailing positions of mask 0.
 size_t unpadded_length(std::span<const int64_t> mask) {
   size_t length = mask.size();
   while (length > 0 && mask[length - 1] == 0) --length;

@@ -22,14 +22,16 @@ bool has_magic(std::string_view text) {
   return text.find_first_of("*?[") != std::string_view::npos;
 }
 
-/// True for a ** that is not a whole part: it would mean no more than *.
+/// Returns true for a ** that is not a whole part of the path, since such a ** would mean
+/// no more than *.
 bool misuses_descend(std::string_view part) {
   const size_t at = part.find(kDescend);
   return at != std::string_view::npos && part != kDescend &&
          (at == 0 || part[at - 1] != '\\');
 }
 
-/// Writes out each byte that is not UTF-8, since messages are kept in JSON.
+/// Replaces each byte that is not UTF-8 by readable text, since messages are kept in
+/// JSON.
 std::string readable(std::string text) {
   while (const auto at = find_invalid_utf8(text)) {
     text.replace(*at, 1, fmt::format("\\x{:02x}", static_cast<unsigned char>(text[*at])));
@@ -37,7 +39,7 @@ std::string readable(std::string text) {
   return text;
 }
 
-/// Returns all entries. InputError for a directory that cannot be read.
+/// Returns all entries. Throws InputError for a directory that cannot be read.
 std::vector<fs::directory_entry> entries_of(const fs::path& directory) {
   std::error_code problem;
   std::vector<fs::directory_entry> entries;
@@ -72,7 +74,8 @@ class PatternWalk {
   }
 
  private:
-  /// `named` says that a file's own name was taken for a part with * ? or [.
+  /// Collects the matches below `at` from part `next` of the pattern on. `named` says
+  /// that a file's own name equals an earlier part with * ? or [.
   void walk(const fs::path& at, size_t next, bool named) {
     if (next == parts_.size()) {
       (named ? named_ : matched_).push_back(at);
@@ -108,7 +111,8 @@ class PatternWalk {
       }
       const bool directory = entry.is_directory();
       const bool last = next + 1 == parts_.size();
-      // **/* means the files in the directories: ** goes into the directories itself.
+      // **/* means the files in all directories, since ** itself goes into the
+      // directories.
       if (last ? !directory || !files_only_ : directory) walk(at / name, next + 1, named);
     }
   }
@@ -128,7 +132,8 @@ class PatternWalk {
     }
   }
 
-  /// True also for a link to nothing: opening it refuses it, it is not passed over.
+  /// Returns whether a path exists. A dangling link counts as existing, so that opening
+  /// it fails with an error and the link is not ignored.
   static bool is_there(const fs::path& path) {
     std::error_code ignored;
     return fs::exists(fs::symlink_status(path, ignored));

@@ -77,7 +77,7 @@ TEST_F(Patterns, ThatAreTheNameOfAFileMeanItUnlessTheyMatchOthersToo) {
 TEST_F(Patterns, TakeTheNamesOfDirectoriesForThemselvesToo) {
   make("set[1]/a.jsonl");
   EXPECT_EQ(matches("set[1]/*.jsonl"), "set[1]/a.jsonl");
-  make("set1/b.txt");  // the rest of the pattern does not match it
+  make("set1/b.txt");  // the rest of the pattern does not match this file
   EXPECT_EQ(matches("set[1]/*.jsonl"), "set[1]/a.jsonl");
   make("set1/b.jsonl");
   EXPECT_HAS(input_error([&] { matches("set[1]/*.jsonl"); }), "has this very name");

@@ -17,14 +17,16 @@ namespace longhaul::data {
 class RangeReader {
  public:
   virtual ~RangeReader() = default;
-  /// Fills a cleared record, but for place.file and place.range_begin; false at the end.
+  /// Fills a cleared record, but not place.file and place.range_begin; returns false at
+  /// the end.
   virtual bool next(RawRecord& record) = 0;
   virtual uint64_t bytes_read() const = 0;
-  /// Returns what was read, but for `records`, after next() has returned false.
+  /// Returns what was read, after next() has returned false. Does not fill `range` and
+  /// `records`.
   virtual FinishedRange finish() = 0;
 };
 
-/// A text file is one record.
+/// Opens a text file, which is one record.
 std::unique_ptr<RangeReader> open_text(const InputFile& file, const InputRange& range,
                                        const InputOptions& options);
 std::unique_ptr<RangeReader> open_json_lines(const InputFile& file,
@@ -37,29 +39,29 @@ std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRang
 std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange& range,
                                         const InputOptions& options);
 
-/// Return the stored bytes of each row group or record batch.
+/// Returns the stored bytes of each row group (Parquet) or record batch (Arrow).
 std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
                                           const InputOptions& options);
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
 
-/// Return about how much memory a reader of the range holds, unpacked and decoded, for
-/// the largest row group or record batch, as the metadata say. The metadata may lie.
+/// Returns about how much memory a reader of the range needs for the largest row group or
+/// record batch, unpacked and decoded. The metadata say so and may be wrong.
 uint64_t parquet_reader_bytes(const InputFile& file, const InputRange& range,
                               const InputOptions& options);
 uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,
                             const InputOptions& options);
-/// Memory of a reader that follows from no metadata: buffers, decoded rows, vectors that
+/// Memory of a reader that the metadata do not show: buffers, decoded rows, vectors that
 /// grow.
 inline constexpr uint64_t kReaderBuffers = uint64_t{32} << 20;
 
-/// Throws InputError for a packed file, and for Parquet and Arrow data, in a file with
-/// the name of a text file.
+/// Throws InputError when a file with the name of a text file holds compressed data,
+/// Parquet or Arrow. `first` is the beginning of the file.
 void refuse_packed(const StoredFile& file, std::span<const char> first);
 
 inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-/// Bytes beyond a string's own bytes that the parser may read.
+/// Bytes after the end of a string that the JSON parser may read.
 inline constexpr size_t kParserPadding = 64;
 
 /// Returns the message about a record above the limit.

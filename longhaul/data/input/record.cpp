@@ -12,7 +12,7 @@
 namespace longhaul::data {
 
 std::string_view problem_name(RecordProblem problem) {
-  // In the order of RecordProblem.
+  // The names are in the order of RecordProblem.
   static constexpr std::array<std::string_view, 14> kNames{"none",
                                                            "empty",
                                                            "invalid UTF-8",

@@ -10,14 +10,15 @@ namespace longhaul::data {
 
 struct InputOptions;
 
-/// The largest document, line of JSON or row of CSV that is read; a longer one is a bad
-/// record (TooLong), skipped in constant memory.
+/// The most bytes of a document, a JSON line or a row of CSV. A longer record is a bad
+/// record (TooLong) and is skipped in constant memory.
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{256} << 20;
 
 /// Why a record holds no usable document.
 enum class RecordProblem : uint8_t {
   None,
-  Empty,  ///< no text, no ids, or null: left out and counted, but no error
+  /// No text, no ids, or null: the record is left out and counted, but is no error.
+  Empty,
   InvalidUtf8,
   InvalidJson,
   NotAnObject,
@@ -33,20 +34,20 @@ enum class RecordProblem : uint8_t {
 };
 std::string_view problem_name(RecordProblem problem);
 
-/// Where a record lies. Lines count from 1, as editors show them, and rows from 0, as
-/// table libraries show them.
+/// The place of a record. Lines are counted from 1, as in editors, and rows from 0, as in
+/// table libraries.
 struct RecordPlace {
   int file = 0;  ///< index into InputSet::files()
-  /// For text 0. For JSON lines and CSV the line on which the record begins, counted from
-  /// 1 at range_begin (see InputSet::lines_before). For Parquet and Arrow the row of the
-  /// file.
+  /// The line on which a record of JSON lines or CSV begins, counted from 1 at
+  /// range_begin (see InputSet::lines_before). For Parquet and Arrow the row in the file;
+  /// for text 0.
   int64_t line = 0;
   /// The record's first byte in the decompressed file; -1 for Parquet and Arrow.
   int64_t offset = -1;
-  uint64_t range_begin = 0;  ///< begin of the InputRange in which it was read
+  uint64_t range_begin = 0;  ///< begin of the InputRange that the record was read from
 };
 
-/// A record as its reader found it: parse_record makes a document of it.
+/// A record as a reader found it. parse_record makes a document of the record.
 struct RawRecord {
   enum class Form : uint8_t {
     WholeFile,  ///< bytes: a text file
@@ -58,11 +59,12 @@ struct RawRecord {
   Form form = Form::WholeFile;
   std::string bytes;
   std::vector<int64_t> ids;
-  std::vector<int64_t> labels;          ///< where has_labels
-  std::vector<int64_t> attention_mask;  ///< where has_mask
+  std::vector<int64_t> labels;  ///< filled where has_labels is true
+  /// Filled where has_mask is true.
+  std::vector<int64_t> attention_mask;
   bool has_labels = false;
   bool has_mask = false;
-  char delimiter = ',';     ///< CsvRow: what separates the fields
+  char delimiter = ',';     ///< CsvRow: the character between two fields
   int32_t csv_column = 0;   ///< CsvRow: number of the field with the document
   int32_t csv_columns = 0;  ///< CsvRow: number of fields in the header
   RecordPlace place;
@@ -84,15 +86,17 @@ struct ParsedRecord {
   std::vector<int32_t> ids;        ///< Ids: not empty, none negative
   std::vector<uint8_t> is_target;  ///< Ids: one 0 or 1 per id; empty: all are targets
   int64_t not_targets = 0;         ///< zeros in is_target
-  int64_t padding = 0;  ///< positions at the end with attention_mask 0, cut off
+  /// Positions with attention_mask 0 that were cut off at the end.
+  int64_t padding = 0;
   RecordProblem problem = RecordProblem::None;
   std::string detail;  ///< for people: byte offset in the record, parser's message
 };
 
 /// Finds the document of a record: options.field of a JSON line or a CSV row, else the
-/// whole record. A list of integers is a document of ready ids; beside it, attention_mask
-/// 0 and labels -100 mark tokens that are no targets. Pure; any thread may call it. The
-/// function may write to the record's buffers or take them.
+/// whole record. A list of integers is a document of token ids. Where there are an
+/// attention_mask and labels beside the ids, mask 0 and label -100 mark tokens that are
+/// no targets. The function may write to the record's buffers or take the buffers. Pure;
+/// any thread may call it.
 ParsedRecord parse_record(RawRecord& record, const InputOptions& options);
 
 /// Counts and examples of records that were left out, by cause.
@@ -103,7 +107,8 @@ struct DroppedRecords {
   };
   static constexpr size_t kExamples = 5;
   std::map<RecordProblem, int64_t> counts;
-  std::map<RecordProblem, std::vector<Example>> first;  ///< up to kExamples a cause
+  /// Up to kExamples for each cause.
+  std::map<RecordProblem, std::vector<Example>> first;
 
   void add(RecordProblem problem, Example example);
   int64_t total() const;
@@ -115,17 +120,18 @@ struct DroppedRecords {
   std::string in_one_line() const;
 };
 
-/// What to do with a broken record. An empty record is always left out.
+/// What a build does with a broken record. An empty record is always left out.
 enum class BadRecords : uint8_t { Fail, Drop };
 
-/// Returns one line of a list of bad records, as JSON with a newline: file, line or row,
-/// byte offset where there is one, problem, detail. `line` is RecordPlace::line plus
-/// InputSet::lines_before.
+/// Returns one line of a list of bad records, as JSON with a newline. The JSON has file,
+/// line or row, byte offset where the offset is known, problem and detail. `line` is
+/// RecordPlace::line plus InputSet::lines_before.
 std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
                             int64_t offset, RecordProblem problem,
                             std::string_view detail);
 
-/// Throws the error for a broken record, with its place and what to do.
+/// Throws InputError for a broken record. The message names the record's place and says
+/// what to do.
 [[noreturn]] void fail_record(const std::string& place, RecordProblem problem,
                               const std::string& detail);
 

@@ -11,11 +11,13 @@
 
 namespace longhaul::data {
 
-/// An input file as it lies on the disk. Bytes of [hash_begin, hash_end) are hashed when
-/// they are read, and have to be read in order. Not thread-safe.
+/// An input file as it lies on the disk, for the readers of all formats. Bytes of
+/// [hash_begin, hash_end) are hashed when they are read, and must be read in order. Not
+/// thread-safe.
 class StoredFile {
  public:
-  /// InputError when the length of the file has changed since the InputSet was made.
+  /// Throws InputError when the length of the file has changed since the InputSet was
+  /// made.
   explicit StoredFile(const InputFile& file, uint64_t hash_begin = 0,
                       uint64_t hash_end = UINT64_MAX);
   ~StoredFile();
@@ -25,13 +27,13 @@ class StoredFile {
   Compression compression() const { return compression_; }
   const File& file() const { return file_; }
 
-  /// Reads as many bytes as there are, up to to.size(), and hashes those in the hash
-  /// range.
+  /// Reads the bytes from `offset` on, at most to.size(), and hashes the bytes in the
+  /// hash range. Returns fewer bytes only at the end of the file.
   std::span<const char> read(uint64_t offset, std::span<char> to);
-  /// Hashes bytes that were read in another way, wherever they lie.
+  /// Hashes bytes that were not read with read(), wherever the bytes lie in the file.
   void hash_more(std::span<const char> bytes);
 
-  /// Returns the end of the bytes of the last read().
+  /// Returns the offset after the last byte of the last read().
   uint64_t offset() const { return offset_; }
   uint64_t hashed_bytes() const { return hashed_; }
   /// Returns the xxh3-128 of the hashed bytes.

@@ -5,8 +5,8 @@
 
 namespace longhaul::data {
 
-/// The base of readers of text: reads the content of a file piece by piece, and lets a
-/// record grow up to the limit.
+/// The base class of readers of text, JSON lines and CSV. It reads the content of a file
+/// piece by piece, and lets a record grow up to the limit.
 class TextStream : public RangeReader {
  public:
   uint64_t bytes_read() const override { return file_.offset(); }
@@ -15,7 +15,7 @@ class TextStream : public RangeReader {
   }
 
  protected:
-  /// Reads from byte `from` on; bytes [begin, end) belong to the range and are hashed.
+  /// Opens a file at byte `from`. Bytes [begin, end) belong to the range and are hashed.
   TextStream(const InputFile& file, const InputOptions& options, uint64_t from = 0,
              uint64_t begin = 0, uint64_t end = UINT64_MAX)
       : file_(file, begin, end),
@@ -23,7 +23,7 @@ class TextStream : public RangeReader {
         position_(from),
         limit_(options.max_record_bytes) {}
 
-  /// Makes sure that rest_ has bytes; false at the end of the file.
+  /// Makes sure that rest_ has bytes. Returns false at the end of the file.
   bool fill() {
     if (rest_.empty()) rest_ = stream_->next();
     return !rest_.empty();
@@ -32,10 +32,10 @@ class TextStream : public RangeReader {
     rest_ = rest_.subspan(count);
     position_ += count;
   }
-  /// At the start of the file: refuses data that are no text, and passes over a byte
-  /// order mark.
+  /// Refuses data that are no text, and skips a byte order mark, at the start of the
+  /// file.
   void begin_text();
-  /// Appends a piece to the record's bytes. Above the limit the record becomes a bad
+  /// Appends a piece to the record's bytes. A record above the limit becomes a bad
   /// record.
   void keep(RawRecord& record, std::span<const char> piece) const;
 

@@ -17,7 +17,8 @@ void require(const JsonFields& fields, bool condition, const char* problem) {
   if (!condition) fields.fail(problem);
 }
 
-/// Returns a list of `count` whole numbers.
+/// Reads a list of `count` whole numbers. Throws an error with the text `problem` for
+/// anything else.
 std::vector<int64_t> numbers(const JsonFields& fields, const Json& json, size_t count,
                              const char* problem) {
   require(fields, json.is_array() && json.size() == count, problem);
@@ -29,7 +30,7 @@ std::vector<int64_t> numbers(const JsonFields& fields, const Json& json, size_t 
   return out;
 }
 
-/// Returns the ranges ascending and disjoint.
+/// Returns the union of the ranges as ascending, disjoint ranges.
 std::vector<SequenceRange> merged(std::vector<SequenceRange> ranges) {
   std::ranges::sort(ranges, {}, &SequenceRange::begin);
   std::vector<SequenceRange> out;
@@ -44,9 +45,8 @@ std::vector<SequenceRange> merged(std::vector<SequenceRange> ranges) {
   return out;
 }
 
-/// Returns the places in the phase's stream from the first to the last of the last
-/// `count` sequences that were handed out. Sequences between them that were passed over
-/// are inside.
+/// Returns the range of the phase's stream that holds the last `count` sequences that
+/// were handed out. The range includes skipped sequences between these sequences.
 SequenceRange last_of(const Phase& phase, int64_t count) {
   return {phase.stream_position(phase.consumed - count),
           phase.stream_position(phase.consumed - 1) + 1};
@@ -169,7 +169,8 @@ void Cursor::pass_over_last(const Cursor& now, int64_t sequences) {
   }
   if (phases.empty()) return;
   Phase& phase = phases.back();
-  // A range before this position would move the places of what was handed out.
+  // A skipped range before this position would move the sequences that were handed out to
+  // other places.
   const int64_t position = phase.stream_position(phase.consumed);
   for (const LaterRange& skip : all) {
     if (skip.phase != current) continue;

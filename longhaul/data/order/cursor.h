@@ -13,7 +13,7 @@ struct PhaseSource {
   std::string fingerprint;  ///< TokenSource::fingerprint
   double weight = 1.0;      ///< 0: unused in this phase
   int64_t num_sequences = 0;
-  std::string name;  ///< for people; equal data under another name is an equal source
+  std::string name;  ///< for people; the name does not count when sources are compared
   bool operator==(const PhaseSource& other) const {
     return fingerprint == other.fingerprint && weight == other.weight &&
            num_sequences == other.num_sequences;
@@ -33,45 +33,48 @@ struct Phase {
   bool shuffle = true;
   uint64_t seed = 0;
   std::vector<PhaseSource> sources;
-  /// Sequences of this phase that training got so far, without the skipped sequences.
+  /// Sequences of this phase that training has had so far, without the skipped sequences.
   int64_t consumed = 0;
-  /// Ranges of the phase's stream that training passes over; ascending and disjoint.
+  /// Ranges of the phase's stream that training skips; ascending and disjoint.
   std::vector<SequenceRange> skipped;
   bool operator==(const Phase&) const = default;
 
-  /// True when everything but `consumed` and `skipped` is equal.
+  /// Returns true when everything but `consumed` and `skipped` is equal.
   bool same_stream(const Phase& other) const;
   /// Returns the place in the stream of the n-th sequence that is not skipped.
   int64_t stream_position(int64_t n) const;
 };
 
-/// A range that a phase that has not begun yet is to pass over.
+/// A range that a future phase will skip.
 struct LaterRange {
   int64_t phase = 0;  ///< counted from 0
   SequenceRange range;
   bool operator==(const LaterRange&) const = default;
 };
 
-/// A run's position in its data. It is enough to find any later batch without replay, for
-/// any number of ranks, after a change of batch, mixture or length.
+/// A run's position in its data. A checkpoint stores the cursor. The cursor suffices to
+/// find any later batch without replay, for any number of ranks, after a change of batch,
+/// mixture or length.
 struct Cursor {
   std::vector<Phase> phases;
   std::vector<LaterRange> later;
   bool operator==(const Cursor&) const = default;
 
-  /// Adds a phase, which passes over the ranges that `later` has for it.
+  /// Adds a phase. The phase skips the ranges that `later` has for the phase's number.
   void begin_phase(Phase phase);
-  /// For a run that goes back from the cursor `now` to this earlier cursor: makes this
-  /// cursor pass over the last `sequences` sequences that `now` had handed out, and over
-  /// all sequences that `now` passes over. What lies before this cursor stays as it was.
+  /// Makes this cursor skip data, for a run that goes back from the cursor `now` to this
+  /// earlier cursor. The cursor will skip the last `sequences` sequences that `now` had
+  /// handed out, and all ranges that `now` skips. Ranges before this cursor's position
+  /// stay as they are.
   void pass_over_last(const Cursor& now, int64_t sequences);
 
-  /// Return the sequences of all phases and the tokens of all phases.
+  /// Returns the number of sequences that training has had in all phases. tokens()
+  /// returns the number of tokens in these sequences.
   int64_t sequences() const;
   int64_t tokens() const;
 
   Json to_json() const;
-  /// InputError names the field that makes `json` no cursor.
+  /// Reads a cursor. Throws InputError that names the field which is absent or wrong.
   static Cursor from_json(const Json& json);
 };
 

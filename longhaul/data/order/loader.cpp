@@ -85,7 +85,8 @@ void Loader::restart(const LoaderOptions& options, Cursor start) {
 }
 
 void Loader::start_ahead() {
-  // Deferred where the system gives no thread: the step then waits for its batch.
+  // Where the system gives no thread, the call is deferred and next() prepares the batch
+  // itself.
   ahead_ = std::async(std::launch::async | std::launch::deferred, [this] { prepare(); });
 }
 
@@ -133,7 +134,7 @@ void Loader::prepare() {
 
 StepBatch& Loader::next() {
   if (options_.prefetch) {
-    // Without a reader under way an earlier call failed: read again.
+    // Without a running read an earlier call has failed, so that the step is read again.
     if (!ahead_.valid()) start_ahead();
     ahead_.get();
   } else {

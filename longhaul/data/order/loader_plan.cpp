@@ -13,11 +13,12 @@
 namespace longhaul::data {
 namespace {
 
-/// The most sequences of a run: places in a stream and their products with shares stay
-/// inside 64 bits.
+/// The most sequences of a run. Below this limit places in a stream and their products
+/// with shares fit into 64 bits.
 constexpr int64_t kMaxSequences = int64_t{1} << 60;
 
-/// Returns the weights of a step: those of the last change up to the step.
+/// Returns the weights of a step, which are the weights of the last change up to the
+/// step.
 std::vector<double> weights_at(const std::vector<WeightedSource>& sources,
                                const LoaderOptions& options, int64_t step) {
   std::vector<double> weights;
@@ -110,7 +111,7 @@ Cursor enter_step(Cursor cursor, const Phase& phase) {
   std::vector<Phase>& phases = cursor.phases;
   if (!phases.empty() && phases.back().same_stream(phase)) return cursor;
   if (!phases.empty() && phases.back().consumed == 0) phases.pop_back();
-  // Without the empty one the phase before may be the same stream.
+  // After an empty phase is removed, the phase before it may be the same stream.
   if (!phases.empty() && phases.back().same_stream(phase)) return cursor;
   cursor.begin_phase(phase);
   return cursor;
@@ -144,7 +145,8 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
       planned[i] += after[i] - before[i];
       const double limit = sources[i].max_epochs.value_or(0.0) * size;
       if (!sources[i].max_epochs || static_cast<double>(after[i]) <= limit) continue;
-      if (after[i] == before[i]) continue;  // used up before, and not read any more
+      // The source was used up before, and is not read any more.
+      if (after[i] == before[i]) continue;
       const int64_t excess =
           step - 1 + step_of_excess(stream, options, i, consumed, steps, limit);
       fail_excess(sources[i], plan[i].epochs, excess, options);

@@ -14,7 +14,7 @@
 namespace longhaul::data {
 namespace {
 
-/// A source whose tokens say where they come from: sequence i is (tag, i, i, ...).
+/// A source whose tokens identify source and sequence: sequence i is (tag, i, i, ...).
 class TaggedSource final : public TokenSource {
  public:
   TaggedSource(int32_t tag, int64_t sequences, int64_t length)
@@ -182,8 +182,8 @@ TEST(Loader, BeginsAPhaseForAnotherMixtureWithoutRepeatingWhatWasSeen) {
   for (const auto& [seen, times] : count) EXPECT_EQ(times, 1) << seen.first;
 }
 
-/// Options that change the weights of two sources at steps 6 and 11; the second source is
-/// unused at first.
+/// Returns options that change the weights of two sources at steps 6 and 11. The second
+/// source is unused at first.
 LoaderOptions changing() {
   LoaderOptions options = options_of(8, 2);
   options.changes = {{6, {1.0, 3.0}}, {11, {0.0, 1.0}}};
@@ -240,7 +240,7 @@ TEST(Loader, CountsWhatEachSourceGave) {
     EXPECT_EQ(counts[i].sequences, seen[i]);
     EXPECT_EQ(counts[i].tokens, seen[i] * 4);
   }
-  // A source that is no longer there keeps its count. Skipped sequences do not count.
+  // A source that was removed keeps its count. Skipped sequences are not counted.
   sources.pop_back();
   cursor.phases.back().skipped = {{16, 20}};
   LoaderOptions options = options_of(8, 8);

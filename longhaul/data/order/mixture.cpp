@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kRows = Mixture::kPeriod / Mixture::kWindow;
 
-/// Returns whole shares of a period. The rest of rounding goes to the largest remainders.
+/// Returns whole shares of a period. The sequences that rounding down leaves go to the
+/// largest remainders.
 std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   double sum = 0.0;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -58,8 +59,8 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   return shares;
 }
 
-/// Deals the places of a window to classes with these quotas so that in each prefix a
-/// class is within one place of its due (Tijdeman's chairman assignment).
+/// Deals the places of a window to classes with these quotas. In each prefix a class is
+/// within one place of its exact share (Tijdeman's chairman assignment).
 std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   const auto classes = static_cast<int64_t>(
       std::ranges::count_if(quotas, [](int64_t q) { return q > 0; }));
@@ -70,7 +71,7 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
     size_t best = quotas.size();
     int64_t best_slack = 0;
     for (size_t i = 0; i < quotas.size(); ++i) {
-      // How far behind its due a class would be, in units of a place / 1000.
+      // How far a class would be behind its exact share, in thousandths of a place.
       const int64_t behind = quotas[i] * k - Mixture::kWindow * dealt[i];
       if (quotas[i] == 0 || twice * behind < Mixture::kWindow) continue;
       const int64_t slack = (twice - 1) * Mixture::kWindow - twice * behind;
@@ -87,9 +88,9 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   return owners;
 }
 
-/// The deadline of a source's turn in the floating places: the row before which the turn
-/// has to be done, and whether the last row of this turn is also the first row of the
-/// next turn.
+/// The deadline of a source's turn in the floating places. `row` is the row before which
+/// the turn must be done. `shared` says that the last row of this turn is also the first
+/// row of the next turn.
 struct Deadline {
   int64_t row = 0;
   bool shared = false;
@@ -102,7 +103,7 @@ struct Deadline {
   }
 };
 
-/// A source's part in the floating places.
+/// The progress of a source in the floating places.
 struct Task {
   int source = 0;
   int64_t rate = 0;  ///< turns in all rows of a period
@@ -110,9 +111,9 @@ struct Task {
   Deadline next = Deadline::of(1, rate);
 };
 
-/// The order of algorithm PF: the earlier deadline goes first; at equal deadlines the
-/// task whose turn shares its last row with the next turn; then the next turns are
-/// compared in the same way.
+/// Returns whether `a` goes before `b` in algorithm PF. The earlier deadline goes first.
+/// At equal deadlines the task whose turn shares its last row with its next turn goes
+/// first. When both tasks share, their next turns are compared in the same way.
 bool more_urgent(const Task& a, const Task& b) {
   Deadline of_a = a.next;
   Deadline of_b = b.next;
@@ -125,8 +126,8 @@ bool more_urgent(const Task& a, const Task& b) {
   }
 }
 
-/// Chooses the sources of one row so that each stays at the floor or the ceiling of its
-/// due.
+/// Chooses the sources of one row so that each count stays at the floor or the ceiling of
+/// its exact share.
 std::vector<int> choose_row(std::vector<Task>& tasks, int64_t row, size_t slots) {
   std::vector<Task*> ready;
   for (Task& task : tasks) {
@@ -198,7 +199,8 @@ void Mixture::choose_floating() {
     uint16_t* next = floated_.data() + static_cast<size_t>(row + 1) * shares_.size();
     for (const Task& task : tasks) next[task.source] = static_cast<uint16_t>(task.done);
   }
-  // The first row again, in the slots that follow from the last row.
+  // Computes the slots of the first row in the next period, which follow from the slots
+  // of the last row.
   const std::vector<int> first(chosen_.begin(),
                                chosen_.begin() + static_cast<ptrdiff_t>(slots_));
   std::vector<int> sorted = first;
@@ -220,9 +222,9 @@ void Mixture::choose_floating() {
 std::vector<int> Mixture::next_slots(const std::vector<int>& before,
                                      std::vector<int> chosen) const {
   if (before.empty()) return chosen;
-  // A source that comes takes the slot of a source that goes, both in the order of
-  // sources. The rule uses no slot numbers, so that permuting the slots of one row
-  // permutes the slots of all rows that follow.
+  // A source that is new in a row takes the slot of a source that leaves, both in the
+  // order of sources. The rule uses no slot numbers, so that permuting the slots of one
+  // row permutes the slots of all rows that follow.
   std::vector<int> gone = before;
   std::sort(gone.begin(), gone.end());
   std::vector<int> leaving;

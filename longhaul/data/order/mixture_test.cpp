@@ -33,10 +33,11 @@ std::vector<std::vector<double>> weight_sets() {
                                            std::vector<double>(50, 1.0),
                                            std::vector<double>(33, 1.0),
                                            std::vector<double>(7, 1.0)};
-  // F = 49 floating places; each source has a share of nearly one of these.
+  // There are F = 49 floating places, and each source has a share of nearly one place.
   sets.emplace_back(50, 0.01998);
   sets.back()[0] = 1.0 - 49 * 0.01998;
-  // Shares of a half beside shares of nearly a whole.
+  // These weights have fractional shares of a half beside fractional shares of nearly
+  // one.
   sets.push_back({0.0005, 0.0005, 0.001999, 0.001999, 0.002999, 0.5, 0.492003});
   std::mt19937_64 random(17);
   for (size_t sources = 2; sources <= 50; sources += 3) {
@@ -85,7 +86,7 @@ int64_t worst_window(const Mixture& mixture, int64_t begin, int64_t length) {
     old = walk.next();
     ++inside[static_cast<size_t>(old)];
     if (n + 1 < kWindow) continue;
-    // Only these two counts have changed since the window before.
+    // Only these two counts differ from the window before.
     for (const int source : {left, old}) {
       if (source < 0) continue;
       const auto s = static_cast<size_t>(source);
@@ -101,7 +102,8 @@ int64_t worst_window(const Mixture& mixture, int64_t begin, int64_t length) {
 TEST(Mixture, HoldsEachShareToTheFloorOrCeilingInEveryWindowOfAThousand) {
   for (const std::vector<double>& weights : weight_sets()) {
     const Mixture mixture(weights);
-    // Two periods and the end of the third: each has its own order of floating places.
+    // The first stretch crosses the ends of two periods, and the second stretch the end
+    // of a late period. Each period has its own order of floating places.
     EXPECT_LT(worst_window(mixture, 0, 2 * kPeriod + 3 * kWindow), 1'000'000)
         << weights.size() << " sources, first weight " << weights[0];
     EXPECT_LT(worst_window(mixture, 7'000'000 * kPeriod - 5 * kWindow, 10 * kWindow),
@@ -133,7 +135,7 @@ TEST(Mixture, KeepsEveryPrefixWithinThreeSequences) {
     for (int64_t n = 0; n < kPeriod / 4; ++n) {
       const auto s = static_cast<size_t>(walk.next());
       const double due = static_cast<double>(mixture.shares()[s]) * 1e-6;
-      // A source is farthest from its due just before and just after its turn.
+      // A source is farthest from its exact share just before and just after its turn.
       const auto seen = static_cast<double>(walk.seen()[s]);
       worst = std::max({worst, std::abs(seen - due * static_cast<double>(n + 1)),
                         std::abs(seen - 1.0 - due * static_cast<double>(n))});

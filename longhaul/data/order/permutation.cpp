@@ -7,7 +7,7 @@ namespace longhaul::data {
 namespace {
 
 // Four rounds make a Feistel network indistinguishable from random for an outsider (Luby
-// and Rackoff); small ranges mix visibly better with more.
+// and Rackoff); small ranges mix visibly better with more rounds.
 constexpr int kRounds = 8;
 
 }  // namespace

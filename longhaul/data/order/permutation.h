@@ -4,13 +4,14 @@
 
 namespace longhaul::data {
 
-/// A pseudo-random permutation of [0, size) that a key chooses. Any element is computed
-/// alone, in constant expected time and without memory: a balanced Feistel network over
-/// the next power of four is applied again until the value lies inside the range, fewer
-/// than 4 times on average. Immutable; any thread may use it.
+/// A pseudo-random permutation of [0, size) that a key chooses; it orders the sequences
+/// of a source. Any element is computed alone, in constant expected time and without
+/// memory. A balanced Feistel network over the next power of four is applied until the
+/// value lies inside the range, fewer than 4 times on average. Immutable; any thread may
+/// use a permutation.
 class Permutation {
  public:
-  /// 1 <= size <= 2^62.
+  /// Requires 1 <= size <= 2^62.
   Permutation(int64_t size, uint64_t key);
   int64_t size() const { return size_; }
   /// Returns the element that `index` goes to, 0 <= index < size.

@@ -10,11 +10,13 @@ namespace longhaul::data {
 /// One reason why a new phase begins.
 struct PhaseChange {
   std::string text;  ///< a line for people
-  /// True when a source of the same name holds other data, which no setting says.
+  /// True when a source keeps its name but holds other data. No setting shows such a
+  /// change.
   bool of_content = false;
 };
 
-/// Returns what makes `now` another stream than `before`; empty for the same stream.
+/// Returns the reasons why `now` is another stream than `before`; empty for equal
+/// streams.
 std::vector<PhaseChange> phase_changes(const Phase& before, const Phase& now);
 
 }  // namespace longhaul::data

@@ -11,7 +11,8 @@
 namespace longhaul::data {
 namespace {
 
-/// A source of a phase: fingerprint, and a number for data that the phase names twice.
+/// Identifies a source of a phase: its fingerprint, and a number for data that the phase
+/// names twice.
 using SourceKey = std::pair<std::string, int>;
 
 std::vector<SourceKey> keys_of(const Phase& phase) {
@@ -38,7 +39,7 @@ struct Progress {
   int64_t ordinal = 0;
   SourceCount had;
 
-  /// Goes over to the order of a phase. Another order begins with the next whole pass.
+  /// Changes to the order of a phase. A new order begins with the next whole pass.
   void change_order(const Phase& phase, int64_t sequences) {
     const bool same = seq_len == phase.seq_len && num_sequences == sequences &&
                       seed == phase.seed && shuffle == phase.shuffle;
@@ -52,7 +53,8 @@ struct Progress {
   }
 };
 
-/// Returns for each source what a phase has handed out after `consumed` sequences.
+/// Returns the number of sequences of each source that a phase has handed out after
+/// `consumed` sequences.
 std::vector<int64_t> handed_out(const Phase& phase, const Mixture& mixture,
                                 int64_t consumed) {
   std::vector<int64_t> counts = mixture.counts(phase.stream_position(consumed));
@@ -67,7 +69,7 @@ std::vector<int64_t> handed_out(const Phase& phase, const Mixture& mixture,
   return counts;
 }
 
-/// How far all sources were read in the phases so far.
+/// The progress of all sources in the phases so far.
 using History = std::map<SourceKey, Progress>;
 
 void follow(History& history, const Phase& phase) {

@@ -22,12 +22,12 @@ struct SourceCount {
 };
 
 /// The order of one phase of a run: which sequence of which source comes at which place.
-/// Only one thread at a time may use it.
+/// Only one thread at a time may use a stream.
 class PhaseStream {
  public:
-  /// Makes the order of the last of at least one phases; the earlier phases say how far
-  /// its sources were read. The time depends on the number of phases, not on their
-  /// lengths.
+  /// Makes the order of the last phase of a list that has at least one phase. The earlier
+  /// phases say how far the last phase's sources were read. The time depends on the
+  /// number of phases, not on their lengths.
   explicit PhaseStream(const std::vector<Phase>& phases);
 
   struct Place {
@@ -37,13 +37,12 @@ class PhaseStream {
   /// Returns the n-th sequence of the phase that is not skipped.
   Place place(int64_t n);
 
-  /// Returns for each source of the phase how many sequences it has given since its first
-  /// epoch began, after `consumed` sequences of the phase. Sequences that were passed
-  /// over count.
+  /// Returns how many sequences each source of the phase has given since its first epoch
+  /// began, after `consumed` sequences of the phase. Skipped sequences are counted.
   std::vector<int64_t> ordinals(int64_t consumed) const;
   /// Returns what training has had after `consumed` sequences of the phase: first the
   /// sources of this phase in their order, then the sources of earlier phases only.
-  /// Sequences that were passed over do not count.
+  /// Skipped sequences are not counted.
   std::vector<SourceCount> counts(int64_t consumed) const;
   const Mixture& mixture() const { return mixture_; }
   const Phase& phase() const { return phase_; }
@@ -61,7 +60,7 @@ class PhaseStream {
   std::vector<Order> orders_;  ///< by source: the order of its latest epoch
 };
 
-/// Returns what training has had of each source, from a cursor alone.
+/// Returns what training has had of each source up to a cursor.
 std::vector<SourceCount> source_counts(const Cursor& cursor);
 
 }  // namespace longhaul::data

@@ -45,7 +45,7 @@ LoaderOptions options(int64_t first_step) {
   o.global_size = kGlobal;
   o.micro_size = kGlobal;
   o.first_step = first_step;
-  o.changes = {{6, {3.0, 1.0}}};  // a phase of its own from step 6 on
+  o.changes = {{6, {3.0, 1.0}}};  // a new phase begins at step 6
   return o;
 }
 

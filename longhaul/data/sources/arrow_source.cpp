@@ -14,7 +14,7 @@
 namespace longhaul::data {
 namespace {
 
-/// For columns without a value that is allowed beside token ids: 0 is a token id itself.
+/// The value of `also` for columns that may hold only token ids, since 0 is a token id.
 constexpr int64_t kNothing = 0;
 
 class SavedDatasetSource final : public TokenSource {
@@ -87,7 +87,7 @@ class SavedDatasetSource final : public TokenSource {
                         "attention_mask is not ones followed by zeros; pad at the end of "
                         "a row only");
     }
-    // Position i predicts token i + 1: from the last token on there is nothing to
+    // Position i predicts token i + 1. From the last token on there is no next token to
     // predict.
     const auto begin = static_cast<size_t>(std::max<int64_t>(valid - 1, 0));
     std::fill(to.targets.begin() + static_cast<ptrdiff_t>(begin), to.targets.end(),

@@ -8,23 +8,24 @@
 
 namespace longhaul::data {
 
-/// Opens a save_to_disk directory whose rows are read in place as sequences: every row
+/// Opens a save_to_disk directory whose rows are read in place as sequences. Every row
 /// must have seq_len tokens in the column `field`. Targets are the labels (the ids where
 /// there are no labels) shifted by one, as Hugging Face models shift them. The last
-/// position, labels of -100 and padding at a row's end have no target. Opening reads the
-/// framing of the files and the lengths of the rows, not their values: each record batch
-/// is validated in full before its first row is used, and each row's ids when the row is
-/// read. InputError names the file, the row, what was expected and what to do.
+/// position, labels of -100 and padding at a row's end have no target. The function reads
+/// the framing of the files and the lengths of the rows, not the values. Each record
+/// batch is validated in full before its first row is used, and each row's ids when the
+/// row is read. An InputError names the file, the row, what was expected and what to do.
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
                                                   const std::string& field = kIdsField);
 
-/// How many rows a save_to_disk directory has, and how many tokens its shortest and its
-/// longest row have.
+/// The number of rows in a save_to_disk directory, and the numbers of tokens in the
+/// shortest and the longest row.
 struct SavedRows {
   int64_t rows = 0;
   int64_t shortest = 0;
   int64_t longest = 0;
-  /// True when rows differ in length, so that only packing makes sequences of them.
+  /// Returns true when rows differ in length, so that the rows must be packed to become
+  /// sequences.
   bool uneven() const { return shortest != longest; }
 };
 /// Counts rows and tokens, which costs no more than opening the directory.

@@ -63,8 +63,9 @@ bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t
                       int64_t also) const {
   return with_integers(*values_, row_begin(row), [&](const auto* values) {
     values += from;
-    // One pass without branches, in the width of the values. A negative value is large
-    // when it is taken as unsigned; a type that is unsigned in the file has none.
+    // One pass without branches, in the width of the values. A negative value becomes a
+    // large value when it is converted to unsigned. A type that is unsigned in the file
+    // has no negative values.
     using Value = std::remove_cvref_t<decltype(*values)>;
     using Word = std::conditional_t<sizeof(Value) == 8, uint64_t, uint32_t>;
     const auto end = static_cast<Word>(limit);

@@ -7,7 +7,7 @@
 
 namespace longhaul::data {
 
-/// One row of a batch that a source fills; each span holds seq_len elements.
+/// One row of a batch that a source fills. Each span holds seq_len elements.
 struct BatchRow {
   std::span<int32_t> tokens;
   std::span<int32_t> targets;
@@ -15,11 +15,12 @@ struct BatchRow {
   std::span<int32_t> document_start;
 };
 
-/// Returns a row of a batch after checking that index, row and length fit (Internal).
+/// Returns a row of a batch. Throws an internal error unless index, row and length fit.
 BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
                    int64_t row);
 
-/// Fills positions 0, 1, 2 ... and one document: attention over the whole row.
+/// Fills positions with 0, 1, 2 ... and document_start with 0, so that attention covers
+/// the whole row.
 void fill_plain_positions(const BatchRow& row);
 
 }  // namespace longhaul::data

@@ -19,8 +19,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory that reading the framing may allocate. Mapped columns need none, and compressed
-/// columns, which would be unpacked into this pool, soon exceed it.
+/// Memory that reading the framing may allocate. Mapped columns need no memory.
+/// Compressed columns would be unpacked into this pool and soon exceed its limit.
 constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
 constexpr const char* kLabels = "labels";
 constexpr const char* kMask = "attention_mask";
@@ -51,8 +51,8 @@ ListColumn find_column(const arrow::RecordBatch& batch, const std::string& name,
                        const fs::path& file, bool is_mask = false) {
   const auto column = batch.GetColumnByName(name);
   if (column == nullptr) return {};
-  // Checks the sizes of buffers and the ends of the offsets. The rest is checked before
-  // the first use of a batch.
+  // Validate() checks the sizes of buffers and the first and last offsets. Everything
+  // else is checked before the first use of a batch.
   require(column->Validate(), file);
   return {column, name, file, is_mask};
 }

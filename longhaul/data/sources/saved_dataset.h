@@ -21,16 +21,16 @@ struct SavedBatch {
   ListColumn ids;
   ListColumn labels;
   ListColumn attention_mask;
-  /// Set when the columns have been validated in full.
+  /// The flag of the full validation of the columns, which runs once.
   std::unique_ptr<std::once_flag> checked = std::make_unique<std::once_flag>();
 };
 
-/// A directory that Hugging Face datasets wrote with save_to_disk. All files are mapped,
-/// their framing is checked, and every row lies inside the values. Immutable; any thread
-/// may read.
+/// A directory that Hugging Face datasets wrote with save_to_disk. All files are mapped
+/// and their framing is checked. Every row lies inside the column's values. Immutable;
+/// any thread may read.
 struct SavedDataset {
-  /// Stands before all members that may free its memory: members are destroyed in the
-  /// reverse order.
+  /// The pool of all buffers. It is declared before all members that hold such buffers,
+  /// since members are destroyed in the reverse order.
   std::shared_ptr<LimitedPool> pool;
   fs::path path;
   std::string field;  ///< the column of the ids
@@ -46,16 +46,16 @@ struct SavedDataset {
   /// Keeps the mapped files alive.
   std::vector<std::shared_ptr<arrow::RecordBatch>> held;
 
-  /// Returns the batch of a row, which is validated in full before its first use
-  /// (InputError).
+  /// Returns the batch of a row. Validates the batch in full before its first use, and
+  /// throws InputError for a damaged batch.
   const SavedBatch& batch_of(int64_t row) const;
   /// Throws InputError with the row's file and the row's number in that file.
   [[noreturn]] void fail_row(const SavedBatch& batch, int64_t row,
                              const std::string& what) const;
 };
 
-/// Opens a directory whose ids are in the column `field`. InputError names the file and
-/// what is wrong with it.
+/// Opens a directory whose ids are in the column `field`. An InputError names the file
+/// and what is wrong with the file.
 SavedDataset open_saved_dataset(const fs::path& path, const std::string& field);
 
 }  // namespace longhaul::data

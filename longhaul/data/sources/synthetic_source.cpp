@@ -45,7 +45,7 @@ class SyntheticSource final : public TokenSource {
  private:
   int32_t token(int64_t sequence, uint64_t position) const {
     const auto bits = philox(key_, static_cast<uint64_t>(sequence), position / 4);
-    // The high half of a 32 x 32 bit product: uniform without a division.
+    // The high half of a 32 x 32 bit product is uniform and needs no division.
     return static_cast<int32_t>(
         (uint64_t{bits[position % 4]} * static_cast<uint64_t>(vocabulary_)) >> 32);
   }

@@ -11,9 +11,9 @@
 
 namespace longhaul::data {
 
-/// The label that is no target.
+/// The label of a position without a target.
 inline constexpr int32_t kIgnore = -100;
-/// The field of the ids in records of ready ids, unless another name is given.
+/// The field of the ids in records that hold token ids, unless another name is given.
 inline constexpr const char* kIdsField = "input_ids";
 
 /// A batch of sequences in plain memory, row-major [num_sequences, seq_len].
@@ -21,34 +21,36 @@ struct TokenBatch {
   int64_t num_sequences = 0;
   int64_t seq_len = 0;
   std::vector<int32_t> tokens;
-  /// By term of the loss (TokenSource::losses): the target of each position, or of each
-  /// sequence, or kIgnore.
+  /// By term of the loss (TokenSource::losses): the target, or kIgnore, of each position
+  /// or of each sequence.
   std::vector<std::vector<int32_t>> targets;
   /// Positions inside the document (with document_mask) or inside the sequence.
   std::vector<int32_t> positions;
-  /// By position i, the first index of the row that i may attend to: with document_mask
-  /// the start of its document inside the row, else 0. Position i attends to the j with
-  /// document_start[i] <= j <= i.
+  /// By position i, the first index of the row that position i may attend to: with
+  /// document_mask the start of the position's document inside the row, else 0. Position
+  /// i attends to the j with document_start[i] <= j <= i.
   std::vector<int32_t> document_start;
   std::vector<int32_t> segments;  ///< by position; empty: the data has no segments
-  /// By position i, one past the last index of the row that i may attend to; it may lie
-  /// behind i. Position i attends to the j with document_start[i] <= j < document_end[i].
-  /// Padding begins at document_end. Empty: the data is causal.
+  /// By position i, one past the last index of the row that position i may attend to. The
+  /// end may lie behind i. Position i attends to the j with document_start[i] <= j <
+  /// document_end[i]. Padding begins at document_end. An empty vector means that the data
+  /// is causal.
   std::vector<int32_t> document_end;
-  /// The number of each sequence in the run, and the index of each position in its row,
-  /// from which dropout is drawn. Empty for a batch of no run.
+  /// The number of each sequence in the run, and the index of each position in its row.
+  /// Dropout draws its random numbers from both. Both are empty in a batch that belongs
+  /// to no run.
   std::vector<int64_t> sequences;
   std::vector<int32_t> index;
 
-  /// Makes room for one term of the loss, the next token of each position, without
-  /// segments and document ends.
+  /// Makes room for `rows` rows of `length` positions with one term of the loss, the next
+  /// token of each position. Segments and document ends stay empty.
   void resize(int64_t rows, int64_t length);
-  /// Returns the number of targets of a term: all but kIgnore.
+  /// Returns the number of a term's targets that are not kIgnore.
   int64_t num_targets(size_t term) const;
 };
 
-/// A set of sequences of one length with random access. Immutable after keep_losses and
-/// limit_ids: any thread may read.
+/// A set of sequences of one length with random access, which a Loader reads. Immutable
+/// after keep_losses and limit_ids: any thread may read.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
@@ -57,30 +59,30 @@ class TokenSource {
   /// Returns the terms of a model's loss (ModelDescription::losses) that the source has
   /// targets for, in the order of TokenBatch::targets.
   virtual std::vector<std::string> losses() const { return {kNextToken}; }
-  /// Keeps only the targets of the first terms, where the first terms are `wanted`; else
-  /// does nothing.
+  /// Keeps only the targets of the terms `wanted`, where losses() begins with these
+  /// terms; else does nothing.
   virtual void keep_losses(const std::vector<std::string>& /*wanted*/) {}
-  /// Returns a number that all ids are below; 0 where the format does not say it, so that
-  /// each row has to be checked when it is read.
+  /// Returns a number that all ids are below; 0 where the format does not say such a
+  /// number. Then each row must be checked when it is read.
   virtual int64_t max_token_id() const = 0;
-  /// Refuses ids from `vocab_size` on (InputError): at once where max_token_id() is
-  /// known, else in read().
+  /// Refuses ids of `vocab_size` and above with InputError: at once where max_token_id()
+  /// is known, else in read().
   virtual void limit_ids(int64_t vocab_size);
-  /// Gives the batch `rows` rows with the fields that read() fills. Sources that agree in
-  /// seq_len() and losses() give batches of one shape.
+  /// Gives the batch room for `rows` rows with the fields that read() fills. Sources that
+  /// agree in seq_len() and losses() give batches of one shape.
   virtual void shape(TokenBatch& batch, int64_t rows) const {
     batch.resize(rows, seq_len());
   }
-  /// Fills row `row` of a batch that shape() has made with sequence `index`, 0 <= index <
-  /// num_sequences().
+  /// Copies sequence `index`, 0 <= index < num_sequences(), to row `row` of a batch that
+  /// shape() has made.
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
-  /// Checks every row that read() might refuse (InputError), until `stop` is true. Where
-  /// max_token_id() is 0 this reads all of the data.
+  /// Checks every row that read() might refuse, until `stop` is true, and throws
+  /// InputError for a bad row. Reads all of the data where max_token_id() is 0.
   virtual void check_rows(const std::atomic<bool>& stop) const { (void)stop; }
   /// Returns name, kind and size in one line, for logs.
   virtual std::string describe() const = 0;
-  /// Returns a hash that changes when the tokens change. It is made of stored hashes or
-  /// sizes, without reading all data.
+  /// Returns a hash that changes when the tokens change. The hash is made of stored
+  /// hashes or sizes, without reading all data.
   virtual std::string fingerprint() const = 0;
   /// Returns the fingerprint of the tokenizer that made the ids; empty if unknown.
   virtual std::string tokenizer_fingerprint() const { return {}; }

@@ -24,13 +24,14 @@ namespace {
 
 /// Bytes of a token: input_ids 4, attention_mask 1, labels 8.
 constexpr int64_t kBytesPerToken = 13;
-/// Tokens that a thread holds at a time; a longer row is held whole.
+/// About how many tokens a thread holds at a time. A longer row is held whole.
 constexpr int64_t kBatchTokens = int64_t{1} << 18;
 
 void require(const arrow::Status& status, const fs::path& file) {
   if (status.ok()) return;
   require_memory(status, file);
-  // Arrow gives the error of the disk as text only; after a full disk another try helps.
+  // Arrow gives errors of the disk as text only. After a full disk another try can
+  // succeed, so this error is temporary.
   const std::string what = fmt::format("{}: {}", file.string(), status.ToString());
   if (what.find("No space left") != std::string::npos) {
     throw TemporaryError("data", what + "; make space and run the same command again");
@@ -109,7 +110,8 @@ class Exporter {
   std::string file_name(int64_t file) const {
     return fmt::format("data-{:05}-of-{:05}.arrow", file, report_.files);
   }
-  /// Rows are shared out as datasets does it: the first files have one row more.
+  /// Returns the number of a file's first row. As in Hugging Face datasets, the first
+  /// files have one row more than the others.
   int64_t first_row(int64_t file) const {
     return file * (report_.rows / report_.files) +
            std::min(file, report_.rows % report_.files);

@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kListed = 5;
 constexpr size_t kNameWidth = 16;
 
-/// Lines of the form "name            value".
+/// A text of lines of the form "name value".
 class Table {
  public:
   void row(std::string_view name, const std::string& value) {
@@ -57,7 +57,8 @@ void describe_lengths(const LengthHistogram& lengths, int64_t documents, Table& 
   }
 }
 
-/// `rows` is the number of ready sequences of seq_len tokens; -1 when tokens are packed.
+/// Adds the number of sequences and steps of an epoch. `rows` is the number of ready
+/// sequences of seq_len tokens; -1 when tokens are packed.
 void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
                     Table& table, OrderedJson& json) {
   if (options.seq_len <= 0) return;
@@ -150,7 +151,8 @@ uint64_t stored_bytes(const StoreInfo& info) {
   return bytes;
 }
 
-// Tokens of the sample from the document's beginning and from its end.
+// The number of tokens that the sample takes from the document's beginning and from its
+// end.
 constexpr int64_t kFirst = 40;
 constexpr int64_t kLast = 12;
 
@@ -172,8 +174,8 @@ std::string decode(const TokenStore& store, const tokenizer::Tokenizer& tokenize
   return line;
 }
 
-/// Returns the beginning and the end of a store's first document on one line, special
-/// tokens written out: what training will see.
+/// Returns the beginning and the end of a store's first document on one line, as training
+/// will see the document. Special tokens are written out.
 std::string decoded_sample(const TokenStore& store,
                            const tokenizer::Tokenizer& tokenizer) {
   const int64_t end = store.document_end(0);
@@ -182,8 +184,9 @@ std::string decoded_sample(const TokenStore& store,
          decode(store, tokenizer, end - kLast, end);
 }
 
-/// Describes the store's tokenizer. Without a given tokenizer the store's own is loaded
-/// and must still make the ids of the self-test (InputError).
+/// Describes the store's tokenizer. Without a given tokenizer it loads the store's own
+/// tokenizer, and throws InputError when this tokenizer no longer makes the ids of the
+/// self-test.
 void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* given,
                         Table& table, OrderedJson& json) {
   const StoreInfo& info = store.info();

@@ -12,13 +12,16 @@
 namespace longhaul::data {
 
 struct InspectOptions {
-  int64_t seq_len = 0;      ///< given: also say how many sequences an epoch has
-  int64_t global_size = 0;  ///< given with seq_len: also say how many steps
-  /// Reads a save_to_disk directory through to count its tokens; a token store knows its
-  /// number of tokens.
+  /// When positive, the description also says how many sequences an epoch has.
+  int64_t seq_len = 0;
+  /// When positive together with seq_len, the description also says how many steps an
+  /// epoch has.
+  int64_t global_size = 0;
+  /// Reads a save_to_disk directory to the end to count its tokens. A token store records
+  /// its number of tokens.
   bool scan = false;
-  /// The tokenizer, where the caller has just built the store with it. Otherwise the
-  /// tokenizer in the store is loaded and put to its self-test.
+  /// The tokenizer that the caller has just built the store with; null: the tokenizer in
+  /// the store is loaded and its self-test is run.
   const tokenizer::Tokenizer* tokenizer = nullptr;
   /// The column of the ids in a save_to_disk directory.
   std::string field = kIdsField;
@@ -31,19 +34,20 @@ struct DataDescription {
   OrderedJson json;
 };
 
-/// Describes the data at `path`: whether they are complete, counts, lengths, tokenizer,
-/// special tokens, sources and a decoded sample. Nothing when `path` is neither a token
-/// store nor a save_to_disk directory.
+/// Describes the data at `path`: whether the data are complete, counts, lengths,
+/// tokenizer, special tokens, sources and a decoded sample. Returns nothing when `path`
+/// is neither a token store nor a save_to_disk directory.
 std::optional<DataDescription> describe_data(const fs::path& path,
                                              const InspectOptions& options = {});
 
-/// Describes data of one kind by `complete(description)`. An InputError makes it a
-/// description of incomplete data. `kind` is for programs, `name` for people.
+/// Describes data of one kind: `complete(description)` fills the description. An
+/// InputError from `complete` gives a description of incomplete data. `kind` is for
+/// programs, `name` for people.
 DataDescription describe_kind(const char* kind, const char* name, const fs::path& path,
                               const std::function<void(DataDescription&)>& complete);
 
-/// Hashes every file of a token store again. InputError names the first damaged file and
-/// block. Returns the bytes that were checked.
+/// Hashes every file of a token store again. Throws InputError that names the first
+/// damaged file and block. Returns the number of bytes that were checked.
 uint64_t verify_store(const fs::path& path);
 
 }  // namespace longhaul::data

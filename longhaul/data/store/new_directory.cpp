@@ -30,7 +30,7 @@ NewDirectory::~NewDirectory() {
 }
 
 void NewDirectory::commit() {
-  check_place(out_, kind_, replace_);  // something may have come to stand there since
+  check_place(out_, kind_, replace_);  // another process may have put something there
   const bool replaced = put_in_place(temporary_, out_, aside_);
   committed_ = true;
   if (replaced) fs::remove_all(aside_);

@@ -4,14 +4,14 @@
 
 namespace longhaul::data {
 
-/// A directory that is made in one go under a temporary name beside its place and is
-/// moved there when it is whole. The destructor removes a directory that was not
+/// A directory that is written under a temporary name beside its place and is moved to
+/// its place when it is complete. The destructor removes a directory that was not
 /// committed.
 class NewDirectory {
  public:
-  /// `record` is the file by which a directory of the same kind is known. InputError when
-  /// something stands at the place. With `replace` commit() puts away a directory of the
-  /// same kind, and never anything else.
+  /// `record` is the file that marks a directory of the same kind. Throws InputError when
+  /// something stands at the place. With `replace` a directory of the same kind may stand
+  /// there and commit() replaces it, but never anything else.
   NewDirectory(const fs::path& out, const std::string& record, bool replace);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;

@@ -70,7 +70,7 @@ void ProvedFile::prove(uint64_t block) const {
   const uint64_t begin = block * kHashBlockBytes;
   const auto all = mapped_.bytes();
   const auto bytes = all.subspan(begin, std::min(kHashBlockBytes, all.size() - begin));
-  // A hint: one request to the disk instead of one request for each page.
+  // This hint makes one request to the disk instead of one request for each page.
   ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_WILLNEED);
   const std::string expected = hashes_->expected(name_, block);
   const std::string found = hash_hex(bytes);

@@ -18,13 +18,14 @@ namespace {
 constexpr std::string_view kTemporary = ".temporary";
 
 fs::path with_ending(fs::path path, const char* ending) {
-  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  // A path that ends with a slash has no file name.
+  if (!path.has_filename()) path = path.parent_path();
   path += ending;
   return path;
 }
 
-/// True when `name` says that a process of this host wrote the file and the process has
-/// ended.
+/// Returns true when `name` says that a process of this host wrote the file and the
+/// process has ended.
 bool is_of_ended_process(const std::string& name) {
   for (const std::string& owner : {fmt::format("{}-{}-", kTemporary, host_name()),
                                    fmt::format(".tmp.{}.", host_name())}) {
@@ -95,7 +96,7 @@ void ResumableBuild::lock_beside() { lock(with_ending(work_, ".lock")); }
 Json ResumableBuild::agree_on_plan(const Json& plan) const {
   const fs::path file = plan_file();
   if (!fs::exists(file)) {
-    // Several processes may come at once: the plan of one of them wins.
+    // Several processes may arrive at once, and the plan of one process wins.
     const fs::path own =
         with_ending(file, fmt::format(".tmp.{}.{}.own", host_name(), ::getpid()).c_str());
     write_text_atomic(own, json_text(plan, 1) + "\n");
@@ -125,7 +126,7 @@ void ResumableBuild::clear(const fs::path& kept) const {
 
 void ResumableBuild::commit(bool replace) {
   check_lock();
-  check_place(out_, kind_, replace);  // something may have come to stand there since
+  check_place(out_, kind_, replace);  // another process may have put something there
   const fs::path aside = replace ? with_ending(out_, ".old") : fs::path();
   if (put_in_place(work_, out_, aside)) fs::remove_all(aside);
   lock_->release();

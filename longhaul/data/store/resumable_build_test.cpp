@@ -56,7 +56,7 @@ TEST_F(ResumableBuildTest, ASecondHolderOfTheLockIsRefusedUntilTheFirstIsGone) {
 TEST_F(ResumableBuildTest, CommitGivesTheNameAndLeavesNothingElse) {
   build_.lock_beside();
   finish_work();
-  fs::create_directory(dir_ / "out.old");  // somebody else's
+  fs::create_directory(dir_ / "out.old");  // belongs to another program
   build_.commit(/*replace=*/true);
   EXPECT_EQ(dir_.listing(), "out out.old");
   EXPECT_EQ(read_text(dir_ / "out/whole.json"), "new");

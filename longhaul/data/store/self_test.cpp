@@ -13,8 +13,8 @@
 namespace longhaul::data {
 namespace {
 
-/// Short and odd texts: spaces, digits, contractions, scripts, combining marks, joined
-/// emoji, characters of private use, and characters that normalizers change.
+/// Short, unusual texts: spaces, digits, contractions, scripts, combining marks, joined
+/// emoji, private-use characters, and characters that normalizers change.
 constexpr const char* kTexts[] = {
     "Hello, world! It's 12,345.67 o'clock; they'll've gone.",
     "  two spaces\tand a tab \n\n newlines   at the end   ",

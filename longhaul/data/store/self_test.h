@@ -8,10 +8,10 @@
 
 namespace longhaul::data {
 
-/// Texts and the ids that a store's tokenizer made of these when the store was built. The
-/// texts are fixed odd strings and the beginning of the store's first document. A
-/// fingerprint says that the files of a tokenizer are the same; the self-test says that
-/// the files still mean the same.
+/// Texts and the ids that a store's tokenizer made of these texts when the store was
+/// built. The texts are fixed unusual strings and the beginning of the store's first
+/// document. A tokenizer's fingerprint shows that its files are the same. The self-test
+/// shows that the program still makes the same ids with these files.
 struct SelfTest {
   std::vector<std::string> texts;
   std::vector<std::vector<tokenizer::TokenId>> ids;
@@ -21,17 +21,17 @@ struct SelfTest {
 inline constexpr const char* kSelfTestName = "self_test.json";
 
 /// Makes a self-test of the fixed texts and then of `more`. A text that the tokenizer
-/// refuses, since its vocabulary lacks the characters, is left out.
+/// refuses, because its vocabulary lacks the characters, is left out.
 SelfTest make_self_test(const tokenizer::Tokenizer& tokenizer,
                         const std::vector<std::string>& more);
 std::string self_test_text(const SelfTest& test);
-/// InputError for a file that is no self-test.
+/// Throws InputError for a file that is no self-test.
 SelfTest read_self_test(const fs::path& path);
 
 /// Throws InputError, with the text and the first id that differs, when `tokenizer` makes
-/// other ids than the store's self-test says. Does nothing for a path that is no token
-/// store and for a store of ready ids. `whose` names the tokenizer: "the model's
-/// tokenizer".
+/// other ids than the store's self-test has. Does nothing for a path that is no token
+/// store and for a store of ready ids. `whose` names the tokenizer in messages: "the
+/// model's tokenizer".
 void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenizer,
                      const std::string& whose);
 

@@ -11,9 +11,9 @@ namespace longhaul::data {
 
 /// The rule for special tokens around each document.
 enum class SpecialPolicy {
-  TokenizerAndEos,  ///< the tokenizer's own rule, and EOS at the end unless the rule adds
-                    ///< it
-  Tokenizer,        ///< the tokenizer's own rule
+  /// The tokenizer's own rule, and EOS at the end unless the rule adds EOS.
+  TokenizerAndEos,
+  Tokenizer,  ///< the tokenizer's own rule
   Bos,
   Eos,
   Both,  ///< BOS before and EOS after
@@ -27,11 +27,11 @@ std::optional<SpecialPolicy> policy_from_name(std::string_view name);
 struct SpecialTokens {
   std::vector<tokenizer::TokenId> before;
   std::vector<tokenizer::TokenId> after;
-  std::string description;  ///< the policy's name and the tokens it adds, for people
+  std::string description;  ///< the policy's name and the added tokens, for people
 };
 
-/// Finds the ids of a policy. InputError when the policy wants a token that the tokenizer
-/// does not name.
+/// Finds the ids of a policy. Throws InputError when the policy needs a token that the
+/// tokenizer does not name.
 SpecialTokens resolve_special_tokens(const tokenizer::Tokenizer& tokenizer,
                                      SpecialPolicy policy);
 

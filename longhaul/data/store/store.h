@@ -33,7 +33,8 @@ namespace longhaul::data {
 
 inline constexpr int kStoreVersion = 3;
 
-/// A file of a store with its size and a hash that is combined from those of its blocks.
+/// A file of a store with its size and a hash that is combined from the hashes of its
+/// blocks.
 struct StoreFile {
   std::string name;
   uint64_t bytes = 0;
@@ -52,7 +53,7 @@ struct StoreShard {
   std::optional<StoreFile> target_file;
   std::optional<StoreFile> text_file;
   StoreFile hash_file;
-  /// Returns the shard's files that are there, the file of hashes last.
+  /// Returns the shard's files that exist; the file of hashes comes last.
   std::vector<StoreFile> files() const;
 };
 
@@ -60,7 +61,9 @@ struct StoreShard {
 struct StoreOrigin {
   std::string path;
   uint64_t bytes = 0;
-  std::string hash;  ///< for a file that was read in ranges, combined from their hashes
+  /// Hash of the file; for a file that was read in ranges, combined from the ranges'
+  /// hashes.
+  std::string hash;
   int64_t records = 0;
 };
 
@@ -75,11 +78,13 @@ struct LengthHistogram {
   void add(const LengthHistogram& other);
 };
 
-/// Counts of what one part of the input, or all of it, put into a store.
+/// Counts of the documents and tokens that one part of the input, or all parts, put into
+/// a store.
 struct StoreCounts {
-  uint64_t text_bytes = 0;      ///< UTF-8 bytes of the documents
-  int64_t max_token_id = 0;     ///< the largest id
-  int64_t special_in_text = 0;  ///< BOS and EOS tokens that stood in the texts
+  uint64_t text_bytes = 0;   ///< UTF-8 bytes of the documents
+  int64_t max_token_id = 0;  ///< the largest id
+  /// BOS and EOS tokens that were in the texts themselves.
+  int64_t special_in_text = 0;
   int64_t ready_documents = 0;  ///< documents that came as ids
   int64_t not_targets = 0;      ///< tokens that are no targets
   LengthHistogram lengths;
@@ -95,35 +100,39 @@ struct StoreInfo {
   StoreCounts counts;
   int64_t vocab_size = 0;  ///< the tokenizer's vocabulary
   std::vector<StoreShard> shards;
-  std::vector<StoreFile> tokenizer_files;  ///< named inside tokenizer/; empty: ready ids
-  std::string tokenizer_fingerprint;       ///< empty: ready ids
+  /// Names are inside tokenizer/; empty: ready ids.
+  std::vector<StoreFile> tokenizer_files;
+  std::string tokenizer_fingerprint;  ///< empty: ready ids
   std::optional<StoreFile> self_test;
   std::optional<StoreFile> bad_records;
   std::string special_tokens;  ///< the policy in words
-  std::string selection;       ///< "all documents", or which side of a holdout
+  /// "all documents", or the side of a holdout.
+  std::string selection;
   std::vector<StoreOrigin> origins;
   std::map<std::string, int64_t> dropped;  ///< records left out, by cause
-  int64_t padding_removed = 0;  ///< positions behind ready ids with attention_mask 0
-  std::string build;            ///< hash of inputs, tokenizer and options
-  std::string fingerprint;      ///< changes when tokens or documents change
+  /// Padding after ready ids: positions with attention_mask 0.
+  int64_t padding_removed = 0;
+  std::string build;        ///< hash of inputs, tokenizer and options
+  std::string fingerprint;  ///< changes when tokens or documents change
 
-  /// Returns the files beside the shards and store.json, named by their paths in the
-  /// store.
+  /// Returns the files that are neither of a shard nor store.json, named by their paths
+  /// in the store.
   std::vector<StoreFile> side_files() const;
 };
 
-/// True when the directory holds a store.json.
+/// Returns true when the directory holds a store.json.
 bool is_token_store(const fs::path& path);
 
-/// Reads and checks store.json and the sizes of the files it names. InputError names the
-/// field or the file, expected and found.
+/// Reads and checks store.json and the sizes of the listed files. Throws InputError with
+/// the field or the file, the expected and the found value.
 StoreInfo read_store_info(const fs::path& path);
 /// Returns the text of store.json.
 std::string store_info_text(const StoreInfo& info);
-/// Sums up the shards: tokens, documents, counts.not_targets and the fingerprint.
+/// Computes tokens, documents, counts.not_targets and the fingerprint of a store from its
+/// shards.
 void sum_up_shards(StoreInfo& info);
 
-// Parts of store.json that the records of a build hold too. `file` is for messages.
+// The records of a build hold these parts of store.json too. `file` is named in messages.
 OrderedJson to_json(const StoreFile& file);
 OrderedJson to_json(const StoreShard& shard);
 OrderedJson to_json(const StoreCounts& counts);

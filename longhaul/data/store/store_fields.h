@@ -4,7 +4,8 @@
 
 namespace longhaul::data {
 
-/// Fields of one JSON object of a store's own files.
+/// Returns the fields of a JSON object in one of a store's own files. `file` is named in
+/// messages.
 inline JsonFields store_fields(const Json& json, const fs::path& file) {
   return {json, "data", file.string(), "build the store again or copy it again"};
 }

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kFormatName = "longhaul token store";
 constexpr size_t kMaxShards = 1'000'000;
 constexpr size_t kMaxSources = 100'000'000;
-/// The largest store.json that is read: its list of sources may be long.
+/// The largest store.json that is read. The limit is high because the list of sources may
+/// be long.
 constexpr uint64_t kMaxInfoBytes = uint64_t{1} << 30;
 
 StoreFile file_from(const JsonFields& fields) {

@@ -7,10 +7,11 @@
 
 namespace longhaul::data {
 
-/// Sequence i is tokens [i s, i s + s], the last of them only a target. A token that is
-/// no target becomes kIgnore where it would be predicted. With `document_mask` position
-/// and attention begin anew at each document; a document's last token still predicts the
-/// next one's first, which is how generation begins after EOS.
+/// Opens a token store as sequences of s = seq_len tokens. Sequence i is tokens [i s, i s
+/// + s], and the last of these s + 1 tokens is only a target. A token that is no target
+/// is replaced by kIgnore among the targets. With `document_mask` positions and attention
+/// begin anew at each document. A document's last token still predicts the next
+/// document's first token, since generation begins after EOS in the same way.
 std::unique_ptr<TokenSource> store_source(const fs::path& path, int64_t seq_len,
                                           bool document_mask, bool verify);
 

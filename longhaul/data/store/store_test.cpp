@@ -63,7 +63,7 @@ TEST_F(StoreTest, CountsSpecialTokensThatStandInTexts) {
 TEST_F(StoreTest, CutsSequencesAndDropsOnlyTheLastPartialWindow) {
   BuildOptions wanted = options(line("abcd") + line("efgh") + line("ij"));
   wanted.special = SpecialPolicy::None;
-  wanted.part_bytes = 1;  // sequences go over the edges of shards
+  wanted.part_bytes = 1;  // sequences cross the borders of shards
   EXPECT_EQ(build_store(&tokenizer, wanted).train.shards.size(), 3U);
   const auto source = open_source(dir / "store", 3);
   EXPECT_EQ(source->num_sequences(), 3);  // 10 tokens: 3 x 3 tokens and a last target
@@ -156,7 +156,8 @@ TEST_F(StoreTest, HoldsOutWholeDocumentsAndKeepsEqualTextsOnOneSide) {
   EXPECT_NEAR(static_cast<double>(held.size()), 1000, 130);
   const std::set<std::string> left(train.begin(), train.end());
   for (const std::string& text : held) EXPECT_EQ(left.count(text), 0U) << text;
-  // The text alone decides its side: another corpus around the text changes nothing.
+  // The text alone decides its side of the holdout. Other texts in the corpus change
+  // nothing.
   BuildOptions fewer = options(many_documents(2500), "fewer");
   fewer.holdout = 0.1;
   build_store(&tokenizer, fewer);
@@ -251,7 +252,7 @@ TEST_F(StoreTest, RefusesDamagedStores) {
   EXPECT_HAS(input_error([&] { open_source(store, 8); }), "not valid JSON");
   write_text_atomic(store / "store.json", good);
 
-  // An id above the largest id is never handed out.
+  // The store refuses to return an id above the largest id.
   const Json json = Json::parse(good);
   write_text_atomic(store / "store.json", [&] {
     Json low = json;
@@ -309,7 +310,7 @@ TEST_F(StoreTest, ReadingTellsChangedBytesWhenTheirBlockIsFirstTouched) {
                    hash_hex(damaged) + ", hashes_00000.json says " + hash_hex(block) +
                    "; copy the store again or build it again");
   }
-  // The last target of the sequence before lies in that block too.
+  // The last target of the sequence before lies in block 2 too.
   EXPECT_HAS(input_error([&] { source->read(3, batch, 0); }), "block 2");
   EXPECT_NO_THROW(open_source(dir / "store", 1 << 18, false, false)->read(4, batch, 0));
 }
@@ -390,8 +391,8 @@ TEST_F(StoreTest, VerifyNamesAnyFileInWhichABitIsFlippedOrMissing) {
       std::string flipped = bytes;
       flipped[at] = static_cast<char>(flipped[at] ^ 4);
       write_text_atomic(store / name, flipped);
-      // A flipped bit in the descriptions of store.json is not seen; in its structure it
-      // is.
+      // A flipped bit in the descriptions of store.json is not found, but a flipped bit
+      // in its structure is found.
       if (!is_info || at == 0) {
         EXPECT_HAS(input_error([&] { verify_store(store); }), fs::path(name).filename());
       }

@@ -23,8 +23,8 @@ Word word_at(const ProvedFile& file, int64_t index) {
       file.at(static_cast<size_t>(index) * sizeof(Word), sizeof(Word)));
 }
 
-/// Returns the last end without comparing its block with the hash: opening a store reads
-/// no whole block.
+/// Returns the end of the last document without comparing the block with its hash, so
+/// that opening a store reads no whole block.
 uint64_t last_end(const ProvedFile& ends) {
   return word_from<uint64_t>(ends.unproved().last(sizeof(uint64_t)).data());
 }
@@ -125,7 +125,8 @@ void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
 }
 
 int64_t TokenStore::end_in_shard(const Shard& shard, int64_t document) {
-  // A damaged end counts as the shard's end at most, so that no reader runs past it.
+  // A damaged end is limited to the shard's end, so that no reader reads beyond the
+  // shard.
   return static_cast<int64_t>(std::min(word_at<uint64_t>(shard.ends, document),
                                        static_cast<uint64_t>(shard.tokens)));
 }

@@ -10,24 +10,25 @@ namespace longhaul::data {
 
 /// A mapped token store. Immutable; any thread may read. Tokens and documents are
 /// numbered through the whole store. A read throws InputError when a block that it
-/// touches has another hash than the store says; each block is looked at once.
+/// touches has another hash than the store records. Each block is compared once.
 class TokenStore {
  public:
   /// Without `verify` no block is compared with its hash.
   explicit TokenStore(const fs::path& path, bool verify = true);
   const StoreInfo& info() const { return info_; }
   const fs::path& path() const { return path_; }
-  /// Copies tokens [begin, begin + out.size()) of the whole store. InputError when a
-  /// token is above the largest id that store.json names: the file is damaged.
+  /// Copies tokens [begin, begin + out.size()) of the whole store. Throws InputError when
+  /// a token is above the largest id that store.json records, since the file is then
+  /// damaged.
   void read(int64_t begin, std::span<int32_t> out) const;
-  /// True when every token is a target.
+  /// Returns true when every token is a target.
   bool all_targets() const { return info_.counts.not_targets == 0; }
   /// Fills `out` for tokens [begin, begin + out.size()): 1 where the token is a target,
   /// else 0.
   void read_targets(int64_t begin, std::span<uint8_t> out) const;
-  /// Returns the place after the last token of a document.
+  /// Returns the number of the token after the last token of a document.
   int64_t document_end(int64_t document) const;
-  /// Returns the document that holds a token.
+  /// Returns the number of the document that holds a token.
   int64_t document_of(int64_t token) const;
   /// Returns the UTF-8 bytes of a document's text; 0 for a document of ready ids.
   uint64_t text_bytes(int64_t document) const;

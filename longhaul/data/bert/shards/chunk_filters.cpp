@@ -37,7 +37,7 @@ std::string inflate_exactly(uint64_t size, std::string& chunk) {
   return fmt::format("its deflate stream is damaged ({})", said.empty() ? "zlib" : said);
 }
 
-/// Undoes the shuffle filter, which stores the first bytes of all elements, then their
+/// Undoes the shuffle filter. The filter stores the first bytes of all elements, then the
 /// second bytes and so on, and at the end the bytes that make no whole element.
 void unshuffle(int element, std::string& chunk) {
   const auto width = static_cast<size_t>(element);
@@ -68,8 +68,8 @@ std::string check_fletcher32(std::string& chunk) {
 
 }  // namespace
 
-// Sums of 16-bit words, high byte first, modulo 65535. An odd byte at the end is a high
-// byte.
+// The checksum is made of sums of 16-bit words, high byte first, modulo 65535. An odd
+// byte at the end counts as a high byte.
 uint32_t hdf5_fletcher32(const char* data, size_t size) {
   uint32_t low = 0;
   uint32_t high = 0;

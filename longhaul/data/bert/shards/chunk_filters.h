@@ -10,9 +10,9 @@ namespace longhaul::data {
 enum class ChunkFilter : uint8_t { Shuffle, Deflate, Fletcher32 };
 
 /// Undoes the filters of a chunk, the last filter first, and leaves exactly `size` bytes
-/// in `chunk`. `element` is the size of one value (for shuffle). Returns an empty string
-/// or what is wrong: a deflate stream that is damaged, truncated, or longer or shorter
-/// than the chunk, or a wrong checksum. Allocates `size` bytes and no more.
+/// in `chunk`. `element` is the size of one value (for shuffle). Returns an empty string,
+/// or a message for a wrong checksum or a deflate stream that is damaged, truncated, or
+/// longer or shorter than the chunk. Allocates `size` bytes and no more.
 std::string unfilter_chunk(const std::vector<ChunkFilter>& filters, uint64_t size,
                            int element, std::string& chunk);
 

@@ -19,8 +19,8 @@ class Hdf5Column {
   int64_t rows() const { return rows_; }
   int64_t width() const { return width_; }  ///< 1 for a column of rank 1
 
-  /// Checks that the whole column is stored and can come out of a file of `file_bytes`.
-  /// Returns the bytes that the column takes in the file.
+  /// Returns the bytes that the column takes in the file. First checks that the whole
+  /// column is stored and can come from a file of `file_bytes` bytes.
   uint64_t check_storage(uint64_t file_bytes) const;
 
   /// Reads the whole column in host byte order into rows x width x (bytes of an element)

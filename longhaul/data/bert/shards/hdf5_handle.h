@@ -25,7 +25,8 @@ class Hdf5Handle {
 
   hid_t id() const { return id_; }
   bool valid() const { return id_ >= 0; }
-  /// Closes the identifier; false when libhdf5 could not, since a late write failed.
+  /// Closes the identifier. Returns false when libhdf5 reports an error, which can be a
+  /// failed late write.
   bool reset() {
     const hid_t id = std::exchange(id_, -1);
     return id < 0 || close_(id) >= 0;
@@ -39,8 +40,8 @@ class Hdf5Handle {
 /// Returns the innermost line of libhdf5 about the last failure, without line breaks.
 std::string hdf5_reason();
 
-/// Stops libhdf5 from printing its errors, and from looking for plug-ins and loading
-/// them. One call in a process is enough; more calls do no harm.
+/// Stops libhdf5 from printing its errors, and from searching and loading plug-ins. One
+/// call in a process is enough; more calls do no harm.
 void tame_hdf5();
 
 }  // namespace longhaul::data

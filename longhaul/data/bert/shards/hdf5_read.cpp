@@ -20,8 +20,8 @@ Hdf5Handle open_file(const fs::path& path) {
                                          path.string()));
   }
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // The plain driver, whatever HDF5_DRIVER says; no locks, which cluster file systems may
-  // refuse; no cache for files that external links name.
+  // Sets the plain driver, whatever HDF5_DRIVER says. Locks are off, since cluster file
+  // systems may refuse locks. There is no cache for files that external links name.
   H5Pset_fapl_sec2(access.id());
   H5Pset_file_locking(access.id(), false, true);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
@@ -34,7 +34,8 @@ Hdf5Handle open_file(const fs::path& path) {
   return file;
 }
 
-/// Returns the rows and lengths on which all columns agree; InputError when they differ.
+/// Returns the number of rows and the lengths of all columns. Throws InputError when the
+/// columns disagree.
 ShardShape common_shape(const std::vector<Hdf5Column>& columns, const fs::path& path) {
   ShardShape shape;
   for (size_t i = 0; i < columns.size(); ++i) {

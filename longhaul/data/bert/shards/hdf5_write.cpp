@@ -8,7 +8,7 @@
 namespace longhaul::data {
 namespace {
 
-/// The level that h5py records; readers do not need it.
+/// The compression level that h5py records. Readers do not need the level.
 constexpr unsigned kDeflateLevel = 4;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {

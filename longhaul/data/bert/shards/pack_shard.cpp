@@ -12,7 +12,7 @@ namespace {
 
 /// The level that h5py uses for compression="gzip".
 constexpr int kDeflateLevel = 4;
-/// About the bytes of input_ids in a chunk.
+/// About how many bytes of input_ids a chunk holds.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 std::string deflated(const std::string& chunk) {

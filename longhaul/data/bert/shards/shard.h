@@ -18,8 +18,8 @@ struct ShardShape {
   bool operator==(const ShardShape&) const = default;
 };
 
-/// The columns of a shard, in the order in which BertShard holds them: columns of wide
-/// values come first, so that all columns lie aligned.
+/// The columns of a shard, in the order in which BertShard holds the columns. Columns of
+/// wide values come first, so that all columns are aligned.
 enum class ShardColumn : uint8_t {
   InputIds,
   MaskedLmPositions,
@@ -34,7 +34,8 @@ struct ColumnForm {
   ShardColumn column;
   const char* name;
   int bytes;  ///< bytes of one signed integer: 4 or 1
-  int rank;   ///< 2; 1 for a column with one value a row
+  /// 2, or 1 for a column with one value in a row.
+  int rank;
 };
 inline constexpr std::array<ColumnForm, 6> kColumnForms = {{
     {ShardColumn::InputIds, "input_ids", 4, 2},
@@ -45,10 +46,10 @@ inline constexpr std::array<ColumnForm, 6> kColumnForms = {{
     {ShardColumn::NextSentenceLabels, "next_sentence_labels", 1, 1},
 }};
 
-/// Returns how many values a row has in a column.
+/// Returns the number of values that a row has in a column.
 int64_t column_width(const ShardShape& shape, ShardColumn column);
-/// Return the bytes in memory of one column and of all columns. The shape is within the
-/// limits below.
+/// Returns the bytes of one column in memory; shard_bytes() returns the bytes of all
+/// columns. The shape must be within the limits below.
 uint64_t column_bytes(const ShardShape& shape, const ColumnForm& form);
 uint64_t shard_bytes(const ShardShape& shape);
 
@@ -64,12 +65,12 @@ std::string shape_problem(const ShardShape& shape);
 /// Pretraining examples as NVIDIA's recipe stores them, row-major. Immutable.
 class BertShard {
  public:
-  /// `bytes` holds the columns one after the other, in host byte order. InputError when
-  /// its size does not fit the shape.
+  /// Takes the columns one after the other, in host byte order. Throws InputError when
+  /// the size of `bytes` does not fit the shape.
   BertShard(const ShardShape& shape, std::string bytes);
 
   const ShardShape& shape() const { return shape_; }
-  /// The columns as the constructor takes them.
+  /// Returns the columns in the constructor's format.
   const std::string& bytes() const { return bytes_; }
   std::span<const int32_t> input_ids(int64_t row) const {
     return row_of<int32_t>(ShardColumn::InputIds, row);
@@ -89,7 +90,8 @@ class BertShard {
   int8_t next_sentence_label(int64_t row) const {
     return row_of<int8_t>(ShardColumn::NextSentenceLabels, row)[0];
   }
-  /// The bytes of all rows of a column.
+  /// Returns the address of the first value of a column, whose rows lie one after the
+  /// other.
   const char* column(ShardColumn column) const {
     return bytes_.data() + begins_[static_cast<size_t>(column)];
   }
@@ -108,10 +110,11 @@ class BertShard {
   std::array<size_t, kColumnForms.size()> begins_{};
 };
 
-/// InputError names file, row and column of the first value that is out of range: ids in
-/// [0, vocab_size), masks, segments and next-sentence labels 0 or 1, positions in
-/// [0, seq_len). In each row the mask is at least one 1 and then zeros, and the masked
-/// positions, up to the first 0, lie where the mask is 1.
+/// Checks all values of a shard. Throws InputError with file, row and column of the first
+/// value that is out of range. Ids must be in [0, vocab_size) and positions in [0,
+/// seq_len). Masks, segments and next-sentence labels must be 0 or 1. In each row the
+/// mask must be at least one 1 and then zeros, and the masked positions up to the first 0
+/// must lie where the mask is 1.
 void check_shard(const BertShard& shard, int64_t vocab_size, const fs::path& path);
 
 }  // namespace longhaul::data

@@ -123,12 +123,13 @@ std::vector<int> parts_of_process(const std::vector<InputPart>& parts, int proce
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return parts[a].stored_bytes > parts[b].stored_bytes;
   });
-  // The largest part first, each part to the process with the least bytes so far.
+  // The largest part goes first. Each part goes to the process with the fewest bytes so
+  // far.
   std::vector<uint64_t> load(static_cast<size_t>(processes));
   std::vector<int> mine;
   for (const size_t part : order) {
     const auto least = std::min_element(load.begin(), load.end());
-    // An empty file costs something too: otherwise one process would get all of them.
+    // An empty file counts as one byte, or else one process would get all empty files.
     *least += parts[part].stored_bytes + 1;
     if (least - load.begin() == process) mine.push_back(static_cast<int>(part));
   }

@@ -16,11 +16,11 @@
 namespace longhaul::data {
 
 // An unfinished token store, OUT.building:
-//   plan.json              what is built of what; written by the first process
+//   plan.json              what decides the store's bytes; written by the first process
 //   inputs.jsonl           the input files as the first process found them
 //   process_00000.lock     the lock of process 0
-//   train/ validation/     the shards; a rename makes OUT and OUT-val of them
-//   parts/part_00000.json  what part 0 became; written when its shards are durable
+//   train/ validation/     the shards; become OUT and OUT-val by a rename
+//   parts/part_00000.json  the result of part 0; written when its shards are durable
 //   parts/bad_00000.jsonl  the bad records of part 0
 //   hashes/, duplicates/   with drop_duplicates: a hash per record, then a bit per record
 //   commit.json            the store is whole and is being moved to its place
@@ -39,14 +39,15 @@ struct BuildDirectory {
   fs::path duplicates(int part) const {
     return file("duplicates/duplicates_", part, ".bin");
   }
-  /// The file that is written when the duplicates of all parts are known.
+  /// Returns the path of the file that is written when the duplicates of all parts are
+  /// known.
   fs::path duplicates_known() const { return root / "duplicates" / "known.json"; }
 
  private:
   fs::path file(const char* name, int number, const char* ending) const;
 };
 
-/// What one part became.
+/// The result of one part: its shards and what was left out.
 struct PartRecord {
   Sides<ShardSide> sides;
   std::map<RecordProblem, int64_t> left_out;
@@ -55,21 +56,22 @@ struct PartRecord {
   std::vector<FinishedRange> ranges;
   std::optional<std::string> first_text;
 
-  /// The number of records that were left out as broken.
+  /// Returns the number of records that were left out as broken.
   int64_t bad() const;
 };
 
-/// One line of a part's list of bad records.
+/// Returns one line of a part's list of bad records.
 std::string bad_record_line(const BadRecord& bad);
 BadRecord parse_bad_record(std::string_view line, const fs::path& file);
 
 void write_part_record(const fs::path& path, const PartRecord& record);
 PartRecord read_part_record(const fs::path& path);
 
-/// What decides the bytes of a store, by name, for people and for comparison.
+/// All facts that decide the bytes of a store, by name. Starts and processes of one build
+/// compare their plans.
 struct BuildPlan {
   std::map<std::string, std::string> facts;
-  /// Returns a hash of all facts: the "build" of store.json.
+  /// Returns a hash of all facts, which is the field "build" of store.json.
   std::string key() const;
 };
 BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
@@ -77,12 +79,12 @@ BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
                     uint64_t part_bytes, size_t parts);
 
 /// Writes the plan, or compares it with the plan that another process or an earlier start
-/// has written. Returns what differs, for people; empty when nothing does.
+/// has written. Returns a description of the differences; empty when the plans are equal.
 std::string agree_on_plan(const ResumableBuild& build, const BuildPlan& plan,
                           const InputSet& inputs);
 
-/// Returns the parts that `process` builds. Parts are shared out by their stored bytes,
-/// in the same way in all processes.
+/// Returns the parts that `process` builds. All processes compute the same distribution,
+/// which balances the stored bytes.
 std::vector<int> parts_of_process(const std::vector<InputPart>& parts, int process,
                                   int processes);
 

@@ -14,7 +14,8 @@
 
 namespace longhaul::data {
 
-/// What a build of a token store works with. Nothing of it changes while the build runs.
+/// The inputs and settings of a build of a token store. They do not change while the
+/// build runs.
 struct BuildContext {
   const BuildOptions& options;
   const InputSet& inputs;
@@ -39,12 +40,12 @@ class BuildMeter {
   BuildProgress now_;
 };
 
-/// Throws InputError when an earlier start dropped bad records that these options do not
-/// allow to drop.
+/// Throws InputError when an earlier start dropped bad records and these options do not
+/// allow dropped records.
 void refuse_dropped_before(const BuildOptions& options, int64_t dropped);
 
-/// Counts the bad records of all parts. Ends the build when there are too many, and with
-/// BadRecords::Fail at the first. Any thread may call it.
+/// Counts the bad records of all parts. Ends the build when there are too many bad
+/// records, and with BadRecords::Fail at the first bad record. Any thread may call it.
 class BadRecordLimit {
  public:
   /// `so_far` counts the bad records of parts that earlier starts have built.
@@ -56,14 +57,14 @@ class BadRecordLimit {
   std::atomic<int64_t> count_;
 };
 
-/// Runs `work` on each part, several parts at a time, with one pool of threads for all.
-/// Throws what the first failing part threw, after the others have ended.
+/// Runs `work` on each part, several parts at a time. All parts share one pool of
+/// threads. Throws the error of the first failing part, after the other parts have ended.
 void run_parts(const BuildContext& context, const std::vector<int>& parts,
                const std::function<void(int part, Workshop& shop)>& work);
 
-/// Reads one part in pieces: `work(piece)` makes a result of a piece on the pool's
-/// threads, `write(result)` takes the results in order and returns how many tokens they
-/// hold, and `finish(ranges)` is called at the end. The meter learns how far it is.
+/// Reads one part in pieces. `work(piece)` makes a result of a piece on the pool's
+/// threads. `write(result)` takes the results in order and returns the number of tokens
+/// in a result. `finish(ranges)` is called at the end. Progress goes to `meter`.
 template <typename Work, typename Write, typename Finish>
 void read_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
                const Work& work, const Write& write, const Finish& finish) {

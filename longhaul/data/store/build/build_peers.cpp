@@ -64,7 +64,7 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
   bool said = false;
   while (true) {
     const size_t before = done;
-    // A process may end between the two looks: its files are looked at before its lock.
+    // A process may end between the two checks, so its files are checked before its lock.
     std::vector<int> missing;
     std::vector<bool> alive_checked(static_cast<size_t>(options_.processes));
     for (size_t i = 0; i < files.size(); ++i) {
@@ -85,7 +85,7 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
         check_owner(owner[static_cast<size_t>(i)], seconds_since(start), done,
                     files.size());
       } catch (const TemporaryError&) {
-        // The process may have written its last file between the two looks.
+        // The process may have written its last file between the two checks.
         if (!fs::exists(files[static_cast<size_t>(i)])) throw;
       }
     }

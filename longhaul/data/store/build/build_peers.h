@@ -9,17 +9,16 @@
 
 namespace longhaul::data {
 
-/// Waits for the other processes of a build by watching files: each process leaves
-/// records of its parts and renews the lease of its lock.
+/// Waits for the other processes of a build by watching files. Each process writes
+/// records of its finished parts and renews the lease of its lock.
 class BuildPeers {
  public:
-  /// Remembers the locks that are there now: a process that had ended before this start
-  /// does not count as one that ended during it.
+  /// Remembers the existing locks, so that a process that ended before this start is not
+  /// taken for a process that ends during this start.
   BuildPeers(const BuildDirectory& directory, const BuildOptions& options);
 
-  /// Waits until all `files` are there; process owner[i] makes file i. TemporaryError
-  /// when one of these processes has ended or never came, or when nothing changed for
-  /// idle_seconds.
+  /// Waits until all `files` exist; process owner[i] makes file i. Throws TemporaryError
+  /// when a process has ended or never started, or when nothing changed for idle_seconds.
   void wait(const std::vector<fs::path>& files, const std::vector<int>& owner,
             const std::string& what);
 
@@ -28,7 +27,8 @@ class BuildPeers {
 
   const BuildDirectory& directory_;
   const BuildOptions& options_;
-  std::map<int, std::string> earlier_;  ///< by process, tokens of locks from before
+  /// By process: the token of a lock from before this start.
+  std::map<int, std::string> earlier_;
 };
 
 }  // namespace longhaul::data

@@ -40,7 +40,8 @@ std::string describe_change(const Json& before, const Json& now) {
   return fmt::format("{} was written since", path);
 }
 
-/// Returns what has changed about the first input file that is not what it was.
+/// Describes the first input file that differs from the list in the directory of the
+/// build.
 std::string first_changed_file(const fs::path& list, const InputSet& inputs) {
   std::ifstream file(list);
   std::string line;
@@ -86,7 +87,7 @@ BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
 std::string agree_on_plan(const ResumableBuild& build, const BuildPlan& plan,
                           const InputSet& inputs) {
   const fs::path list = build.work() / kInputList;
-  // Several processes may come at once: all of them write the same list.
+  // Several processes may arrive at once, and all processes write the same list.
   if (!fs::exists(build.plan_file())) write_input_list(list, inputs);
   const Json begun = build.agree_on_plan({{"facts", plan.facts}});
   const auto before = store_fields(begun, build.plan_file())

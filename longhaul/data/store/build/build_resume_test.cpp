@@ -16,8 +16,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Starts a build in a process of its own, which ends with 0 or the exit code of the
-/// error.
+/// Starts a build in a child process, which ends with 0 or the exit code of the error.
 pid_t start_build(const tokenizer::Tokenizer& tokenizer, const BuildOptions& options) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -61,9 +60,9 @@ class ResumeTest : public BuildTest {
   std::map<std::string, std::string> held_out;
 };
 
-/// Returns a function that kills its own process a moment after the build has called it
-/// `n` times. The build asks as it makes progress, so that the speed of the machine does
-/// not matter.
+/// Returns a stop function that kills its own process a moment after the build has called
+/// the function `n` times. The build calls the function as it makes progress, so that the
+/// speed of the machine does not matter.
 std::function<bool()> dies_after(int n, std::chrono::microseconds moment) {
   const auto asked = std::make_shared<std::atomic<int>>(0);
   return [=] {

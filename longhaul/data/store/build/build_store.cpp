@@ -34,9 +34,9 @@ uint64_t memory_of(const BuildOptions& options) {
                                   : default_build_memory(options.threads);
 }
 
-/// How many readers may be open at once follows from the metadata of their files. Should
-/// metadata lie, all readers together are still bounded by their half of the memory and
-/// what one reader may hold.
+/// Returns the input options with a limit for all readers together: half of the memory
+/// and what one reader may hold. The number of open readers follows from the metadata of
+/// their files, and the limit holds when these metadata are wrong.
 InputOptions shared_readers(const BuildOptions& options) {
   InputOptions inputs = options.inputs;
   inputs.reader_memory =
@@ -49,7 +49,8 @@ uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
   return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
 }
 
-/// Returns the "build" of the store at a place; empty where there is no readable store.
+/// Returns the field "build" of the store at a place; empty where there is no readable
+/// store.
 std::string build_at(const fs::path& path) {
   if (!is_token_store(path)) return {};
   try {
@@ -87,8 +88,9 @@ class Builder {
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
 
-  /// A process other than 0 may come late, when the others have done everything: the
-  /// directory of the build is then being removed, or is gone.
+  /// Runs the build. A process other than 0 may start after the other processes have done
+  /// everything. Then the directory of the build is being removed or is gone, and an
+  /// error is ignored where the stores stand already.
   BuildReport run() {
     try {
       return build();
@@ -132,7 +134,7 @@ class Builder {
       if (options_.process != 0) return partial_report();
       peers.wait(all_files([&](int part) { return directory_.part_record(part); }),
                  owners(), "the other processes' parts");
-      check_places();  // something may have come to stand there since
+      check_places();  // another process may have put something there
       build_.check_lock();
       merge_parts(context_, plan_, tokenizer_);
     }
@@ -219,7 +221,7 @@ class Builder {
     return owner;
   }
 
-  /// Returns the parts of this process whose file is not there yet.
+  /// Returns the parts of this process whose file does not exist yet.
   template <typename Path>
   std::vector<int> parts_to_do(Path path) const {
     std::vector<int> left;
@@ -322,7 +324,8 @@ class Builder {
 }  // namespace
 
 fs::path holdout_path(const fs::path& out) {
-  fs::path path = out.has_filename() ? out : out.parent_path();  // a slash at the end
+  // A path that ends with a slash has no file name.
+  fs::path path = out.has_filename() ? out : out.parent_path();
   path += "-val";
   return path;
 }

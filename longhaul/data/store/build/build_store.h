@@ -18,26 +18,29 @@ namespace longhaul::data {
 struct BuildProgress {
   /// The stage under way: "data build", "looking for duplicates".
   std::string_view stage;
-  uint64_t bytes = 0;        ///< stored bytes of input read since the start
-  uint64_t total_bytes = 0;  ///< stored bytes that this process had to read at its start
-  int64_t tokens = 0;        ///< tokens made since the start
+  uint64_t bytes = 0;  ///< stored bytes of input read since the start
+  /// Stored bytes that this start has to read in this process.
+  uint64_t total_bytes = 0;
+  int64_t tokens = 0;  ///< tokens made since the start
 };
 
 struct BuildOptions {
   InputOptions inputs;
   fs::path out;
   SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
-  /// The user asked for the policy: ready ids are refused, since no policy changes them.
+  /// True when the user named the policy. Then records that hold ready ids are refused,
+  /// since no policy changes ready ids.
   bool special_asked = false;
-  /// Without a tokenizer: the inputs hold ready ids, all below this number.
+  /// Without a tokenizer the inputs hold ready ids (token ids instead of text), which
+  /// must be below this number.
   int64_t vocab_size = 0;
-  /// Share of the documents, 0 <= holdout < 1, that goes to a store of its own, OUT-val.
-  /// The text of a document decides, so that no text is on both sides.
+  /// Share of the documents, 0 <= holdout < 1, that goes to a separate store, OUT-val.
+  /// The choice depends on a document's text, so that no text is in both stores.
   double holdout = 0.0;
   BadRecords bad_records = BadRecords::Fail;
   int64_t max_bad_records = 1000;  ///< with BadRecords::Drop: above this the build ends
-  /// Keeps only the first in input order of documents with equal text, or equal ids and
-  /// targets.
+  /// Keeps only the first, in the order of the inputs, of documents with equal text, or
+  /// with equal ids and targets.
   bool drop_duplicates = false;
   bool force = false;    ///< replace token stores that stand at the places
   bool restart = false;  ///< throw away what another build left unfinished at this place
@@ -46,17 +49,21 @@ struct BuildOptions {
   /// default_build_memory(threads).
   uint64_t memory_bytes = 0;
   /// Stored bytes of input in a part; 0: 64 MiB, more for inputs above 256 GiB. Another
-  /// size makes another store: the same tokens in other shards.
+  /// size gives the same tokens in other shards.
   uint64_t part_bytes = 0;
-  int process = 0;    ///< number of this process among those that build the store
+  int process = 0;    ///< number of this process, from 0
   int processes = 1;  ///< number of processes that build the store together
-  double start_seconds = 600.0;  ///< how long process 0 waits for another one to start
-  double idle_seconds = 3600.0;  ///< how long it waits for living processes' next part
+  double start_seconds =
+      600.0;  ///< how long process 0 waits for another process to start
+  /// How long a process waits for the next part of a running process.
+  double idle_seconds = 3600.0;
   /// Called from threads of the build, one call at a time.
   std::function<void(const BuildProgress&)> progress;
-  /// Takes lines for people: what the build goes on from, which processes it waits for.
+  /// Takes lines for people, such as where the build continues and which processes it
+  /// waits for.
   std::function<void(const std::string&)> note;
-  /// Asked often; true ends the build with a TemporaryError. The build can go on later.
+  /// Called often; true ends the build with a TemporaryError. A later call can continue
+  /// the build.
   std::function<bool()> stop;
 
   bool asks_for_special_tokens() const {
@@ -71,24 +78,26 @@ struct BuildReport {
   std::optional<StoreInfo> validation;
   /// The first lines of bad_records.jsonl, for people.
   std::vector<std::string> bad_examples;
-  /// True when this very store stood at its place already and nothing was done.
+  /// True when the same store was at its place already and nothing was done.
   bool stood_already = false;
-  /// False in a process other than 0: its parts are done, and process 0 makes the store.
+  /// False in a process other than 0, whose parts are done. Process 0 makes the store.
   bool complete = true;
 };
 
-/// Makes a token store of records, two with a holdout. The bytes of the result depend on
-/// inputs, tokenizer and options, never on threads, memory or processes. What is done is
-/// kept beside the store, in OUT.building: the same call goes on after an end of any
-/// kind. Without a tokenizer (null) only ready ids are read. InputError for bad input,
-/// while another process builds at this place, and when OUT.building holds a build with
-/// other inputs, another tokenizer or other options.
+/// Makes a token store of records, or two stores with a holdout. The bytes of the result
+/// depend on inputs, tokenizer and options, never on threads, memory or processes.
+/// Finished work is kept beside the store, in OUT.building, and the same call continues
+/// after an interruption of any kind. Without a tokenizer (null) only ready ids are read.
+/// Throws InputError for bad input, and while another process builds at this place. Also
+/// throws InputError when OUT.building holds a build with other inputs, another tokenizer
+/// or other options.
 BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
                         const BuildOptions& options);
 
-/// Where the held-out documents of a store go: "data/wiki" -> "data/wiki-val".
+/// Returns the place of a store's held-out documents: "data/wiki" -> "data/wiki-val".
 fs::path holdout_path(const fs::path& out);
-/// 2 GiB, or 128 MiB for each thread where that is more. threads 0: all cores.
+/// Returns 2 GiB, or 128 MiB for each thread where this product is larger. 0 threads
+/// means all cores.
 uint64_t default_build_memory(int threads);
 
 }  // namespace longhaul::data

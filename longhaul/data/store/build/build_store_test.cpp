@@ -70,7 +70,8 @@ TEST_F(BuildTest, DropsLaterCopiesWhateverThePartsAndTheMemory) {
       expected.push_back("<bos>" + text + "<eos>");
     }
   }
-  corpus += "{\"text\":\"\"}\n{\"text\":\"\"}\n";  // empty is not a copy of empty
+  // Empty records are not duplicates of each other.
+  corpus += "{\"text\":\"\"}\n{\"text\":\"\"}\n";
   for (const uint64_t part_bytes : {uint64_t{1} << 20, uint64_t{2000}}) {
     for (const uint64_t memory : {uint64_t{1} << 30, uint64_t{1} << 14}) {
       BuildOptions wanted =
@@ -155,7 +156,7 @@ TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
   EXPECT_HAS(input_error([&] { build_store(nullptr, text); }), "there is no tokenizer");
 }
 
-/// A tokenizer that makes another id of the letter Q than its base.
+/// A tokenizer that gives the letter Q another id than its base tokenizer does.
 class ChangedTokenizer final : public tokenizer::Tokenizer {
  public:
   explicit ChangedTokenizer(const ByteTokenizer& base) : base_(base) {}
@@ -199,7 +200,7 @@ TEST_F(BuildTest, ATokenizerWithTheSameFilesThatMakesOtherIdsIsRefused) {
   build_store(&tokenizer, options(line("xQz and more") + line("second")));
   check_self_test(dir / "store", tokenizer, "the tokenizer");
   const ChangedTokenizer changed(tokenizer);
-  // 'Q' stands in no fixed text, but in the store's first document.
+  // No fixed text contains 'Q', but the store's first document does.
   const std::string message = input_error(
       [&] { check_self_test(dir / "store", changed, "the model's tokenizer"); });
   EXPECT_HAS(message, "the model's tokenizer makes other ids");

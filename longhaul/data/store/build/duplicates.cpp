@@ -12,11 +12,11 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory for each hash of a set at its largest, which is while the table grows.
+/// Bytes of memory for each hash of a set at the peak, while the table grows.
 constexpr uint64_t kBytesPerHash = 96;
 constexpr size_t kReadHashes = size_t{1} << 16;
 
-/// A record and the hash of its document, as a file of one range of hashes holds them.
+/// A record and the hash of its document, in the form that a Bucket stores.
 struct Place {
   ContentHash hash;
   uint64_t part = 0;
@@ -24,7 +24,7 @@ struct Place {
 };
 static_assert(sizeof(Place) == 32 && sizeof(ContentHash) == 16);
 
-/// A set of hashes other than 0: a table with open addressing that grows.
+/// A set of hashes other than 0, which is a growing table with open addressing.
 class HashSet {
  public:
   HashSet() : slots_(1024) {}
@@ -75,7 +75,7 @@ void read_all(const fs::path& path, Visit&& visit) {
   }
 }
 
-/// A temporary file of one range of hashes.
+/// A temporary file of the records in one range of hashes.
 class Bucket {
  public:
   Bucket(fs::path path, size_t buffer_places)

@@ -10,8 +10,9 @@ void hash_part(const BuildContext& context, int part, Workshop& shop, BuildMeter
 
 /// Finds, from the hashes of all parts, the records that repeat an earlier record of the
 /// input. Writes directory.duplicates(part) for each part, then duplicates_known(). Holds
-/// one bit for each record, and sets of hashes within `memory_bytes`. Hashes that do not
-/// fit at once go through files, one file for each range of hashes.
+/// one bit for each record in memory, and sets of hashes within `memory_bytes`. Hashes
+/// that do not fit into memory at once are written to files, one file for each range of
+/// hashes.
 void find_duplicates(const BuildDirectory& directory, int parts, uint64_t memory_bytes);
 
 DuplicateBits read_duplicates(const fs::path& path);

@@ -12,13 +12,15 @@
 namespace longhaul::data {
 namespace {
 
-/// Any constant would do, but it must never change, or holdouts would change with it.
+/// The seed of the hash that chooses the holdout. The constant is arbitrary but must
+/// never change, because holdouts would change too.
 constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
-/// Another constant, so that ids are never taken for a text of the same bytes.
+/// The seed of the hash of ready ids. It is another constant, so that ids and a text of
+/// the same bytes have different hashes.
 constexpr uint64_t kIdsSeed = 0x726561647920696BULL;
-/// How much of the first document goes into the self-test.
+/// The most bytes of the first document that go into the self-test.
 constexpr size_t kFirstTextBytes = 4096;
-/// A thread gives its vector of tokens back when it has become larger than this.
+/// A thread frees its vector of tokens when the vector's capacity has become larger.
 constexpr size_t kKeptTokens = size_t{1} << 20;
 
 std::string_view bytes_of(const std::vector<int32_t>& ids) {

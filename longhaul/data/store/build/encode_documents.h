@@ -20,7 +20,7 @@ struct BadRecord {
   std::string detail;
 };
 
-/// What a worker makes of a piece.
+/// The encoded documents of a piece, which a worker makes.
 struct EncodedPiece {
   explicit EncodedPiece(int token_bytes)
       : sides{ShardPiece(token_bytes), ShardPiece(token_bytes)} {}
@@ -41,13 +41,14 @@ struct ContentHash {
   bool operator==(const ContentHash&) const = default;
 };
 
-/// One bit for each record of a part: 1 when it is left out as a duplicate.
+/// One bit for each record of a part: 1 when the record is left out as a duplicate.
 using DuplicateBits = std::vector<uint64_t>;
 
-/// Makes documents of a store from records. Immutable; any thread may call it.
+/// Makes a store's documents from records, for the workers of a build. Immutable; any
+/// thread may call it.
 class DocumentEncoder {
  public:
-  /// `tokenizer` may be null: then only ready ids are documents. `inputs` must outlive
+  /// `tokenizer` may be null. Then only ready ids are documents. `inputs` must outlive
   /// this object.
   DocumentEncoder(const tokenizer::Tokenizer* tokenizer, const InputOptions& inputs,
                   const BuildOptions& options);
@@ -57,7 +58,8 @@ class DocumentEncoder {
   int token_bytes() const { return token_bytes_; }
   int64_t vocab_size() const { return vocab_size_; }
 
-  /// Encodes the records of a piece, but for those that `duplicates`, if given, marks.
+  /// Encodes the records of a piece without the records that `duplicates` marks.
+  /// `duplicates` may be null.
   EncodedPiece encode(Piece& piece, const DuplicateBits* duplicates) const;
   /// Returns a hash of the document of each record of the piece.
   std::vector<ContentHash> hash(Piece& piece) const;

@@ -10,7 +10,7 @@ namespace longhaul::data {
 
 class MemoryBudget;
 
-/// Bytes of a MemoryBudget, which go back when the loan ends.
+/// Bytes of a MemoryBudget, which the destructor gives back.
 class Loan {
  public:
   Loan(Loan&& other) noexcept
@@ -25,15 +25,18 @@ class Loan {
   uint64_t bytes_;
 };
 
-/// Bytes that many threads share. Threads that wait are served in the order in which they
-/// came, so that no large request is overtaken for ever. Any thread may call it.
+/// A number of bytes that the threads of a build share. Waiting threads are served in the
+/// order of their requests, so that no large request waits for ever. Any thread may call
+/// it.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t bytes) : total_(bytes) {}
 
-  /// Lends bytes without waiting; nothing when they do not fit or another thread waits.
+  /// Lends bytes without waiting. Returns nothing when the bytes do not fit or another
+  /// thread waits.
   std::optional<Loan> try_lend(uint64_t bytes);
-  /// Waits until the bytes fit. A request above the whole budget counts as the whole.
+  /// Waits until the bytes fit. A request above the whole budget counts as a request for
+  /// the whole budget.
   Loan lend(uint64_t bytes);
 
  private:

@@ -17,7 +17,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Sums up the records of the parts in the order of the input.
+/// Combines the records of the parts in the order of the input.
 class Merger {
  public:
   Merger(const BuildContext& context, const BuildPlan& plan,
@@ -133,7 +133,7 @@ class Merger {
                               counted(documents, "document was", "documents were"),
                               any_train ? "larger" : "smaller"));
     }
-    // Other processes may have been given other rules.
+    // Other processes may have had other options for bad records.
     refuse_dropped_before(context_.options, bad_);
     if (bad_ > options.max_bad_records) {
       throw InputError("data",
@@ -186,7 +186,8 @@ class Merger {
   std::vector<StoreOrigin> origins_;
   std::vector<std::vector<std::string>> hashes_;  // by file, hashes of its ranges
   std::vector<int64_t> lines_;                    // by file, lines counted so far
-  /// By file and begin of a range of the current part: lines before the range.
+  /// By file and begin of a range of the current part, the number of lines before the
+  /// range.
   std::map<std::pair<int, uint64_t>, int64_t> range_lines_;
   std::optional<std::string> first_text_;
   File bad_list_;
@@ -198,8 +199,8 @@ std::string fingerprint_at(const fs::path& path) {
   return is_token_store(path) ? read_store_info(path).fingerprint : std::string();
 }
 
-/// Moves a store from `from` to `to`. What stands at `to` is put aside into the directory
-/// of the build.
+/// Moves a store from `from` to `to`. Something that stands at `to` is moved into the
+/// directory of the build first.
 void move_store(const BuildDirectory& directory, const fs::path& from, const fs::path& to,
                 const std::string& fingerprint) {
   if (fingerprint_at(from) != fingerprint) {
@@ -231,7 +232,8 @@ void commit_stores(const BuildDirectory& directory, const fs::path& out) {
                json.at("validation").get<std::string>());
   }
   move_store(directory, directory.train(), out, json.at("train").get<std::string>());
-  // commit.json is removed last: until then another start completes this commit.
+  // commit.json is removed last. Until then another start completes an interrupted
+  // commit.
   for (const char* name : {"replaced_train", "replaced_validation", "parts", "hashes",
                            "duplicates", "validation"}) {
     fs::remove_all(directory.root / name);

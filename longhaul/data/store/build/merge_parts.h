@@ -6,9 +6,9 @@
 namespace longhaul::data {
 
 /// Makes whole stores in directory.train() and directory.validation() of the records of
-/// all parts. No token is copied: a store lists the parts' shards. InputError when a
-/// store would be empty, in which case the parts are removed, or when there are too many
-/// bad records.
+/// all parts. No token is copied: a store lists the parts' shards. Throws InputError when
+/// there are too many bad records, or when a store would be empty. In the second case the
+/// parts are removed.
 void merge_parts(const BuildContext& context, const BuildPlan& plan,
                  const tokenizer::Tokenizer* tokenizer);
 

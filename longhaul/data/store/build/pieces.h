@@ -16,19 +16,19 @@
 
 namespace longhaul::data {
 
-/// Raw records that one worker takes at a time.
+/// Raw records that one worker processes at a time.
 struct Piece {
   std::vector<RawRecord> records;
   int64_t first = 0;  ///< number of the piece's first record in its part
   uint64_t bytes = 0;
 };
 
-/// What all parts of a build share that are read at the same time.
+/// The threads and the memory that all parts of a build share.
 struct Workshop {
   WorkerPool& pool;
   MemoryBudget& memory;
-  size_t most_pending;  ///< pieces of one part that may be under way
-  /// Asked before each piece; true ends the part, because another part has failed.
+  size_t most_pending;  ///< the most pieces of one part that may be in work
+  /// Read before each piece. True ends the part, because another part has failed.
   const std::atomic<bool>& stop;
 };
 
@@ -36,8 +36,8 @@ struct Workshop {
 struct Stopped {};
 
 inline constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-/// Memory that a piece takes while it is parsed and encoded, for each byte of its
-/// records: the record, the parser's copy, the text, its ids and the vector that grows.
+/// Bytes of memory that a piece takes while it is parsed and encoded, for each byte of
+/// its records: the record, the parser's copy, the text, the ids and a growing vector.
 inline constexpr uint64_t kMemoryPerByte = 8;
 
 /// Takes the records of a part from a reader in pieces, lets the pool do `work` on each,
@@ -51,7 +51,7 @@ class PieceLine {
 
   PieceLine(Workshop& shop, Work work, Write write)
       : shop_(shop), work_(std::move(work)), write_(std::move(write)) {}
-  /// Waits for the pieces that are under way, since their work refers to this object.
+  /// Waits for the pieces that are in work, since their work refers to this object.
   ~PieceLine() {
     for (Pending& pending : pending_) pending.result.wait();
   }
@@ -88,8 +88,8 @@ class PieceLine {
     return piece;
   }
 
-  /// Other parts may wait for the memory that this part's results hold: the results are
-  /// written before this part waits for memory itself.
+  /// Returns memory for a piece. Writes this part's own results before it waits for
+  /// memory, since other parts may wait for the memory that these results hold.
   Loan memory_for(const Piece& piece) {
     const uint64_t bytes = piece.bytes * kMemoryPerByte;
     while (!pending_.empty()) {
@@ -105,7 +105,9 @@ class PieceLine {
     Loan memory = memory_for(piece);
     pending_.push_back({shop_.pool.add([this, moved = std::move(piece)]() mutable {
                           Result result = work_(moved);
-                          moved = Piece();  // its buffers go before the result waits
+                          // Frees the piece's buffers before the result waits to be
+                          // written.
+                          moved = Piece();
                           return result;
                         }),
                         std::move(memory)});

@@ -63,7 +63,8 @@ HashedFile::~HashedFile() {
 void HashedFile::flush() {
   hasher_.update(buffer_);
   file_.write(std::span<const std::byte>(buffer_));
-  // The device works while the next tokens are made: the sync at the end waits less.
+  // The disk writes while the next tokens are made, so that the sync at the end is
+  // shorter.
   file_.start_writeback(bytes_, buffer_.size());
   bytes_ += buffer_.size();
   buffer_.clear();

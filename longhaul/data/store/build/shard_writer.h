@@ -20,23 +20,23 @@ struct Sides {
   Value validation;
 };
 
-/// What one part of the input became on one side.
+/// The result of one part of the input on one side of a holdout or a split.
 struct ShardSide {
-  std::optional<StoreShard> shard;  ///< nothing without documents
+  std::optional<StoreShard> shard;  ///< empty when the part has no documents
   StoreCounts counts;
   /// Adds the shard and its counts to a store.
   void add_to(StoreInfo& store) const;
 };
 
-/// Documents in the form in which a shard holds them: workers make pieces, and a
-/// ShardWriter appends them.
+/// Documents in the form in which a shard holds them. Workers make shard pieces, and a
+/// ShardWriter appends the pieces to a shard.
 class ShardPiece {
  public:
   explicit ShardPiece(int token_bytes) : token_bytes_(token_bytes) {}
 
   /// Adds one document of at least one token, special tokens included. `is_target` has a
-  /// 0 or 1 for each token; empty: all tokens are targets. `text_bytes` is 0 for ready
-  /// ids.
+  /// 0 or 1 for each token; when it is empty, all tokens are targets. `text_bytes` is 0
+  /// for ready ids.
   void add(std::span<const tokenizer::TokenId> tokens, std::span<const uint8_t> is_target,
            uint64_t text_bytes);
   StoreCounts& counts() { return counts_; }
@@ -61,8 +61,8 @@ class HashedFile {
   HashedFile(const HashedFile&) = delete;
   HashedFile& operator=(const HashedFile&) = delete;
   void write(std::span<const std::byte> bytes);
-  /// Makes the file durable under its own name. The hashes of its blocks go into `blocks`
-  /// under that name. The directory is not synced.
+  /// Makes the file durable under its final name. The hashes of its blocks go into
+  /// `blocks` under this name. The directory is not synced.
   StoreFile finish(Json& blocks);
 
  private:
@@ -88,7 +88,7 @@ class ShardWriter {
       : dir_(std::move(dir)), number_(number), token_bytes_(token_bytes) {}
 
   void append(const ShardPiece& piece);
-  /// Makes all files durable under their names. The directory is not synced.
+  /// Makes all files durable under their final names. The directory is not synced.
   ShardSide finish();
 
  private:
@@ -108,7 +108,7 @@ class ShardWriter {
   std::optional<HashedFile> target_file_;
   int64_t tokens_ = 0;
   int64_t documents_ = 0;
-  uint8_t bits_ = 0;        // targets that make no whole byte yet
+  uint8_t bits_ = 0;        // bits of targets that do not fill a byte yet
   int64_t in_targets_ = 0;  // tokens whose bits are in the file or in bits_
   StoreCounts counts_;
 };

@@ -97,7 +97,7 @@ class Splitter {
                                 options_.seed);
   }
 
-  /// Finds the border: documents whose hash is at most border_ go to validation.
+  /// Sets border_. Documents whose hash is at most border_ go to validation.
   void find_border() {
     if (options_.documents == 0) {
       const double border = std::ldexp(options_.share, 64);

@@ -15,7 +15,8 @@ struct SplitOptions {
   uint64_t seed = 0;
   int threads = 0;     ///< 0: all cores
   bool force = false;  ///< replace token stores that stand at the places
-  /// Called with the documents done and the documents in all, one call at a time.
+  /// Called with the number of documents done and the number of all documents, one call
+  /// at a time.
   std::function<void(int64_t, int64_t)> progress;
 };
 
@@ -24,12 +25,12 @@ struct SplitReport {
   StoreInfo validation;
 };
 
-/// Cuts a token store in two by document, without tokenizing again. A keyed hash of a
-/// document's tokens decides: equal documents are on one side, and the choice depends
-/// neither on threads nor on the other documents. With `documents` the place of the
-/// border depends on the other documents, and copies of the last chosen document come
-/// along, so that validation may get more than asked for. InputError when one side would
-/// be empty, or a place is taken.
+/// Splits a token store in two by document, without tokenizing again. A keyed hash of a
+/// document's tokens decides the side, so that equal documents are on one side. With
+/// `share` the choice depends neither on threads nor on other documents. With `documents`
+/// the threshold of the hash depends on all documents. Copies of the last chosen document
+/// are also chosen, so that validation may get more documents than requested. Throws
+/// InputError when one side would be empty, or a place is taken.
 SplitReport split_store(const fs::path& store, const SplitOptions& options);
 
 }  // namespace longhaul::data
