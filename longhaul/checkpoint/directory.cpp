@@ -162,7 +162,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     const bool milestone =
         retention.milestone_every > 0 && entry.step % retention.milestone_every == 0;
     // An invalid checkpoint is deleted only below a valid one, and only if its writing
-    // never ended; one that was damaged later stays for a person to look at.
+    // never ended; a checkpoint that was damaged later stays for a person to look at.
     const bool leftover =
         !entry.valid && valid_above && !fs::exists(entry.path / kManifestFile);
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;

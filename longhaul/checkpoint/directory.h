@@ -16,6 +16,7 @@ class RunLock;
 
 namespace longhaul::checkpoint {
 
+/// A step_N directory, and whether it is a valid checkpoint.
 struct CheckpointEntry {
   int64_t step = 0;
   fs::path path;
@@ -36,13 +37,13 @@ bool has_committed(const fs::path& dir);
 /// list_checkpoints does.
 std::vector<fs::path> list_set_aside(const fs::path& dir);
 
-/// Returns the newest valid checkpoint in `dir`. `skipped`, where given, receives a line
-/// for each newer checkpoint that is not valid.
+/// Returns the newest valid checkpoint in `dir`. If given, `skipped` receives a line for
+/// each newer checkpoint that is not valid.
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
 
 /// Returns the valid checkpoints of a run, or of a directory of checkpoints, the newest
-/// first. `skipped`, where given, receives a line for each that is not valid.
+/// first. If given, `skipped` receives a line for each checkpoint that is not valid.
 std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
                                            std::vector<std::string>* skipped = nullptr);
 
@@ -56,10 +57,10 @@ struct Retention {
   std::function<void()> moved = {};  ///< called after each deleted file; may be empty
 };
 
-/// Deletes the valid checkpoints that have `keep` verified ones above them and are no
-/// milestones, and below the newest valid one also what is left of saves that never
-/// ended. The manifest is deleted first, so that what is half deleted is no checkpoint.
-/// Returns the deleted directories. Rank 0 only.
+/// Deletes the valid checkpoints that have `keep` newer verified checkpoints and are no
+/// milestones. Below the newest valid checkpoint, also deletes what is left of saves that
+/// never ended. The manifest is deleted first, so that a half-deleted directory is no
+/// checkpoint. Returns the deleted directories. Call it on rank 0 only.
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention);
 
 /// Deletes a checkpoint's manifest, durably: then the directory is no checkpoint any
@@ -70,11 +71,15 @@ void withdraw_checkpoint(const fs::path& step_dir);
 /// step_00000005.REASON, and returns the new path.
 fs::path set_aside(const fs::path& step_dir, const std::string& reason);
 
-/// Returns the checkpoints that [checkpoint] resume asks for, the best first. Latest: all
-/// valid ones in `checkpoints_dir`, the newest first; throws InputError where all are
-/// damaged. Never: none. Step: the one of that step; throws InputError if it is absent or
-/// invalid. Path: a checkpoint, or all valid ones of a run; throws InputError if there is
-/// none. `skipped` as in valid_checkpoints_of.
+/// Returns the checkpoints that [checkpoint] resume asks for, the best first:
+/// - Latest: all valid checkpoints in `checkpoints_dir`, the newest first; throws
+///   InputError where all are damaged.
+/// - Never: no checkpoint.
+/// - Step: the checkpoint of that step; throws InputError if it is absent or invalid.
+/// - Path: a checkpoint, or all valid checkpoints of a run; throws InputError if there is
+///   none.
+///
+/// `skipped` is used as in valid_checkpoints_of.
 std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
                                         const fs::path& checkpoints_dir,
                                         std::vector<std::string>* skipped = nullptr);
@@ -83,10 +88,10 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
 /// directory that [checkpoint] dir in its config.toml names.
 fs::path checkpoints_dir_of(const fs::path& run_dir);
 
-/// Returns the newest valid checkpoint of a run or of a directory of checkpoints.
-/// `skipped`, where given, receives a line for each newer checkpoint that was passed
-/// over: those that are not whole, and the one that the run has committed and that is
-/// missing.
+/// Returns the newest valid checkpoint of a run or of a directory of checkpoints. If
+/// given, `skipped` receives a line for each newer checkpoint that was passed over:
+/// checkpoints that are not whole, and a checkpoint that the run has committed and that
+/// is missing.
 std::optional<CheckpointEntry> newest_of(const fs::path& path,
                                          std::vector<std::string>* skipped = nullptr);
 
@@ -95,11 +100,11 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
 std::optional<fs::path> find_checkpoint(const fs::path& path,
                                         std::vector<std::string>* skipped = nullptr);
 
-/// Calls `use` with the model that a person named. Where a run or a directory of
-/// checkpoints was named, and its newest checkpoint turns out to be damaged while it is
-/// read, calls `tell` with a line, and then `use` with the next older checkpoint that has
-/// all its files. Other errors, and errors of the last checkpoint, are thrown. `use` must
-/// leave nothing behind when it throws.
+/// Calls `use` with the model that a person named. `named` may be a run or a directory of
+/// checkpoints whose newest checkpoint turns out to be damaged while it is read. Then
+/// calls `tell` with a line, and `use` with the next older checkpoint that has all its
+/// files. Other errors, and errors of the last checkpoint, are thrown. `use` must leave
+/// nothing behind when it throws.
 void with_fall_back(const fs::path& named,
                     const std::function<void(const fs::path&)>& use,
                     const std::function<void(const std::string&)>& tell);

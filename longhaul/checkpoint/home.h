@@ -20,21 +20,21 @@ namespace longhaul::checkpoint {
 inline constexpr double kNameSeconds = 90.0;
 
 /// Returns, on all ranks, the identity that rank 0's run_dir holds; nothing where no
-/// rank's run_dir holds one. Throws TemporaryError where only another rank's does. Writes
-/// nothing. Collective.
+/// rank's run_dir holds one. Throws TemporaryError where only another rank's run_dir
+/// holds an identity. Writes nothing. Collective.
 std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator& world);
 
-/// Throws TemporaryError unless every rank's run_dir is that of `run`. A rank that sees
+/// Throws TemporaryError unless every rank's run_dir belongs to `run`. A rank that sees
 /// no identity looks again for `patience` seconds. Collective.
 void prove_run_dir(const fs::path& run_dir, const std::string& run, double patience,
                    comm::Communicator& world);
 
 /// Throws TemporaryError unless every rank's directory of checkpoints has the marker of
-/// `run`. `patience` as in prove_run_dir. Collective.
+/// `run`. `patience` is used as in prove_run_dir. Collective.
 void prove_checkpoints_dir(const fs::path& dir, const std::string& run, double patience,
                            comm::Communicator& world);
 
-/// To be called where rank 0 misses the run's checkpoints in `dir`. Throws
+/// Must be called where rank 0 misses the run's checkpoints in `dir`. Throws
 /// TemporaryError, naming rank 0 and `dir`, where another rank sees the marker of `run`,
 /// or any checkpoint where there is no marker: then the checkpoints are not gone. Returns
 /// where no rank sees them. Collective.

@@ -19,9 +19,9 @@ struct Inspection {
 
 /// Inspects a checkpoint, a run directory, a directory of checkpoints, a Hugging Face
 /// directory, a safetensors file or a tokenizer.json. Reads headers and sizes, no tensor
-/// data. An incomplete one is described, with what is missing; InputError is thrown only
-/// for a path that is none of these. A whole tokenizer that this program does not read is
-/// a note.
+/// data. Describes incomplete files, with what is missing; throws InputError only for a
+/// path that is none of these. A whole tokenizer that this program does not read is a
+/// note.
 Inspection inspect_path(const fs::path& path);
 
 }  // namespace longhaul::checkpoint

@@ -50,7 +50,7 @@ struct Manifest {
   /// wrong.
   static Manifest from_json(const Json& json, const std::string& what);
   static Manifest read(const fs::path& step_dir);
-  /// Returns the bytes of all files: those of the ranks, state and hf.
+  /// Returns the bytes of all files: the ranks' files, state and hf.
   uint64_t total_bytes() const;
   std::vector<FileEntry> files() const;
 };

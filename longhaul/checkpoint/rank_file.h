@@ -23,7 +23,7 @@ struct StoredBox {
   uint64_t begin = 0;  ///< file offset of its first byte
 };
 
-/// Returns the JSON of a box in a sidecar; `begin` as in StoredBox.
+/// Returns the JSON of a box in a sidecar; `begin` is StoredBox::begin.
 Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin);
 /// Reads a box from a sidecar. Throws InputError unless the box lies in its tensor and in
 /// a file of this size.

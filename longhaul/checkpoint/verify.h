@@ -14,20 +14,19 @@ struct RunVerdict {
   int64_t whole = 0;
   uint64_t bytes = 0;               ///< bytes that were read of whole checkpoints
   std::vector<std::string> broken;  ///< what is wrong with each broken checkpoint
-  std::vector<std::string>
-      unasked;  ///< read errors that may pass: nothing is known of these checkpoints
+  /// Checkpoints with read errors that may pass: nothing more is known of these.
+  std::vector<std::string> unasked;
 };
 
 /// Reads every checkpoint of a run, or of a directory of checkpoints, and compares all
 /// hashes, the oldest first. Calls `tell` with a line for each checkpoint as soon as its
-/// result is known, and for what else looks like one: a save that never ended or is under
-/// way, a checkpoint that was set aside, and the run's newest checkpoint where that is
-/// missing. Throws nothing for broken checkpoints.
+/// result is known. Also calls `tell` for a save that never ended or is under way, for a
+/// checkpoint that was set aside, and for the run's newest checkpoint where that
+/// checkpoint is missing. Throws nothing for broken checkpoints.
 RunVerdict verify_run(const fs::path& path,
                       const std::function<void(const std::string& line)>& tell);
 
-/// Returns whether `path` is a run or a directory of checkpoints, of which verify_run has
-/// something to say.
+/// Returns whether `path` is a run or a directory of checkpoints, as verify_run expects.
 bool may_be_run(const fs::path& path);
 
 }  // namespace longhaul::checkpoint

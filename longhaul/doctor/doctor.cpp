@@ -46,7 +46,7 @@ uint64_t total_memory() {
   return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Returns the instruction set of our kernels, and why AMX is not used.
+/// Returns the instruction set of this program's kernels, and why AMX is not used.
 std::string instructions_of_this_node() {
   const char* why = amx_refusal();
   return why == nullptr
@@ -152,8 +152,8 @@ void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>
         [](const NodeFacts& node) { return fmt::format("{} GPUs", node.gpus); });
 }
 
-/// Returns the check of the slowest group, for which a step would wait, or one that has
-/// failed. Collective over `world`.
+/// Returns the check of the slowest group, for which a step would wait, or a check that
+/// has failed. Collective over `world`.
 HealthCheck slowest(comm::Communicator& world, const HealthCheck& mine) {
   HealthCheck worst = mine;
   double longest = -1.0;
@@ -191,7 +191,7 @@ void try_axes(const std::shared_ptr<comm::Communicator>& world,
   }
 }
 
-/// Tries groups within nodes, between nodes and along axes. `leaders`: null on a rank
+/// Tries groups within nodes, between nodes and along axes. `leaders` is null on a rank
 /// that leads no node. Collective over `world`.
 void try_groups(const std::shared_ptr<comm::Communicator>& world,
                 comm::Communicator& node, NodeLeaders* leaders, bool several_nodes,

@@ -23,7 +23,7 @@ struct DoctorOptions {
   /// The axes to try. Absent: only groups within nodes and between nodes are tried.
   std::optional<ParallelSection> parallel;
   cluster::HealthOptions health;
-  std::string version;  ///< of the program; must be the same on all nodes
+  std::string version;  ///< version of the program; must be the same on all nodes
   /// The libraries with which the program computes on this node, which must be the same
   /// on all nodes; or, without `computes`, why it cannot compute.
   std::string libraries;
@@ -35,7 +35,7 @@ struct DoctorOptions {
   double visible_seconds = 10.0;
 };
 
-/// What was found on each node, and of all nodes together.
+/// What examine() found on each node, and between the nodes.
 struct DoctorReport {
   int ranks = 0;
   std::vector<cluster::HealthReport> nodes;
@@ -47,9 +47,9 @@ struct DoctorReport {
   std::vector<std::string> lines() const;
 };
 
-/// Examines the nodes of a job. `own`: what this rank found on its node before the ranks
-/// met; a node of which no rank has a report is checked now. Returns the same on every
-/// rank. Throws TemporaryError where ranks do not answer. Collective.
+/// Examines the nodes of a job. `own` is what this rank found on its node before the
+/// ranks met; a node of which no rank has a report is checked now. Returns the same on
+/// every rank. Throws TemporaryError where ranks do not answer. Collective.
 DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
                      const DoctorOptions& options,
                      const std::optional<cluster::HealthReport>& own);

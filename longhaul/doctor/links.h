@@ -16,8 +16,8 @@ struct NodeLeaders {
   std::vector<std::string> names;
 };
 
-// Checks of what nodes are to each other. The first two are Collective over the leaders
-// and give the same result on all of them.
+// Checks of several nodes together. The first two checks are Collective over the leaders
+// and give the same result on all leaders.
 
 /// Measures how far the clocks are from the first node's, bounded by round trips. Fails
 /// above options.max_skew_seconds.
@@ -28,8 +28,8 @@ cluster::HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions&
 cluster::HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
                                   const DoctorOptions& options);
 
-/// All-reduces numbers with known sums over a group, and measures the bandwidth on this
-/// rank. Fails for a wrong sum. Collective over `group`.
+/// Runs an all-reduce of numbers with known sums over a group, and measures the bandwidth
+/// on this rank. Fails for a wrong sum. Collective over `group`.
 cluster::HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
                                       bool quick);
 

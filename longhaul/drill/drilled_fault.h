@@ -23,9 +23,9 @@ const char* drill_fault_name(DrillFault fault);
 /// names.
 DrillFault drill_fault_of(const std::string& name, const std::vector<DrillFault>& among);
 
-/// Return the faults that a run on one machine can survive, and those that a run on
-/// several nodes can survive.
+/// Returns the faults that a run on one machine can survive.
 std::vector<DrillFault> faults_of_one_machine();
+/// Returns the faults that a run on several nodes, with or without spares, can survive.
 std::vector<DrillFault> faults_of_nodes(bool with_spares);
 /// Returns the faults for a run that a person has started.
 std::vector<DrillFault> faults_of_live_runs();

@@ -12,7 +12,7 @@
 namespace longhaul::drill {
 
 struct SmallRunOptions {
-  fs::path dir;  ///< on the file system that is to be tried
+  fs::path dir;  ///< directory of the runs, on the file system that is to be tried
   /// Returns the command line that supervises a small run of this configuration.
   std::function<std::vector<std::string>(const fs::path& config)> command;
   int ranks = 2;  ///< ranks of each run, which decide on the size of its batch
@@ -23,6 +23,7 @@ struct SmallRunOptions {
   std::function<void(const std::string& line)> progress;
 };
 
+/// What one drilled fault did to a small run.
 struct DrillResult {
   std::string fault;
   bool survived = false;     ///< the run ended by itself, with exit code 0

@@ -48,7 +48,7 @@ bool is_rank(int64_t process, int64_t rank) {
 }
 
 /// Returns the directories of this user on this node in which the rank's record names the
-/// process. They are searched, because a run may be known by several paths.
+/// process. All directories are searched, because a run may be known by several paths.
 std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t process) {
   const std::string own = fmt::format("longhaul-{}-", ::geteuid());
   std::error_code error;

@@ -26,9 +26,9 @@ class ControlFiles {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;
 
-  /// `tell`: rank 0 calls it with the name of each file that was found. `save_minutes`: a
-  /// save is requested whenever this many minutes have passed since the last save ended,
-  /// by rank 0's `clock`; 0: never.
+  /// `tell` is called by rank 0 with the name of each file that was found. A save is
+  /// requested whenever `save_minutes` minutes have passed since the last save ended, by
+  /// rank 0's `clock`; 0: never.
   ControlFiles(fs::path dir, comm::Communicator& world,
                std::function<void(const char* file)> tell, double save_minutes = 0.0,
                Clock clock = std::chrono::steady_clock::now);

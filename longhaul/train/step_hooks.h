@@ -40,7 +40,8 @@ class StepHooks {
   parallel::Trace* before_passes(int64_t step);
   /// Ends the step's passes, and writes the captured tensors in run.dir. Collective.
   void after_passes(int64_t step);
-  /// To be called when the step's update is made and its weights are shared.
+  /// Makes the step's faults of memory. Must be called when the step's update is made and
+  /// its weights are shared.
   void updated(int64_t step) const { faults_.in_memory(session_, step); }
 
  private:

@@ -301,8 +301,8 @@ class Trainer {
             history_.cursor};
   }
 
-  /// Replicas differ: no state that was kept in memory is sure to be from before the
-  /// fault.
+  /// Writes the event that replicas differ, and forgets the states that were kept in
+  /// memory: no such state is sure to be from before the fault.
   void corrupted(const Json& fields) {
     run_.event(kCorruptionEvent, fields);
     memory_.forget(session_);
@@ -442,9 +442,9 @@ class Trainer {
     checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 
-  /// Saves a checkpoint. `ends`: nothing follows that could change the state while it is
-  /// written. A step that is saved already is not saved again, unless that save has
-  /// failed (`again`).
+  /// Saves a checkpoint. `ends` says that nothing follows that could change the state
+  /// while it is written. A step that is saved already is not saved again, unless that
+  /// save has failed (`again`).
   void save(bool ends, bool again) {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);

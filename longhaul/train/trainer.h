@@ -20,7 +20,7 @@ struct TrainResult {
   TrainEnd end = TrainEnd::Done;
 };
 
-/// Whether a run saves checkpoints. No is for measurements: nothing is saved at the end
+/// Whether a run saves checkpoints. `No` is for measurements: nothing is saved at the end
 /// either.
 enum class Saving { Yes, No };
 

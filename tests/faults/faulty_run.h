@@ -63,7 +63,7 @@ class FaultyTool {
   FaultyTool(const FaultyTool&) = delete;
   FaultyTool& operator=(const FaultyTool&) = delete;
   pid_t pid() const { return pid_; }
-  /// Waits for the end of the tool; to be called once.
+  /// Waits for the end of the tool; must be called once only.
   Ended wait();
 
  private:

@@ -218,8 +218,8 @@ TEST(LostWrites, EverySyncOfASaveIsNeeded) {
     }
   }
   EXPECT_GT(needed, 40);
-  // One sync is expected: that of the step which the second start saves again. Its name
-  // was durable, but would not have been if the first start had been killed earlier.
+  // One sync is expected: the sync of the step that the second start saves again. Its
+  // name was durable, but would not have been if the first start had been killed earlier.
   EXPECT_EQ(in_vain, std::vector<std::string>{"run/checkpoints"});
 }
 

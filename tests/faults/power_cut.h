@@ -26,14 +26,14 @@ std::vector<Operation> read_record(const fs::path& path);
 /// A tree of files: path below the root -> content; paths of directories end in '/'.
 using Tree = std::map<std::string, std::string>;
 
-/// Knows what the disk may hold after a power cut, by what POSIX promises: data of a file
-/// is durable once the file was synced after the write, names of a directory once the
-/// directory was. Any part of everything else may be there or not: of each write nothing,
-/// zeros in its place, or the written bytes; each change of names as a whole or not at
-/// all.
+/// Knows what the disk may hold after a power cut, by what POSIX promises. Data of a file
+/// is durable once the file was synced after the write; names in a directory are durable
+/// once the directory was synced. Any part of everything else may be there or not: of
+/// each write nothing, zeros in its place, or the written bytes; each change of names as
+/// a whole or not at all.
 class PowerCut {
  public:
-  /// `root`: the recorded directory, which was empty when the record began.
+  /// `root` is the recorded directory, which was empty when the record began.
   PowerCut(const std::vector<Operation>& operations, const std::string& root);
 
   size_t size() const { return operations_.size(); }
@@ -46,10 +46,11 @@ class PowerCut {
   /// leaves it.
   Tree whole(size_t cut) const;
 
-  /// Visits trees that a power cut after the first `cut` operations may leave: nothing
-  /// lost; everything lost that may be, with zeros in its place or not; each single
-  /// effect lost, or kept alone; `random` random parts lost. With a sync left out: only
-  /// trees that this makes possible. Ends when `visit` returns false.
+  /// Visits trees that a power cut after the first `cut` operations may leave. In these
+  /// trees nothing is lost; everything is lost that may be, with zeros in its place or
+  /// not; each single effect is lost, or kept alone; or `random` random parts are lost.
+  /// With a sync left out, visits only trees that this makes possible. Ends when `visit`
+  /// returns false.
   void trees(size_t cut, int random, std::mt19937_64& generator,
              const std::function<bool(const Tree&)>& visit) const;
 
@@ -64,7 +65,7 @@ class PowerCut {
   struct Effect {
     size_t operation = 0;
     size_t durable = 0;  ///< index of the sync that makes it durable, or past the end
-    size_t durable_really = 0;  ///< the same index with no sync left out
+    size_t durable_really = 0;  ///< index of the sync if no sync is left out
     std::vector<Name> names;
     size_t node = 0;  ///< node whose data changes, where `names` is empty
     bool cut = false;

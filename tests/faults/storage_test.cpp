@@ -17,7 +17,7 @@ namespace {
 
 using checkpoint::SaveReport;
 
-// The last error is one that no code handles specially.
+// No code handles the last error specially.
 constexpr std::array kErrors = {"ENOSPC",   "EDQUOT",    "EIO",       "ESTALE", "EROFS",
                                 "ENOTCONN", "ESHUTDOWN", "ETIMEDOUT", "EPROTO"};
 constexpr std::array kWords = {"No space left on device",

@@ -13,8 +13,8 @@ namespace longhaul::faults {
 std::optional<TinySave> newest_tiny(const fs::path& run_dir);
 
 /// Returns what is wrong with a run's checkpoints; empty if nothing is. Each directory
-/// with a manifest must be whole, each checkpoint of `required` (step -> attempt, 0: any)
-/// must be there, and a start must find one that is not older than the newest of
+/// with a manifest must be whole. Each checkpoint of `required` (step -> attempt, 0: any)
+/// must be there, and a start must find a checkpoint that is not older than the newest of
 /// `required`. The lock file must be readable.
 std::string problem_of(const fs::path& run_dir, const std::map<int64_t, int>& required);
 

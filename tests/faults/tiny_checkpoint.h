@@ -22,7 +22,7 @@ inline std::vector<TensorSlice> tiny_model() {
 inline constexpr const char* kTinyKinds[] = {checkpoint::kWeight, checkpoint::kExpAvg,
                                              checkpoint::kExpAvgSq};
 
-/// Returns whole numbers below 2^24, which fp32 holds exactly.
+/// Returns an element's value: a whole number below 2^24, which fp32 holds exactly.
 inline float tiny_value(int64_t step, int attempt, const std::string& kind,
                         const std::string& name, int64_t index) {
   return static_cast<float>(index + 32 * static_cast<int64_t>(name.size()) +

@@ -13,7 +13,7 @@ struct TinyRun {
   std::vector<int64_t> steps;
   int ranks = 2;
   int64_t keep = 2;
-  bool overlap = true;  ///< the next save begins while the one before is under way
+  bool overlap = true;  ///< the next save begins while the earlier save is under way
 };
 
 /// Takes the run's lock and saves these steps as training does. `ended` is called on rank

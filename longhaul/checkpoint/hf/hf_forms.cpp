@@ -43,19 +43,19 @@ TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
   return whole;
 }
 
-/// Tells where rows of one tensor lie in another: one is a parameter, the other a tensor
-/// of the files.
+/// Tells where rows of one tensor lie in another tensor: one tensor is a parameter, the
+/// other tensor is in the files.
 struct Piece {
   TensorSlice from;              ///< the whole tensor that is read
-  bool from_transposed = false;  ///< whether it is [columns, rows]
+  bool from_transposed = false;  ///< whether `from` is [columns, rows]
   int64_t rows = 0;              ///< rows of the parameter
   StoredForm form;
   bool to_stored = false;  ///< whether a tensor of the files is made from parameters, not
                            ///< the other way round
 
-  /// Returns how many rows from row `at` of the made tensor on lie side by side in both
-  /// tensors, and the place of the first of them in `from`; 0 rows: this piece does not
-  /// have row `at`.
+  /// Returns how many rows of the made tensor, from row `at` on, lie side by side in both
+  /// tensors, and the place of row `at` in `from`. 0 rows: this piece does not have row
+  /// `at`.
   std::pair<int64_t, int64_t> run(int64_t at) const {
     if (!to_stored) return {form.block - at % form.block, form.row(at)};
     const int64_t here = at - form.first;
@@ -70,7 +70,7 @@ struct Piece {
 /// A tensor that is put together from other tensors.
 struct Made {
   TensorSlice whole;
-  bool transposed = false;  ///< whether it is [columns, rows]
+  bool transposed = false;  ///< whether `whole` is [columns, rows]
   std::vector<Piece> pieces;
 
   bool plain() const {
@@ -81,7 +81,7 @@ struct Made {
 
 class MappedSource final : public WeightsSource {
  public:
-  /// Tensors of `inner` that no piece reads stay as they are. `parameters`: whether
+  /// Leaves tensors of `inner` that no piece reads as they are. `parameters` says whether
   /// as_parameters made this source.
   MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
       : inner_(std::move(inner)), parameters_(parameters) {

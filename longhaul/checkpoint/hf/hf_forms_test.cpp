@@ -43,9 +43,9 @@ class MemorySource final : public WeightsSource {
   Tensors tensors_;
 };
 
-/// A model with two parameters of 6 and 3 rows that share a stored tensor of 9 rows, in
-/// turns of 2 and 1 rows, and with one parameter of its own; all of them transposed or
-/// not.
+/// Returns a model with two parameters of 6 and 3 rows that share a stored tensor of 9
+/// rows, in turns of 2 and 1 rows, and with a third parameter that shares nothing.
+/// `transposed` says whether the shared tensor is stored as [columns, rows].
 ModelDescription interleaved(bool transposed) {
   ModelDescription model;
   UnitDescription unit;
@@ -59,7 +59,8 @@ ModelDescription interleaved(bool transposed) {
   return model;
 }
 
-/// The stored element in row r and column c is 10 r + c.
+/// Returns the model's files, in which the shared tensor has the element 10 r + c in row
+/// r and column c.
 SharedSource files(bool transposed, const std::string& prefix = "m.") {
   std::vector<float> both(36);
   for (size_t r = 0; r < 9; ++r) {

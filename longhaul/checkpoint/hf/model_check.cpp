@@ -34,7 +34,8 @@ std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t fi
   return values;
 }
 
-/// Returns the problems of a model's files; hashes already prove those of a checkpoint.
+/// Returns the problems of a model's files; a checkpoint's files are already proven by
+/// hashes.
 std::vector<std::string> model_problems(const SharedSource& source,
                                         const ModelDescription& model) {
   std::vector<std::string> problems = tensor_problems(source, model);

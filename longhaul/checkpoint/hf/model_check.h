@@ -18,15 +18,16 @@ std::vector<std::string> tensor_problems(const SharedSource& source,
                                          const ModelDescription& model);
 
 /// Returns the problems of the files beside the weights, one line each: damaged side
-/// files, including those of a tokenizer. A whole tokenizer of a kind that this program
-/// does not read is no problem here; whoever loads it refuses it.
+/// files, including a tokenizer's files. A whole tokenizer of a kind that this program
+/// does not read is no problem here; whoever loads the tokenizer refuses it.
 std::vector<std::string> problems_beside(const fs::path& dir);
 
 /// Returns a text that says where an output projection in the files differs from the
-/// embedding, for a model with tied embeddings; nothing where there is no difference.
-/// transformers makes the same comparison and does not tie such a model. Reads both
-/// tensors, a few MiB at a time, up to the first difference; reads nothing where the
-/// config does not tie. Throws InputError where a value is not finite (finite_values.h).
+/// embedding, for a model with tied embeddings. Returns nothing where there is no
+/// difference. transformers makes the same comparison and does not tie a model whose
+/// tensors differ. Reads both tensors, a few MiB at a time, up to the first difference;
+/// reads nothing where the config does not tie. Throws InputError where a value is not
+/// finite (finite_values.h).
 std::optional<std::string> tied_head_difference(const WeightsSource& source,
                                                 const ModelConfig& config);
 

@@ -26,8 +26,8 @@ struct KeeperOptions {
 };
 
 /// Returns for each rank the rank of another machine that holds a copy of its part: the
-/// copies of a machine's ranks are dealt to the ranks of the next machine. Empty where
-/// there is only one machine.
+/// copies of a machine's ranks are dealt to the ranks of the next machine. Returns
+/// nothing where there is only one machine.
 std::vector<int> choose_holders(const std::vector<std::string>& machines);
 
 /// What a call of keep() took on the training thread.
@@ -45,14 +45,13 @@ struct MemoryUse {
   int machines = 1;
 };
 
-/// Keeps the newest state of each rank in its machine's memory and in that of a neighbour
-/// machine. Two slots alternate; a slot is written only when all ranks have the other
-/// slot whole, in both copies. So at any moment, whichever machine dies, one step is
-/// whole.
-/// keep() copies and hashes on this rank. The message to the neighbour is sent beside
-/// training, whenever the owner of the communicator waits for something. All functions
-/// belong to that thread. The files stay when the process ends, unless remove() was
-/// called.
+/// Keeps the newest state of each rank in its machine's memory and in a neighbour
+/// machine's memory. Two slots alternate; a slot is written only when all ranks have the
+/// other slot whole, in both copies. So at any moment, whichever machine dies, one step
+/// is whole. keep() copies and hashes on this rank. The message to the neighbour is sent
+/// beside training, whenever the owner of the communicator waits for something. The
+/// thread that owns the communicator calls all functions. The files stay when the process
+/// ends, unless remove() was called.
 class MemoryKeeper {
  public:
   /// Makes the files for tensors like these and a state.json of about `state_bytes`.
@@ -63,8 +62,8 @@ class MemoryKeeper {
                uint64_t state_bytes, comm::Communicator& world);
   ~MemoryKeeper();
 
-  /// Keeps a step. The tensors are those of the constructor, with other values; the state
-  /// is rank 0's. Collective.
+  /// Keeps a step. The tensors are the constructor's, with other values; the state is
+  /// rank 0's. Collective.
   KeepReport keep(int64_t step, const std::string& state,
                   const std::vector<StateTensor>& tensors);
   /// Waits until the copies of this rank's part, and the copies that it holds, are whole.

@@ -24,7 +24,7 @@ using testing::TempDir;
 const std::string kRun(kRunKeyDigits, 'a');
 constexpr int kRanks = 4;
 
-/// A tensor with several blocks for each rank.
+/// Returns a tensor with several blocks for each rank.
 TensorSlice embedding() {
   return TensorSlice::whole("embed.weight", {3000, 600}, DType::F32);
 }
@@ -116,7 +116,8 @@ struct Cluster {
     std::optional<MemoryStep> step;
     std::vector<std::string> notes;
   };
-  /// Returns what a new start of so many ranks finds; what it finds must be right.
+  /// Returns what a new start of `ranks` ranks finds, and checks the values of the found
+  /// step.
   Found find(int ranks, const std::function<void(SurveyOptions&)>& change = {}) const {
     Found found;
     std::mutex mutex;

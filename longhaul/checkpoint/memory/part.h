@@ -68,6 +68,7 @@ struct PartPlan {
   uint64_t data_bytes = 0;
   std::string text;
 };
+/// Returns the plan of a part with these tensors, one after the other.
 PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout);
 
 /// Writes a part: its owner does, or messages from its owner do.
@@ -90,10 +91,11 @@ class PartWriter {
              std::string_view state, int threads);
   void seal(const PartLabel& label);
 
-  /// The bytes that change from step to step, for messages: what lies before the data,
-  /// the data, and the seal.
+  /// Returns the bytes before the data that change from step to step, for messages.
   std::span<std::byte> head() const;
+  /// Returns the bytes of the data, for messages.
   std::span<std::byte> data() const;
+  /// Returns the bytes of the seal, for messages.
   std::span<std::byte> seal_bytes() const;
 
  private:

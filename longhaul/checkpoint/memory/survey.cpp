@@ -32,7 +32,8 @@ struct StateKey {
   auto operator<=>(const StateKey&) const = default;
 };
 
-using Copies = std::vector<std::vector<Copy>>;  ///< by owner: the copies of its part
+/// By owner: the copies of the owner's part.
+using Copies = std::vector<std::vector<Copy>>;
 
 class Survey {
  public:

@@ -24,8 +24,9 @@ struct SurveyOptions {
 
 /// Returns the newest step, of the newest attempt that has one, of which each part is
 /// whole on some machine. Every byte of the step was compared with its hash. Where a copy
-/// is damaged, the other copy is taken; where a part has no good copy, an older step is.
-/// `notes` receives on rank 0 what was passed over, and what is missing. Collective.
+/// is damaged, the other copy is taken; where a part has no good copy, an older step is
+/// taken. `notes` receives on rank 0 what was passed over, and what is missing.
+/// Collective.
 std::optional<MemoryStep> find_in_memory(const SurveyOptions& options,
                                          comm::Communicator& world,
                                          std::vector<std::string>& notes);

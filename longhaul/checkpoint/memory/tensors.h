@@ -27,10 +27,10 @@ struct MemoryStep {
   std::vector<Part> parts;  ///< by the rank whose state each part holds
 };
 
-/// Reads a step from memory into any layout. It knows which ranks can read a part; what
-/// the other ranks want of the part is passed on (node_reader.h). The group that reads
-/// has to be the group of the survey, which is the whole world. The survey has compared
-/// all blocks with their hashes; they are not compared again.
+/// Reads a step from memory into any layout. Only some ranks can read a part; what the
+/// other ranks want of the part is passed on (node_reader.h). The group that reads has to
+/// be the group of the survey, which is the whole world. The survey has compared all
+/// blocks with their hashes; they are not compared again.
 class MemoryTensors : public StoredTensors {
  public:
   /// Throws InputError, the same on all ranks, where the parts do not make whole tensors.

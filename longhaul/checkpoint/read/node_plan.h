@@ -32,12 +32,12 @@ struct PlanLimits {
 
 class NodePlan {
  public:
-  /// `runs_of`: the runs of each rank, sorted by file and start. `file_sizes`: sizes of
-  /// the files, of which those with wanted bytes count. A block that several ranks want
-  /// is in one chunk. Chunks are dealt evenly, to ranks that want them where that is
-  /// possible. `readers`: the ranks that can read each file; empty: all can. A file with
-  /// readers of its own is read by the ranks that want it, as far as they can read it,
-  /// however uneven the shares become.
+  /// Makes the plan. `runs_of` has the runs of each rank, sorted by file and start;
+  /// `file_sizes` has the sizes of all files. A block that several ranks want is in one
+  /// chunk. Chunks are dealt evenly, where possible to ranks that want them. `readers`
+  /// has the ranks that can read each file; an empty list stands for all ranks. A file
+  /// with readers of its own is read by the ranks that want it, as far as they can read
+  /// it, however uneven the shares become.
   NodePlan(const std::vector<std::vector<ByteRuns>>& runs_of,
            const std::vector<uint64_t>& file_sizes, const PlanLimits& limits = {},
            const std::vector<std::vector<int>>& readers = {});

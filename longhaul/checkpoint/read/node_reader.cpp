@@ -23,7 +23,7 @@ namespace {
 
 using comm::Transfer;
 
-constexpr size_t kSlots = 6;  // chunks that are read ahead: those of three rounds
+constexpr size_t kSlots = 6;  // chunks that are read ahead: the chunks of three rounds
 
 /// A request whose stored elements are not aligned: its bytes are read as stored and
 /// converted afterwards.

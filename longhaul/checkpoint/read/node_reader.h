@@ -28,15 +28,15 @@ ReadReport total(const ReadReport& mine, comm::Communicator& group);
 
 /// Fills the requests of all ranks of a machine together. Each block that any rank wants
 /// is read and verified once, by one rank, and passed to the other ranks that want some
-/// of it; of a box in the middle of rows only the wanted bytes are passed. Ranks may have
-/// any requests, also none.
-/// Beside the outputs a rank holds about 64 MiB: 24 MiB that are read ahead on a thread
-/// of its own, the rest for what is passed; and 40 bytes per rank of the machine for each
-/// run of stored bytes in its boxes. A block that is damaged or cannot be read, and a
-/// request that does not fit what is stored, throw the same error on all ranks of `node`.
-/// Then nothing is under way, all ranks can go on together, and the outputs have any
-/// content. `node`: the ranks of this machine (comm/hosts.h); any group will do, also a
-/// single rank. Collective over `node`.
+/// of the block. Only the wanted bytes of a box in the middle of rows are passed. Ranks
+/// may have any requests, also none. Beside the outputs a rank holds about 64 MiB: 24 MiB
+/// that are read ahead on a thread of its own, the rest for what is passed. For each run
+/// of stored bytes in its boxes a rank also holds 40 bytes per rank of the machine. A
+/// block that is damaged or cannot be read, and a request that does not fit what is
+/// stored, throw the same error on all ranks of `node`. Then nothing is under way, all
+/// ranks can go on together, and the outputs have any content. `node` has the ranks of
+/// this machine (comm/hosts.h); any group will do, also a single rank. Collective over
+/// `node`.
 ReadReport read_together(const StoredTensors& stored,
                          const std::vector<ReadRequest>& requests,
                          comm::Communicator& node);

@@ -22,7 +22,7 @@ using testing::save_now;
 using testing::TempDir;
 using testing::write_file;
 
-/// Tensors of several blocks each, and small ones that share a block.
+/// Returns tensors of several blocks each, and small tensors that share a block.
 std::vector<TensorSlice> model() {
   return {TensorSlice::whole("column.weight", {640, 1500}, DType::F32),
           TensorSlice::whole("experts.weight", {3, 200, 700}, DType::F32),

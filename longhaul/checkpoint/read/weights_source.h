@@ -71,7 +71,7 @@ class WeightsSource {
   /// read() does.
   void read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end, DType dst,
                        std::span<std::byte> out) const;
-  /// Checks that names and global shapes are exactly these. Throws InputError that lists
+  /// Compares names and global shapes with `expected`. Throws InputError that lists
   /// missing, unexpected and misshapen tensors with both shapes. Names in `allowed_extra`
   /// may be there too (lm_head.weight of a tied model).
   void check(const std::vector<TensorSlice>& expected,

@@ -86,7 +86,7 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
 }
 
 /// Makes the directory again and marks it where it was removed while the run trained, so
-/// that the state in memory is not lost too. Rank 0.
+/// that the state in memory is not lost too. Called on rank 0 only.
 void mark_again(const SaverOptions& options) {
   if (options.run.empty()) return;
   const auto owner = read_checkpoints_owner(options.dir);
@@ -244,7 +244,7 @@ struct BackgroundSaver::Job {
   }
 };
 
-/// Deletes old checkpoints beside training. Rank 0.
+/// Deletes old checkpoints beside training, on rank 0 only.
 struct BackgroundSaver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;

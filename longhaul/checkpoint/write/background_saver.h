@@ -28,11 +28,11 @@ struct SaverOptions {
   std::string run;
   int attempt = 1;    ///< number of the start (RunLock::attempt()); the same on all ranks
   std::string build;  ///< the program's version and commit, for the manifest
-  Json layout;        ///< world size and mesh, for the manifest; for information
+  Json layout;        ///< world size and mesh, recorded in the manifest for information
   const RunLock* lock =
       nullptr;                  ///< rank 0's lock, checked before the commit; may be null
-  int64_t keep = 0;             ///< as in Retention
-  int64_t milestone_every = 0;  ///< as in Retention
+  int64_t keep = 0;             ///< Retention::keep
+  int64_t milestone_every = 0;  ///< Retention::milestone_every
   bool read_back =
       true;  ///< whether each file is read from the device and checked after the commit
   int copy_threads = 1;  ///< threads that copy the state to host memory
@@ -55,21 +55,21 @@ struct Snapshot {
   /// Keeps the tensors' bytes unchanged until the save has ended. Null: start() copies
   /// the bytes before it returns.
   std::shared_ptr<const void> owner;
-  /// Returns when the bytes are there: a device may still be copying them. Called by the
+  /// Returns when the bytes are there: a device may still be copying. Called by the
   /// save's own thread where there is an owner. Empty: the bytes are there.
   std::function<void()> ready;
   Json state;                      ///< content of state.json; rank 0's is saved
   std::vector<CarriedFile> files;  ///< files in hf/; rank 0's are saved
 };
 
-/// How a save ended. The same on all ranks.
+/// How a save ended. All ranks have the same report.
 struct SaveReport {
   int64_t step = 0;
   fs::path path;         ///< the step directory
   uint64_t bytes = 0;    ///< bytes of all ranks and files
   double seconds = 0.0;  ///< from the call to the durable manifest
   double stall = 0.0;    ///< seconds that start() took on rank 0
-  double waited = 0.0;   ///< seconds of `stall` spent waiting for the save before
+  double waited = 0.0;   ///< seconds of `stall` spent waiting for the earlier save
   std::string error;     ///< empty where the save made a valid checkpoint
   ErrorKind kind = ErrorKind::Temporary;  ///< kind of the error
   std::string not_kept;  ///< on rank 0: why SaverOptions::keeps failed, if it did
@@ -78,26 +78,27 @@ struct SaveReport {
   void raise() const;
 };
 
-/// Saves checkpoints while training goes on. start() copies the state to host memory; a
-/// thread of each rank hashes and writes it; rank 0's thread commits as soon as all
-/// ranks' files are durable (commit_protocol.h), without any help of the training
+/// Saves checkpoints while training goes on. start() copies the state to host memory, and
+/// a thread of each rank hashes and writes the copy. Rank 0's thread commits as soon as
+/// all ranks' files are durable (commit_protocol.h), without any help of the training
 /// threads. At most one save is under way; the next save waits for it. A save that fails
 /// leaves older checkpoints untouched and removes what it wrote. All public functions are
-/// called by the thread that owns the communicator. When a run saves is decided by its
-/// caller (train/save/run_checkpoints.h).
+/// called by the thread that owns the communicator. The caller
+/// (train/save/run_checkpoints.h) decides when a run saves.
 class BackgroundSaver {
  public:
   BackgroundSaver(SaverOptions options, comm::Communicator& world);
-  /// Waits at most two minutes for a save under way: most often a run ends here that has
-  /// failed. Does not communicate.
+  /// Waits at most two minutes for a save under way: most often the run that ends here
+  /// has failed. Does not communicate.
   ~BackgroundSaver();
 
   /// Makes the host memory for tensors like these, beside other work, so that the first
   /// save stalls no longer than later ones. Throws TemporaryError when there is no such
   /// memory.
   void prepare(const std::vector<StateTensor>& tensors);
-  /// Begins a save. Where the save before has not ended, waits for it; `before` receives
-  /// its report. Throws on all ranks when the step directory cannot be made. Collective.
+  /// Begins a save. Where the earlier save has not ended, waits for that save; `before`
+  /// receives its report. Throws on all ranks when the step directory cannot be made.
+  /// Collective.
   void start(Snapshot snapshot, std::optional<SaveReport>& before);
   /// Returns the report of a save that has ended since the last call. Does not
   /// communicate while no save is under way. Collective.
@@ -109,7 +110,8 @@ class BackgroundSaver {
   /// Notes a checkpoint of this directory that was read whole and found good: retention
   /// counts it.
   void trust(int64_t step) { verified_.insert(step); }
-  /// Returns what was deleted, and why something was not, since the last call. Rank 0.
+  /// Returns lines about what was deleted since the last call, and why something was not
+  /// deleted. Call it on rank 0 only.
   std::vector<std::string> take_notes();
 
  private:

@@ -73,8 +73,7 @@ std::optional<int> attempt_of(std::string_view name) {
 }
 
 // Removes what this attempt and earlier ones have left in a step directory, except the
-// named files. A later attempt's files stay: this attempt may be the one that was cut
-// off.
+// named files. A later attempt's files stay: this attempt may have been cut off.
 void remove_leftovers(const fs::path& dir, int attempt,
                       const std::set<std::string>& named) {
   for (const auto& entry : fs::directory_iterator(dir)) {

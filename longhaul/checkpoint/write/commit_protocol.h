@@ -41,7 +41,7 @@ struct CommitContent {
 };
 
 /// Makes the step directory, and removes what a save that never ended has left there.
-/// Rank 0.
+/// Called on rank 0 only.
 SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt);
 
 /// Writes a rank's tensors and then its sidecar, both durably. Returns false, without a
@@ -53,10 +53,10 @@ bool write_rank(const SaveTarget& target, int rank,
 /// Returns whether this rank's part of the save is durable.
 bool rank_is_written(const SaveTarget& target, int rank);
 
-/// Writes hf/, state.json and last the manifest, which makes the directory a checkpoint;
-/// to be called when all ranks are written. Returns the bytes of the checkpoint. Throws
+/// Writes hf/, state.json and last the manifest, which makes the directory a checkpoint.
+/// Must be called when all ranks are written. Returns the bytes of the checkpoint. Throws
 /// Error (Internal) when another attempt holds the run or has committed this step
-/// meanwhile. Rank 0.
+/// meanwhile. Called on rank 0 only.
 uint64_t commit_step(const SaveTarget& target, const CommitContent& content);
 
 /// Reads this rank's data back from the device and compares its blocks with their hashes.
@@ -66,11 +66,11 @@ void read_back(const SaveTarget& target, int rank,
                const std::function<bool()>& cancelled = {});
 
 /// Removes the manifest of a checkpoint that was committed and then read back wrong,
-/// durably, unless a later attempt's manifest has taken its place. Rank 0.
+/// durably, unless a later attempt's manifest has taken its place. Called on rank 0 only.
 void withdraw_step(const SaveTarget& target);
 
 /// Removes what this save wrote, except files that the manifest names, and the step
-/// directory when it is empty then. Rank 0.
+/// directory when it is empty then. Called on rank 0 only.
 void abandon_step(const SaveTarget& target) noexcept;
 
 }  // namespace longhaul::checkpoint

@@ -26,10 +26,10 @@ struct AgentOptions {
   SuccessionRules succession;
 };
 
-/// Runs the eyes and hands of a supervisor on one node: reports the node's workers, sends
-/// them signals, traces the stacks of workers that hang. Returns the exit code when it is
-/// told to end, or when nobody needs it. Where the supervisor is lost or does not answer,
-/// and its lease has run out, one of the agents stands in for it
+/// Runs a supervisor's agent on one node: reports the node's workers, sends signals to
+/// them, and traces the stacks of workers that hang. Returns the exit code when the agent
+/// is told to end, or when nobody needs the agent. Where the supervisor is lost or does
+/// not answer, and its lease has run out, one of the agents stands in for it
 /// (cluster/agent/succession.h). The process must have no other thread.
 int run_agent(const AgentOptions& options, const Secret& secret);
 

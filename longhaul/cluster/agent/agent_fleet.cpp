@@ -53,13 +53,14 @@ struct AgentState {
   int starts = 0;
   uint64_t peer = 0;  ///< 0: not connected
   Stopwatch started;
-  bool left = false;                ///< the agent said goodbye
-  std::optional<Stopwatch> broken;  ///< since its connection broke, until that is settled
-  std::string reason;               ///< why the connection broke
+  bool left = false;  ///< the agent said goodbye
+  /// Since the connection broke, until settle_broken() has decided.
+  std::optional<Stopwatch> broken;
+  std::string reason;  ///< why the connection broke
   bool lost = false;
   bool told_lost = false;
-  bool busy = false;    ///< with a health check, during which it says nothing
-  int64_t forgot = -1;  ///< the start for which its records were removed
+  bool busy = false;    ///< the agent runs a health check, and says nothing meanwhile
+  int64_t forgot = -1;  ///< the start for which the node's records were removed
   int turn = kNotTold;
   std::shared_ptr<const NodeReport> report;
   std::map<int, std::string> stacks;
@@ -247,8 +248,8 @@ void AgentFleet::State::take(const ChannelEvent& event) {
 }
 
 /// Decides for each broken connection whether the agent died alone, whose step then ends
-/// at once, or with its node, which Slurm takes a while to notice. The wait is for all of
-/// them together, since a switch may take many nodes with it.
+/// at once, or with its node, which Slurm takes a while to notice. The fleet waits for
+/// all these agents together, since a switch may take many nodes with it.
 void AgentFleet::State::settle_broken() {
   for (auto& [node, agent] : agents) {
     while (agent.broken && agent.step && !agent.step->poll() &&

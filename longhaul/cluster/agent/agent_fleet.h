@@ -13,11 +13,12 @@
 namespace longhaul::cluster {
 
 struct AgentFleetOptions {
-  std::string job;                       ///< Slurm's number, or empty
-  std::string here;                      ///< the supervisor's own node
-  std::vector<std::string> nodes;        ///< all nodes, spares included
-  std::vector<std::string> not_awaited;  ///< those of `nodes` whose agents may never come
-  std::string program;                   ///< longhaul itself
+  std::string job;                 ///< Slurm's number, or empty
+  std::string here;                ///< the supervisor's own node
+  std::vector<std::string> nodes;  ///< all nodes, spares included
+  /// Nodes among `nodes` whose agents may never come.
+  std::vector<std::string> not_awaited;
+  std::string program;  ///< longhaul itself
   fs::path run_dir;
   /// The command line that starts a supervisor on another node when this one is lost.
   /// Every agent on another node may run it. Empty: no supervisor stands in.
@@ -50,8 +51,8 @@ class AgentFleet : public Fleet {
   ~AgentFleet() override;
 
   /// Returns the nodes on which workers may run now, in their order: nodes that may be
-  /// used and whose agent answers. Waits at most this long for agents that have just been
-  /// started.
+  /// used and whose agent answers. Waits at most `patience_seconds` for agents that have
+  /// just been started.
   std::vector<std::string> usable_nodes(double patience_seconds);
 
   void wait(double seconds) override;

@@ -23,7 +23,7 @@ namespace {
 /// A fleet of one node, whose agent is this test.
 class OneNode {
  public:
-  /// `second`: the command that stands for the agent when it is started again.
+  /// `second` is the command that stands for the agent when the agent is started again.
   explicit OneNode(std::vector<std::string> second) {
     AgentFleetOptions options;
     options.here = "localhost";

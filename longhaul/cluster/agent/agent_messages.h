@@ -20,8 +20,8 @@ struct EndOrder {
 };
 inline void to_json(Json& json, const EndOrder&) { json = Json::object(); }
 
-/// Before the start with the number `start`: the agent forgets its node's workers and,
-/// with `records`, kills those that are left and removes their records.
+/// Sent before the start with the number `start`: the agent forgets its node's workers
+/// and, with `records`, kills those that are left and removes their records.
 struct ForgetOrder {
   static constexpr const char* kName = "forget";
   int64_t start = 0;

@@ -8,7 +8,7 @@
 
 namespace longhaul::cluster {
 
-/// What the storage says of a supervisor's lease. Agents look at it.
+/// What the storage says of a supervisor's lease. Agents decide by this.
 struct LeaseLook {
   bool there = false;     ///< a supervisor has, or had, the lease
   bool released = false;  ///< that supervisor ended in order

@@ -11,7 +11,7 @@ struct SuccessionRules {
   /// can end it, and its batch script then starts another, which is cheaper than a
   /// stand-in.
   double frozen = 10.0;
-  /// Between the turns of two successors.
+  /// Seconds between the turns of two successors.
   double turn = 5.0;
   /// All successors from this place on share one turn; the lease lets one of them
   /// through.
@@ -57,7 +57,7 @@ enum class SuccessionAct {
   RequeueDeserted,
 };
 
-/// Decides what an agent does about a supervisor that it does not hear. Pure: it has no
+/// Decides what an agent does about a supervisor that the agent does not hear. Has no
 /// clock and reads no file.
 SuccessionAct decide_succession(const SuccessionRules& rules, const SuccessionView& view);
 

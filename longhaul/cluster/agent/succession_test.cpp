@@ -117,7 +117,7 @@ SuccessionRules small_rules() {
 struct Process {
   bool dead = false;
   bool slept = false;
-  int number = 0;  // of the lease that the process believes to hold; 0: none
+  int number = 0;  // number of the lease that the process believes to hold; 0: none
   // For a process that is an agent:
   bool connected = true;
   int unheard = 0;

@@ -11,7 +11,7 @@ namespace longhaul::cluster {
 
 /// The agent's end of the control channel: one authenticated and encrypted connection to
 /// the ChannelServer of the same job. Messages are JSON texts of at most 4 MiB
-/// (kMaxMessageBytes). One thread at a time.
+/// (kMaxMessageBytes). Calls come from one thread at a time.
 class Channel {
  public:
   /// Connects and shakes hands. Tries again while nobody listens or the name has no

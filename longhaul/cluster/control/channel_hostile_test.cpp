@@ -103,7 +103,7 @@ TEST_F(Hostile, SlowBytesGainNoTime) {
   for (size_t i = 0; server_.refused() == 0 && watch.seconds() < 3.0; ++i) {
     size_t count = 0;
     std::string why;
-    // The begin of a correct hello, one byte at a time.
+    // Sends the start of a correct hello, one byte at a time.
     write_some(peer.get(),
                std::string_view("LHCTRL01aaaaaaaaaaaaaaaaaaaa").substr(i % 28, 1), count,
                why);

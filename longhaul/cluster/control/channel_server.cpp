@@ -73,8 +73,8 @@ struct ChannelServer::State {
     LH_CHECK(wrong == 0, kControlArea, "epoll_ctl: {}", std::strerror(errno));
   }
 
-  /// Begins or stops to listen to the listener, which must not wake the loop while nobody
-  /// can be accepted.
+  /// Starts or stops to watch the listening socket, which must not wake the loop while
+  /// nobody can be accepted.
   void set_accepting(bool wanted) {
     if (wanted == accepting) return;
     accepting = wanted;

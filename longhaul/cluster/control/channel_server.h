@@ -25,6 +25,7 @@ struct ChannelLimits {
   size_t max_unsent_bytes = size_t{32} << 20;
 };
 
+/// What ChannelServer::poll() tells of a peer.
 struct ChannelEvent {
   enum class Kind {
     Connected,  ///< a peer has proved that it knows the secret
@@ -49,8 +50,9 @@ class ChannelServer {
                 const ChannelLimits& limits = {});
   ~ChannelServer();
 
-  /// Return where the server listens: "10.77.0.1" and the port.
+  /// Returns the address at which the server listens: "10.77.0.1".
   const std::string& host() const;
+  /// Returns the port at which the server listens.
   int port() const;
 
   /// Returns what has happened, and waits at most this long for the first event. Messages
@@ -69,9 +71,10 @@ class ChannelServer {
   /// Lets every peer's silence begin anew: this process may have slept meanwhile.
   void forgive_silence();
   std::vector<uint64_t> peers() const;
-  /// Return how many connections were dropped before they proved themselves, and why the
-  /// last one was: signs of an intruder.
+  /// Returns how many connections were dropped before they proved themselves. Such
+  /// connections are signs of an intruder.
   uint64_t refused() const;
+  /// Returns why the last of these connections was dropped.
   const std::string& last_refusal() const;
 
  private:

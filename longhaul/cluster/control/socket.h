@@ -93,10 +93,11 @@ int socket_error(int fd);
 void tune_connection(int fd);
 
 enum class IoResult { Done, Later, Closed };
-/// Read or write as much as is possible now; `count` says how many bytes. The result
-/// Closed means that the other side has ended the connection or that it failed, as `why`
-/// says.
+/// Reads as much as is possible now; `count` receives the number of bytes. The result
+/// Closed means that the other side has ended the connection or that the connection has
+/// failed, as `why` says.
 IoResult read_some(int fd, std::span<std::byte> into, size_t& count, std::string& why);
+/// Writes as much as is possible now, with the results of read_some().
 IoResult write_some(int fd, std::string_view bytes, size_t& count, std::string& why);
 
 }  // namespace longhaul::cluster

@@ -9,8 +9,8 @@
 
 namespace longhaul::cluster {
 
-/// The nodes on which workers run, as a supervisor sees and reaches them. One thread at a
-/// time.
+/// The nodes on which workers run, as a supervisor sees and reaches them. Calls come from
+/// one thread at a time.
 class Fleet {
  public:
   virtual ~Fleet() = default;
@@ -23,7 +23,8 @@ class Fleet {
   virtual std::vector<std::string> lost_nodes() = 0;
   /// Returns the longest silence, in seconds, of the nodes that have not been given up.
   virtual double longest_silence() const { return 0.0; }
-  /// Sends a signal to the workers of these ranks, or to all where none is named.
+  /// Sends a signal to the workers of these ranks, or to all workers where no rank is
+  /// named.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
   /// Prepares a start: kills the workers that are left of an earlier start, and forgets
   /// them and their records.
@@ -31,8 +32,8 @@ class Fleet {
   /// Returns stack traces of these ranks, by rank, as far as they come within a few
   /// seconds.
   virtual std::map<int, std::string> stacks(const std::vector<int>& ranks) = 0;
-  /// Checks these nodes at the same time, or all where none is named. The result lacks
-  /// nodes that do not answer within the seconds. No workers may run there.
+  /// Checks these nodes at the same time, or all nodes where no node is named. The result
+  /// lacks nodes that do not answer within the seconds. No workers may run there.
   virtual std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                                  const HealthOptions& options,
                                                  double seconds) = 0;
@@ -40,8 +41,8 @@ class Fleet {
   virtual std::vector<std::string> take_notes() = 0;
 };
 
-/// Directories of one job on a node, in the node's memory (/dev/shm): workers leave there
-/// their records, and copies of their state for the workers of the next start.
+/// Directories of one job on a node, in the node's memory (/dev/shm). Workers leave their
+/// records there, and copies of their state for the workers of the next start.
 struct NodeDirectories {
   fs::path root;
   fs::path records() const { return root / "records"; }
@@ -51,7 +52,7 @@ struct NodeDirectories {
 /// without making them.
 NodeDirectories node_directories(const fs::path& run_dir, const std::string& job);
 /// Makes the directories, for this user alone. Throws InputError where another user's
-/// stand there.
+/// directories stand there.
 void make_directories(const NodeDirectories& directories);
 
 }  // namespace longhaul::cluster

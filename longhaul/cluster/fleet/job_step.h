@@ -14,14 +14,15 @@ namespace longhaul::cluster {
 
 /// A launcher (mpirun, srun) with its workers, as a child process without a shell. Its
 /// error output goes to this process's error output without the noise (launcher_noise.h),
-/// and is searched for ranks that were killed. It ends when this process does. One
-/// thread.
+/// and is searched for ranks that were killed. The launcher ends when this process does.
+/// All calls come from one thread.
 class JobStep {
  public:
-  /// Starts the command. `environment`: variables over those of this process. `input`:
-  /// all that the command can read, at most 4 KiB; where it is empty, this process's
-  /// input. `at_our_death`: the signal for the command when this process dies; srun ends
-  /// its step after SIGTERM and leaves it running after SIGKILL. Throws TemporaryError
+  /// Starts the command. `environment` has variables that are added to this process's
+  /// environment or replace its variables. `input` is all that the command can read, at
+  /// most 4 KiB; where `input` is empty, the command reads this process's input.
+  /// `at_our_death` is the signal for the command when this process dies; srun ends its
+  /// step after SIGTERM and leaves the step running after SIGKILL. Throws TemporaryError
   /// where the command cannot be started.
   static JobStep start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
@@ -44,14 +45,14 @@ class JobStep {
 
   int64_t pid_ = -1;
   Descriptor errors_;
-  std::string rest_;  ///< the begin of a line that has not ended
+  std::string rest_;  ///< the start of a line that has not ended
   LauncherNoise noise_;
   LauncherEnd end_;
   bool ended_ = false;
 };
 
-/// Reads from a line of mpirun or srun that a rank was killed: {rank or -1, signal}.
-/// Returns nothing for other lines.
+/// Returns {rank or -1, signal} for a line of mpirun or srun that says that a rank was
+/// killed; nothing for other lines.
 std::optional<std::pair<int, int>> killed_rank(const std::string& line);
 
 }  // namespace longhaul::cluster

@@ -18,7 +18,7 @@ bool is_disk(const HealthCheck& check) { return check.name.starts_with("disk ");
 struct Finding {
   bool of_file_system = false;
   std::vector<std::string> nodes;
-  std::string text;  ///< of the first node
+  std::string text;  ///< text of the first node's check
 };
 
 /// Returns what failures of the same kind have in common. For a directory it is the name

@@ -27,7 +27,7 @@ struct GpuState {
 };
 
 /// Reads again and again how much of the GPUs is used: name, memory and busy alone. The
-/// driver's library may hang or crash, so use it in a process that may do so
+/// driver's library may hang or crash, so use this class in a process that may do so too
 /// (DeviceWatch).
 class GpuUse {
  public:
@@ -51,7 +51,7 @@ struct XidLine {
   int number = 0;
   std::string text;
 };
-/// Returns these lines of a kernel log.
+/// Returns the lines of a kernel log that have an Xid.
 std::vector<XidLine> find_xids(const std::string& kernel_log);
 /// Returns whether a device, or the node, has to be reset or replaced after this error.
 bool is_fatal_xid(int number);
@@ -59,7 +59,7 @@ bool is_fatal_xid(int number);
 /// Fails for uncorrected ECC errors, failed or pending remaps, and fatal Xids since the
 /// node was started. Is skipped where there is no GPU.
 HealthCheck check_gpus(const std::string& library);
-/// Judges GPUs and lines that were read before.
+/// Judges GPUs and lines that were read before, as check_gpus() does.
 HealthCheck judge_gpus(const std::vector<GpuState>& gpus,
                        const std::vector<XidLine>& xids);
 

@@ -14,10 +14,11 @@ enum class HealthResult {
   Failed,
   Skipped,  ///< there is nothing to check: "not present"
 };
-/// InputError for an unknown name.
+/// Throws InputError for an unknown name.
 void from_json(const Json& json, HealthResult& result);
 void to_json(Json& json, const HealthResult& result);
 
+/// The result of one health check on one node.
 struct HealthCheck {
   std::string name;  ///< "compute", "memory", "disk DIR" ...
   HealthResult result = HealthResult::Ok;
@@ -33,9 +34,9 @@ struct HealthCheck {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthCheck, name, result, text, seconds, values,
                                    of_file_system)
 
-/// "NAME: TEXT; NAME: TEXT" of those checks that failed.
+/// Returns "NAME: TEXT; NAME: TEXT" of the checks that failed.
 std::string describe_failed(const std::vector<HealthCheck>& checks);
-/// One line a check: "ok       memory    ..." or "FAILED   disk /fsx   ...".
+/// Returns one line for each check: "ok       memory    ..." or "FAILED   disk /fsx ...".
 std::vector<std::string> check_lines(const std::vector<HealthCheck>& checks);
 
 /// What was found on one node.
@@ -52,7 +53,8 @@ struct HealthReport {
   /// Returns the fields of a run's event about this report.
   Json summary() const;
   Json to_json() const;
-  /// Throws InputError for anything else than a report: it may come from another node.
+  /// Throws InputError for anything else than a report: the JSON may come from another
+  /// node.
   static HealthReport from_json(const Json& json);
 };
 
@@ -80,8 +82,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthOptions, quick, directories, unhealthy_
 
 /// Checks this node, without Torch, MPI or another node. Each check runs in a child
 /// process with a deadline, so that a hanging file system or a crashing driver gives a
-/// result. Run one check_node at a time on a node: it uses all cores. Not for a process
-/// whose other threads may hold locks.
+/// result. Run one check_node at a time on a node: it uses all cores. Must not be called
+/// in a process whose other threads may hold locks.
 HealthReport check_node(const HealthOptions& options);
 
 /// Runs one check in a child process with a deadline. A check that throws has failed with

@@ -53,8 +53,9 @@ HealthCheck no_room(const std::string& text) {
   return check;
 }
 
-/// Reads from the device and returns true where the file system allows that; else reads
-/// what the cache keeps after it was asked to drop the file.
+/// Fills `into` from the device and returns true where the file system allows that.
+/// Otherwise reads what the cache keeps after a request to drop the file, and returns
+/// false.
 bool read_back(const fs::path& path, std::span<std::byte> into) {
   const Descriptor direct(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
   if (direct.is_open() &&

@@ -10,11 +10,13 @@
 namespace longhaul::cluster {
 
 struct CommandOptions {
-  double deadline_seconds = 30;           ///< then the command's process group is killed
-  size_t output_bytes = size_t{1} << 20;  ///< kept of each stream; more is dropped
-  /// Variables over those of this process; an empty value removes a variable.
+  double deadline_seconds = 30;  ///< afterwards the command's process group is killed
+  /// Most bytes kept of each stream; the rest is dropped.
+  size_t output_bytes = size_t{1} << 20;
+  /// Variables that are added to this process's environment or replace its variables; an
+  /// empty value removes a variable.
   std::vector<std::pair<std::string, std::string>> environment;
-  /// The command writes to this process's own output, of which nothing is kept.
+  /// The command writes to this process's own output, and nothing is kept.
   bool shares_output = false;
   /// Called about fifty times a second while the command runs. Returns the number of a
   /// signal that is then sent to the command's process group, or 0. Must not throw.
@@ -35,8 +37,7 @@ struct CommandResult {
 /// Runs a program, found by PATH, with arguments, without a shell and without input, in a
 /// process group of its own and with every signal at its default. Returns when the
 /// program has ended, also where it left processes running in the background. Throws
-/// TemporaryError where the program is absent or no process can be made. Threads may call
-/// it at once.
+/// TemporaryError where the program is absent or no process can be made. Thread-safe.
 CommandResult run_command(const std::vector<std::string>& words,
                           const CommandOptions& options = {});
 
@@ -54,7 +55,8 @@ std::string describe_command(const std::vector<std::string>& words);
 /// InputError for control characters.
 std::string shell_word(const std::string& word);
 
-/// Returns whether there are line breaks and the like, which no script and no list takes.
+/// Returns whether the text has control characters, such as line breaks, which scripts
+/// and lists cannot hold.
 bool has_control_characters(std::string_view text);
 
 }  // namespace longhaul::cluster

@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 6> kOfBanners = {
 constexpr std::array<std::string_view, 3> kOfLines = {
     "sent help message help-mpi-api.txt / mpi-abort", "orte_base_help_aggregate",
     "srun: error: write(shepherd): Broken pipe"};
-/// Lines; more than any banner has.
+/// More lines than any banner has.
 constexpr size_t kLongestBanner = 40;
 
 bool is_dashes(const std::string& line) {

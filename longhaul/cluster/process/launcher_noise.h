@@ -5,13 +5,13 @@
 
 namespace longhaul::cluster {
 
-/// Takes the banners out of mpirun's error output that it writes after every exit code
-/// other than 0. They name no cause and would bury the line that matters. Other lines
-/// pass.
+/// Removes from mpirun's error output the banners that mpirun writes after every exit
+/// code other than 0. The banners name no cause and would bury the line that matters. All
+/// other lines pass unchanged.
 class LauncherNoise {
  public:
   /// Takes the next line and returns the lines that a person should see now. Lines of a
-  /// banner are held back until it ends.
+  /// banner are held back until the banner ends.
   std::vector<std::string> pass(const std::string& line);
   /// Returns the lines of a banner that never ended.
   std::vector<std::string> rest();

@@ -102,8 +102,8 @@ long trace(int request, pid_t thread, uintptr_t data) {
 
 enum class Stop { Stopped, Refused, Late, Gone };
 
-/// Stops one thread. `signal`: the signal that it was about to receive, to be delivered
-/// when it goes on.
+/// Stops one thread. `signal` receives the signal that the thread was about to get, which
+/// must be delivered when the thread goes on.
 Stop stop_thread(pid_t thread, unsigned& signal) {
   signal = kNoSignal;
   if (trace(PTRACE_SEIZE, thread, 0) != 0) {
@@ -185,7 +185,7 @@ std::string stack_traces(pid_t pid, double deadline_seconds) {
   }
   BoundedAnswer answer;
   try {
-    // The kernel lets go all threads that the child holds when the child dies.
+    // The kernel releases all threads that the child holds when the child dies.
     answer = run_in_bounded_child([pid](const auto& write) { trace_threads(pid, write); },
                                   deadline_seconds);
   } catch (const TemporaryError& error) {

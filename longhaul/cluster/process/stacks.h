@@ -21,11 +21,11 @@ namespace longhaul::cluster {
 /// would allow tracing. Never throws for what the process is or does.
 ///
 /// A forked child does the work and is killed at the deadline, so that a damaged process
-/// or a library's bug costs no more. Not for a process whose other threads may hold
-/// locks.
+/// or a library's bug costs no more. Must not be called in a process whose other threads
+/// may hold locks.
 std::string stack_traces(pid_t pid, double deadline_seconds = 5.0);
 
-/// Joins the traces of several ranks, each under its number.
+/// Returns the traces of several ranks as one text, each trace under its rank's number.
 std::string describe_stacks(const std::map<int, std::string>& stacks);
 
 }  // namespace longhaul::cluster

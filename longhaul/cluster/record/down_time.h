@@ -10,8 +10,9 @@
 namespace longhaul::cluster {
 
 /// Measures what a fault costs: the time from the last record before the fault to the
-/// begin of the first step after it, as the ledger of `report` counts it. A supervisor
-/// owns one. It reads the ends of metrics.jsonl and events.jsonl. One thread.
+/// start of the first step after the fault, as the ledger of `report` counts it. A
+/// supervisor owns one DownTime, which reads the ends of metrics.jsonl and events.jsonl.
+/// All calls come from one thread.
 class DownTime {
  public:
   /// Records before `begin` (seconds since 1970) belong to an earlier supervisor.
@@ -19,10 +20,10 @@ class DownTime {
       : run_dir_(std::move(run_dir)), since_(begin) {}
 
   /// Takes note of a fault that was found at `now` (seconds since 1970). Returns the
-  /// event of the restart before it where that restart had not come to a step; the time
-  /// from then on belongs to this fault.
+  /// event of the restart before this fault where that restart had not come to a step;
+  /// the time from then on belongs to this fault.
   std::optional<Json> fault(double now);
-  /// Says that the workers start again. `fields`: what is already known of the event
+  /// Says that the workers start again. `fields` has what is already known of the event
   /// `restart`.
   void restarts(Json fields);
   /// Returns the event, with `from_step` and `seconds_down`, once: when the first step

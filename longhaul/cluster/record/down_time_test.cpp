@@ -71,7 +71,7 @@ TEST_F(DownTimeOfRun, OfAStartThatFailsBeforeAStepIsCountedOnce) {
 }
 
 TEST_F(DownTimeOfRun, NeedsNoFilesAndPassesOverTornLines) {
-  row(9, 0, 20.0, 1.0);  // of an earlier supervisor
+  row(9, 0, 20.0, 1.0);  // a record of an earlier supervisor
   EXPECT_FALSE(down_.fault(50.0));
   down_.restarts({{"restart", 1}});
   File::open_append(dir_ / "metrics.jsonl").write("{\"step\": 1, \"att\n[]\n");

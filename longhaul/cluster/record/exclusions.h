@@ -23,14 +23,15 @@ const char* exclusion_name(ExclusionKind kind);
 /// used when a health check passes.
 inline constexpr double kExclusionSeconds = 24 * 3600.0;
 
-/// A node that is not to be used. The list of them is a file that outlives the job.
+/// A node that is not to be used. The list of excluded nodes is a file that outlives the
+/// job.
 struct ExcludedNode {
   std::string node;
   double since = 0.0;
   std::string cause;
   ExclusionKind kind = ExclusionKind::Person;
-  /// The node was used again after an exclusion of this kind, so that this second one
-  /// ends only when it has expired.
+  /// The node was used again after an exclusion of this kind, so that this second
+  /// exclusion ends only when it has expired.
   bool again = false;
 };
 std::vector<ExcludedNode> read_excluded(const fs::path& path);
@@ -40,12 +41,12 @@ bool has_expired(const ExcludedNode& node, double now);
 /// Which exclusions a health check that passes now ends.
 enum class Retest {
   Usual,
-  LastResort,  ///< all but those of a person: the queue has no other nodes to give
+  LastResort,  ///< all exclusions but a person's: the queue has no other nodes to give
 };
 bool may_be_tested(const ExcludedNode& node, double now, Retest retest = Retest::Usual);
 
 /// The nodes that a run leaves out, as its supervisor keeps them in excluded_nodes.json.
-/// control/readmitted_nodes.json has the nodes that were put in again.
+/// control/readmitted_nodes.json has the nodes that were readmitted.
 class Exclusions {
  public:
   /// Throws InputError for a file that is no such list.
@@ -60,9 +61,9 @@ class Exclusions {
   /// exclusion had expired.
   bool add(const std::string& node, ExclusionKind kind, const std::string& cause,
            double now, Logger& log);
-  /// Puts in again, and returns, the nodes that may be tested and whose report shows no
-  /// failure of the node itself. The room on a file system, which all nodes see alike,
-  /// says nothing of a node.
+  /// Readmits and returns the nodes that may be tested and whose report shows no failure
+  /// of the node itself. The room on a file system, which all nodes see alike, says
+  /// nothing of a node.
   std::vector<ExcludedNode> readmit(const std::vector<HealthReport>& reports, double now,
                                     Logger& log, Retest retest = Retest::Usual);
 

@@ -29,8 +29,8 @@ class RecordFile {
     });
   }
   /// Reads a record whose field "job" names the job that it counts for. Returns nothing
-  /// where there is no file, where the record is another job's, and for an empty `job`: a
-  /// person has started this run.
+  /// where there is no file, where the record is another job's, and for an empty `job`,
+  /// when a person has started this run.
   template <typename Value>
   std::optional<Value> read_of(const std::string& job) const {
     return taken([&]() -> std::optional<Value> {
@@ -60,8 +60,8 @@ class RecordFile {
   std::string advice_;
 };
 
-/// Reads or writes records in `work`. Returns false where that fails, after a warning
-/// "PROBLEM; CONSEQUENCE": no supervisor ends for a record.
+/// Runs `work`, which reads or writes records. Returns false where `work` fails, after a
+/// warning "PROBLEM; CONSEQUENCE": a supervisor does not end because of a record.
 bool try_record(Logger& log, const std::string& consequence,
                 const std::function<void()>& work);
 

@@ -19,7 +19,7 @@ constexpr int kMostInVain = 20;
 constexpr int kAtOnce = 2;
 constexpr double kFirstWait = 30.0;
 constexpr double kLongestWait = 1800.0;
-/// For reasons that a place in the queue hardly mends.
+/// Most requeues for reasons that a place in the queue hardly mends.
 constexpr int kMostUnmended = 5;
 constexpr double kFirstUnmendedWait = 60.0;
 
@@ -32,8 +32,8 @@ bool queue_mends(RequeueReason reason) { return reason < RequeueReason::Storage;
 struct RequeueRecord {
   std::string job;
   int64_t checkpoint = -1;
-  int in_vain = 0;        ///< requeues in a row without a newer checkpoint
-  int unmended = 0;       ///< those of them for a reason that the queue hardly mends
+  int in_vain = 0;   ///< requeues in a row without a newer checkpoint
+  int unmended = 0;  ///< requeues among these for a reason that the queue hardly mends
   std::string note = {};  ///< the supervisor's reason for the next requeue
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RequeueRecord, job, checkpoint, in_vain,

@@ -8,9 +8,10 @@
 
 namespace longhaul::cluster {
 
+/// Whether and when a job may go back to the queue.
 struct RequeueDecision {
   bool allowed = true;
-  double wait_seconds = 0.0;  ///< before the job may start again
+  double wait_seconds = 0.0;  ///< seconds before the job may start again
   std::string reason;         ///< what a person must do where it is not allowed
 };
 

@@ -10,9 +10,10 @@
 
 namespace longhaul::cluster {
 
+/// The limits and delays by which a RestartPolicy decides.
 struct RestartRules {
-  int64_t max_restarts = 100;  ///< of one job
-  int same_fault_limit = 3;    ///< the same fault at the same step, in a row
+  int64_t max_restarts = 100;  ///< restarts of one job
+  int same_fault_limit = 3;    ///< equal faults at one step, in a row
   /// The limit for errors that time may mend. With the delays it takes a quarter of an
   /// hour.
   int temporary_fault_limit = 20;
@@ -22,6 +23,7 @@ struct RestartRules {
   double longest_delay_seconds = 60.0;
 };
 
+/// What a RestartPolicy has decided about a fault.
 struct Decision {
   bool restart = false;
   double delay_seconds = 0.0;
@@ -37,12 +39,12 @@ struct RestartCounts {
   std::optional<Fault> before;  ///< the newest fault
   int same = 0;                 ///< faults like the newest, in a row
   int without_progress = 0;     ///< faults in a row without a step beyond `furthest`
-  int64_t furthest = 0;         ///< step
+  int64_t furthest = 0;         ///< the furthest step of any fault
   int on_node = 0;              ///< faults in a row on the newest fault's node
 };
 
-/// Decides after each fault of a run whether and when the workers start again. Pure: it
-/// has no clock and reads no file.
+/// Decides after each fault of a run whether and when the workers start again. Has no
+/// clock and reads no file.
 class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartRules& rules, RestartCounts counts = {})

@@ -11,8 +11,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Returns an #SBATCH line. Slurm reads quotes and backslashes in it by rules of its own,
-/// so InputError for an option that would need any.
+/// Returns an #SBATCH line. Slurm reads quotes and backslashes in such a line by rules of
+/// its own. Throws InputError for an option that would need quotes or backslashes.
 std::string directive(const std::string& option, const std::string& what) {
   if (option.empty() || has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
@@ -168,7 +168,7 @@ constexpr const char* kCountedRequeue = R"sh(  local status=0
   if [ "$status" = 0 ]; then sleep 600; exit 75; fi
 )sh";
 
-/// Returns shell text that defines `again`. `first`: a command that requeues the job in
+/// Returns shell text that defines `again`. `first` is a command that requeues the job in
 /// longhaul's own way; where it fails, scontrol requeues the job.
 std::string again_text(const BatchJob& job, const std::string& first = {}) {
   std::string text = kAgain;

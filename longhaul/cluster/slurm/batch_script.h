@@ -7,8 +7,8 @@ namespace longhaul::cluster {
 
 /// What every batch script says to Slurm.
 struct BatchJob {
-  std::string name;                  ///< of the job in the queue
-  int nodes = 1;                     ///< asked of Slurm, spares included
+  std::string name;                  ///< name of the job in the queue
+  int nodes = 1;                     ///< nodes asked of Slurm, spares included
   std::string partition;             ///< empty: the cluster's default
   std::string time_limit;            ///< as Slurm writes it; empty: the partition's
   std::string log;                   ///< absolute; %j stands for the job's number
@@ -51,10 +51,11 @@ struct VerbJob {
   bool starts_steps = false;
 };
 
-/// Return the text of a script for sbatch, which a person can read and change and which
-/// names no host. Throw InputError for names, paths and options that a script cannot hold
-/// safely.
+/// Returns the text of a script for sbatch, which a person can read and change and which
+/// names no host. Throws InputError for names, paths and options that a script cannot
+/// hold safely.
 std::string supervise_script(const SuperviseJob& job);
+/// Returns the script of another verb; throws as supervise_script() does.
 std::string verb_script(const VerbJob& job);
 
 }  // namespace longhaul::cluster

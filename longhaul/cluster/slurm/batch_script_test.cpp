@@ -138,7 +138,8 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
 /// its arguments.
 class RunningScript {
  public:
-  /// `verb`: runs the script of a verb, whose srun is the fake program.
+  /// Runs the supervisor's script or, where `verb` is true, the script of a verb, whose
+  /// srun is the fake program.
   explicit RunningScript(const std::string& program, bool verb = false,
                          const std::string& requeue_does = "exit 1",
                          const std::string& scontrol_does = "kill -9 $PPID") {
@@ -160,7 +161,8 @@ class RunningScript {
     write_program("script", verb ? verb_script(of_verb) : supervise_script(job));
   }
 
-  /// Returns the exit code. `act`: shell text, to which $script is the script's process.
+  /// Returns how the script ended. `act` is shell text in which $script is the script's
+  /// process.
   CommandResult run(const std::string& act = "") {
     CommandOptions options;
     options.environment = {{"SLURM_JOB_ID", "55"},

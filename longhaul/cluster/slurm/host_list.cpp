@@ -39,7 +39,7 @@ size_t width_of(std::string_view digits) {
   return digits.size() > 1 && digits.front() == '0' ? digits.size() : 1;
 }
 
-/// Reads a host list from its begin to its end.
+/// Reads a host list from its start to its end.
 class HostListReader {
  public:
   explicit HostListReader(std::string_view text) : text_(text) {

@@ -13,12 +13,12 @@ namespace longhaul::cluster {
 
 using Environment = std::function<const char*(const char*)>;
 
-/// What the environment of a batch script or step says of its job. It does not change
-/// when a node dies; query_job has the nodes of now.
+/// What the environment of a batch script or step says of its job. The environment does
+/// not change when a node dies; query_job returns the present nodes.
 struct SlurmJob {
   std::string id;
   std::string name;
-  std::vector<std::string> nodes;  ///< as allocated
+  std::vector<std::string> nodes;  ///< the allocated nodes
   std::string here;                ///< this node's name in Slurm
   int restarts = 0;                ///< 0 in the first life
   std::string step;                ///< "123.4" in a step; empty in the batch script
@@ -71,7 +71,7 @@ struct StepStatus {
 /// again. Threads may share one client.
 class SlurmClient {
  public:
-  /// `runner`: a test's stand-in for run_command.
+  /// A test's `runner` stands in for run_command.
   using Runner = std::function<CommandResult(const std::vector<std::string>& words,
                                              const CommandOptions& options)>;
   explicit SlurmClient(double deadline_seconds = 20, Runner runner = {});
@@ -99,8 +99,8 @@ class SlurmClient {
   void requeue(const std::string& job) const;
   /// Sets the nodes that Slurm must not give to this job, which must not run now.
   void exclude(const std::string& job, const std::vector<std::string>& nodes) const;
-  /// Keeps a job that waits in the queue from starting for so many seconds. Returns false
-  /// while Slurm is not ready to do so.
+  /// Keeps a job that waits in the queue from starting for this many seconds. Returns
+  /// false while Slurm is not ready to do so.
   bool start_later(const std::string& job, double seconds) const;
   /// Submits a script file and returns the new job's number.
   std::string submit(const std::string& script_path) const;

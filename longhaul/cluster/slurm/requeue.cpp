@@ -70,8 +70,8 @@ Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
   return plan;
 }
 
-/// Asks until Slurm does it, or until the time is over: Slurm refuses to change a job
-/// that is not yet back in the queue.
+/// Calls `ask` until Slurm has done what is asked, or until the time is over: Slurm
+/// refuses to change a job that is not yet back in the queue.
 void insist_shortly(const RequeueOptions& options, const std::function<bool()>& ask) {
   const Stopwatch watch;
   while (!ask() && watch.seconds() < options.retry_limit_seconds) {

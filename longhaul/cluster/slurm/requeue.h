@@ -12,7 +12,7 @@ struct RequeueOptions {
   std::string job;
   fs::path run_dir;           ///< holds excluded_nodes.json
   size_t nodes = 0;           ///< how many nodes the job asks for
-  double wait_seconds = 0.0;  ///< before the job may start again
+  double wait_seconds = 0.0;  ///< seconds before the job may start again
   double retry_seconds = 0.2;
   double retry_limit_seconds = 5.0;  ///< Slurm ends the caller soon after the requeue
 };

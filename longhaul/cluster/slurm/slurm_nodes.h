@@ -21,8 +21,8 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
                          const Secret& secret);
 
 /// Returns the words that start a step of workers on these nodes; the worker's own
-/// command line follows. `allocation`: the job's nodes in Slurm's order. `container`: an
-/// image for pyxis, or empty.
+/// command line follows. `allocation` has the job's nodes in Slurm's order. `container`
+/// is an image for pyxis, or empty.
 std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
                                            const std::vector<std::string>& allocation,
                                            int ranks_per_node,
@@ -33,12 +33,12 @@ std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
 /// requeued, but the allocation stays. `turn` is called before each further question.
 SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn = {});
 
-/// Has an agent's step outlive its srun on this machine, however that srun ends: kills
+/// Makes an agent's step outlive its srun on this machine, however that srun ends. Kills
 /// the child of srun, which would cancel the step when srun dies without a word, as in a
 /// shutdown of the machine. Call it when the step's task runs.
 void let_step_outlive_srun(const JobStep& step);
 
-/// Returns those of these nodes that still belong to the job and answer Slurm. Throws
+/// Returns the nodes of `nodes` that still belong to the job and answer Slurm. Throws
 /// TemporaryError.
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
                                       const std::vector<std::string>& nodes);

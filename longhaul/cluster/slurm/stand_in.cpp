@@ -42,8 +42,8 @@ void say(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// Sends both output streams to a file from now on. Those of a step go to its srun, which
-/// is lost.
+/// Sends both output streams to a file from now on. The streams of a step go to its srun,
+/// which is lost.
 void write_to(const std::string& log) {
   const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return;  // training is worth more than its output
@@ -98,7 +98,8 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm,
   }
 }
 
-/// Asks Slurm until Slurm does it. After that Slurm ends this process too.
+/// Calls `ask` until Slurm has done what is asked, or until the time is over. Slurm ends
+/// this process too once it has done so.
 void insist(const StandInOptions& options, const std::function<void()>& ask) {
   const Stopwatch watch;
   while (watch.seconds() < options.retry_limit_seconds) {
@@ -112,7 +113,8 @@ void insist(const StandInOptions& options, const std::function<void()>& ask) {
   }
 }
 
-/// Asks Slurm while the job runs. A requeue would bring a cancelled job back.
+/// Calls `ask` as insist() does, but only while the job runs: a requeue would bring a
+/// cancelled job back.
 void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slurm,
                           const std::function<void()>& ask) {
   insist(options, [&] {

@@ -13,16 +13,16 @@ struct StandInOptions {
   std::vector<std::string> words;  ///< command line of a supervisor that stands in
   std::function<int()> raised;     ///< returns the signal that this process got, or 0
   std::string log;                 ///< file for lines where Slurm names no log
-  double retry_seconds = 5.0;      ///< between questions that Slurm did not answer
-  double retry_limit_seconds = 1800.0;  ///< afterwards the job is left as it is
+  double retry_seconds = 5.0;  ///< seconds between questions that Slurm did not answer
+  double retry_limit_seconds = 1800.0;  ///< seconds after which the job is left as it is
 };
 
 /// Does the work of a job's batch script on another node of the job, after the node of
-/// the script was lost: with --no-kill Slurm lets such a job run on for ever without a
+/// the script was lost. With --no-kill, Slurm lets such a job run on for ever without a
 /// script. Starts a supervisor in the same allocation, so that the remaining nodes go on
-/// training at once, and ends the job when that supervisor has ended: by a requeue where
-/// the run is done or can go on (Slurm has no other good end for such a job; the next
-/// life finds the run done), by scancel where it failed. Lines go to the job's log.
+/// training at once. When that supervisor has ended, ends the job: by scancel where the
+/// run failed, by a requeue where the run is done or can go on. Slurm has no other good
+/// end for such a job; the next life finds the run done. Lines go to the job's log.
 /// Returns the supervisor's exit code, unless Slurm ends this process first. The process
 /// must be a job step without other threads.
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm);

@@ -132,8 +132,8 @@ int Supervisor::State::run() {
   }
 }
 
-/// Treats the loss of the node of the supervisor before this one as a fault like any
-/// other. Returns whether the run goes on.
+/// Treats the loss of the earlier supervisor's node as a fault like any other. Returns
+/// whether the run goes on.
 bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   if (options.lost_node.empty()) return true;
   fault_at = unix_time();
@@ -239,9 +239,9 @@ Attempt Supervisor::State::plan_start(int64_t restart) {
   return plan;
 }
 
-/// Returns the launcher's command line. Where nodes lack, nodes that are left out are
-/// tested first. Where a requeue has brought no other nodes, another one would not
-/// either: then any node that passes is better than a job that waits beside it.
+/// Returns the launcher's command line. Where nodes are missing, nodes that are left out
+/// are tested first. Where one requeue has brought no other nodes, another requeue would
+/// not either: then any node that passes is better than a job that waits beside it.
 std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
   Attempt plan = plan_start(restart);
   for (const Retest retest : {Retest::Usual, Retest::LastResort}) {
@@ -342,8 +342,8 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   return !request_came_first;
 }
 
-/// Checks these nodes, or all, and leaves out those that are sick, which it returns. What
-/// concerns the whole job is told once and leaves no node out.
+/// Checks these nodes, or all nodes; leaves out the sick nodes and returns them. A
+/// problem of the whole job is told once and leaves no node out.
 std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes, Retest retest) {
   const std::vector<HealthReport> checked =

@@ -42,9 +42,10 @@ struct SupervisorOptions {
   HangLimits hang;
   StorageLimits storage;
   StorageWatch::Ask ask_storage = cluster::ask_storage;
-  HealthOptions health;      ///< for the checks before the first start and after faults
-  std::string job;           ///< Slurm's number, or empty
-  bool other_nodes = false;  ///< there are others, so a node at fault can be left out
+  HealthOptions health;  ///< for the checks before the first start and after faults
+  std::string job;       ///< Slurm's number, or empty
+  /// There are other nodes, so a node at fault can be left out.
+  bool other_nodes = false;
   int ranks = 1;
   /// The first start, too, goes on from the newest checkpoint: the job had an earlier
   /// life.
@@ -74,10 +75,14 @@ class Supervisor {
   Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet, OwnerLock lease);
   ~Supervisor();
 
-  /// Returns the exit code: 0 done; 75 stopped by a signal and saved, or a retry can
-  /// help; 78 wrong settings; 79 ended by the file STOP or a rule, saved; 130 ended by a
-  /// second SIGINT, unsaved; 77 another supervisor has taken the run over while this
-  /// machine was cut off; 1 otherwise.
+  /// Returns the exit code:
+  /// - 0: the run is done;
+  /// - 75: a signal stopped the run, which has saved, or a retry can help;
+  /// - 77: another supervisor has taken the run over while this machine was cut off;
+  /// - 78: a setting is wrong;
+  /// - 79: the file STOP or a rule ended the run, which has saved;
+  /// - 130: a second SIGINT ended the run, which has not saved;
+  /// - 1: anything else.
   int run();
 
  private:

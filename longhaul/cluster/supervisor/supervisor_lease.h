@@ -13,8 +13,8 @@ namespace longhaul::cluster {
 /// counts as lost.
 inline constexpr double kSupervisorLease = 12.0;
 
-/// Seconds after which a supervisor whose work stands still lets its lease run out.
-/// Longer than its longest wait for nodes and their health checks.
+/// Seconds after which a supervisor whose work stands still lets its lease run out. This
+/// is longer than the supervisor's longest wait for nodes and their health checks.
 inline constexpr double kSupervisorIdle = 300.0;
 
 /// Takes the lease of a run's supervisor, before anything is done for the run: the number
@@ -24,7 +24,7 @@ inline constexpr double kSupervisorIdle = 300.0;
 OwnerLock take_supervision(const fs::path& run_dir);
 
 /// Takes the lease in place of the supervisor whose lease of this number has run out.
-/// Returns nothing where another supervisor has taken it since.
+/// Returns nothing where another supervisor has taken the lease since.
 std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
 
 /// Returns the step of the newest checkpoint, or nothing where there is no checkpoint.

@@ -115,7 +115,7 @@ struct Supervisor::State {
   bool request_came_first = false;  ///< a request to stop came before a restart
   double repeated_at = 0.0;
   double fault_at = 0.0;
-  double started_at = 0.0;  ///< begin of the newest attempt
+  double started_at = 0.0;  ///< start of the newest attempt
   /// RunPast::loads when this supervisor began, or when it could first be read.
   std::optional<int64_t> loads_before;
   Stopwatch life;

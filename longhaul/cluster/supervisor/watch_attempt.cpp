@@ -16,10 +16,10 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Between two looks at ranks that train, because reading their records takes time from
-/// them. A worker's end wakes the supervisor at once.
+/// Seconds between two looks at ranks that train. Reading the records of the ranks takes
+/// time from the ranks, and a worker's end wakes the supervisor at once.
 constexpr double kLookSeconds = 0.2;
-/// Between two looks while workers end.
+/// Seconds between two looks while workers end.
 constexpr double kShortLookSeconds = 0.05;
 constexpr double kRepeatSeconds = 1.0;
 /// Longer than the two seconds within which each agent reports.
@@ -29,7 +29,8 @@ constexpr double kLastWordsSeconds = 5.0;
 /// Within this time after a death without a word, other deaths of the same cause are
 /// seen.
 constexpr double kEvidenceSeconds = 0.1;
-/// A launcher whose workers are gone ends by itself; else it is asked, then killed.
+/// A launcher whose workers are gone ends by itself; a launcher that does not is asked,
+/// then killed.
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr double kLauncherLostSeconds = 0.5;

@@ -23,6 +23,7 @@ inline constexpr NamesOf<FaultKind, 7> kFaultNames{
     {"settings", "killed", "error", "communication", "hang", "node", "launcher"}};
 inline const char* fault_name(FaultKind kind) { return kFaultNames.of(kind); }
 
+/// What ended an attempt, and where. The restart policy decides by this.
 struct Fault {
   FaultKind kind = FaultKind::Launcher;
   int rank = -1;          ///< -1: none in particular

@@ -10,7 +10,8 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kPatience = 5.0;
-/// For starts: they read gigabytes from a cold disk, so that one says less of the next.
+/// The patience with starts. Starts read gigabytes from a cold disk, so that one start
+/// says less of the next.
 constexpr double kStartPatience = 20.0;
 
 size_t index(WorkKind kind) { return static_cast<size_t>(kind); }

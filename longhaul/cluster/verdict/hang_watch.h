@@ -38,15 +38,16 @@ struct HangLimits {
   double start_seconds = 60.0;       ///< the shortest limit for a start
 };
 
-/// Says when living ranks have made no progress for too long. It lives as long as the
-/// supervisor, so that it keeps over restarts what it has learned.
+/// Says when living ranks have made no progress for too long. The watch lives as long as
+/// the supervisor, so that it keeps over restarts what it has learned.
 class HangWatch {
  public:
   explicit HangWatch(const HangLimits& limits) : limits_(limits) {}
 
   /// Call it often. Returns the seconds without progress where they are too many. Before
-  /// the first rank is seen, these are `started_seconds`, the age of this start. They are
-  /// never more than `awake_seconds`, before which this process did not look.
+  /// the first rank is seen, the seconds are `started_seconds`, the age of this start.
+  /// The seconds are never more than `awake_seconds`, before which this process did not
+  /// look.
   std::optional<double> look(
       const RankList& ranks, double started_seconds = 0.0,
       double awake_seconds = std::numeric_limits<double>::infinity());

@@ -8,6 +8,7 @@
 
 namespace longhaul::cluster {
 
+/// A rank that is slower than other ranks with the same work.
 struct Straggler {
   int rank = 0;
   std::string node;
@@ -17,7 +18,7 @@ struct Straggler {
 };
 
 /// Finds ranks that work longer for a step than other ranks with the same work. Reports a
-/// rank again only after it had been well, or when its ratio has doubled.
+/// rank again only after the rank had been well, or when its ratio has doubled.
 class Stragglers {
  public:
   explicit Stragglers(double ratio) : ratio_(ratio) {}

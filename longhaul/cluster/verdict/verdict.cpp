@@ -37,8 +37,8 @@ std::optional<Place> place_of(const ObservedRank& rank) {
 }
 
 /// Returns what the members of a group of this name have in common: two ranks meet where
-/// it is equal. For a name that is no axis all ranks meet, so that too many ranks are
-/// pointed at but none is missed.
+/// the results are equal. For a name that is no axis all ranks meet, so that too many
+/// ranks are pointed at but none is missed.
 Place meeting_place(const std::string& group, Place place) {
   if (group == "pp") {
     place.pp = 0;

@@ -10,7 +10,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// pp 2 x dp 2 x tp 2, where every rank waits in all_reduce 7 on 'dp'.
+/// Returns the ranks of pp 2 x dp 2 x tp 2, where every rank waits in the all_reduce of
+/// this number on 'dp'.
 std::vector<ObservedRank> all_in_dp(int64_t number) {
   std::vector<ObservedRank> ranks(8);
   for (int r = 0; r < 8; ++r) {
@@ -113,7 +114,8 @@ TEST(HangVerdict, RanksThatWaitForEachOtherAreACircle) {
   EXPECT_NE(verdict.text.find("their calls differ"), std::string::npos) << verdict.text;
 }
 
-/// pp 2 x dp 3 x tp 2, in which each rank waits in a random collective or in none.
+/// Returns the ranks of pp 2 x dp 3 x tp 2, in which each rank waits in a random
+/// collective or in none.
 std::vector<ObservedRank> at_random(std::mt19937& random) {
   const auto below = [&](int end) { return static_cast<int>(random() % end); };
   std::vector<ObservedRank> ranks(12);
@@ -137,7 +139,8 @@ std::vector<ObservedRank> at_random(std::mt19937& random) {
   return ranks;
 }
 
-/// The definition of waiting, for a pair of ranks.
+/// Returns whether `from` waits for `to`, by the definition of waiting for a pair of
+/// ranks.
 bool waits_for(const ObservedRank& from, const ObservedRank& to) {
   if (!from.waits || from.rank == to.rank) return false;
   const std::string& group = from.waits_group;

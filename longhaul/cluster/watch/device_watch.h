@@ -12,7 +12,8 @@ namespace longhaul::cluster {
 
 /// Tells how much of a node's devices is used. A small child process asks the driver's
 /// library once a second, so that a library that hangs or crashes costs these figures and
-/// nothing else. The child ends with the thread that made this object. One thread.
+/// nothing else. The child ends with the thread that made this object. All calls come
+/// from one thread.
 class DeviceWatch {
  public:
   /// Starts the child: call it early, before there are threads. With an empty `library`
@@ -32,7 +33,7 @@ class DeviceWatch {
 
   pid_t child_ = -1;
   Descriptor from_child_;
-  std::string rest_;  ///< the begin of a line that has not ended
+  std::string rest_;  ///< the start of a line that has not ended
   std::vector<RunStatus::Device> devices_;
   double heard_ = 0.0;
 };

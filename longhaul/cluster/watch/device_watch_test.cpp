@@ -19,7 +19,8 @@ class Devices : public ::testing::Test {
   ~Devices() override { ::unsetenv("FAKE_NVML"); }
   static void say(const char* words) { ::setenv("FAKE_NVML", words, 1); }
 
-  /// Looks until there are devices, or, with `some` false, none any more.
+  /// Looks until there are devices, or, with `some` false, until there are no devices any
+  /// more.
   static std::vector<RunStatus::Device> wait_for(DeviceWatch& watch, bool some,
                                                  double seconds = 10.0) {
     const double end = unix_time() + seconds;

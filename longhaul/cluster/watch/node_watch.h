@@ -13,11 +13,13 @@
 
 namespace longhaul::cluster {
 
-/// Watches the workers of one node by their records and processes. One thread.
+/// Watches the workers of one node by their records and processes. All calls come from
+/// one thread.
 class NodeWatch {
  public:
-  /// `records`: the directory of LONGHAUL_RECORD_DIR on this node, which may not exist
-  /// yet. `nvml_library`: the driver's library; empty: the devices are not watched.
+  /// `records` is the directory of LONGHAUL_RECORD_DIR on this node, which may not exist
+  /// yet. `nvml_library` is the driver's library; where it is empty, the devices are not
+  /// watched.
   NodeWatch(std::string node, fs::path records,
             const std::string& nvml_library = kNvmlLibrary);
 
@@ -28,7 +30,8 @@ class NodeWatch {
   /// within the last second. Leaves out a record that cannot be read, and says so once in
   /// take_notes().
   NodeReport report();
-  /// Sends a signal to the living workers of these ranks, or to all where none is named.
+  /// Sends a signal to the living workers of these ranks, or to all where no rank is
+  /// named.
   void signal(int number, const std::vector<int>& ranks = {});
   /// Returns stack traces of these ranks' processes, by rank.
   std::map<int, std::string> stacks(const std::vector<int>& ranks) const;
@@ -40,7 +43,7 @@ class NodeWatch {
  private:
   struct Worker {
     int64_t pid = 0;
-    Descriptor fd;         ///< of the process (pidfd)
+    Descriptor fd;         ///< pidfd of the process
     double gone_at = 0.0;  ///< when its end was seen; 0 while it lives
   };
   void look_for(const RankState& state, double now);

@@ -14,7 +14,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A child that keeps a record as a rank does and then waits for ever.
+/// Starts a child that keeps a record as a rank does and then waits for ever. Waits a few
+/// seconds for the record, and returns the child's process id.
 pid_t start_worker(const fs::path& dir, int rank) {
   const pid_t child = ::fork();
   if (child == 0) {

@@ -44,10 +44,10 @@ struct ObservedRank {
   std::string waits_for;  ///< for people: "all_reduce number 8812 (4096 bytes) on 'tp'"
   double waits_age = 0.0;
   double phase_age = 0.0;
-  double progress_age = 0.0;  ///< since the rank did anything but wait
-  double gone_age = 0.0;      ///< since the process was seen to be gone
+  double progress_age = 0.0;  ///< seconds since the rank did anything but wait
+  double gone_age = 0.0;      ///< seconds since the process was seen to be gone
   int64_t steps_done = 0;     ///< steps of this process
-  double step_age = 0.0;      ///< since the last step ended; 0 before the first step
+  double step_age = 0.0;  ///< seconds since the last step ended; 0 before the first step
   double wall_seconds = 0.0;  ///< median of the last steps' times
   double busy_seconds = 0.0;  ///< median of the last steps' times without waiting
   /// By name of a phase, the seconds of the longest such phase that has ended.

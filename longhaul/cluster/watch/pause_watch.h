@@ -5,13 +5,14 @@
 namespace longhaul::cluster {
 
 /// Tells a process of its own pauses (SIGSTOP, a machine that stood still, blocked I/O),
-/// so that the process takes no pause for the silence of others. One thread.
+/// so that the process takes no pause for the silence of others. All calls come from one
+/// thread.
 class PauseWatch {
  public:
   /// Seconds of a clock that only goes forward.
   using Clock = std::function<double()>;
 
-  /// A turn of the loop that takes longer than `longest_turn` seconds is a pause. An
+  /// Takes a turn of the loop that is longer than `longest_turn` seconds as a pause. An
   /// empty clock stands for the machine's monotonic clock.
   explicit PauseWatch(double longest_turn, Clock clock = {});
 

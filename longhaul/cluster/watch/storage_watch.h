@@ -35,14 +35,14 @@ enum class StorageState {
 };
 
 /// Tells ranks that hang from ranks that wait for storage, which go on by themselves when
-/// it answers. Used by the supervisor.
+/// it answers. The supervisor owns one.
 class StorageWatch {
  public:
   using Ask = std::function<StorageQuestion(const fs::path& dir)>;
   StorageWatch(std::vector<fs::path> directories, StorageLimits limits, Ask ask)
       : directories_(std::move(directories)), limits_(limits), ask_(std::move(ask)) {}
 
-  /// Call it often. `hang`: no rank moves. Only then the storage is asked.
+  /// Call it often. `hang` says that no rank moves; only then the storage is asked.
   StorageState look(bool hang);
   /// Returns the directories that have not answered.
   std::string names() const;

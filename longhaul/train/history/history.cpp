@@ -16,7 +16,8 @@ constexpr int kStateVersion = 2;
 /// counts.
 constexpr int kCountsVersion = 3;
 
-/// A frozen parameter has no count, so no program can take another count for it.
+/// Returns whether a parameter that was updated has had fewer updates than the run. A
+/// frozen parameter has no count, so no program can take another count for it.
 bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),

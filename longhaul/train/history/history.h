@@ -18,7 +18,7 @@ namespace longhaul::train {
 struct History {
   int64_t step = 0;     ///< optimizer steps done
   int64_t updates = 0;  ///< steps whose update was applied to the weights
-  /// Updates by parameter. Absent in older states, which do not say them.
+  /// Updates by parameter; absent in older states.
   std::optional<optim::UpdateCounts> counts;
   int64_t tokens = 0;       ///< positions trained on
   data::Cursor cursor;      ///< position in the data
@@ -32,7 +32,7 @@ struct History {
   /// states have none.
   std::optional<optim::ScheduleBasis> schedule;
   /// The row of the embedding whose look-ups this run does not train. Older states have
-  /// none: their runs train all rows.
+  /// no such row: their runs train all rows.
   std::optional<int64_t> padding_row;
   std::string model;  ///< config.json with overrides applied; older states have none
   Json fingerprint;   ///< numerics_fingerprint() of all ranks

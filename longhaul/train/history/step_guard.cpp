@@ -22,8 +22,8 @@ struct Statistics {
   double deviation = 0.0;
 };
 
-/// Sums anew each time and always in the same order, so that a resumed run gets the same
-/// bits.
+/// Adds up all values anew each time and always in the same order, so that a resumed run
+/// gets the same bits.
 Statistics statistics_of(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
   Statistics s;

@@ -37,10 +37,11 @@ struct Verdict {
 };
 
 /// Tells good steps from bad ones by loss and gradient norm. A value is a spike when it
-/// is more than spike_sigmas standard deviations above the mean of the last good steps,
-/// of which there must be half a window; a deviation counts as at least a thousandth of
-/// the mean. Values of bad steps never enter the window. The verdict depends on the
-/// arguments only, which all ranks have alike, so the ranks agree without communication.
+/// is more than spike_sigmas standard deviations above the mean of the last good steps.
+/// Nothing is a spike before half a window of good steps is there, and a deviation counts
+/// as at least a thousandth of the mean. Values of bad steps never enter the window. The
+/// verdict depends on the arguments only, which all ranks have alike, so the ranks agree
+/// without communication.
 class StepGuard {
  public:
   explicit StepGuard(const ResilienceSection& settings) : settings_(settings) {}

@@ -16,7 +16,7 @@ namespace longhaul::train {
 std::string log_line(const StepRecord& record);
 
 /// Writes metrics.jsonl, events.jsonl, TensorBoard's files and the step lines of the log.
-/// Rank 0 only.
+/// Only rank 0 has one.
 class MetricsWriter {
  public:
   /// `log_every` thins out the lines of log.txt only.
@@ -41,10 +41,10 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// Writes results.json in the fields of the systems that it is compared with.
-/// `parameters` are those of the run. The metrics come from all of metrics.jsonl and
-/// events.jsonl, so that a restart loses nothing: the time to train is the wall time from
-/// the first start on, by classes, as `report` has it; the throughput counts each step
+/// Writes results.json in the fields of the systems that the run is compared with.
+/// `parameters` are the run's parameters. The metrics come from all of metrics.jsonl and
+/// events.jsonl, so that a restart loses nothing. The time to train is the wall time from
+/// the first start on, by classes, as `report` has it. The throughput counts each step
 /// once and leaves out the first step of a start, which warms up. Returns the number of
 /// lines of metrics.jsonl that cannot be read and were passed over; only a damaged disk
 /// makes such lines.

@@ -37,12 +37,12 @@ void append_piece(const std::string& kind, const FlatPiece& piece, const at::Ten
 
 /// Collects activations and gradients of one step in global coordinates. They are written
 /// as a checkpoint with kinds of its own ("activation", "activation_gradient",
-/// "gradient"), so that any two layouts can be compared (checkpoint/compare.h). Used by
-/// one thread.
+/// "gradient"), so that any two layouts can be compared (checkpoint/compare.h). All calls
+/// come from one thread.
 class Capture {
  public:
-  /// `model` gives the names of each parameter: a gradient may be asked for by any of
-  /// them.
+  /// `model` gives the names of each parameter: a gradient may be asked for by any of its
+  /// names.
   Capture(CaptureSettings settings, ActivationPlace place, int rank,
           const ModelDescription& model);
 

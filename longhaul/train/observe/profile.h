@@ -29,7 +29,7 @@ class Profile {
   void begin();
   /// Ends the current part of the step, and begins this one.
   void part(std::string_view name);
-  /// Begins the forward or backward of a block, or ends the one that began last.
+  /// Begins the forward or backward of a block, or ends the pass that began last.
   void block(const std::string& name, bool begins);
   /// Returns the timeline for the pipeline's actions; null while no step is recorded.
   parallel::Trace* trace();

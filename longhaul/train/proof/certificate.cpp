@@ -85,7 +85,7 @@ class Observer : public ForwardObserver {
  public:
   void embedding(const at::Tensor& y) override { places[0] = host(y); }
   void layer(int64_t layer, const at::Tensor& y) override { places[layer + 1] = host(y); }
-  /// The compared positions are the positions with a target.
+  /// Keeps the logits of the compared positions, which are the positions with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
     logits = host(model.logits(model.target_rows(hidden, context)));
@@ -108,7 +108,7 @@ struct Answers {
   std::vector<int64_t>
       logit_order;  ///< indices into Fixture::compared of this rank's logits
   Observer observed;
-  double cross_entropy = 0.0;  ///< of this rank's replica
+  double cross_entropy = 0.0;  ///< cross-entropy of this rank's replica
 };
 
 /// Returns which of the rows `own` a layer of this rank has under sequence parallelism.
@@ -206,10 +206,10 @@ Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tens
 }
 
 struct Findings {
-  std::vector<Distance> layers;  ///< first the embedding, then each layer
+  std::vector<Distance> layers;  ///< distance of the embedding, then of each layer
   Distance head;
   Distance cross_entropy;
-  Distance logits;  ///< of the models run from the tokens on
+  Distance logits;  ///< distance of the logits, with both models run from the tokens on
 };
 
 /// Compares the loaded model's logits with the source's, [R, V]: with `exact`, which was

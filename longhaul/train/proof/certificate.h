@@ -38,7 +38,7 @@ Tolerance certificate_tolerance(DType compute);
 /// near the models are. Throws InputError where a difference exceeds
 /// certificate_tolerance; the error names the first layer that differs, and differing
 /// fields of config.json. Does nothing where [init] certificate is false, or
-/// Session::init is null. To be called after share_weights. Collective.
+/// Session::init is null. Must be called after share_weights. Collective.
 void certify_weights(const Session& session, Logger& log);
 
 }  // namespace longhaul::train

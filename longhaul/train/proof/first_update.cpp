@@ -96,7 +96,8 @@ class FirstUpdate {
                          at(loaded), at(rule.masters(loaded, moments)), value)};
   }
 
-  /// Checks that a padding row has no gradient, unless the head is tied to its table.
+  /// Looks for a gradient of a padding row, which must have none unless the head is tied
+  /// to its table.
   void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
                        const FlatPiece& piece) {
     const Parameter& parameter = *piece.member->parameter;

@@ -7,13 +7,13 @@ namespace longhaul::train {
 
 /// Proves, after the first update, that the masters come from [init] weights and this one
 /// update. The first update follows from the first moments alone
-/// (train/proof/first_update_rule.h), so the moments and the weights, which are read
-/// again from the source, say what the masters must be, up to what the optimizer and the
-/// dtypes of its state may round. Each rank looks at up to 4 x 16384 elements of each
-/// tensor of which the rank owns a part. The moments of the embedding's padding row have
-/// to be zero, unless the head is tied to the embedding. Throws InputError that names the
-/// worst element. Does nothing where certify_weights (certificate.h) does nothing.
-/// Releases Session::init. `lr`: the learning rate of the update. Collective.
+/// (train/proof/first_update_rule.h). So the moments, and the weights that are read again
+/// from the source, say what the masters must be, up to what the optimizer and the dtypes
+/// of its state may round. Each rank looks at up to 4 x 16384 elements of each tensor of
+/// which the rank owns a part. The moments of the embedding's padding row have to be
+/// zero, unless the head is tied to the embedding. Throws InputError that names the worst
+/// element. Does nothing where certify_weights (certificate.h) does nothing. Releases
+/// Session::init. `lr` is the learning rate of the update. Collective.
 void certify_first_update(Session& session, double lr, Logger& log);
 
 }  // namespace longhaul::train

@@ -19,14 +19,15 @@ namespace longhaul::train {
 /// fp32, 2^-8 in bf16 rounded to the nearest, 2^-7 rounded stochastically. From m alone,
 /// g is known to a factor 1 + u, and g / (|g| + eps) to u / 4. AdamW updates with moments
 /// that are not rounded yet. LAMB updates with the stored moments: |g| is the root of the
-/// second moment, wrong by u / 2, and g is wrong by u. So
+/// second moment, wrong by u / 2, and g is wrong by u. The difference is therefore
+/// bounded:
 ///     |difference| <= 2^-24 (8 |p| + 64 lr) + c u lr,   c = 1/4 AdamW, 3/2 LAMB
-/// Where masters are bf16, 2^-7 of the result is allowed in addition: either neighbour is
-/// right.
+/// Where masters are bf16, 2^-7 of the result is allowed in addition: either neighbour in
+/// bf16 is right.
 class FirstUpdateRule {
  public:
-  /// `lr`: learning rate of the update; `trust_ratio`: LAMB's ratio of the tensor, 1 for
-  /// AdamW.
+  /// `lr` is the learning rate of the update; `trust_ratio` is LAMB's ratio of the
+  /// tensor, 1 for AdamW.
   FirstUpdateRule(const OptimizerSection& optimizer, const DTypePolicy& policy,
                   const ParameterClass& kind, double lr, double trust_ratio);
 

@@ -17,21 +17,21 @@ std::vector<int> outvoted(const std::vector<int64_t>& keys,
                           const std::vector<int64_t>& sums);
 
 /// Compares bit by bit, through checksums, what data-parallel ranks hold alike: weights,
-/// and also masters and moments where several ranks hold the same ones (zero 0, or
+/// and also masters and moments where several ranks hold the same elements (zero 0, or
 /// several shard groups). Finds faults of memory and arithmetic on one rank, as long as
 /// the difference lasts. It cannot see what went wrong on all ranks alike, or in a
 /// gradient before the gradient was summed.
 class ReplicaCheck {
  public:
-  /// Checks every so many steps; 0: never. `tell` is called on every rank with the fields
-  /// of the event "corruption". Collective.
+  /// `every` is the number of steps from one check to the next; 0: no step is due. `tell`
+  /// is called on every rank with the fields of the event "corruption". Collective.
   ReplicaCheck(const Session& session, int64_t every,
                std::function<void(const Json& fields)> tell);
 
-  /// Compares after an update, when weights are shared. Compares where the step is due or
-  /// `must` is set (before a save), and only once for a step. Throws TemporaryError, the
-  /// same on all ranks, that names ranks and tensor: what was saved before is good, so
-  /// the run can start again. Collective.
+  /// Compares after an update, when weights are shared, if the step is due or `must` is
+  /// set (before a save). Compares only once for a step. Throws TemporaryError, the same
+  /// on all ranks, that names ranks and tensor: what was saved before is good, so the run
+  /// can start again. Collective.
   void run(int64_t step, bool must);
 
  private:

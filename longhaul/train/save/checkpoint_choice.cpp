@@ -33,8 +33,8 @@ std::vector<fs::path> agree_on_paths(const Session& session,
   return paths;
 }
 
-/// Tells of checkpoints, newer than the one that is taken, that were whole once and have
-/// lost a file since. Rank 0.
+/// Tells of checkpoints, newer than `taken`, that were whole once and have lost a file
+/// since. Called on rank 0 only.
 void tell_passed_over(const fs::path& taken, RunLog& run) {
   for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
     const bool committed = fs::exists(entry.path / kManifestFile);
@@ -45,7 +45,7 @@ void tell_passed_over(const fs::path& taken, RunLog& run) {
 }
 
 /// Tells of the newest checkpoint in the run's record where that checkpoint is missing.
-/// Rank 0.
+/// Called on rank 0 only.
 void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
   const fs::path missing =
       taken.parent_path() / step_directory_name(record.newest.value_or(0));
@@ -59,7 +59,7 @@ void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
 }
 
 /// Returns the checkpoints that checkpoint.resume asks for. Where the setting only says
-/// how this run begins, the run's own checkpoints come first. Rank 0.
+/// how this run begins, the run's own checkpoints come first. Called on rank 0 only.
 std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& start,
                                        RunLog& run) {
   const fs::path dir = checkpoint_dir(config);
@@ -83,7 +83,7 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
 
 /// Returns the checkpoints of at most this step, the best first; none: the run begins
 /// anew. Throws TemporaryError where the run had checkpoints and all of them are gone:
-/// the next start decides what to do. Rank 0.
+/// the next start decides what to do. Called on rank 0 only.
 std::vector<fs::path> old_enough_candidates(const Session& session, const RunStart& start,
                                             RunLog& run, int64_t step) {
   const RunConfig& config = session.config;

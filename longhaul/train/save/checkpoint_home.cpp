@@ -104,7 +104,7 @@ std::string names_set_aside(const fs::path& dir) {
 }
 
 /// Gives checkpoints that are newer than `step` other names. The run's record forgets
-/// them first, so that none of them counts as lost. Rank 0.
+/// these checkpoints first, so that none of them counts as lost. Called on rank 0 only.
 void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t step) {
   const auto entries = checkpoint::list_checkpoints(dir);
   std::optional<int64_t> newest;
@@ -123,7 +123,8 @@ void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t
 }
 
 /// Returns whether checkpoint.resume names one of the run's own checkpoints, by its step
-/// or its path, to which the run goes back. Asks the file system of rank 0. Rank 0.
+/// or its path, to which the run goes back. Asks the file system of rank 0. Called on
+/// rank 0 only.
 bool goes_back(const RunConfig& config) {
   const ResumeFrom& resume = config.checkpoint.resume;
   if (resume.kind == ResumeFrom::Kind::Step) return true;

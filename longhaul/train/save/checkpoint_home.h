@@ -37,8 +37,8 @@ enum class SetAside {
 };
 
 /// Gives the checkpoints that are newer than `step` other names: after going back to
-/// `step` they belong to a past that has not happened, and no later start must find them.
-/// Collective.
+/// `step` these checkpoints belong to a past that has not happened, and no later start
+/// must find them. Collective.
 void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
                      SetAside when);
 

@@ -14,7 +14,7 @@
 
 namespace longhaul::train {
 
-/// Keeps each rank's state in its machine's memory and in that of a neighbour machine,
+/// Keeps each rank's state in its machine's memory and in a neighbour machine's memory,
 /// every [resilience] peer_memory_every steps. All functions are Collective.
 class PeerMemory {
  public:
@@ -27,8 +27,8 @@ class PeerMemory {
 
   /// Keeps the state of the step that has just been done, if a copy is due.
   void keep(const Session& session, const History& history);
-  /// Makes sure that no start finds the steps that were kept: they belong to a past that
-  /// has not happened.
+  /// Makes sure that no start finds the steps that were kept: these steps belong to a
+  /// past that has not happened.
   void forget(const Session& session);
   /// Ends the copies in order at the end of a start. Nothing stays in memory, except
   /// where the run was `stopped` and a supervisor's next start may want its state: then

@@ -90,8 +90,8 @@ optim::UpdateCounts counts_from(const Session& session, const History& history,
   return counts;
 }
 
-/// Warns where an older program began the run: for it a pattern matched only the
-/// parameter's own name here. Matches by other names take effect in the middle of the
+/// Warns where an older program began the run: for that program a pattern matched only
+/// the parameter's own name here. Matches by other names take effect in the middle of the
 /// run.
 void tell_newly_meant(const Session& session, RunLog& run) {
   const std::set<std::string> meant =
@@ -105,7 +105,7 @@ void tell_newly_meant(const Session& session, RunLog& run) {
 }
 
 /// Tells which parameters were thawed or frozen since the checkpoint, and takes the
-/// checkpoint's counts of updates. Has to be called before the moments are read.
+/// checkpoint's counts of updates. Must be called before the moments are read.
 void take_counts(Session& session, RunLog& run, const History& history) {
   const std::set<std::string>& frozen = session.optimizer->frozen();
   std::set<std::string> thawed;

@@ -29,7 +29,7 @@ class RunCheckpoints {
 
   /// Makes the directory of checkpoints, marks it as the run's, and checks that every
   /// rank may write there and sees the same directory, so that faults are told before
-  /// hours of training. `step`: where the start begins. Collective.
+  /// hours of training. `step` is where the start begins. Collective.
   RunCheckpoints(const Session& session, RunStart& start, RunLog& log, int64_t step);
 
   /// Makes the host memory that saves of tensors like these need.
@@ -40,7 +40,7 @@ class RunCheckpoints {
   /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
   /// (`ends`), waits until this one is written; then nothing is copied. Collective.
   void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
-  /// Tells the outcome of a save that has ended; to be called after every step. Returns
+  /// Tells the outcome of a save that has ended; must be called after every step. Returns
   /// true when the last save failed and is to be tried again; throws when it was tried
   /// often enough. Collective.
   bool settle();
@@ -53,7 +53,7 @@ class RunCheckpoints {
 
   /// Notes the newest step that was done, which an end at once would lose.
   void reached(int64_t step);
-  /// Looks on the disk for the checkpoint that a stop would leave; to be called after
+  /// Looks on the disk for the checkpoint that a stop would leave; must be called after
   /// checkpoints were set aside.
   void find_newest();
   /// Says in words what a stop at this step leaves; never claims more than is true.

@@ -15,8 +15,8 @@ namespace longhaul::train {
 class StateCapture {
  public:
   /// Returns this rank's share of masters and moments, with the owner of the copies and
-  /// the wait for them. On a CPU there is no owner: the bytes are those of the live
-  /// tensors, which must not change until the save has ended.
+  /// the wait for the copies. On a CPU there is no owner: the bytes are the live tensors'
+  /// own, which must not change until the save has ended.
   checkpoint::Snapshot capture(const ModelState& state);
 
  private:

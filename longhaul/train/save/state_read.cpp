@@ -48,8 +48,8 @@ class ValueCheck {
   }
 
   /// Throws InputError, the same on all ranks of `node`, where any rank has found such a
-  /// value. The error names the first one by tensor and index, and by the tensor names of
-  /// the files where these are known. Collective.
+  /// value. The error names the first such value by tensor and index, and by the tensor
+  /// names of the files where these are known. Collective.
   void settle(const From& from, comm::Communicator& node) const {
     if (!node.any(!found_.is_null())) return;
     Json first;
@@ -80,7 +80,7 @@ class StateReader {
   }
 
   /// Adds what this rank owns of a bucket in `tensor`, which begins with the first owned
-  /// element. `counts`: parameters without an update are left out.
+  /// element. With `counts`, parameters without an update are left out.
   void add(const char* kind, const at::Tensor& tensor, const Bucket& bucket,
            const optim::UpdateCounts* counts = nullptr) {
     const int64_t most = batch_bytes_ / static_cast<int64_t>(tensor.element_size());
@@ -112,8 +112,8 @@ class StateReader {
     }
   }
 
-  /// What may fail on one rank the ranks agree upon before they read together. Collective
-  /// over `node`.
+  /// Reads all parts. The ranks agree on what may have failed on one rank before they
+  /// read together. Collective over `node`.
   checkpoint::ReadReport run(comm::Communicator& node) {
     checkpoint::ReadReport report;
     ValueCheck check;
@@ -142,8 +142,9 @@ class StateReader {
         host;  ///< what the bytes are read into; `to` itself where nothing is staged
   };
 
-  /// Gives the parts of a batch their memory; reads those that the source alone can read,
-  /// and appends the others to `together`. Returns the first part of the next batch.
+  /// Gives the parts of a batch their memory; reads the parts that the source alone can
+  /// read, and appends the other parts to `together`. Returns the first part of the next
+  /// batch.
   size_t begin_batch(size_t first, std::vector<checkpoint::ReadRequest>& together) {
     int64_t bytes = 0;
     size_t next = first;

@@ -20,8 +20,8 @@ class DataCheck {
   DataCheck(const DataCheck&) = delete;
   DataCheck& operator=(const DataCheck&) = delete;
 
-  /// Throws the InputError of a bad row that was found; waits at most so many seconds for
-  /// the end of the check.
+  /// Throws the InputError of a bad row that was found; waits at most `seconds` for the
+  /// end of the check.
   void settle(double seconds = 0.0);
   /// Waits for the end of the check; throws as settle() does.
   void finish();

@@ -8,18 +8,18 @@
 namespace longhaul::train {
 
 /// Returns what decides the last bits of a result besides the program and the
-/// configuration, as this rank sees it: the CPU, the instruction sets of ATen and of this
-/// program's kernels, environment variables that limit the libraries, threads, LibTorch,
-/// and `place`: what the session knows and the machine does not tell, which is layout,
-/// device, and whose collectives, products and attention are used. Equal fingerprints
-/// give equal bits.
+/// configuration, as this rank sees it. The machine tells the CPU, the instruction sets
+/// of ATen and of this program's kernels, environment variables that limit the libraries,
+/// threads and LibTorch. `place` is what the session knows and the machine does not tell:
+/// layout, device, and whose collectives, products and attention are used. Equal
+/// fingerprints give equal bits.
 Json numerics_fingerprint(const Json& place);
 
 /// Returns one fingerprint for all ranks. Where the ranks differ, a field is the list of
 /// the values that occur.
 Json merge_fingerprints(const std::vector<Json>& of_ranks);
 
-/// How a checkpoint's fingerprint compares with that of now.
+/// How a checkpoint's fingerprint compares with the present fingerprint.
 struct FingerprintComparison {
   /// "threads was 2, is 1; ...": the bits will differ. Empty: no difference is known.
   std::string differences;

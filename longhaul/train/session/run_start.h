@@ -22,7 +22,7 @@ class RunStart {
   /// directory. Collective.
   RunStart(const fs::path& run_dir, comm::Communicator& world);
 
-  /// Returns the number of this start, counted from 1. On all ranks.
+  /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
   /// Returns the run's lock; null on other ranks than 0.
   const RunLock* lock() const { return lock_ ? &*lock_ : nullptr; }
@@ -30,28 +30,31 @@ class RunStart {
   /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
   /// begin_anew().
   const std::string& run() const { return past_.run; }
-  /// Returns the run's record of itself. Rank 0 only.
+  /// Returns the run's record of itself. Call it on rank 0 only.
   const RunPast& past() const { return past_; }
-  /// Gives the run the identity of the checkpoints that were found. Rank 0 only.
+  /// Gives the run the identity of the checkpoints that were found. Call it on rank 0
+  /// only.
   void take_over(const std::string& run);
-  /// Gives the run a new identity: what came before is no part of the run any more. Rank
-  /// 0 only.
+  /// Gives the run a new identity: what came before is no part of the run any more. Call
+  /// it on rank 0 only.
   void begin_anew();
-  /// Records the run's newest checkpoint, which lies in `dir`; nothing: there is none any
-  /// more. Rank 0 only; while a save is under way, only the save's own thread may call
-  /// this.
+  /// Records the run's newest checkpoint, which lies in `dir`; nothing: there is no
+  /// checkpoint any more. Call it on rank 0 only. While a save is under way, only the
+  /// save's own thread may call it.
   void keeps(std::optional<int64_t> newest, const fs::path& dir);
-  /// Records that the start has its state, wherever the state came from.
+  /// Notes in the run's record that the start has its state, wherever the state came
+  /// from.
   void loaded();
 
   /// Returns how many starts from this checkpoint in a row have not got through one step.
   int failed_starts(const fs::path& step_dir) const;
-  /// Records that the start begins from the checkpoint of this step.
+  /// Notes that the start begins from the checkpoint of this step.
   void begin(int64_t step);
-  /// Records that the start has done a step, or that it ends in order.
+  /// Notes that the start has done a step, or that the start ends in order.
   void got_through();
 
-  /// Notes that the checkpoint of this step was read whole and found good. On all ranks.
+  /// Notes that the checkpoint of this step was read whole and found good. Works on all
+  /// ranks.
   void has_read(int64_t step) { read_ = step; }
   std::optional<int64_t> read_checkpoint() const { return read_; }
 

@@ -19,6 +19,7 @@
 
 namespace longhaul::train {
 
+/// A named source of validation data.
 struct ValidationSet {
   std::string name;
   std::shared_ptr<const data::TokenSource> source;
@@ -26,7 +27,7 @@ struct ValidationSet {
 
 /// Everything that a run consists of before its first step, except its history: the data
 /// sources, the model with its storage, the optimizer. Members are in order of
-/// construction; later ones refer to earlier ones.
+/// construction; later members refer to earlier members.
 struct Session {
   RunConfig config;
   ModelConfig model_config;
@@ -38,7 +39,7 @@ struct Session {
   std::shared_ptr<comm::Communicator> world;
   std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
   Layout layout;
-  Json fingerprint;     ///< of all ranks (fingerprint.h)
+  Json fingerprint;     ///< fingerprint of all ranks (fingerprint.h)
   std::string threads;  ///< how many threads a rank has, why, and how they wait
 
   std::vector<data::WeightedSource> train_sources;
@@ -68,8 +69,8 @@ Json layout_of(const Session& session);
 
 /// Builds a session. Nothing is trained, loaded or written. Bad settings, data that does
 /// not fit the model and an absent device throw ConfigError or InputError before any
-/// large allocation. `log` is rank 0's; the other ranks pass a silent one. `shards` as
-/// for open_data. Collective.
+/// large allocation. `log` is rank 0's; the other ranks pass a silent one. `shards` is
+/// used as in open_data. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log, data::ShardReader* shards = nullptr);
 

@@ -50,11 +50,11 @@ struct Layout : LayoutDescription {
   comm::Communicator* for_tensors(comm::Communicator& group);
 };
 
-/// Returns the numbers of all ranks of `group`, by rank; each gives equally many.
-/// Collective.
+/// Returns the numbers of all ranks of `group`, by rank; each rank gives equally many
+/// numbers. Collective.
 std::vector<int64_t> gather_numbers(comm::Communicator& group, std::vector<int64_t> mine);
 
-/// Returns the machine of each rank. `node`: the ranks of this machine. Collective.
+/// Returns the machine of each rank. `node` has the ranks of this machine. Collective.
 Placement placement_of(comm::Communicator& world, comm::Communicator& node);
 
 /// Splits the world into the groups that the description names. Collective.

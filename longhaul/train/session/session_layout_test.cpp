@@ -10,7 +10,7 @@ namespace {
 using Values = std::vector<int32_t>;
 using data::kIgnore;
 
-/// Two sequences of 8 positions, with targets by position and by sequence.
+/// Returns two sequences of 8 positions, with targets by position and by sequence.
 data::TokenBatch two_sequences() {
   data::TokenBatch batch;
   batch.resize(2, 8);

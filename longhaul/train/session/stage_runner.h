@@ -72,9 +72,10 @@ class StageRunner : public parallel::PipelineStage {
   StageRunner(const std::vector<Chunk>& chunks, parallel::DataParallel& replicas,
               StageOptions options);
 
-  /// Begins a step. `batches`: this rank's micro batches, with its own positions only;
-  /// they must stay until the step has ended. A batch without targets has no loss.
-  /// `scales`: for each term of the loss, one over its denominator in the global batch.
+  /// Begins a step. `batches` are this rank's micro batches, with its own positions only;
+  /// the batches must stay until the step has ended. A batch without targets has no loss.
+  /// `scales` has, for each term of the loss, one over the term's denominator in the
+  /// global batch.
   void begin_step(std::vector<data::TokenBatch>& batches, std::vector<double> scales);
   /// Begins a plan, whose actions follow, as stage `stage` of it. A plan without
   /// gradients needs a thread without grad mode.

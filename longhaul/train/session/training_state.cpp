@@ -9,7 +9,7 @@
 
 namespace longhaul::train {
 
-/// The values are made in fp32; the copy rounds them to the nearest where masters are
+/// Makes the values in fp32; the copy rounds the values to the nearest where masters are
 /// narrower.
 void initialise_weights(ModelState state, uint64_t seed) {
   constexpr int64_t kAtOnce = int64_t{1} << 20;

@@ -24,8 +24,8 @@ class DebugFaults {
   /// Returns the factors for a batch; `cursor` is the place after the batch was handed
   /// out.
   BatchFault of_batch(const data::Cursor& cursor) const;
-  /// Flips the lowest bit of one weight in memory where the step has such a fault; to be
-  /// called after the update, when weights are shared.
+  /// Flips the lowest bit of one weight in memory where the step has such a fault. Must
+  /// be called after the update, when weights are shared.
   void in_memory(const Session& session, int64_t step) const;
 
  private:

@@ -13,8 +13,8 @@ namespace longhaul::train {
 /// global batch.
 class StepLoss {
  public:
-  /// `targets`: numbers of targets in the global batch, for each term that has targets
-  /// (sum_over_replicas).
+  /// `targets` has the number of targets in the global batch for each term that has
+  /// targets (sum_over_replicas).
   StepLoss(const Session& session, const std::vector<int64_t>& targets);
 
   /// Returns the first term that has no target in the global batch, so that the loss is
@@ -28,8 +28,8 @@ class StepLoss {
   /// over the world.
   void add_up(const Session& session, std::vector<double> sums);
 
-  /// Returns the sum of the means of all terms with targets; NaN where one has no
-  /// targets. Valid after add_up().
+  /// Returns the sum of the means of all terms that have targets; NaN where the global
+  /// batch has no target for such a term. Must be called after add_up().
   double loss() const;
   /// Returns the mean of each term by name where there are several terms; else nothing.
   std::vector<std::pair<std::string, double>> terms() const;
@@ -50,7 +50,7 @@ struct BatchTotals {
 BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch);
 
 /// Adds up what the ranks of a replica have summed over their positions and stages; the
-/// result is the same on all of them. Collective over cp and pp.
+/// result is the same on all ranks of the replica. Collective over cp and pp.
 std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums);
 
 }  // namespace longhaul::train
