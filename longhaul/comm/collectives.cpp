@@ -90,7 +90,7 @@ class ChunkExchange {
   std::shared_ptr<std::byte[]> scratch_;
 };
 
-/// For small buffers: every rank gathers all buffers and adds them up itself.
+/// Reduces a small buffer: every rank gathers all buffers and adds them up itself.
 Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
   std::vector<std::byte> room(buffer.bytes() * static_cast<size_t>(group.size));
   return [=, all = std::move(room)](Round& round, int64_t index) mutable {
@@ -116,7 +116,8 @@ Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
 /// added.
 class ChunkedReduction {
  public:
-  /// `parts` cut `request.in`; a reduce_scatter puts this rank's part into `request.out`.
+  /// Begins a reduction of `request.in`, which `parts` cut. A reduce_scatter puts this
+  /// rank's part into `request.out`.
   ChunkedReduction(GroupRank group, const Request& request, Parts parts,
                    const CommOptions& options)
       : group_(group),
@@ -276,8 +277,8 @@ Program broadcast(GroupRank group, Buffer buffer, int root, const CommOptions& o
   return parts_broadcast(group, buffer, root);
 }
 
-/// The dissemination barrier: after round i every rank has heard, directly or through
-/// others, of 2^(i+1) ranks.
+/// Returns the dissemination barrier: after round i every rank has heard, directly or
+/// through others, of 2^(i+1) ranks.
 Program barrier(GroupRank group) {
   return [=](Round& round, int64_t index) {
     const int64_t distance = int64_t{1} << index;

@@ -65,8 +65,8 @@ struct Transfer {
   Buffer buffer;  ///< a Send only reads it
 };
 
-/// An operation as a backend is given it: a verb, and those of the other members that the
-/// verb has.
+/// An operation that a communicator hands to its backend: a verb and its arguments.
+/// Members that the verb does not use keep their defaults.
 struct Request {
   Verb verb;
   ConstBuffer in = Buffer{};  ///< the same as `out` for all_reduce and broadcast
@@ -90,20 +90,19 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// The group's name in messages: "world", "dp" ...
+  /// Returns the group's name in messages: "world", "dp" ...
   virtual const std::string& name() const = 0;
 
   /// Reduces `buffer` over the ranks in place. dtype: F32, BF16, F64 or I64.
   WorkPtr all_reduce(Buffer buffer, ReduceOp op);
-  /// Gathers the `in` of every rank; part r of `out` comes from rank r. out.count =
-  /// size()
-  /// * in.count. `in` may be this rank's part of `out`.
+  /// Gathers the `in` of every rank: part r of `out` comes from rank r, and `out.count`
+  /// is `size()` times `in.count`. `in` may be this rank's part of `out`.
   WorkPtr all_gather(ConstBuffer in, Buffer out);
-  /// Reduces `in` over the ranks; `out` becomes this rank's part of the result. in.count
-  /// = size() * out.count. `out` may be this rank's part of `in`.
+  /// Reduces `in` over the ranks: `out` becomes this rank's part of the result, and
+  /// `in.count` is `size()` times `out.count`. `out` may be this rank's part of `in`.
   WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op);
-  /// Sends part r of `in` to rank r; part r of `out` comes from rank r. in.count =
-  /// out.count, a multiple of size().
+  /// Sends part r of `in` to rank r; part r of `out` comes from rank r. `in.count` equals
+  /// `out.count` and is a multiple of `size()`.
   WorkPtr all_to_all(ConstBuffer in, Buffer out);
   WorkPtr broadcast(Buffer buffer, int root);
   /// Sends to and receives from the named peers, who alone take part. Messages between
@@ -111,27 +110,29 @@ class Communicator {
   /// collectives of the same group.
   WorkPtr send_recv(std::vector<Transfer> transfers);
   WorkPtr barrier();
-  /// Starts an operation whose arguments were checked. For the verbs, and for groups that
-  /// pass operations on to another one.
+  /// Starts an operation whose arguments were checked. The verbs call this function, and
+  /// so do groups that pass operations on to another group.
   virtual WorkPtr start(Request request) = 0;
   /// Returns the group of the ranks with the same colour, ordered by key. Waits for all
   /// ranks. Collective.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
-  /// Advances everything that this rank has under way, without waiting. For a rank that
-  /// is busy elsewhere for long. Throws the error of an operation that has failed while
-  /// nobody waited for it.
+  /// Advances everything that this rank has under way, without waiting. A rank that is
+  /// busy elsewhere for long calls this now and then. Throws the error of an operation
+  /// that has failed while nobody waited for it.
   virtual void progress() {}
   /// Returns true where the calls of send_recv are carried out one after the other. A
   /// receive then holds up the sends of later calls, so that the order of the calls must
   /// let every rank come to an end.
   virtual bool transfers_in_order() const { return false; }
-  /// The limits of every wait of the group.
+  /// Returns the limits of every wait of the group.
   virtual const CommOptions& limits() const = 0;
   /// Ends all ranks' processes without a collective. Called on one rank after a failure.
   virtual void abort(int exit_code) = 0;
-  /// Calls and bytes that this rank has sent through this communicator.
+  /// Returns the calls of this rank, and the bytes that the rank has sent, through this
+  /// communicator.
   virtual const CommCounts& counts() const = 0;
-  /// The ledger of this rank. All communicators that come from one world share it.
+  /// Returns the ledger of this rank, which all communicators that come from one world
+  /// share.
   virtual Ledger& ledger() = 0;
 
   // Helpers on top of the verbs. Each waits for its result, except all_reduce_order.

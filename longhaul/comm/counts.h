@@ -17,7 +17,7 @@ enum class Verb {
 };
 inline constexpr size_t kVerbs = 7;
 
-/// "all_reduce" ...
+/// Returns the verb's name in messages: "all_reduce" ...
 const char* verb_name(Verb verb);
 
 struct VerbCount {
@@ -31,10 +31,10 @@ struct VerbCount {
 /// bytes, a rank sends
 /// - in an all_gather, a reduce_scatter or an all_to_all (n - 1) / n B;
 /// - in an all_reduce B + (n - 2) P, where P are the bytes of the rank's part of the cut
-///   buffer (2 (n - 1) / n B where the buffer divides evenly), or (n - 1) B when the
-///   buffer is small (CommOptions::one_round_bytes);
+///   buffer: 2 (n - 1) / n B where the buffer divides evenly;
+/// - in an all_reduce of a small buffer (CommOptions::one_round_bytes) (n - 1) B;
 /// - in a broadcast B for each child in a tree; when the buffer is long, the root sends
-///   B + (n - 2) P and the others (n - 2) P;
+///   B + (n - 2) P and each other rank (n - 2) P;
 /// - in a send_recv the bytes of its sends, and in a barrier nothing.
 class CommCounts {
  public:

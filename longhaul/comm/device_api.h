@@ -26,10 +26,10 @@ class DeviceApi {
 
   virtual ~DeviceApi() = default;
 
-  /// The library's name in messages: "NCCL".
+  /// Returns the library's name in messages: "NCCL".
   virtual std::string name() const = 0;
-  /// The library's version and the settings that choose the order of its sums, for the
-  /// numerics fingerprint.
+  /// Returns the library's version and the settings that choose the order of its sums,
+  /// for the numerics fingerprint.
   virtual std::string describe() const = 0;
 
   // The library. Its communicators never block: a call may return kInProgress, and the
@@ -38,10 +38,10 @@ class DeviceApi {
   virtual int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) = 0;
   virtual int all_reduce(const void* in, void* out, size_t count, DType dtype,
                          ReduceOp op, Comm comm, Stream stream) = 0;
-  /// `bytes`: of each rank's part.
+  /// Gathers parts of `bytes` bytes, one of each rank.
   virtual int all_gather(const void* in, void* out, size_t bytes, Comm comm,
                          Stream stream) = 0;
-  /// `count`: elements of each rank's result.
+  /// Reduces over the ranks and scatters the result, `count` elements to each rank.
   virtual int reduce_scatter(const void* in, void* out, size_t count, DType dtype,
                              ReduceOp op, Comm comm, Stream stream) = 0;
   virtual int broadcast(void* buffer, size_t bytes, int root, Comm comm,
@@ -52,7 +52,7 @@ class DeviceApi {
   virtual int group_start() = 0;
   virtual int group_end() = 0;
   virtual int async_error(Comm comm, int& state) = 0;
-  /// Ends a communicator. Not a collective. Can hang.
+  /// Ends a communicator. This is no collective, and the library may hang in it.
   virtual int abort(Comm comm) = 0;
   virtual std::string error_text(int result, Comm comm) = 0;
 

@@ -112,8 +112,8 @@ struct DeviceCommunicator::Shared {
       check_first(*channel);
     }
   }
-  /// What the library says of the channel's calls: kSuccess, or kInProgress while it is
-  /// still carrying one out. Throws where one has failed.
+  /// Returns what the library says of the channel's calls: kSuccess, or kInProgress while
+  /// the library is still carrying out a call. Throws where one has failed.
   int state_of(const Channel& channel, const std::string& what) {
     int state = Api::kSuccess;
     check(api->async_error(channel.comm, state), what, channel.comm);

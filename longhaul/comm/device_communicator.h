@@ -12,7 +12,8 @@ namespace longhaul::comm {
 
 struct DeviceOptions {
   /// Returns the stream that the caller's kernels run on. An operation begins after what
-  /// is in this stream at the operation's call. Empty: the runtime's default stream.
+  /// is in this stream at the operation's call. An empty function means the runtime's
+  /// default stream.
   std::function<DeviceApi::Stream()> compute_stream;
   /// Seconds that abort() gives the library, which can hang.
   double abort_seconds = 10.0;
@@ -32,11 +33,11 @@ struct DeviceOptions {
 /// - progress() throws where an operation has failed or has missed its deadline; a host
 ///   that waits for the device calls it now and then. The deadline counts from when the
 ///   device came to the operation.
-/// - counts() are those of rings: what another algorithm would send is not known.
-/// - A barrier is one of `bootstrap`.
+/// - counts() assumes rings: what another algorithm of the library sends is not known.
+/// - A barrier is a barrier of `bootstrap`.
 class DeviceCommunicator final : public OverHost {
  public:
-  /// Makes the library's communicators. Collective.
+  /// Makes the library's communicators over the ranks of `bootstrap`. Collective.
   DeviceCommunicator(std::shared_ptr<DeviceApi> api,
                      std::shared_ptr<Communicator> bootstrap, int device,
                      const DeviceOptions& options);

@@ -16,7 +16,7 @@ struct GroupRank {
   int size;
 };
 
-/// Names an operation in messages and in the rank's record.
+/// What names an operation in messages and in the rank's record.
 struct OperationId {
   Verb verb;
   int64_t number;
@@ -25,7 +25,8 @@ struct OperationId {
   std::string label;
   GroupRank place;
   OperationName name() const { return {group, verb_name(verb), number, bytes, label}; }
-  /// "all_reduce number 7 (4096 bytes) on 'dp' [gradient bucket 3], rank 1 of 2,"
+  /// Returns the name for messages: "all_reduce number 7 (4096 bytes) on 'dp' [gradient
+  /// bucket 3], rank 1 of 2,".
   std::string text() const;
 };
 
@@ -43,7 +44,7 @@ class OperationNumbers {
 };
 
 /// An operation in the ledger and the record of its rank, from its start to its end.
-/// Every backend keeps one for each operation. `ledger` outlives the entry.
+/// Every backend keeps one entry for each operation. `ledger` outlives the entry.
 class OperationEntry {
  public:
   /// Counts the operation as under way, and writes it into the record where there is one
@@ -51,11 +52,12 @@ class OperationEntry {
   OperationEntry(Ledger& ledger, OperationId id);
 
   const OperationId& id() const { return id_; }
-  /// The operation has ended.
+  /// Notes that the operation has ended.
   void ended();
-  /// This rank now does nothing but wait for the operation; noted once.
+  /// Notes that this rank now does nothing but wait for the operation. Later calls do
+  /// nothing.
   void waits();
-  /// The wait that began at `since` is over.
+  /// Notes that the wait that began at `since` is over.
   void waited(Ledger::Clock::time_point since);
 
  private:
@@ -63,8 +65,9 @@ class OperationEntry {
 
   Ledger& ledger_;
   OperationId id_;
-  uint64_t ticket_ = 0;  ///< of the record; 0: the operation is not in it
-  bool noted_ = false;   ///< the record says that this rank waits
+  uint64_t ticket_ =
+      0;  ///< the operation's ticket in the record; 0: the operation is not in the record
+  bool noted_ = false;  ///< the record says that this rank waits
 };
 
 /// Throws TemporaryError, which names `operation`, where a wait that began at `since`

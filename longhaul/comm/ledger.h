@@ -20,43 +20,47 @@ namespace longhaul::comm {
 /// record attached, other processes can read step, phase and the newest operations.
 class Ledger {
  public:
-  /// From now on step, phase and new operations are also written to `record`.
+  /// Attaches `record`: from now on step, phase and new operations are also written to
+  /// it.
   void attach(std::shared_ptr<RankRecord> record);
-  /// Null where no record is attached.
+  /// Returns the attached record, or null.
   RankRecord* record() const { return record_.get(); }
 
   /// Sets phase and step for error messages and the record: set("backward", 12).
   void set(std::string_view phase, int64_t step);
   const std::string& phase() const { return phase_; }
   int64_t step() const { return step_; }
-  /// "step 12 phase backward: ", or empty before the first set().
+  /// Returns "step 12 phase backward: ", or an empty text before the first set().
   std::string where() const;
 
-  /// Sets the label of operations from now on and returns the one before. See Label.
+  /// Sets the label of operations from now on and returns the label before (see Label).
   std::string exchange_label(std::string label) {
     return std::exchange(label_, std::move(label));
   }
   const std::string& label() const { return label_; }
 
-  /// Operations that were started and have not ended, and those that failed.
+  /// Counts the operations that were started and have not ended, and the operations that
+  /// failed.
   int64_t under_way() const { return under_way_; }
   void count_under_way(int64_t change) { under_way_ += change; }
 
   using Clock = std::chrono::steady_clock;
-  /// Seconds that this rank has spent waiting for operations so far.
+  /// Returns the seconds that this rank has spent waiting for operations so far.
   double waited_seconds() const { return waited_seconds_; }
   /// Counts a wait of this rank for the operation from `since` until now.
   void waited_for(const OperationName& name, Clock::time_point since);
-  /// Is called at the end of each wait; empty: nobody is.
+  /// A function that is called at the end of each wait. An empty observer is not called.
   using WaitObserver = std::function<void(const OperationName&, Clock::time_point since)>;
   void set_wait_observer(WaitObserver observer) { wait_observer_ = std::move(observer); }
 
-  /// What this rank has sent, by the names of its groups, including groups that are gone.
+  /// Returns what this rank has sent, by the names of its groups, including groups that
+  /// are gone.
   const std::map<std::string, CommCounts>& counts() const { return counts_; }
-  /// The counts of all groups of one name together. The reference stays valid.
+  /// Returns the counts of all groups of one name together. The reference stays valid.
   CommCounts& counts_of(const std::string& group) { return counts_[group]; }
 
-  /// True while a Polling lives: operations that are started now belong to it.
+  /// Returns true while a Polling lives: operations that are started now belong to the
+  /// Polling.
   bool polls() const { return polls_; }
 
  private:
@@ -108,7 +112,8 @@ class Polling {
   Ledger& ledger_;
   std::string phase_before_;
   OperationName name_;
-  uint64_t ticket_ = 0;  ///< of the operation, once this rank waits in it
+  uint64_t ticket_ =
+      0;  ///< the operation's ticket in the record, once this rank waits in the operation
   uint64_t come_to_ = 0;
 };
 

@@ -8,7 +8,8 @@
 namespace longhaul::comm {
 namespace {
 
-/// The ranks along some axes, in world order. A group of one needs no messages.
+/// Returns the group of the ranks along some axes, in world order. A group of one rank
+/// sends no messages. Collective.
 std::shared_ptr<Communicator> along(Axes axes, Communicator& world,
                                     const MeshShape& shape, const char* name) {
   if (length_along(shape, axes) == 1) return self_world(name);

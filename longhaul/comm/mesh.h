@@ -23,10 +23,11 @@ class Mesh {
   Communicator& dp() const { return *dp_; }
   Communicator& cp() const { return *cp_; }
   Communicator& tp() const { return *tp_; }
-  /// dp x cp: the ranks with the same weights and different data. ZeRO shards over these.
+  /// Returns the group dp x cp: the ranks with the same weights and different data. ZeRO
+  /// shards over these ranks.
   Communicator& data() const { return *data_; }
 
-  /// "pp 1 dp 0 cp 0 tp 3": for errors and logs.
+  /// Returns the rank's place for errors and logs: "pp 1 dp 0 cp 0 tp 3".
   std::string coordinates() const { return to_string(index_); }
 
  private:

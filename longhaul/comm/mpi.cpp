@@ -77,8 +77,8 @@ class MpiBatch : public Batch {
     expected_.push_back(expected);
   }
 
-  /// Checks that a message is as long as its receiver expects. MPI itself only refuses
-  /// longer ones.
+  /// Throws unless a message is as long as its receiver expects. MPI itself refuses only
+  /// messages that are longer.
   static void check_length(int expected, const MPI_Status& status) {
     if (expected < 0) return;
     int got = 0;
@@ -115,8 +115,8 @@ class MpiTransport : public Transport {
     return std::make_unique<MpiTransport>(part);
   }
 
-  /// MPI_Abort asks the launcher, which may be gone or stuck. A second thread ends the
-  /// process after kAbortLimit.
+  /// Ends the job by MPI_Abort. MPI_Abort asks the launcher, which may be gone or stuck,
+  /// so a second thread ends the process after kAbortLimit.
   void abort(int exit_code) override {
     std::fflush(nullptr);
     std::thread([exit_code] {

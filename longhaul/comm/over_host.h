@@ -38,7 +38,7 @@ class OverHost : public Communicator {
   std::shared_ptr<Communicator> host_;
 };
 
-/// A pointer to a group that the caller keeps alive.
+/// Returns a pointer to a group that the caller keeps alive.
 inline std::shared_ptr<Communicator> borrowed(Communicator& group) {
   return {&group, [](Communicator*) {}};
 }

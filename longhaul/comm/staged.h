@@ -21,7 +21,8 @@ struct OperationQueue;
 /// collectives.
 class StagedCommunicator final : public Communicator {
  public:
-  /// All communicators of a rank share an engine; null makes a new one.
+  /// Makes a communicator over `transport`. All communicators of a rank share an engine;
+  /// with null the communicator makes a new engine.
   StagedCommunicator(std::unique_ptr<Transport> transport, std::string name,
                      const CommOptions& options,
                      std::shared_ptr<Engine> engine = nullptr);

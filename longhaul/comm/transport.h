@@ -28,9 +28,9 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::unique_ptr<Batch> open() = 0;
-  /// Returns the transport of a part of this group, which this rank belongs to.
-  /// `members`: the part's ranks in this group, in their new order. `color`: different
-  /// for each part. Collective.
+  /// Returns the transport of a part of this group, which this rank belongs to. `members`
+  /// lists the part's ranks in this group, in their new order; each part has a `color` of
+  /// its own. Collective.
   virtual std::unique_ptr<Transport> split(int color, std::span<const int> members) = 0;
   virtual void abort(int exit_code) = 0;
 };

@@ -13,14 +13,14 @@
 
 namespace longhaul::device {
 
-// Accelerators are used through LibTorch's interface for all of them: c10::Stream,
-// c10::Event and their guards. CUDA and the device of a plug-in are alike here.
+// Accelerators are used through LibTorch's common interface: c10::Stream, c10::Event and
+// their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current. Of several devices of a machine, a rank takes the
-/// one with the number of its place in `node`, the ranks of this machine. "auto" is an
-/// accelerator where there is one. Throws ConfigError where the device is absent, or
-/// where ranks would share one. Collective over `node`.
+/// on this rank, and makes it current. Where a machine has several devices, a rank takes
+/// the device whose number is the rank's place in `node`, the ranks of this machine.
+/// "auto" is an accelerator where there is one. Throws ConfigError where the device is
+/// absent, or where ranks would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
 
 /// Returns which of the `devices` that this rank sees is its own. A rank sees the devices
@@ -32,12 +32,12 @@ int ordinal(int local_rank, int local_ranks, int devices);
 std::string name(at::Device device);
 
 /// Throws ConfigError where the kernels of this program cannot run on the device: none
-/// was compiled for its architecture, or its driver is too old. Called before the first
-/// kernel.
+/// was compiled for its architecture, or its driver is too old. Must be called before the
+/// first kernel.
 void check(at::Device device);
 
-/// Returns why this program cannot use the GPUs of this machine; empty where the machine
-/// has none. For a run whose device "auto" became the CPU.
+/// Returns why this program cannot use the GPUs of this machine, or an empty text where
+/// the machine has none. A run whose device "auto" became the CPU asks for this.
 std::string unused_gpus();
 
 /// Returns a group for tensors of the device with the ranks of `host`, a group for host
@@ -53,11 +53,11 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
-/// Waits until the device has come to the mark. Calls `look` now and then, which throws
+/// Waits until the device has come to the mark. Calls `look` now and then; `look` throws
 /// where there is nothing to wait for any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
-/// Bytes of a device's memory: those that are free now, and all.
+/// The bytes of a device's memory: the bytes that are free now, and all bytes.
 struct Memory {
   size_t free = 0;
   size_t total = 0;
@@ -70,13 +70,16 @@ std::optional<Memory> memory(at::Device device);
 /// a CPU and where the device does not count them.
 int64_t peak_bytes(at::Device device);
 
-/// Throw ConfigError where `setting` needs something that the device of a plug-in lacks:
-/// streams beside the current one, or events that measure time.
+/// Throws ConfigError where the device is a plug-in's and lacks streams beside the
+/// current stream, which `setting` needs.
 void check_side_streams(at::Device device, const std::string& setting);
+/// Throws ConfigError where the device is a plug-in's and lacks events that measure time,
+/// which `setting` needs.
 void check_timing(at::Device device, const std::string& setting);
 
-/// While one lives, autograd runs the backward of any device on the calling thread, which
-/// owns the communicators. Otherwise a device's backward has a thread of its own.
+/// While a BackwardHere lives, autograd runs the backward of any device on the calling
+/// thread, which owns the communicators. Otherwise a device's backward has a thread of
+/// its own.
 class BackwardHere {
  public:
   BackwardHere();

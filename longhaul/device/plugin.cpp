@@ -154,8 +154,8 @@ std::vector<std::string> missing_parts() {
   return missing;
 }
 
-/// Checks that the library has registered a whole device, and names the device where the
-/// library has not: some libraries do so only from Python
+/// Throws unless the library has registered a whole device, and names the device where
+/// the library has not. Some libraries name their device only from Python
 /// (torch.utils.rename_privateuse1_backend), which is not called here.
 void check_registered(const fs::path& path) {
   const bool named = c10::is_privateuse1_backend_registered();

@@ -10,16 +10,16 @@ namespace longhaul::device {
 /// Loads a shared library that gives LibTorch another device. While it is loaded the
 /// library registers a backend for PrivateUse1 (c10::register_privateuse1_backend, an
 /// allocator, a guard, the hooks and the operations). Afterwards
-/// at::Device(at::kPrivateUse1, n) works. Called before the process's first backward,
-/// when LibTorch counts devices for good. A process has one such device: loading the same
-/// file again does nothing.
+/// at::Device(at::kPrivateUse1, n) works. Must be called before the process's first
+/// backward, when LibTorch counts devices for good. A process has one such device:
+/// loading the same file again does nothing.
 ///
 /// Throws ConfigError where the file is missing, is no shared library or cannot be
-/// loaded, where it registers no device or only a part of one, where it finds no device,
-/// and where operations or functions of its guard and hooks are missing. The error names
-/// these, and for an operation the verbs that need it. A device whose library registers
-/// no name (some do so from Python) is called "plugin". A library runs as part of the
-/// program: load only trusted ones.
+/// loaded. Also throws where the library registers no device or only a part of a device,
+/// where it finds no device, and where operations or functions of its guard and hooks are
+/// missing. The error names what is missing, and for an operation the verbs that need the
+/// operation. A device whose library registers no name (some do so from Python) is called
+/// "plugin". A library runs as part of the program: load only trusted ones.
 void load_plugin(const fs::path& path);
 
 bool plugin_is_loaded();

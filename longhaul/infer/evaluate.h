@@ -29,12 +29,12 @@ struct EvaluateOptions {
   int64_t micro_size = 1;     ///< sequences of a micro batch
   int64_t micro_batches = 1;  ///< micro batches of one call of the loss
   /// Is called after each call of the loss with the number of this rank's micro batches
-  /// that are done, and of all of them.
+  /// that are done, and the number of all its micro batches.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-/// Returns each term of the loss, summed over the targets of some micro batches. May
-/// change the batches.
+/// A function that returns each term of the loss, summed over the targets of some micro
+/// batches. The function may change the batches.
 using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
 
 /// Returns the loss of the source's sequences, which are split over the ranks of `data`

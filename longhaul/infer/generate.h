@@ -10,10 +10,12 @@ namespace longhaul::infer {
 
 struct SamplingOptions {
   int64_t max_new_tokens = 128;
-  /// 0: greedy, which takes the most likely token each time.
+  /// The temperature of the softmax. With 0 generation is greedy: it takes the most
+  /// likely token each time.
   double temperature = 0.0;
-  /// Tokens are sampled from the smallest set whose probability reaches this (Holtzman et
-  /// al., "The Curious Case of Neural Text Degeneration"). 1: from all tokens.
+  /// Tokens are sampled from the smallest set whose probability reaches top_p (Holtzman
+  /// et al., "The Curious Case of Neural Text Degeneration"). With 1, tokens are sampled
+  /// from all tokens.
   double top_p = 1.0;
   uint64_t seed = 0;
   /// Generation ends before one of these ids.
@@ -24,8 +26,8 @@ struct SamplingOptions {
 /// give equal ids.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step);
 
-/// Returns the id that a model puts after `ids`, which follow the ids of the calls
-/// before. `step` numbers the calls. May be a collective.
+/// A function that returns the id that a model puts after `ids`, which follow the ids of
+/// the calls before. `step` numbers the calls. The function may be a collective.
 using NextId = std::function<int64_t(const std::vector<int64_t>& ids, int64_t step)>;
 
 /// Continues `prompt`, which must not be empty, and returns the new ids. `on_token` gets

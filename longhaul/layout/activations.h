@@ -6,38 +6,40 @@
 
 namespace longhaul {
 
-/// What the forward and backward passes of a run are like; the same on every rank.
+/// The numbers that the activations of a run's forward and backward passes follow from.
+/// All ranks have equal Passes.
 struct Passes {
   ForwardForm form;
   TokenCounts tokens;         ///< tokens of a micro batch
   int64_t features = 0;       ///< width of hidden states
-  int64_t passed = 0;         ///< width of all tensors that units hand on, together
+  int64_t passed = 0;         ///< the sum of the widths of all tensors that units hand on
   int64_t recompute_end = 0;  ///< blocks before this one run again in the backward
-  /// Logits that exist at once. A run on the device `auto` counts as one on a CPU.
+  /// The number of logits that exist at once. A run on the device `auto` counts as a run
+  /// on a CPU.
   int64_t logits_elements = kLogitsElements;
 
   /// Returns the form of this unit's passes: without recomputation for a block that keeps
   /// everything.
   ForwardForm form_of(const UnitDescription& unit) const;
-  /// Bytes of the hidden states between two units, or of their gradient.
+  /// Returns the bytes of the hidden states between two units, or of their gradient.
   int64_t hidden_bytes() const { return tokens.outside * features * form.compute_bytes; }
-  /// Bytes that pass between two stages for a micro batch.
+  /// Returns the bytes that pass between two stages for a micro batch.
   int64_t boundary_bytes() const { return tokens.outside * passed * form.compute_bytes; }
 };
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout);
 
-/// Bytes of tensors that one rank holds during the passes of a step, beside its state,
-/// where nothing is frozen. A device other than a CPU also holds tokens and positions of
-/// every micro batch in flight, 8 bytes a token; these are not counted.
+/// The bytes of tensors that one rank holds during the passes of a step, beside its
+/// state, where nothing is frozen. A device other than a CPU also holds tokens and
+/// positions of every micro batch in flight, 8 bytes a token, which are not counted here.
 struct ActivationBytes {
   /// Bytes that forwards keep for their backwards, and backwards for deferred weight
   /// gradients, at the moment of the plan at which most is kept.
   KeptBytes in_flight;
   int64_t forwards = 0;  ///< forwards without their backward at that moment
   int64_t logits = 0;    ///< bytes of logits that exist at once; 0 without a head
-  /// An estimate of the temporary memory of the fused forms: that of the head or of a
-  /// block's backward, whichever is larger, and a message between stages.
+  /// An estimate of the temporary memory of the fused forms: the memory of the head or of
+  /// a block's backward, whichever is larger, and a message between stages.
   int64_t work = 0;
 };
 ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& model,
@@ -46,14 +48,14 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
 
 /// Bytes that a micro batch keeps on one chunk of a rank.
 struct ChunkBytes {
-  KeptBytes forward;   ///< kept from its forward to its backward
-  KeptBytes backward;  ///< kept from its backward until its weight gradients are done
+  KeptBytes forward;   ///< kept from the forward to the backward
+  KeptBytes backward;  ///< kept from the backward until the weight gradients are done
 };
 ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
                        const LayoutDescription& layout, const MeshIndex& at, int chunk);
 
-/// Returns the bytes of gradients that are formed whole and then cut: those of the
-/// largest unit and of two blocks, one of which is being reduced.
+/// Returns the bytes of gradients that are formed whole and then cut: the gradients of
+/// the largest unit and of two blocks, one of which is being reduced.
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision);
 

@@ -14,8 +14,8 @@ namespace longhaul {
 /// splits a block of a norm's partial sum, and equal shards exist for every number of
 /// ranks.
 inline constexpr int64_t kFlatAlign = 1024;
-/// The most elements of a bucket. Tensors that belong together and are larger have a
-/// bucket of their own.
+/// The most elements of a bucket. Tensors that belong together and have more elements
+/// have a bucket of their own.
 inline constexpr int64_t kMaxBucketElements = int64_t{1} << 26;
 
 /// The elements [begin, end) of a bucket.
@@ -48,8 +48,8 @@ struct FlatSharding {
   std::optional<Experts> experts = {};
 };
 
-/// The unit of parameters with one dimension (norms, biases). Every rank keeps all of
-/// them.
+/// The unit of parameters with one dimension (norms, biases). Every rank keeps all these
+/// parameters.
 inline constexpr int kResidentUnit = -1;
 
 /// The ranks over which the gradients of a bucket are added, beside the data parallel
@@ -62,7 +62,7 @@ enum SumGroup : int {
 };
 inline constexpr int kSumGroups = 3;
 
-/// What a layout says about a parameter of one rank.
+/// A parameter of one rank, as the layout places it in a unit and in groups.
 struct PlacedParameter {
   TensorSlice slice;  ///< the part that this rank holds
   /// Parameters of one unit are used, gathered and released together.
@@ -103,7 +103,7 @@ struct BucketPlan : BucketShape {
   std::vector<BucketMember> members;
 };
 
-/// Places `parameters`, which are in forward order, in buckets. Buckets are filled in
+/// Plans the buckets of `parameters`, which are in forward order. Buckets are filled in
 /// backward order (the last unit first), so that the gradients of a full bucket are ready
 /// while earlier layers still compute.
 std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters,

@@ -18,10 +18,10 @@ enum class GroupKind {
   Replicas,        ///< ranks of Data with the same shard in each shard group
   Tied,            ///< the first and the last stage of Pp where both hold an embedding
   KeyReplicas,     ///< ranks of Tp that hold the same key heads
-  Ep,              ///< neighbours in Data that have all experts together
+  Ep,              ///< neighbours in Data that together have all experts
   ExpertData,      ///< ranks of Data that have the same experts
   ExpertShard,     ///< ranks of ExpertData that share one copy of the experts' state
-  ExpertReplicas,  ///< ranks of ExpertData with the same shard of that state
+  ExpertReplicas,  ///< ranks of ExpertData with the same shard of the experts' state
 };
 const char* group_name(GroupKind kind);
 
@@ -38,9 +38,10 @@ struct GroupPlace {
 /// a hundred thousand.
 class Groups {
  public:
-  /// `shards`: ranks of a shard group; divides dp * cp. `tied`: the first and the last of
-  /// several stages hold one embedding. `ep`: ranks that have all experts together;
-  /// divides dp * cp, and of `ep` and `shards` one divides the other.
+  /// Plans the groups of a mesh. `shards`, the ranks of a shard group, divides dp * cp.
+  /// `tied` says that the first and the last of several stages hold one embedding. `ep`
+  /// ranks have all experts together; `ep` divides dp * cp, and of `ep` and `shards` one
+  /// divides the other.
   Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
          int ep = 1);
 
@@ -50,7 +51,7 @@ class Groups {
   std::vector<int> members(GroupKind kind, int rank) const;
 
  private:
-  /// The place of number `i` of the ranks along the kind's axes in its group of the kind.
+  /// Returns the place in its group of number `i` of the ranks along the kind's axes.
   GroupPlace cut(GroupKind kind, int i) const;
 
   MeshShape shape_;

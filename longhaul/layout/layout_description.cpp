@@ -116,7 +116,8 @@ int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
   return static_cast<int64_t>(asked);
 }
 
-/// `tied_first`: for a tied embedding, whether this is the first stage's copy.
+/// Places a parameter's shard. For a tied embedding, `tied_first` says whether this is
+/// the first stage's copy.
 PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
   PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,

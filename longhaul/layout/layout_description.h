@@ -19,11 +19,11 @@ namespace longhaul {
 /// Tells which ranks share a machine.
 class Placement {
  public:
-  /// All ranks are on one machine.
+  /// Places all ranks on one machine.
   Placement() = default;
-  /// Each machine has `ranks_per_node` neighbouring ranks.
+  /// Places `ranks_per_node` neighbouring ranks on each machine.
   static Placement even(int ranks_per_node);
-  /// `nodes`: the machine of each rank.
+  /// Places each rank on the machine that `nodes` lists for the rank.
   static Placement listed(std::vector<int> nodes);
 
   int node_of(int rank) const;
@@ -34,8 +34,8 @@ class Placement {
 };
 
 /// How a run lies on its ranks: a pure function of the number of ranks, their machines,
-/// the settings and the model. Communicators, buffers and plans of a run are made from
-/// it.
+/// the settings and the model. Communicators, buffers and plans of a run follow from this
+/// description.
 struct LayoutDescription {
   MeshShape shape;
   DerivedBatch batch;
@@ -44,21 +44,21 @@ struct LayoutDescription {
   int ep = 1;         ///< ranks that have all experts together; always 1 so far
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
-  /// OneFOneB where there is only one stage.
+  /// The schedule of the pipeline; OneFOneB where there is only one stage.
   PipelineKind pipeline = PipelineKind::OneFOneB;
-  /// One for each global stage, whose number is chunk * pp + the rank's pp index.
+  /// The stages by global number, which is chunk * pp + the rank's pp index.
   std::vector<StageSpec> stages;
   ShardPlan tensor;  ///< how parameters split over tp
-  /// Absent where every rank has all positions.
+  /// The cut of sequences over cp; absent where every rank has all positions.
   std::optional<ContextLayout> context;
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
   /// Bytes of gathered weights that a rank may hold; 0: as few as a step needs.
   int64_t gathered_budget = 0;
 
   Groups rank_groups() const { return {shape, shards, tied, tensor, ep}; }
-  /// Return the kinds of the groups in which each rank holds another shard of a bucket,
-  /// and in which each rank holds the same shard.
+  /// Returns the kind of the group in which each rank holds another shard of a bucket.
   static GroupKind shard_group(const BucketShape& bucket);
+  /// Returns the kind of the group in which each rank holds the same shard of a bucket.
   static GroupKind replica_group(const BucketShape& bucket);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
@@ -74,7 +74,7 @@ struct LayoutDescription {
       const std::function<bool(const std::string&)>& frozen = {}) const;
 
   std::vector<ChunkUnits> chunk_units(const ModelDescription& model, int rank) const;
-  /// Returns the rank's units for plan_units. `buckets`: those of the rank's parameters.
+  /// Returns the rank's units for plan_units. `buckets` hold the rank's parameters.
   RankUnits rank_units(const ModelDescription& model, int rank,
                        const std::vector<BucketShape>& buckets) const;
 

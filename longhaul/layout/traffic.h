@@ -16,17 +16,18 @@ enum class TrafficKind {
   Weights,    ///< weights gathered from the ranks that update them
 };
 inline constexpr size_t kTrafficKinds = 5;
-/// "pipeline" ...
+/// Returns the kind's name for tables and messages: "pipeline" ...
 const char* traffic_name(TrafficKind kind);
 
-/// Operations of comm/. Their names are the same there: "all_reduce" ...
+/// The operations of comm/ that a step is made of. exchange_name() returns comm's names:
+/// "all_reduce" ...
 enum class Exchange { SendRecv, AllReduce, AllGather, ReduceScatter };
 const char* exchange_name(Exchange exchange);
 
 /// Operations of one kind in one group, in a step of one rank.
 struct TrafficLine {
   TrafficKind kind;
-  GroupKind group;  ///< the group whose communicator carries them
+  GroupKind group;  ///< the group whose communicator carries the operations
   Exchange exchange;
   int64_t calls = 0;
   int64_t bytes = 0;  ///< bytes that the rank sends, as comm/counts.h counts them

@@ -11,7 +11,8 @@
 
 namespace longhaul {
 
-/// The units of a chunk, numbered among all units of its rank; -1: the chunk has none.
+/// The units of a chunk, numbered among all units of its rank; -1: the chunk has no such
+/// unit.
 struct ChunkUnits {
   StageSpec spec;
   int embedding = -1;
@@ -49,8 +50,9 @@ struct WeightUse {
 /// The moment at which a unit's gradients of a micro batch are formed.
 struct GradientUse {
   int unit = 0;
-  bool reduce = false;  ///< the gradients so far are then reduced over the ranks
-  bool last = false;    ///< the micro batch is the step's last one
+  bool reduce =
+      false;          ///< the gradients so far are reduced over the ranks at this moment
+  bool last = false;  ///< the micro batch is the step's last one
   bool operator==(const GradientUse&) const = default;
 };
 
@@ -63,16 +65,16 @@ struct UnitPlan {
 };
 
 /// Plans a step of a stage. Weights are gathered one use ahead where there is a buffer.
-/// Gathered weights stay until their buffer is needed: of units of one size, the unit
+/// Gathered weights stay until their buffer is needed. Among units of one size, the unit
 /// whose next use is farthest goes first (Belady, "A study of replacement algorithms",
-/// 1966), and a unit that is not used again goes at once. Gradients of a unit are reduced
-/// in ascending micro batches under every schedule.
+/// 1966). A unit that is not used again goes at once. Gradients of a unit are reduced in
+/// ascending micro batches under every schedule.
 UnitPlan plan_units(const PipelinePlan& plan, int stage, const RankUnits& units);
 
 /// Returns how many buffers of each size a rank has. There are two buffers where units of
 /// one size follow each other in `training` (one unit in use, the next on its way), and
-/// one otherwise. The rest of `budget`, in bytes, goes to the most numerous units first.
-/// Buffers are counted by size because they are used again without being freed.
+/// one buffer otherwise. The rest of `budget`, in bytes, goes to the most numerous units
+/// first. Buffers are counted by size because they are used again without being freed.
 std::map<int64_t, int> gather_slots(const PipelinePlan& training, int stage,
                                     const RankUnits& units, int64_t budget);
 

@@ -12,7 +12,7 @@ namespace longhaul::measure {
 /// The work of a rank's part of a step, however it is done.
 struct StepWork {
   double product_flops = 0.0;    ///< matrix products, forward and backward
-  double attention_flops = 0.0;  ///< attention, without what causality masks
+  double attention_flops = 0.0;  ///< attention, without masked pairs of queries and keys
   double update_bytes = 0.0;     ///< bytes that the optimizer reads and writes
 };
 
@@ -20,13 +20,13 @@ struct StepWork {
 struct Cause {
   std::string name;
   double seconds = 0.0;
-  /// Seconds that the machine needs for the work at the rates of its profile; absent
+  /// The seconds that the machine needs for the work at the rates of its profile; absent
   /// where a step at these rates has no such part.
   std::optional<double> at_rate;
 };
 
-/// Returns the time of a profiled step by cause, the longest first; together they are the
-/// step. `dtype`: the products' dtype, "bf16" or "fp32".
+/// Returns the time of a profiled step by cause, the longest first. The causes add up to
+/// the step. `dtype` is the products' dtype, "bf16" or "fp32".
 std::vector<Cause> causes_of(const ProfileEvent& step, const StepWork& work,
                              const HardwareProfile& machine, const std::string& dtype);
 

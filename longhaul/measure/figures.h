@@ -14,8 +14,8 @@ struct Probe {
   std::string unit;           ///< unit of the work: "FLOP", "B", "token"
   double work = 0.0;          ///< units of work of one run
   std::function<void()> run;  ///< returns when the work is done
-  /// Runs in a round; 0: as many as fit into the round's time. Ranks that meet in a run
-  /// must have the same number.
+  /// The number of runs in a round; 0: as many runs as fit into the round's time. Ranks
+  /// that meet in a run must have the same number.
   int runs = 0;
 };
 

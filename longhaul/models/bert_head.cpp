@@ -24,7 +24,8 @@ class NextSentence {
       : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
         relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
 
-  /// x [T, H] -> [B, 2]. Copies the first rows, so that the graph does not keep all of x.
+  /// Maps x [T, H] to [B, 2]. Copies the first rows, so that the graph does not keep all
+  /// of x.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor first =
         x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();

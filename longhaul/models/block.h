@@ -16,7 +16,7 @@ class Block {
   /// Takes the parameters of block number `layer`.
   Block(ParameterSet& parameters, const families::Block& form, int64_t layer);
 
-  /// x [T, H] -> [T, H], both for this rank's part of T.
+  /// Maps x [T, H] to [T, H], both for this rank's part of T.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const;
 
   /// Gives the block's attention its tables of rotations.

@@ -11,7 +11,7 @@ namespace longhaul::models {
 /// tokens: a tied head needs that table as well.
 class Embedding {
  public:
-  /// Takes the parameters.
+  /// Takes the parameters that `form` names.
   Embedding(ParameterSet& parameters, const families::Embedding& form);
   /// Returns [T, H] for this rank's part of T.
   at::Tensor forward(const nn::Embedding& tokens,

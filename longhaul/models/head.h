@@ -8,7 +8,8 @@
 
 namespace longhaul::models {
 
-/// The part of a model behind the last block. Model's functions of these names call it.
+/// The part of a model behind the last block. The functions of Model call the head's
+/// functions of the same names, which model.h describes.
 class Head {
  public:
   virtual ~Head() = default;
@@ -21,8 +22,8 @@ class Head {
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 };
 
-/// Make a head, which takes its parameters from `parameters`. `tokens` is the embedding's
-/// table where the stage has it: a tied head uses it.
+/// Makes a head, which takes its parameters from `parameters`. `tokens` is the
+/// embedding's table where the stage has the table: a tied head uses it.
 std::unique_ptr<Head> make_head(ParameterSet& parameters,
                                 const families::LanguageHead& form,
                                 const ParameterPtr& tokens);

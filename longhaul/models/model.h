@@ -13,8 +13,8 @@
 
 namespace longhaul::models {
 
-/// One stage of a model: only its mathematics, which is the same on one rank and on a
-/// thousand.
+/// One stage of a model, for training, evaluation and generation: only the mathematics,
+/// which is the same on one rank and on a thousand.
 class Model {
  public:
   /// Builds the stage's part of config.network from `parameters`, the stage's parameters.
@@ -22,14 +22,14 @@ class Model {
   virtual ~Model() = default;
 
   const StageSpec& stage() const { return stage_; }
-  /// The units of the stage in forward order, with each parameter once.
+  /// Returns the units of the stage in forward order, with each parameter once.
   const std::vector<ParameterUnit>& units() const { return units_; }
   /// Returns the parameters of all units in forward order.
   std::vector<ParameterPtr> parameters() const;
 
-  // The units of the stage, which a runner calls in forward order. Tensors are those of
-  // ModelDescription::passed, hidden states first, each [T, its width]. Where
-  // context.region splits tokens, the rows are this rank's part of T.
+  // The units of the stage, which a runner calls in forward order. The tensors are the
+  // tensors of ModelDescription::passed, hidden states first, each [T, width of the
+  // tensor]. Where context.region splits tokens, the rows are this rank's part of T.
 
   /// Returns the input of the first block for context.batch. The stage must have the
   /// embedding.
@@ -46,31 +46,31 @@ class Model {
   /// then not read), every block(), and head() where the stage has the head.
   nn::Tensors hidden(const nn::Tensors& input, const nn::ForwardContext& context) const;
 
-  /// The number of terms of the loss, which the description lists.
+  /// Returns the number of terms of the loss, which the description lists.
   size_t num_losses() const { return num_losses_; }
 
   /// Returns the loss of context.batch.targets for the result of `head`: the root of the
   /// backward. Adds the sums of the loss's terms to context.losses.
   at::Tensor loss(const nn::Tensors& hidden, const nn::ForwardContext& context) const;
 
-  /// Returns those rows of the result of `head` whose tokens have a target for the first
+  /// Returns the rows of the result of `head` whose tokens have a target for the first
   /// term of the loss, in ascending order and equal on every rank of a region. Collective
-  /// there.
+  /// in a region.
   at::Tensor target_rows(const nn::Tensors& hidden,
                          const nn::ForwardContext& context) const;
 
   /// Returns logits for some rows of the first result of `head`, in the compute dtype,
-  /// and for this rank's part of a split vocabulary. Called without grad mode.
+  /// and for this rank's part of a split vocabulary. Must be called without grad mode.
   at::Tensor logits(const at::Tensor& hidden) const;
 
   /// Returns an empty cache for this stage's blocks and `batch` sequences of up to
-  /// `capacity` positions. `options`: the compute dtype and the device. Throws InputError
-  /// for a model whose tokens see later tokens.
+  /// `capacity` positions. `options` has the compute dtype and the device. Throws
+  /// InputError for a model whose tokens see later tokens.
   nn::KvCache make_cache(int64_t batch, int64_t capacity,
                          const at::TensorOptions& options) const;
 
   /// Makes the tables that are no parameters (RoPE) on `device`, for this many positions.
-  /// An internal Error where the model has fewer positions.
+  /// Throws an internal Error where the model has fewer positions.
   void prepare(int64_t positions, at::Device device);
 
  private:
@@ -90,7 +90,7 @@ class Model {
 
 /// Builds the stage of a model.
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage);
-/// The whole model.
+/// Builds the whole model as one stage.
 std::unique_ptr<Model> build(const ModelConfig& config);
 
 /// Makes the model of these parameters, for build(). A test replaces this function.

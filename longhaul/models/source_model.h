@@ -29,22 +29,23 @@ class SourceFiles {
 };
 
 /// Evaluates a model straight from its files. The certificate compares a loaded model
-/// with this one. The evaluation consists of plain tensor functions in fp32 on the host.
-/// It reads the network (families/network.h), and shares no layer, no op and no buffer
-/// with the model that trains: code of its own takes stored tensors apart, transposes and
-/// rotates.
+/// with this evaluation. The evaluation consists of plain tensor functions in fp32 on the
+/// host. The evaluation reads the network (families/network.h), and shares no layer, no
+/// op and no buffer with the model that trains: code of its own takes stored tensors
+/// apart, transposes and rotates.
 class SourceModel {
  public:
-  /// `files` must outlive the model; `config` is that of the source. `compute`: the dtype
-  /// of the model that trains, to which a scale of the embedding may be rounded.
+  /// Makes the evaluation of the model that `config` describes. `files` must outlive the
+  /// model. `compute` is the dtype of the model that trains, to which a scale of the
+  /// embedding may be rounded.
   SourceModel(const ModelConfig& config, const SourceFiles& files, at::ScalarType compute)
       : network_(config.network), files_(files), compute_(compute) {}
 
   /// Returns the embedding's result for ids and positions [T] int64: [T, H]. Collective.
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const;
   /// Returns the result of block `number` for B sequences of T tokens, one after the
-  /// other: x [B T, H] -> [B T, H]. A token sees the tokens that the network lets it see.
-  /// positions [T] int64 are those of the rotations. Collective.
+  /// other: x [B T, H] -> [B T, H]. A token sees the tokens that the network lets the
+  /// token see. The rotations take `positions` [T] int64. Collective.
   at::Tensor layer(int64_t number, const at::Tensor& x,
                    const at::Tensor& positions) const;
   /// Returns the logits of the head: x [R, H] -> [R, V]. Collective.
@@ -72,7 +73,7 @@ class SourceModel {
   at::ScalarType compute_;
 };
 
-/// Makes the evaluation for the certificate; null for a family that has none.
+/// Makes the evaluation for the certificate. Returns null for a family that has none.
 std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
                                                const SourceFiles& files,
                                                at::ScalarType compute);

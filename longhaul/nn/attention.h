@@ -28,14 +28,14 @@ class RopeTables {
       tables_;
 };
 
-/// Grouped-query self-attention, with or without rotary positions; causal if the batch
-/// has no document_end. The numbers of heads follow from the shapes of the results of the
-/// projections, so that the same code serves a part of the heads.
+/// Grouped-query self-attention, with or without rotary positions. The attention is
+/// causal if the batch has no document_end. The numbers of heads follow from the shapes
+/// of the results of the projections, so that the same code serves a part of the heads.
 class Attention {
  public:
   /// Takes the parameters of block number `layer`.
   Attention(ParameterSet& parameters, const families::Attention& form, int64_t layer);
-  /// Takes the table of the rotation. Called before forward(), and again for more
+  /// Takes the table of the rotation. Must be called before forward(), and again for more
   /// positions.
   void prepare(RopeTables& tables);
   /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
@@ -47,7 +47,7 @@ class Attention {
 
  private:
   ops::AttentionMask mask(const ForwardContext& context) const;
-  /// Returns projected, normed and rotated heads, [T, heads, D] each.
+  /// Returns projected, normed and rotated heads: q, k and v are [T, heads, D].
   ops::Heads heads(const ops::LinearInput& in, const ForwardContext& context) const;
   ops::Heads normed(const ops::Heads& heads, const ForwardContext& context) const;
 

@@ -18,7 +18,7 @@ inline constexpr int64_t kNoLayer = -1;
 
 /// Returns which elements are dropped at a place; rows are those of Batch::sequences.
 /// Nothing is dropped if the context has no key (evaluation) or the probability is 0.
-/// Error: there is a key, but the batch does not number its sequences.
+/// Throws an Error if there is a key, but the batch does not number its sequences.
 ops::Dropout dropout_draws(double probability, int64_t layer, DropoutSite site,
                            const ForwardContext& context);
 

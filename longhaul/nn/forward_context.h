@@ -22,7 +22,7 @@ struct KvCache {
     at::Tensor values;  ///< [B, capacity, Hkv, D]
   };
   std::vector<Layer> layers;
-  int64_t first_layer = 0;  ///< number in the whole model of the first layer
+  int64_t first_layer = 0;  ///< the first layer's number in the whole model
   int64_t length = 0;       ///< positions that are filled, the same in every layer
 };
 
@@ -44,9 +44,9 @@ struct Batch {
   at::Tensor document_end;
   ops::DocumentBounds documents;  ///< of document_start and document_end
   at::Tensor segments;            ///< [T] int32
-  /// For dropout: the number in the run of each sequence, int64 [rows], the number of the
-  /// sequence of each token, int64 [T], and the index of each token in its whole
-  /// sequence, int32 [T].
+  /// Numbers for the draws of dropout. `sequences` has each sequence's number in the run,
+  /// int64 [rows], and `sequence_of` the number of each token's sequence, int64 [T].
+  /// `index` has the index of each token in its whole sequence, int32 [T].
   at::Tensor sequences, sequence_of, index;
   Tensors targets;  ///< by term of the loss: int64 [T] or [rows], negative: no target
   /// The numbers of the tokens with a target of term 0, ascending, int64. If undefined,
@@ -60,7 +60,8 @@ struct Losses {
   std::vector<double> scales;  ///< 1 / denominator of each term in the global batch
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
-  /// A block runs again for its gradients: the terms of the block have been added before.
+  /// True while a block runs again for its gradients: the terms of the block have been
+  /// added before.
   bool again = false;
 
   Losses() = default;
@@ -80,9 +81,10 @@ struct Losses {
   at::Tensor device_;         ///< fp64 [terms]; undefined: no scalar was on a device
 };
 
-/// Replaces ops::attention if keys and values lie on several ranks (context parallelism).
-/// q [B, S, Hq, D], k and v [B, S, Hkv, D] are those of this rank's positions; the start
-/// and end of the mask are Batch::document_start and document_end. The result is like q.
+/// A function that replaces ops::attention if keys and values lie on several ranks
+/// (context parallelism). q [B, S, Hq, D], k and v [B, S, Hkv, D] hold this rank's
+/// positions. The start and end of the mask are Batch::document_start and document_end.
+/// The result has the shape and dtype of q.
 using AttentionCore = std::function<at::Tensor(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const ops::AttentionMask& mask, bool fused)>;
@@ -105,8 +107,8 @@ class SplitRegion {
   /// Maps activations [T or a part of T, H] to the input of linear layers [T, H]. The
   /// backward sums the gradients of the ranks. Collective.
   virtual ops::LinearInput enter(const at::Tensor& x) const = 0;
-  /// Sums the partial results [T, H] of the ranks to [T or a part of T, H]. The result
-  /// may lie in the memory of `partial`. Collective.
+  /// Adds up the partial results [T, H] of the ranks and returns [T or a part of T, H].
+  /// The result may lie in the memory of `partial`. Collective.
   virtual at::Tensor leave(const at::Tensor& partial) const = 0;
   /// Combines the values of the ranks of a split vocabulary in place: `lse` [R] becomes
   /// the log-sum-exp over the ranks, `picked` [R] the sum. Both are fp32. Collective.
@@ -132,14 +134,15 @@ struct ForwardContext {
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here
-  /// The results of the core of attention and of the feed-forward's activation are not
-  /// kept for the backward but computed again (ops/recomputed.h).
+  /// True if the results of the core of attention and of the feed-forward's activation
+  /// are not kept for the backward but computed again (ops/recomputed.h).
   bool selective_recompute = false;
   KvCache* cache = nullptr;
   /// The key of the run for dropout; absent: nothing is dropped (evaluation).
   std::optional<uint64_t> dropout_key;
 
-  /// These call SplitRegion::enter, leave and outside if there is a region.
+  /// Calls SplitRegion::enter if there is a region. leave() and outside() call the
+  /// functions of their names.
   ops::LinearInput enter(const at::Tensor& x) const {
     return region == nullptr ? ops::LinearInput(x) : region->enter(x);
   }

@@ -28,7 +28,7 @@ class Linear {
 
  private:
   ParameterPtr weight_;
-  ParameterPtr bias_;  ///< or null
+  ParameterPtr bias_;  ///< null: no bias
 };
 
 /// Computes leave(x W^T) + b: the projection at the end of a region with split features
@@ -41,7 +41,7 @@ class OutLinear {
 
  private:
   Linear projection_;
-  ParameterPtr bias_;  ///< or null
+  ParameterPtr bias_;  ///< null: no bias
 };
 
 /// Looks up rows of a [V, H] table, whose vocabulary may be split.

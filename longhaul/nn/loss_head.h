@@ -13,8 +13,8 @@ namespace longhaul::nn {
 at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor = 1.0);
 
-/// Does the same for a term of the loss, with a bias, for rows [R, H] that have entered
-/// the region before. `targets` is int64 [R].
+/// Returns any term of the loss in the same way, with a bias, for rows [R, H] that have
+/// already entered the region. `targets` is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const ParameterPtr& weight, const ParameterPtr& bias,
                             size_t term, const ForwardContext& context);

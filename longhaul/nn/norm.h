@@ -20,7 +20,7 @@ class Norm {
 
  private:
   ParameterPtr weight_;
-  ParameterPtr bias_;  ///< of a LayerNorm; null for an RMS norm
+  ParameterPtr bias_;  ///< the bias of a LayerNorm; null for an RMS norm
   double eps_;
   RmsForm form_;
 };

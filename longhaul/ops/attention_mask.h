@@ -10,7 +10,7 @@
 
 namespace longhaul::ops {
 
-/// Longer than any sequence.
+/// The window that means no window, since it is longer than any sequence.
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
 /// Where documents begin among the tokens of all sequences, one sequence after another,
@@ -28,7 +28,8 @@ struct DocumentBounds {
 struct AttentionMask {
   /// int32 [B, S]: the first key that each query sees; undefined: all 0.
   at::Tensor document_start = {};
-  /// A query sees at most so many keys, of which its own is the last; at least 1.
+  /// The most keys that a query sees, of which the query's own key is the last; at least
+  /// 1.
   int64_t window = kNoWindow;
   /// int32 [B, S]: one past the last key that each query sees, which may be later than
   /// the query; there is no window then. Undefined: a query sees keys up to its own
@@ -38,7 +39,7 @@ struct AttentionMask {
   Dropout dropout = {};
   DocumentBounds documents = {};
   /// The factor of each product of a query and a key before the softmax, finite and above
-  /// 0; absent: 1 / sqrt(D). Read by scale_of().
+  /// 0; absent: 1 / sqrt(D). scale_of() reads it.
   std::optional<double> scale = {};
 };
 
@@ -51,13 +52,15 @@ T scale_of(const AttentionMask& mask, int64_t head_dim) {
 }
 
 /// A run of queries and a run of keys of the same sequences. Query i has index
-/// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
-/// document_start <= index of the key <= index of the query < index of the key + window,
-/// or document_start <= index of the key < document_end.
+/// query_begin + i of its sequence, and key j has index key_begin + j. A query sees a key
+/// iff
+///   document_start <= index of the key <= index of the query < index of the key +
+///   window,
+/// or, where the mask has ends, document_start <= index of the key < document_end.
 struct AttentionPart {
   // In these tensors and in the results D has stride 1, the other dims have any strides.
   at::Tensor q;     ///< [B, S, Hq, D]
-  at::Tensor k, v;  ///< [B, K, Hkv, D], of the dtype of q
+  at::Tensor k, v;  ///< [B, K, Hkv, D], with the dtype of q
   AttentionMask mask;
   int64_t query_begin = 0;
   int64_t key_begin = 0;

@@ -7,11 +7,12 @@
 namespace longhaul::ops {
 
 /// Which elements are dropped (Srivastava et al., "Dropout"). An element is kept iff its
-/// draw is at least probability * 2^32, and is then scaled by 1 / (1 - probability). The
-/// draw is word column % 4 of Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As
-/// Easy as 1, 2, 3") of `key` at the counter (column / 4, index of the row in its
-/// sequence, number of the sequence, head). So it is the same in every layout, form and
-/// repetition.
+/// draw is at least probability * 2^32, and is then scaled by 1 / (1 - probability).
+///
+/// The draw is word column % 4 of Philox4x32-10 (Salmon et al., "Parallel Random Numbers:
+/// As Easy as 1, 2, 3") with `key`. The counter is (column / 4, index of the row in its
+/// sequence, number of the sequence, head). So a draw is the same in every layout, form
+/// and repetition.
 struct Dropout {
   double probability = 0.0;  ///< in [0, 1); 0: nothing is dropped
   uint64_t key = 0;          ///< different for every run and place in the model

@@ -5,7 +5,8 @@
 namespace longhaul::ops {
 namespace {
 
-/// Rows of sequences that are not in order, some of a number beyond 32 bits.
+/// Returns draws for rows of sequences that are not in order, some with a number beyond
+/// 32 bits.
 Dropout draws_for(int64_t rows, double probability) {
   Dropout out;
   out.probability = probability;

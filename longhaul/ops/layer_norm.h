@@ -6,10 +6,11 @@
 
 namespace longhaul::ops {
 
-/// Returns y = (x - mean) / sqrt(variance + eps) * w + b over the last dim (Ba et al.,
-/// "Layer Normalization"), computed in fp32 and rounded once. x is [T, H], weight and
-/// bias are [H], and y [T, H] has the dtype of x. The backward adds the gradients of
-/// weight and bias to their accumulators.
+/// Returns the LayerNorm of x over the last dim (Ba et al., "Layer Normalization"),
+///   y = (x - mean) / sqrt(variance + eps) * w + b,
+/// computed in fp32 and rounded once. x is [T, H], weight and bias are [H], and y [T, H]
+/// has the dtype of x. The backward adds the gradients of weight and bias to their
+/// accumulators.
 at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight,
                       const ParameterPtr& bias, double eps);
 

@@ -60,9 +60,9 @@ at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
   return p.mul_(row_scale.unsqueeze(1));
 }
 
-/// The composite form, for the whole vocabulary or a part that begins at `begin`. Holds
-/// `rows` rows in fp32 at once. With `want_gradient` the gradient of the scaled loss
-/// replaces the logits: in place, unless all rows are taken at once.
+/// Computes the composite form, for the whole vocabulary or a part that begins at
+/// `begin`. Holds `rows` rows in fp32 at once. With `want_gradient` the gradient of the
+/// scaled loss replaces the logits: in place, unless all rows are taken at once.
 ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                           const LossHeadOptions& options, bool want_gradient,
                           int64_t rows) {
@@ -101,8 +101,8 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
   return result;
 }
 
-/// The fused form for a whole vocabulary, which passes over a row once, while the row is
-/// in cache.
+/// Computes the fused form for a whole vocabulary, which passes over a row once, while
+/// the row is in cache.
 ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
                       const LossHeadOptions& options, bool want_gradient) {
   ChunkLoss loss{row_values(logits), row_values(logits)};
@@ -111,7 +111,7 @@ ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
   return loss;
 }
 
-/// The fused form for a part of the vocabulary that begins at `begin`.
+/// Computes the fused form for a part of the vocabulary that begins at `begin`.
 ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                             const LossHeadOptions& options, bool want_gradient) {
   const at::Tensor local = targets - begin;

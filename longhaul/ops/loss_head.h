@@ -11,24 +11,24 @@ namespace longhaul::ops {
 
 /// The settings of the loss head.
 struct LossHeadOptions {
-  /// One over the number of targets of the global batch. Every term is a sum times this.
+  /// One over the number of targets of the global batch. Every term is a sum times
+  /// `scale`.
   double scale = 1.0;
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
   bool fused = true;
-  /// Set if the weight is a part of the vocabulary: replaces `lse` [R] and `picked` [R],
-  /// fp32, of this part by the values over all `vocabulary_parts`, in place. Called once
-  /// a chunk, for the same rows on every rank. Empty if the weight is the whole
-  /// vocabulary.
+  /// Replaces `lse` [R] and `picked` [R], fp32, of this part of the vocabulary by the
+  /// values over all `vocabulary_parts`, in place. Is called once a chunk, for the same
+  /// rows on every rank. The function is empty if the weight is the whole vocabulary.
   std::function<void(at::Tensor& lse, at::Tensor& picked)> combine = nullptr;
   int64_t vocabulary_parts = 1;
   /// Bytes of logits that exist at once on a device that is not a CPU.
   int64_t device_logits_bytes = kDeviceLogitsBytes;
-  /// Is added to the logits; [V], split as the weight is. Null: there is no bias.
+  /// The bias of the logits, [V], split as the weight is; null: there is no bias.
   ParameterPtr bias = nullptr;
-  /// The logits, with the bias, are divided by this (`logits_scaling` of Granite) and
-  /// rounded to the compute dtype once more, as the code of a model does. The loss and
-  /// the z-loss are those of the quotients.
+  /// The logits, with the bias, are divided by this number (`logits_scaling` of Granite)
+  /// and rounded to the compute dtype once more, as the code of a model does. The loss
+  /// and the z-loss are those of the quotients.
   double logits_divisor = 1.0;
 };
 
@@ -41,14 +41,16 @@ struct LossHeadResult {
 };
 
 /// Computes the cross-entropy of logits = (h W^T + b) / divisor without ever holding all
-/// logits: rows are taken in chunks. h is [T, K] in the compute dtype, W [V, K], targets
-/// int64 [T], where a negative target means that there is none. In grad mode the
-/// gradients of each chunk are formed while its logits are in cache: dW and db are added
-/// to the accumulators at once, and dh is kept for the backward. So the loss has to be
-/// the root of the backward, with gradient 1. With a part of the vocabulary, every rank
-/// has the loss over all parts, and dh is the share of this part: the sum over parts is
-/// the gradient. Per chunk only the log-sum-exps and the target logits of the rows cross
-/// the ranks (Shoeybi et al., "Megatron-LM", section 3).
+/// logits: rows are taken in chunks. `h` is [T, K] in the compute dtype, W is [V, K], and
+/// `targets` is int64 [T], where a negative target means that there is none. In grad mode
+/// the gradients of each chunk are formed while its logits are in cache: dW and db are
+/// added to the accumulators at once, and dh is kept for the backward. So the loss has to
+/// be the root of the backward, with gradient 1.
+///
+/// With a part of the vocabulary, every rank has the loss over all parts, and dh is the
+/// share of this part: the sum over parts is the gradient. Per chunk only the
+/// log-sum-exps and the target logits of the rows cross the ranks (Shoeybi et al.,
+/// "Megatron-LM", section 3).
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 

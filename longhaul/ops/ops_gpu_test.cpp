@@ -29,7 +29,7 @@ class GpuOps : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>>
   at::Tensor random(at::IntArrayRef shape) const {
     return at::randn(shape).to(std::get<0>(GetParam()));
   }
-  /// Runs the same on both devices and compares.
+  /// Calls `run` for both devices and compares the results.
   void compare(const std::function<Results(at::Device)>& run) const {
     const double tolerance = 4 * tolerance_of(std::get<0>(GetParam()));
     const Results cpu = run(at::kCPU);
@@ -39,7 +39,7 @@ class GpuOps : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>>
       expect_close(gpu[i].cpu(), cpu[i], tolerance, "result " + std::to_string(i));
     }
   }
-  /// The same for every form of an RMS norm.
+  /// Calls compare() for every form of an RMS norm.
   void compare_norms(const std::function<Results(at::Device, RmsForm)>& run) const {
     for (const RmsForm form :
          {RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast, RmsForm::OnePlusWeight}) {
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuOps,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool()));
 
-/// bound() on a device.
+/// Returns bound() on a device.
 ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
   auto parameter = make_parameter("w", values.sizes().vec(), {});
   parameter->set_frozen(false);

@@ -170,7 +170,8 @@ struct Yarn {
   std::vector<double> frequencies;
 };
 
-/// Of heads of 16; what _compute_yarn_parameters of transformers 5.23 gives, in fp32.
+/// What _compute_yarn_parameters of transformers 5.23 gives for heads of 16 features, in
+/// fp32.
 const std::vector<Yarn> kYarns = {
     {500000.0,
      8.0,
@@ -282,7 +283,8 @@ TEST_P(Ops, RopeByYarnAndItsBackwardHaveTheAttentionFactor) {
 constexpr Activation kActivations[] = {Activation::Silu, Activation::GeluTanh,
                                        Activation::GeluExact};
 
-/// Of wide gates too: rows lie in a matrix of both, or by themselves.
+/// Checks the result and the gradients. With `joint` the rows of gate and up lie in one
+/// matrix, else each in its own.
 void check_gated_product(Activation activation, const at::Tensor& both, bool joint,
                          bool fused, double tolerance) {
   const int64_t width = both.size(1) / 2;
@@ -318,7 +320,7 @@ TEST_P(Ops, GatedProductMatchesAutograd) {
   }
 }
 
-/// Attention with a whole score matrix, in the dtype of its inputs.
+/// Returns attention with a whole score matrix, in the dtype of its inputs.
 at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask) {
   const at::Tensor& start = mask.document_start;

@@ -28,7 +28,7 @@ struct NormWeight {
   }
 };
 
-/// y = x * factor in the dtype of x, for the composite form. As a node of its own it
+/// The node y = x * factor in the dtype of x, for the composite form. A node of its own
 /// keeps the weight of the parameter out of the graph.
 struct ScaleNode : Function<ScaleNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, NormWeight scale) {
@@ -174,7 +174,7 @@ void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
            weight->slice().extent[0], x.size(-1));
 }
 
-/// Error: the heads of a token do not follow each other in memory.
+/// Throws an internal Error unless the heads of a token follow each other in memory.
 void check_heads(const at::Tensor& x) {
   LH_ASSERT(x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2)),
             "heads that do not follow each other");

@@ -11,8 +11,8 @@ namespace longhaul::ops {
 /// Returns y = cast(x / sqrt(mean(x^2) + eps)) * w over the last dim (Zhang and Sennrich,
 /// "Root Mean Square Layer Normalization"), or the formula of another form. The
 /// statistics are in fp32, and the cast to the dtype of x is where transformers has it. x
-/// is [T, H], weight [H], y [T, H]. The backward adds the gradient of the weight to its
-/// accumulator.
+/// is [T, H], weight [H], y [T, H]. The backward adds the gradient of the weight to the
+/// weight's accumulator.
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
                     bool fused, RmsForm form = RmsForm::WeightAfterCast);
 

@@ -5,8 +5,8 @@
 namespace longhaul::ops {
 namespace {
 
-/// As modeling_llama.py, modeling_olmo2.py and modeling_gemma3.py write it; of fp64, all
-/// in fp64.
+/// Returns the norm as modeling_llama.py, modeling_olmo2.py and modeling_gemma3.py write
+/// it. For an fp64 input everything is computed in fp64.
 at::Tensor as_transformers(const at::Tensor& x, const at::Tensor& w, RmsForm form) {
   const at::ScalarType type = x.scalar_type();
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;

@@ -15,17 +15,17 @@ struct RopeTable {
 };
 
 /// Makes the table of a model (Su et al., "RoFormer"), with angles computed in fp64.
-/// llama3 scaling follows the model code of Llama 3.1: frequencies whose wavelengths are
-/// beyond original / low_freq_factor are divided by `factor`, those whose wavelengths are
-/// below original / high_freq_factor are kept, and between them is a linear blend. YaRN
-/// follows transformers; its attention factor is part of the table.
+/// llama3 scaling follows the model code of Llama 3.1. Frequencies whose wavelengths are
+/// beyond original / low_freq_factor are divided by `factor`; frequencies whose
+/// wavelengths are below original / high_freq_factor are kept. Between the two limits is
+/// a linear blend. YaRN follows transformers; its attention factor is part of the table.
 RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t positions,
                           at::Device device);
 
-/// Returns x with the pairs (i, i + R/2) among the first R features of every head rotated
-/// by the angle of the token's position, computed in fp32; the other features stay as
-/// they are. x is [T, heads, D] with R <= D, positions is int32 [T], and the result has
-/// the dtype of x.
+/// Returns x with the first R features of every head rotated, in pairs (i, i + R/2), by
+/// the angle of the token's position, computed in fp32. The other features stay as they
+/// are. x is [T, heads, D] with R <= D, positions is int32 [T], and the result has the
+/// dtype of x.
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
 

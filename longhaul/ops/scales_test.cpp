@@ -117,7 +117,7 @@ TEST_P(ScaledLossHead, IsTheCrossEntropyOfTheQuotients) {
             result.cross_entropy_sum.item<double>());
 }
 
-/// As `logits = logits / 6.0` of transformers' Granite in bf16.
+/// The reference is `logits = logits / 6.0` of transformers' Granite in bf16.
 TEST(ScaledLossHeadBits, AreThoseOfLogitsRoundedAgain) {
   at::manual_seed(3);
   const at::Tensor h = at::randn({20, 16}).to(at::kBFloat16),

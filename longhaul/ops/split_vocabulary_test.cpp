@@ -6,7 +6,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Rows [begin, end) of a table.
+/// Returns a parameter with rows [begin, end) of a table.
 ParameterPtr part_of(const at::Tensor& table, int64_t begin, int64_t end) {
   auto parameter = make_parameter("table", table.sizes().vec(), {});
   TensorSlice slice = parameter->slice();
@@ -45,7 +45,7 @@ TEST(SplitEmbedding, PartsAddUpToTheWholeTable) {
   EXPECT_TRUE(at::equal(at::cat(grads), whole->grad()));
 }
 
-/// As torch's Embedding with padding_idx, of a whole table and of its parts.
+/// A whole table and its parts behave as torch's Embedding with padding_idx.
 TEST(SplitEmbedding, APaddingRowIsLookedUpAndHasNoGradient) {
   at::manual_seed(5);
   const at::Tensor table = at::randn({101, 16}), dy = at::randn({200, 16});

@@ -26,7 +26,8 @@ struct WideProblem {
       counts.push_back(of);
     }
   }
-  /// q, k and v of one matrix: views, or copies in memories of their own.
+  /// Returns q, k and v of one matrix: views, or with `apart` copies in memories of their
+  /// own.
   std::vector<at::Tensor> parts(const at::Tensor& of, bool apart = false) const {
     std::vector<at::Tensor> out = of.split_with_sizes(counts, 1);
     if (apart) {
@@ -45,7 +46,7 @@ struct WideProblem {
   std::vector<int64_t> counts;
 };
 
-/// w x / sqrt(mean x^2 + eps) of all heads at once, in the dtype of x.
+/// Returns w x / sqrt(mean x^2 + eps) over all heads at once, in the dtype of x.
 at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
   const at::Tensor rows = x.flatten(1);
   return (w * rows * at::rsqrt(rows.pow(2).mean({-1}, true) + kEps)).view(x.sizes());

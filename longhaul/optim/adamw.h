@@ -17,7 +17,8 @@ struct AdamWStep {
   double lr = 0.0;
   double weight_decay = 0.0;
   double grad_scale = 1.0;  ///< the clip coefficient
-  int64_t update = 1;       ///< counts from 1: bias correction
+  int64_t update =
+      1;  ///< the number of the update for the bias correction, counted from 1
 };
 
 }  // namespace longhaul::optim

@@ -19,22 +19,23 @@ struct AdamWTensors {
   std::optional<Rounding> rounding = {};  ///< as AdamWRange::rounding
 };
 
-/// Elements that composite forms take at a time, which bounds their fp32 copies. Elements
-/// that are rounded at random have numbers of 64 bits beside them.
+/// The number of elements that composite forms take at a time, which bounds their fp32
+/// copies. For elements that are rounded at random the number is lower, since they need
+/// numbers of 64 bits too.
 inline constexpr int64_t kCompositeElements = int64_t{1} << 24;
 inline constexpr int64_t kRoundedElements = int64_t{1} << 22;
 
-/// Returns `t` in parts of at most `most` elements, in ascending order. 0 stands for the
-/// number above.
+/// Returns `t` in parts of at most `most` elements, in ascending order. With 0 a part has
+/// at most kCompositeElements, or kRoundedElements if `t` is rounded at random.
 std::vector<AdamWTensors> parts_of(const AdamWTensors& t, int64_t most = 0);
 
-/// 1 - b1^t and 1 - b2^t of an update t.
+/// The bias corrections 1 - b1^t and 1 - b2^t of update number t.
 struct BiasCorrections {
   explicit BiasCorrections(const AdamWStep& step);
   double first, second;
 };
 
-/// The moments after an update, fp32, in ATen operations.
+/// The fp32 moments after an update, computed in ATen operations.
 struct CompositeMoments {
   CompositeMoments(const AdamWTensors& t, const AdamWStep& step);
   /// Writes the moments to `t`, rounded as `t` says.
@@ -42,11 +43,12 @@ struct CompositeMoments {
   at::Tensor first, second;
 };
 
-/// An update of AdamW in ATen operations, for any device: the reference of the fused
-/// form. `most`: as parts_of has it.
+/// Makes an update of AdamW in ATen operations, on any device, in parts of at most `most`
+/// elements (parts_of). This is the reference of the fused form.
 void adamw_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most = 0);
 
-/// Elements whose fp64 copy the composite form of a sum of squares makes at a time.
+/// The number of elements of which the composite form of a sum of squares makes an fp64
+/// copy at a time.
 inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
 
 /// Adds sum_of_squares of x to `into`, fp64 of one element, on any device. The host does

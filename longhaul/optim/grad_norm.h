@@ -7,8 +7,8 @@
 
 namespace longhaul::optim {
 
-/// Elements whose squares are added as one partial sum; blocks begin at the start of a
-/// tensor.
+/// The number of elements whose squares are added as one partial sum, a block. Blocks
+/// begin at the start of a tensor.
 inline constexpr int64_t kNormBlock = 65536;
 /// Returns the number of blocks of a tensor; the last block may be shorter.
 constexpr int64_t norm_blocks(int64_t count) {

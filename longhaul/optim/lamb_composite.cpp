@@ -10,7 +10,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
+/// Returns m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p.
 at::Tensor direction(const AdamWTensors& t, const AdamWStep& step) {
   const auto [correction1, correction2] = BiasCorrections(step);
   const at::Tensor root = at::sqrt(t.exp_avg_sq.to(at::kFloat)) / std::sqrt(correction2);

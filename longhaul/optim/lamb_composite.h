@@ -5,12 +5,13 @@
 
 namespace longhaul::optim {
 
-/// The two passes of LAMB (lamb.h) in ATen operations, for any device: the reference of
-/// the fused form. The first pass adds LambSums to `sums`, fp64 [2]; the second moves
-/// masters by step.lr times `rate`, fp64 of one element. Both tensors are on the device,
-/// and the host does not wait. `most`: as in parts_of().
+/// Makes the first pass of LAMB (lamb.h) in ATen operations, on any device, in parts of
+/// at most `most` elements (parts_of). This is the reference of the fused form. Adds
+/// LambSums to `sums`, fp64 [2], on the device. The host does not wait.
 void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
                             const at::Tensor& sums, int64_t most = 0);
+/// Makes the second pass in the same way: moves masters by step.lr times `rate`, fp64 of
+/// one element, on the device.
 void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,
                           const at::Tensor& rate, int64_t most = 0);
 

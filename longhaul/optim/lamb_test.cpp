@@ -57,7 +57,7 @@ constexpr AdamWStep kLambStep{.beta1 = 0.9,
                               .grad_scale = 0.37,
                               .update = 7};
 
-/// One update of the whole range as a tensor of its own; returns the ratio.
+/// Makes one update of the whole range as a tensor of its own, and returns the ratio.
 double lamb_update(const AdamWRange& range, AdamWStep step, Isa isa = best_isa()) {
   const double ratio = trust_ratio(lamb_moments(range, step, isa));
   step.lr *= ratio;
@@ -65,7 +65,8 @@ double lamb_update(const AdamWRange& range, AdamWStep step, Isa isa = best_isa()
   return ratio;
 }
 
-/// The formula in fp64, written from the definition; weights as the ratio finds them.
+/// Expects what the formula gives in fp64, written from the definition; the ratio takes
+/// the weights before the update.
 void expect_lamb(const LambState& before, const LambState& after, const AdamWStep& step) {
   const size_t n = before.master.size();
   std::vector<double> u(n);

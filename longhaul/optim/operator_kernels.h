@@ -19,7 +19,8 @@ struct Wire<optim::AdamWScalars> : WireOfNumbers<optim::AdamWScalars, float> {};
 template <>
 struct Wire<optim::LambRate> : WireOfNumbers<optim::LambRate, double> {};
 
-/// Absent: an empty list. Else the key and the members of ElementPlace.
+/// A rounding as a list of integers: the key and the members of ElementPlace. An absent
+/// rounding is an empty list.
 template <>
 struct Wire<std::optional<optim::Rounding>> {
   static constexpr ops::fused::Text kSchema = "int[]";
@@ -45,27 +46,29 @@ namespace longhaul::optim {
 // The updates as operators of LibTorch's dispatcher, for kernels of any device, and as
 // loops on raw pointers: tensors become ranges, alike for every device that works in its
 // own memory. Tensors are flat and contiguous, fp32 or bf16; element.h has the formulas.
-// `rounding` says how bf16 masters, which are the weights, and bf16 moments are rounded;
-// absent: to the nearest.
+// `rounding` says how bf16 masters, which are the weights, and bf16 moments are rounded.
+// Without `rounding` moments are rounded to the nearest.
 
 namespace op {
 
 using ops::fused::Argument, ops::fused::In, ops::fused::Out;
 
-/// `weight` may be `master`.
+/// Makes an update of AdamW. `weight` may be `master`.
 inline constexpr ops::fused::Operator<
     "adamw", In<"gradient">, Out<"master">, Out<"exp_avg">, Out<"exp_avg_sq">,
     Out<"weight">, Argument<AdamWScalars, "scalars">, Argument<int64_t, "update">,
     Argument<std::optional<Rounding>, "rounding">>
     adamw{};
-/// Leaves masters as they are; adds LambSums to `sums`, fp64 [2].
+/// Makes the first pass of LAMB: leaves masters as they are, and adds LambSums to `sums`,
+/// fp64 [2].
 inline constexpr ops::fused::Operator<
     "lamb_moments", In<"gradient">, In<"master">, Out<"exp_avg">, Out<"exp_avg_sq">,
     Argument<AdamWScalars, "scalars">, Argument<double, "decay">,
     Argument<int64_t, "update">, Argument<std::optional<Rounding>, "rounding">,
     Out<"sums">>
     lamb_moments{};
-/// `rate`, fp64 of one element, is read when the kernel runs.
+/// Makes the second pass of LAMB. `rate`, fp64 of one element, is read when the kernel
+/// runs.
 inline constexpr ops::fused::Operator<
     "lamb_apply", Out<"master">, In<"exp_avg">, In<"exp_avg_sq">, In<"rate">,
     Out<"weight">, Argument<AdamWScalars, "scalars">, Argument<LambRate, "of_rate">,
@@ -79,7 +82,8 @@ inline constexpr ops::fused::Operator<"add_squares", Argument<at::TensorList, "x
 
 }  // namespace op
 
-/// Error (Internal) for dtypes that the loops do not know.
+/// Returns the range of these tensors. Throws Error (Internal) for dtypes that the loops
+/// do not know.
 inline AdamWRange range_of(const at::Tensor& gradient, const at::Tensor& master,
                            const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
                            const at::Tensor& weight, int64_t update,
@@ -98,8 +102,8 @@ inline AdamWRange range_of(const at::Tensor& gradient, const at::Tensor& master,
   return range;
 }
 
-/// Gives `library` a kernel for each update, by functions of Launch that get ranges and,
-/// last, the device that their memory is of.
+/// Gives `library` a kernel for each update. The kernels call functions of Launch with
+/// ranges and, as the last argument, the device of their memory.
 template <typename Launch>
 void implement_updates(torch::Library& library) {
   using at::Tensor;

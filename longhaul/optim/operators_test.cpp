@@ -40,7 +40,7 @@ constexpr Held kHeld[] = {{at::kFloat, at::kFloat, at::kFloat, false},
                           {at::kFloat, at::kFloat, at::kBFloat16, true},
                           {at::kBFloat16, at::kBFloat16, at::kBFloat16, true}};
 
-/// The same numbers each time.
+/// Returns a state with the same numbers in every call.
 AdamWTensors state(const Held& held, at::Device device = at::kCPU) {
   at::manual_seed(6);
   const auto on = [&](const at::Tensor& x) { return x.to(device); };
@@ -80,7 +80,7 @@ AdamWStep step_of(AdamConvention convention) {
           .update = 3};
 }
 
-/// That the calls have the bits of the CPU's loops, on a device.
+/// Expects that the calls on a device have the bits of the CPU's loops.
 void expect_loops(at::Device device) {
   for (const Held& held : kHeld) {
     for (const auto convention : {AdamConvention::Torch, AdamConvention::Hf}) {
@@ -198,7 +198,7 @@ TEST(UpdateComposites, TakeABoundedNumberOfElementsAtATime) {
   EXPECT_EQ(rounded[2].rounding->place.begin, 17 + 2 * kRoundedElements);
 }
 
-/// Bytes that a call has on the device at most, beside those that it finds there.
+/// Returns the most bytes that a call allocates on the device at once.
 template <typename Call>
 int64_t taken_by(const Call& call) {
   const int64_t before = longhaul::testing::device_bytes;

@@ -25,8 +25,8 @@ struct BucketState {
 
 /// What an optimizer has to know besides its settings.
 struct OptimizerInputs {
-  TensorOfParameter tensor_of = {};   ///< for LAMB: of the whole model
-  uint64_t seed = 0;                  ///< of the run, for stochastic rounding
+  TensorOfParameter tensor_of = {};   ///< for LAMB: the tensors of the whole model
+  uint64_t seed = 0;                  ///< the run's seed, for stochastic rounding
   std::set<std::string> frozen = {};  ///< parameters of the whole model
 };
 
@@ -35,11 +35,12 @@ struct OptimizerInputs {
 double norm_over(comm::Communicator& world, std::vector<double> squares);
 
 /// AdamW or LAMB over flat buffers, for the part of each bucket that this rank owns. The
-/// state of a frozen bucket has a master only. Bf16 masters, which are the weights
-/// themselves, are rounded stochastically, and so are bf16 moments then.
+/// state of a frozen bucket has a master only. Bf16 masters are the weights themselves;
+/// with such masters, masters and bf16 moments are rounded stochastically.
 class Optimizer {
  public:
-  /// `flat` must outlive this object. Moments start at zero, masters at the weights.
+  /// Makes the state of the buckets of `flat`, which must outlive the optimizer. Moments
+  /// start at zero, masters at the weights.
   Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
             OptimizerInputs inputs = {});
 

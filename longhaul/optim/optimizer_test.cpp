@@ -174,7 +174,7 @@ TEST(SquaresComposite, OfManyPartsIsTheFusedSum) {
   }
 }
 
-/// The first update is lr * lr_scale whatever the gradient; decay comes on top.
+/// Expects that the first update is lr * lr_scale whatever the gradient, plus the decay.
 void check_first_update(Model& model, const FlatRange& owned) {
   for (const FlatMember& member : model.flat.buckets()[1].members) {
     const bool decayed = member.parameter->name() == "b";
@@ -213,7 +213,7 @@ OptimizerSection lamb() {
   return settings;
 }
 
-/// The same numbers on every rank and in every call.
+/// Returns numbers that are the same on every rank and in every call.
 at::Tensor made_up(const Parameter& p, double salt) {
   const at::Tensor i = at::arange(p.slice().num_elements(), at::kDouble);
   return at::sin(i * (0.37 + salt) + p.name().size()).reshape(p.slice().extent);
@@ -309,8 +309,9 @@ TEST(Optimizer, LambOfShardsIsLambOfTheWholeAndItsRatiosAreOneNumber) {
   EXPECT_NEAR(ratios[0], expected.ratios.at("a"), 1e-12);
 }
 
-/// Weights of "b" and "a" after three updates with bf16 masters, as rank `shard` of
-/// `shards` and part `tp` of two (or of one) cut along `dim` has them: by element number.
+/// Returns the weights of "b" and "a" after three updates with bf16 masters, by element
+/// number, on rank `shard` of `shards` and for part `tp` of `parts` parts cut along
+/// `dim`.
 std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind kind,
                                                                 int shard, int shards,
                                                                 int tp, int parts,

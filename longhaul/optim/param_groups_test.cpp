@@ -31,8 +31,9 @@ const ModelDescription& plain_model() {
   return model;
 }
 
-/// As GPT-2 and BERT are: parameters that share a tensor of the files, one that is called
-/// otherwise there, names that older files spell in another way.
+/// Returns a model like GPT-2 and BERT: parameters that share a tensor of the files, a
+/// parameter with another name in the files, and names that older files spell in another
+/// way.
 ModelDescription shared_model() {
   ModelDescription model = model_of({parameter("net.h.0.attn.q_proj.weight"),
                                      parameter("net.h.0.attn.k_proj.weight"),

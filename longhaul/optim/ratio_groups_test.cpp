@@ -7,7 +7,8 @@
 namespace longhaul::optim {
 namespace {
 
-/// Two parameters in one stored tensor, and one that is its own.
+/// Returns a model with two parameters in one stored tensor, and one parameter that is a
+/// tensor of its own.
 ModelDescription fused_model() {
   ModelDescription model;
   UnitDescription& unit = model.units.emplace_back();

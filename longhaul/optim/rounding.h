@@ -10,8 +10,8 @@ namespace longhaul::optim {
 
 // Stochastic rounding without state: whether an element is rounded up depends on the
 // run's seed, the number of the update, the tensor's name, what is rounded and the
-// element's number in the whole tensor. So it is the same in every layout and on a
-// resume.
+// element's number in the whole tensor. So the rounding is the same in every layout and
+// on a resume.
 
 /// What is rounded. Each kind draws random numbers of its own.
 enum RoundingOf : int { kRoundMaster, kRoundExpAvg, kRoundExpAvgSq };
@@ -41,7 +41,8 @@ struct Rounding {
 
 uint64_t rounding_key(uint64_t seed, std::string_view tensor);
 
-/// The keys of one update for elements whose number has these upper 32 bits.
+/// The random keys of one update (rounding_keys), for elements whose numbers in the
+/// tensor have the same upper 32 bits.
 struct RoundingKeys {
   uint32_t of[kRoundings][2];
 };

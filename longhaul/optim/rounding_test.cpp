@@ -34,7 +34,8 @@ struct RoundedState {
   }
 };
 
-/// A tensor of one dim, all of it.
+/// Returns the state of a whole tensor of one dim, with equal weights and equal
+/// gradients.
 RoundedState filled(size_t count, float weight, float grad, uint64_t key = 1) {
   const auto n = static_cast<int64_t>(count);
   return {std::vector<float>(count, grad),
@@ -44,7 +45,8 @@ RoundedState filled(size_t count, float weight, float grad, uint64_t key = 1) {
           {key, element_place(TensorSlice::whole("w", {n}, DType::BF16), 0)}};
 }
 
-/// Mean and the mean's standard deviation where each is one of two neighbours.
+/// Expects that the values are two neighbours in bf16, and that their mean lies within
+/// kSigmas standard deviations of `expected`.
 void expect_mean(const std::vector<uint16_t>& values, double expected) {
   double sum = 0.0;
   double low = HUGE_VAL;
@@ -116,7 +118,8 @@ TEST(Rounding, KeepsUpdatesThatTheNearestWouldLose) {
   EXPECT_EQ(bf16_to_float(float_to_bf16(1.0F * (1.0F - 1e-4F))), 1.0F);
 }
 
-/// Bits of each element, as -1 and 1, of the lowest that decides.
+/// Returns how far bit `bit` of the random bits of a and of b (`shift` elements later) is
+/// from independent, in standard deviations.
 double correlation(const Rounding& a, RoundingOf of_a, int64_t update_a,
                    const Rounding& b, RoundingOf of_b, int64_t update_b, int64_t shift,
                    int bit) {

@@ -26,7 +26,7 @@ struct ScheduleBasis {
   std::optional<Junction> from = {};  ///< with section.continue_ rewarm or decay
 
   Json to_json() const;
-  /// Throws InputError for anything that to_json() has not written.
+  /// Reads what to_json() has written. Throws InputError for anything else.
   static ScheduleBasis from_json(const Json& json);
 };
 
@@ -64,10 +64,10 @@ struct Resumed {
 };
 
 /// Returns the schedule of a run that resumes with the settings `now` and has `steps`
-/// steps in all. schedule.continue must be set if [schedule] has changed, or if the
-/// length of the run has changed and past rates or the next rate depend on it: else
-/// throws ConfigError, which names the changes. `trains` is false if no step is left to
-/// be made.
+/// steps in all. The setting schedule.continue must be set if [schedule] has changed, or
+/// if the length of the run has changed and past rates or the next rate depend on the
+/// length. Otherwise throws ConfigError, which names the changes. `trains` is false if no
+/// step is left to be made.
 ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
                                int64_t steps, bool trains);
 
@@ -84,8 +84,8 @@ struct RatePoint {
   double rate = 0.0;
 };
 /// Returns rates that show the shape of the schedule between two steps, both included: at
-/// the first step, the end of a warm-up, each quarter, and the last step. Empty if first
-/// > last.
+/// the first step, the end of a warm-up, each quarter, and the last step. Returns nothing
+/// if first > last.
 std::vector<RatePoint> rate_points(const RunSchedule& schedule, int64_t first,
                                    int64_t last);
 

@@ -12,7 +12,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// kSmallest with 1000 steps of cosine from 1e-3 to 1e-5, and what `sets` change.
+/// Returns kSmallest with 1000 steps of cosine from 1e-3 to 1e-5, changed by `sets`.
 RunConfig settings(std::vector<std::string> sets = {}) {
   std::vector<std::string> all = {"schedule.warmup_steps=100", "schedule.min_lr=1e-5"};
   all.insert(all.end(), sets.begin(), sets.end());
@@ -23,7 +23,7 @@ ScheduleBasis plain(const RunConfig& config) {
   return first_schedule(config, *config.run.steps);
 }
 
-/// The schedule after `step` steps of `saved`, with the settings `now`.
+/// Returns the schedule after `step` steps of `saved`, with the settings `now`.
 RunSchedule after(int64_t step, const RunConfig& saved, const RunConfig& now) {
   return RunSchedule(
       resumed_schedule({saved, plain(saved), step}, now, *now.run.steps, true));

@@ -15,12 +15,13 @@ double decay_left(DecayForm form, double x);
 /// from any thread.
 ///
 /// Optimizer steps count from 1. The source systems call their scheduler after each step
-/// and count from 0: step n here is their scheduler step n - 1, so that under a warm-up
-/// from zero the first step runs at rate 0, as it does in those systems.
+/// and count from 0, so that step n here is their scheduler step n - 1. Under a warm-up
+/// from zero the first step runs at rate 0, as in those systems.
 class Schedule {
  public:
-  /// `lr` is the peak; `steps` is the length of the run, which is the horizon T unless
-  /// the section names a horizon. Throws ConfigError if the pieces do not fit into T.
+  /// Makes a schedule with the peak `lr`. `steps` is the length of the run, which is the
+  /// horizon T unless the section names a horizon. Throws ConfigError if the pieces do
+  /// not fit into T.
   Schedule(const ScheduleSection& section, double lr, int64_t steps);
 
   /// Returns the rate of optimizer step `step`, which counts from 1.

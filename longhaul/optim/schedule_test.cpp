@@ -12,7 +12,7 @@
 namespace longhaul::optim {
 namespace {
 
-/// The rate at a scheduler step of the source systems, which count from 0.
+/// Returns the rate at a scheduler step of the source systems, which count from 0.
 double at(const Schedule& schedule, int64_t scheduler_step) {
   return schedule.lr(scheduler_step + 1);
 }
@@ -133,14 +133,14 @@ TEST(Schedule, WsdHoldsAndThenDecaysOverItsLastSteps) {
   }
 }
 
-/// What is left of the rate after the part x of a decay.
+/// Returns the share of the rate that is left after the part x of a decay.
 double left(DecayForm form, double x) {
   if (form == DecayForm::Cosine) return 0.5 * (1.0 + std::cos(std::numbers::pi * x));
   return 1.0 - (form == DecayForm::Sqrt ? std::sqrt(x) : x);
 }
 
-/// torchtitan's rate as a share of lr: W steps up, a constant part with one step beyond
-/// the run, D steps down; `s` counts from 0.
+/// Returns torchtitan's rate as a share of lr: W steps up, a constant part with one step
+/// beyond the run, D steps down. `s` counts from 0.
 double torchtitan_share(int64_t steps, int64_t warmup, int64_t decay, DecayForm form,
                         double floor, int64_t s) {
   const int64_t stable = steps + 1 - warmup - decay;
@@ -175,8 +175,8 @@ TEST(Schedule, WsdWithAWarmupOfOneStepLessIsTorchtitansAtEachStep) {
   }
 }
 
-/// nanotron's rate: a warm-up from 0 or at the whole rate, then D steps down after
-/// `first`.
+/// Returns nanotron's rate: a warm-up from 0 or at the whole rate, then D steps down
+/// after `first`.
 double nanotron_rate(bool constant, int64_t warmup, int64_t first, int64_t decay,
                      DecayForm form, int64_t s) {
   if (s <= warmup) {

@@ -17,7 +17,7 @@ at::Tensor trust_ratios(const at::Tensor& sums);
 
 /// The trust ratios of LAMB for one update: the sums of squares of each tensor of the
 /// Hugging Face model, however its parameters are cut, and the ratios that follow from
-/// the sums. All of it stays on the device, and the host does not wait for the device.
+/// the sums. The numbers stay on the device, and the host does not wait for the device.
 class TrustRatios {
  public:
   explicit TrustRatios(TensorOfParameter tensor_of);
@@ -30,11 +30,13 @@ class TrustRatios {
   /// Adds the sums over the ranks with one message, and makes the ratios and the rates of
   /// `lr`. `world` takes tensors of the device. Collective.
   void finish(comm::Communicator& world, double lr);
-  /// Returns lr times the ratio of the parameter, fp64 [1]. Called after finish().
+  /// Returns lr times the ratio of the parameter, fp64 [1]. Must be called after
+  /// finish().
   at::Tensor rate_of(const std::string& parameter) const;
   /// Returns lr itself, fp64 [1].
   at::Tensor rate_without_ratio() const;
-  /// Returns the ratio of the parameter. Called after finish(); waits for the device.
+  /// Returns the ratio of the parameter. Waits for the device. Must be called after
+  /// finish().
   double of(const std::string& parameter) const;
 
  private:

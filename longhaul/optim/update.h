@@ -5,7 +5,7 @@
 #include "longhaul/format/dtype.h"
 #include "longhaul/optim/rounding.h"
 
-// The data of an update, for the loops of every device. These headers bring nothing that
+// The data of an update, for the loops of every device. This header includes nothing that
 // nvcc would not compile.
 
 namespace longhaul::optim {
@@ -18,7 +18,7 @@ struct AdamWRange {
   DType grad_dtype = DType::F32;
   void* master = nullptr;  ///< F32, or BF16: then it is the weight, and `rounding` is set
   void* exp_avg = nullptr;     ///< F32 or BF16
-  void* exp_avg_sq = nullptr;  ///< of the dtype of exp_avg
+  void* exp_avg_sq = nullptr;  ///< has the dtype of exp_avg
   DType moments_dtype = DType::F32;
   void* weight = nullptr;  ///< F32 or BF16: the updated master, rounded to nearest even
   DType weight_dtype = DType::F32;
@@ -34,12 +34,13 @@ struct AdamWScalars {
   float eps;
   float keep;         ///< torch: 1 - lr * decay, before the update; hf: 1
   float denom_scale;  ///< torch: sqrt(1 - beta2^t); hf: 1
-  float step_size;    ///< torch: lr / (1 - beta1^t); hf: that * sqrt(1 - beta2^t)
+  /// torch: lr / (1 - beta1^t); hf: lr / (1 - beta1^t) * sqrt(1 - beta2^t)
+  float step_size;
   float decay_after;  ///< hf: lr * decay; torch: 0
 };
 
-/// What LAMB's second pass makes its scalars of, whose rate is known only when the pass
-/// runs: see at_rate in element.h.
+/// What at_rate (element.h) needs for the scalars of LAMB's second pass, since the rate
+/// is known only when the pass runs.
 struct LambRate {
   double lr;           ///< is multiplied by the rate
   double decay;        ///< weight decay

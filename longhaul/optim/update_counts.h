@@ -16,13 +16,15 @@ namespace longhaul::optim {
 class UpdateCounts {
  public:
   UpdateCounts() = default;
-  /// `fewer` names the parameters that have had another number of updates than `updates`.
+  /// Makes the counts of a run of `updates` updates. `fewer` names the parameters that
+  /// have had another number of updates.
   explicit UpdateCounts(int64_t updates, std::map<std::string, int64_t> fewer = {});
 
   /// Returns the updates that the run has made.
   int64_t of_run() const { return updates_; }
   int64_t of(const std::string& parameter) const;
-  /// Returns the updates of the parameters that have had fewer than the run has made.
+  /// Returns the updates of the parameters that have had fewer updates than the run has
+  /// made.
   const std::map<std::string, int64_t>& fewer() const { return fewer_; }
 
   /// Counts one update of all parameters but `frozen`.
@@ -30,9 +32,10 @@ class UpdateCounts {
   /// Makes the next update of these parameters their first, since their moments are gone.
   void begin_anew(const std::set<std::string>& parameters);
 
-  /// Returns fewer() by count: the names of the parameters that have that count.
+  /// Returns fewer() by count, with the names of the parameters of each count.
   Json fewer_to_json() const;
-  /// Throws InputError unless each count lies from 0 to `updates`.
+  /// Reads what fewer_to_json() has written. Throws InputError unless each count lies
+  /// from 0 to `updates`.
   static UpdateCounts from_json(int64_t updates, const Json& fewer);
 
   bool operator==(const UpdateCounts&) const = default;

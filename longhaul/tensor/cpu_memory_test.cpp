@@ -17,8 +17,9 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 at::Tensor block(int64_t bytes) { return at::empty({bytes}, at::kByte); }
 
-/// Forward, each of some layers keeps two tensors and needs a large one in between;
-/// backward lets go of them and needs others.
+/// Allocates and frees tensors as a step does. In the forward each layer keeps two
+/// tensors and needs a large tensor in between; the backward frees the kept tensors and
+/// needs others.
 void step() {
   std::vector<at::Tensor> kept;
   for (int layer = 0; layer < 12; ++layer) {

@@ -34,7 +34,8 @@ struct FlatMember {
 };
 
 /// Parameters side by side in one weights buffer (compute dtype) and one gradient buffer
-/// (gradient dtype). A bucket has one unit, one sum group, and is frozen or not.
+/// (gradient dtype). All parameters of a bucket have one unit and one sum group, and all
+/// are frozen or none is.
 struct Bucket : BucketShape {
   std::vector<FlatMember> members;
   at::Tensor weights;        ///< all elements; undefined while released
@@ -45,17 +46,17 @@ struct Bucket : BucketShape {
   /// Returns the range of the member's own elements that lies in `range`; may be empty.
   static FlatRange overlap(const FlatMember& member, FlatRange range);
 
-  /// Writes zeros to the parts of `grads` to which nothing was added. Called before
-  /// `grads` is read in any way but through the parameters.
+  /// Writes zeros to the parts of `grads` to which nothing was added. Must be called
+  /// before `grads` is read in any way but through the parameters.
   void settle_grads() const;
 };
 
 /// Owns the storage of all parameters, in the buckets of plan_buckets. Not thread-safe.
 class FlatBuffers {
  public:
-  /// `parameters` are in forward order. A bucket has at most `max_bucket_elements`; a
-  /// larger tensor, or larger joint tensors, have a bucket of their own. Weights and
-  /// gradients start as zeros.
+  /// Allocates the buckets of `parameters`, which are in forward order. A bucket has at
+  /// most `max_bucket_elements`; a larger tensor, or larger joint tensors, have a bucket
+  /// of their own. Weights and gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
               at::Device device, const FlatSharding& sharding = {},
               int64_t max_bucket_elements = kMaxBucketElements);
@@ -66,12 +67,16 @@ class FlatBuffers {
   const FlatSharding& sharding() const { return sharding_; }
   at::Device device() const { return device_; }
 
-  /// These give the bucket memory for all its weights (of any content) or all its
-  /// gradients (as after zero_grads), bind the parameters to the memory, and take it away
-  /// again. They do nothing to weights or gradients that stay.
+  /// Gives the bucket memory, of any content, for all its weights, and binds the
+  /// parameters to the memory. Does nothing to weights that stay, as the three functions
+  /// below do nothing to weights or gradients that stay.
   void hold_weights(Bucket& bucket);
+  /// Takes the memory of the weights away again.
   void release_weights(Bucket& bucket);
+  /// Gives the bucket memory for all its gradients, as after zero_grads, and binds the
+  /// parameters to the memory.
   void hold_grads(Bucket& bucket);
+  /// Takes the memory of the gradients away again.
   void release_grads(Bucket& bucket);
 
   /// Returns a buffer of any content, which give_scratch() takes back to be used again.

@@ -10,7 +10,7 @@
 namespace longhaul {
 namespace {
 
-/// An embedding, two blocks of a norm and a matrix: units 0, 1, 2.
+/// Returns an embedding and two blocks, each of a norm and a matrix: units 0, 1 and 2.
 std::vector<FlatParameter> parameters() {
   const ParameterClass decayed{1.0, 0.1, false};
   const ParameterClass plain{1.0, 0.0, false};

@@ -12,8 +12,8 @@ namespace longhaul {
 void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
                     int64_t begin, int64_t end, float* out);
 
-/// Sets those of the elements [begin, end) of the slice's extent to zero that belong to a
-/// row of the whole tensor. `out` has the elements as initial_values fills them.
+/// Sets to zero the elements among [begin, end) of the slice's extent that belong to row
+/// `row` of the whole tensor. `out` has the elements as initial_values fills them.
 void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
               float* out);
 

@@ -28,8 +28,8 @@ class Parameter {
 
   const std::string& name() const { return slice_.name; }
   const TensorSlice& slice() const { return slice_; }
-  /// Sets the part of the tensor that this rank holds; the name and the global shape must
-  /// stay the same. Called before storage is bound.
+  /// Sets the part of the tensor that this rank holds. The name and the global shape must
+  /// stay the same. Must be called before storage is bound.
   void set_slice(TensorSlice slice);
   const Init& init() const { return init_; }
   /// Returns how the tensor is split over the ranks of tensor parallelism.
@@ -37,7 +37,8 @@ class Parameter {
   /// Returns the row of the whole tensor whose look-ups have no gradient.
   const std::optional<int64_t>& padding_row() const { return padding_row_; }
   void set_padding_row(std::optional<int64_t> row) { padding_row_ = row; }
-  /// Returns whether no gradient is computed, as at the beginning.
+  /// Returns whether no gradient is computed for the parameter. A new parameter is
+  /// frozen.
   bool frozen() const { return frozen_; }
   void set_frozen(bool frozen) { frozen_ = frozen; }
 

@@ -10,10 +10,10 @@
 
 namespace longhaul {
 
-/// The parameters of a unit as handles; see UnitDescription.
+/// The parameters of a unit as handles (see UnitDescription).
 struct ParameterUnit {
   UnitKind kind = UnitKind::Block;
-  int64_t layer = 0;  ///< of a block: its number in the whole model
+  int64_t layer = 0;  ///< a block's number in the whole model
   std::vector<ParameterPtr> parameters;
 };
 

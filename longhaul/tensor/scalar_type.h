@@ -9,8 +9,8 @@ namespace longhaul {
 at::ScalarType to_scalar_type(DType dtype);
 DType from_scalar_type(at::ScalarType type);
 
-/// The dtype of each class of tensors; no other place decides it. There is no autocast:
-/// layers work in the dtype of their input.
+/// The dtype of each class of tensors. No other place decides a dtype: there is no
+/// autocast, and layers work in the dtype of their input.
 struct DTypePolicy {
   DType compute = DType::BF16;   ///< weights and activations
   DType master = DType::F32;     ///< the optimizer's weights

@@ -26,8 +26,8 @@ std::optional<PipelineMessage> message_after(const PipelinePlan& plan, int rank,
 std::optional<PipelineMessage> message_before(const PipelinePlan& plan, int rank,
                                               const PipelineAction& action);
 
-/// Receives are posted for this many actions beyond the next one: enough for the next
-/// forward and the next backward of a steady pipeline.
+/// The number of actions beyond the next one whose receives are posted: enough for the
+/// next forward and the next backward of a steady pipeline.
 inline constexpr size_t kReceiveAhead = 3;
 
 /// The order in which a rank posts its receives. Messages between two ranks carry no tag
@@ -37,7 +37,7 @@ class ReceiveOrder {
  public:
   ReceiveOrder(const PipelinePlan& plan, int rank);
   /// Returns the receives to post, in this order, before action number `index` of the
-  /// rank runs. Called with ascending numbers. Throws where a peer never sends a message
+  /// rank runs. Callers pass ascending numbers. Throws where a peer never sends a message
   /// that this rank needs.
   std::vector<PipelineMessage> due(size_t index);
 
@@ -49,7 +49,7 @@ class ReceiveOrder {
   size_t looked_at_ = 0;  ///< actions whose messages are posted
   /// For each peer the messages whose receives are not posted yet.
   std::map<int, std::deque<PipelineMessage>> sent_;
-  /// Actions whose receive was posted before due() came to them.
+  /// Actions whose receive was posted before due() came to the action.
   std::set<PipelineAction> early_;
 };
 
@@ -72,7 +72,7 @@ class SlotOrder {
   const std::vector<MessageGroup>& after(size_t done) const { return groups_.at(done); }
 
  private:
-  /// By the number of actions that were run.
+  /// The groups by the number of actions that were run.
   std::vector<std::vector<MessageGroup>> groups_;
 };
 

@@ -23,9 +23,9 @@ struct LayerCosts {
 };
 
 /// Cuts `layers` equal layers into `stages` runs of at least one layer, so that the most
-/// expensive stage costs as little as possible. Among such cuts it returns the one with
-/// the most even costs, and among those the one with more layers on later stages, which
-/// hold fewer micro batches. Throws ConfigError where there are fewer layers than stages.
+/// expensive stage costs as little as possible. Among such cuts, returns the cut with the
+/// most even costs. Among equally even cuts, more layers lie on later stages, which hold
+/// fewer micro batches. Throws ConfigError where there are fewer layers than stages.
 std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
                                           const LayerCosts& costs);
 

@@ -40,7 +40,8 @@ struct PipelinePlan {
   std::vector<std::vector<PipelineAction>> actions;  ///< one list for each rank
 
   int64_t global_stages() const { return int64_t{stages} * chunks; }
-  /// Global stages are numbered round the ranks: chunk 0 of every rank, then chunk 1 ...
+  /// Returns the number of a global stage. Global stages are numbered round the ranks:
+  /// chunk 0 of every rank, then chunk 1 ...
   int64_t global_stage(int rank, int64_t chunk) const { return chunk * stages + rank; }
   const std::vector<PipelineAction>& of(int rank) const {
     return actions[static_cast<size_t>(rank)];
@@ -48,14 +49,14 @@ struct PipelinePlan {
 };
 
 /// Returns the plan of a training step:
-///  GPipe         all forwards, then all backwards (Huang et al., arXiv 1811.06965)
-///  OneFOneB      stages - rank - 1 forwards first, then one forward, one backward
+///  GPipe all forwards, then all backwards (Huang et al., arXiv 1811.06965)
+///  OneFOneB stages - rank - 1 forwards first, then one forward, one backward
 ///                (PipeDream-Flush: Narayanan et al., arXiv 2006.09503)
-///  Interleaved   the same with several chunks a rank (Narayanan et al., arXiv
+///  Interleaved the same with several chunks a rank (Narayanan et al., arXiv
 ///                2104.04473); the micro batches are a multiple of the stages
-///  ZeroBubbleH1  OneFOneB whose rank r does weight gradients r backwards late, which
+///  ZeroBubbleH1 OneFOneB whose rank r does weight gradients r backwards late, which
 ///                fills the gaps at the end (Qi et al., arXiv 2401.10241)
-/// In all but the last, weight gradients follow their backward directly.
+/// In all kinds but ZeroBubbleH1, weight gradients follow their backward directly.
 /// Throws ConfigError for numbers that do not fit together, with a remedy.
 PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
                                 int64_t micro_batches);

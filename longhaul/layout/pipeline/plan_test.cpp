@@ -307,8 +307,9 @@ TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
   });
 }
 
-/// The bubble is (p - 1)(F + B - 2 W) where B is the whole backward, for at least p micro
-/// batches and weight gradients that take no longer than the rest of the backward.
+/// The bubble is (p - 1)(F + B - 2 W), where B is the whole backward. The formula holds
+/// for at least p micro batches and weight gradients that take no longer than the rest of
+/// the backward.
 TEST(Simulate, ZeroBubbleH1HasTheBubbleOfTheFormula) {
   for_all(PipelineKind::ZeroBubbleH1, [](const Layout& layout) {
     if (layout.micro_batches < layout.stages) return;

@@ -160,7 +160,7 @@ at::Tensor finite(const at::Tensor& lse) {
   return lse.masked_fill(lse == kMinusInfinity, 0.0);
 }
 
-/// The composite form: plain ATen operations on any device.
+/// Computes the composite form: plain ATen operations on any device.
 void composite_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const Shape s(part);
   for (int64_t from = 0; from < s.S; from += kQueryBlock) {

@@ -34,8 +34,9 @@ struct MaskCase {
   int64_t dim = 64;
 };
 
-/// Documents that end in other places: of the first sequence four, one of them of a
-/// single token, of the second one and padding, with a query that sees no key.
+/// Sets documents of different lengths. The first sequence has four documents, one of a
+/// single token. With `later` the second sequence has one document, padding, and a query
+/// that sees no key.
 void set_documents(AttentionMask& mask, bool later) {
   at::Tensor start = at::zeros({kBatch, kLength}, at::kInt);
   at::Tensor end = at::full({kBatch, kLength}, kLength, at::kInt);
@@ -78,7 +79,7 @@ at::Tensor hidden_keys(const AttentionMask& mask) {
   return early | (keys > at::arange(kLength).view({1, 1, kLength, 1}));
 }
 
-/// softmax, dropout, product, with all probabilities at once.
+/// Returns the attention by softmax, dropout and product, with all probabilities at once.
 at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask) {
   const int64_t group = q.size(2) / k.size(2);

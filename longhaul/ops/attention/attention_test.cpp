@@ -11,7 +11,8 @@ struct Problem {
   int64_t window = kNoWindow;
 };
 
-/// Four documents in each of two sequences of 300.
+/// Returns a random problem of two sequences of 300 positions; with `documents`, each has
+/// four documents.
 Problem random_problem(at::ScalarType type, bool documents) {
   at::manual_seed(5);
   const auto random = [&](int64_t heads) {

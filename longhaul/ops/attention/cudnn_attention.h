@@ -14,10 +14,11 @@ namespace longhaul::ops::library {
 /// not worth a plan.
 bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// These do the same as attention_forward and attention_backward; `scale` is the factor
-/// of the scores. ConfigError where cuDNN refuses the call.
+/// Does the same as attention_forward. `scale` is the factor of the scores. Throws
+/// ConfigError where cuDNN refuses the call.
 Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        double scale);
+/// Does the same as attention_backward. Throws ConfigError where cuDNN refuses the call.
 AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
                                   const at::Tensor& k, const at::Tensor& v, double scale,
                                   const Attended& forward);

@@ -10,7 +10,7 @@ namespace {
 
 struct NormCase {
   int64_t tokens, query_heads, key_heads, dim;
-  /// Which of q, k and v has the first columns, and so on.
+  /// The order of q (0), k (1) and v (2) in the columns of the matrix.
   std::vector<size_t> order = {0, 1, 2};
 };
 
@@ -35,7 +35,8 @@ struct InOneMatrix {
       from += heads * c.dim;
     }
   }
-  /// Each a leaf of a graph, in the matrix or in memory of its own.
+  /// Returns q, k and v as leaves of a graph, in the matrix or, with `apart`, each in
+  /// memory of its own.
   std::vector<at::Tensor> leaves(bool apart) const {
     std::vector<at::Tensor> out;
     for (const at::Tensor& x : parts) {

@@ -161,7 +161,7 @@ Call call_of(const AttentionPart& part, const Run& run) {
           run.left};
 }
 
-/// Error: a part that begins a result does not have all its queries.
+/// Throws an internal Error unless a part that begins a result has all its queries.
 void check_first(const AttentionPart& part, const Run& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));

@@ -5,8 +5,8 @@
 namespace longhaul::ops {
 namespace {
 
-/// Splitting a sum stays allowed in versions of LibTorch that tell splitting and reduced
-/// precision apart.
+/// Forbids sums in reduced precision. Splitting a sum stays allowed in versions of
+/// LibTorch that tell splitting and reduced precision apart.
 template <typename Context>
 void forbid_reduced_sums(Context& context) {
   if constexpr (requires { context.setAllowBF16ReductionCuBLAS(false, true); }) {

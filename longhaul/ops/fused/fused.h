@@ -19,28 +19,30 @@ namespace longhaul::ops::fused {
 // ---- Operators that any device may have kernels for. This is their only declaration;
 // fused_kernels.h makes kernels on raw pointers of them.
 
-/// x is [T, H], or [T, heads, H] of which the last two dims are contiguous, so that x may
-/// be part of a wider matrix; y has the shape of x; inverse_rms is fp32 [T] or [T,
-/// heads]. `delta` [T, H] may be undefined. Where it is defined, x + delta is written to
-/// `sum` [T, H] and is what is normed.
+/// Norms x (rms_norm.h). `x` is [T, H], or [T, heads, H] with the last two dims
+/// contiguous, so that x may be part of a wider matrix. `y` has the shape of x, and
+/// `inverse_rms` is fp32 [T] or [T, heads]. `delta` [T, H] may be undefined. Where
+/// `delta` is defined, x + delta is written to `sum` [T, H], and the sum is normed
+/// instead of x.
 inline constexpr Operator<"rms_norm_forward", In<"x">, In<"delta">, In<"weight">,
                           Argument<double, "eps">, Argument<RmsForm, "form">, Out<"sum">,
                           Out<"y">, Out<"inverse_rms">>
     rms_norm_forward{};
-/// Adds to dweight, fp32 [H], unless dweight is undefined. dx may lie in a wider matrix,
-/// as x may. `dsum` [T, H] is added to dx, unless dsum is undefined.
+/// Computes dx, and adds to dweight, fp32 [H], unless dweight is undefined. dx may lie in
+/// a wider matrix, as x may. `dsum` [T, H] is added to dx, unless dsum is undefined.
 inline constexpr Operator<"rms_norm_backward", In<"dy">, In<"x">, In<"inverse_rms">,
                           In<"weight">, Argument<RmsForm, "form">, In<"dsum">, Out<"dx">,
                           Out<"dweight">>
     rms_norm_backward{};
 
-/// x and y are [T, heads, D], of which the last dim is contiguous; cos and sin are fp32
-/// [positions, D / 2]; positions is int32 [T].
+/// Rotates x (rope.h). x and y are [T, heads, D] with the last dim contiguous, cos and
+/// sin are fp32 [positions, D / 2], and positions is int32 [T].
 inline constexpr Operator<"rope", In<"x">, In<"cos">, In<"sin">, In<"positions">,
                           Argument<bool, "inverse">, Out<"y">>
     rope{};
 
-/// y and dy are [T, F]. gate and up have the same row stride, and so have dgate and dup.
+/// Computes y = activation(gate) * up. y and dy are [T, F]. gate and up have the same row
+/// stride, and so have dgate and dup.
 inline constexpr Operator<"gated_product_forward", In<"gate">, In<"up">,
                           Argument<Activation, "activation">, Out<"y">>
     gated_product_forward{};
@@ -48,22 +50,24 @@ inline constexpr Operator<"gated_product_backward", In<"dy">, In<"gate">, In<"up
                           Argument<Activation, "activation">, Out<"dgate">, Out<"dup">>
     gated_product_backward{};
 
-/// logits [R, V] are replaced by the scaled gradient when `want_gradient` is set; targets
-/// is int64 [R]; cross_entropy and squared_lse are fp32 [R], 0 where there is no target.
+/// Computes the cross-entropy of each row. logits [R, V] are replaced by the scaled
+/// gradient when `want_gradient` is set. targets is int64 [R]; cross_entropy and
+/// squared_lse are fp32 [R], 0 where there is no target.
 inline constexpr Operator<"cross_entropy", Out<"logits">, In<"targets">,
                           Argument<double, "scale">, Argument<double, "z_loss">,
                           Argument<bool, "want_gradient">, Out<"cross_entropy">,
                           Out<"squared_lse">>
     cross_entropy{};
-/// logits are [R, V]; targets is int64 [R], and a target outside of [0, V) lies in
-/// another part of the vocabulary. For each row, fp32 [R]: the maximum, the sum of
-/// exp(logit - maximum), and the logit of the target, or 0 where it lies elsewhere.
+/// Computes for each row, fp32 [R], the maximum, the sum of exp(logit - maximum), and the
+/// logit of the target, or 0 where the target lies elsewhere. `logits` are [R, V];
+/// `targets` is int64 [R], and a target outside of [0, V) lies in another part of the
+/// vocabulary.
 inline constexpr Operator<"cross_entropy_statistics", In<"logits">, In<"targets">,
                           Out<"maximum">, Out<"sum_exp">, Out<"picked">>
     cross_entropy_statistics{};
 /// Computes logits = row_scale (softmax (1 + 2 z_loss lse) - onehot(target)) in place.
-/// `lse`, fp32 [R], is over all parts of the vocabulary; `row_scale`, fp32 [R], is 0
-/// where there is no target.
+/// `lse`, fp32 [R], covers all parts of the vocabulary; `row_scale`, fp32 [R], is 0 where
+/// there is no target.
 inline constexpr Operator<"cross_entropy_gradient", Out<"logits">, In<"targets">,
                           In<"lse">, In<"row_scale">, Argument<double, "z_loss">>
     cross_entropy_gradient{};
@@ -71,8 +75,8 @@ inline constexpr Operator<"cross_entropy_gradient", Out<"logits">, In<"targets">
 // The CPU has no kernels for the operators below: LibTorch's gelu is one pass there, its
 // index_add_ is repeatable, and the attention of a CPU merges parts of the keys itself.
 
-/// x, y, dy and dx have one shape; y may be x, and dx may be dy. `tanh` chooses the tanh
-/// form.
+/// Computes the GELU. x, y, dy and dx have one shape; y may be x, and dx may be dy.
+/// `tanh` chooses the tanh form.
 inline constexpr Operator<"gelu_forward", In<"x">, Argument<bool, "tanh">, Out<"y">>
     gelu_forward{};
 inline constexpr Operator<"gelu_backward", In<"dy">, In<"x">, Argument<bool, "tanh">,
@@ -86,16 +90,17 @@ inline constexpr Operator<"embedding_gradient", In<"dy">, In<"rows">, In<"order"
                           Out<"grad">>
     embedding_gradient{};
 
-/// Merges a part of the keys into the result of an attention. merged, fp32 [B, n, Hq, D],
-/// and merged_lse, fp32 [B, Hq, n], hold the result for the parts before, and afterwards
-/// for this part too: merged = merged e^(lse - now) + part e^(part_lse - now), where now
-/// is the new merged_lse. Each of the two may be a run of queries of a longer contiguous
-/// tensor; part [B, n, Hq, D] and part_lse are contiguous.
+/// Merges a part of the keys into the result of an attention. `merged`, fp32 [B, n, Hq,
+/// D], and `merged_lse`, fp32 [B, Hq, n], hold the result for the parts before, and
+/// afterwards for this part too:
+///   merged = merged e^(merged_lse - now) + part e^(part_lse - now),
+/// where now is the new merged_lse. merged and merged_lse may be a run of queries of a
+/// longer contiguous tensor; part [B, n, Hq, D] and part_lse are contiguous.
 inline constexpr Operator<"merge_attention", In<"part">, In<"part_lse">, Out<"merged">,
                           Out<"merged_lse">>
     merge_attention{};
 
-/// All of the above.
+/// All operators above.
 inline constexpr std::tuple kOperators{rms_norm_forward,
                                        rms_norm_backward,
                                        rope,
@@ -125,24 +130,26 @@ bool supports(const at::Tensor& x, const Operators&... operators) {
 inline bool supports_dropout(const at::Tensor& x) {
   return x.is_cpu() && has_element_type(x);
 }
-/// x and y are [T, H]; y may be x.
+/// Writes x [T, H] with some elements dropped to y [T, H]. y may be x.
 void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y);
 
 /// Returns whether the attention kernels take these queries [B, S, Hq, D].
 bool supports_attention(const at::Tensor& q);
 
-/// Whether the results of an attention over a part of the keys replace what is there, or
-/// are merged into it.
+/// Whether the results of an attention over a part of the keys replace the content of the
+/// results' tensors, or are merged into it.
 using kernels::Results;
 
-/// Replace: out [B, S, Hq, D] has the dtype of q and becomes the result for the keys of
-/// `part`, as lse, fp32 [B, Hq, S], does. GoOn: out is fp32; out and lse hold the result
-/// for the parts before, and afterwards for this part too. The last two dims of q, k, v
-/// and out are contiguous; with GoOn the last dim alone has to be.
+/// Computes attention over the keys of `part`. out is [B, S, Hq, D], and lse is fp32 [B,
+/// Hq, S]. With Replace, out has the dtype of q, and out and lse become the result for
+/// the keys of `part`. With GoOn, out is fp32; out and lse hold the result for the parts
+/// before, and afterwards for this part too. The last two dims of q, k, v and out are
+/// contiguous; with GoOn only the last dim has to be.
 void attention_forward(const AttentionPart& part, Results results, const at::Tensor& out,
                        const at::Tensor& lse);
-/// Replace: dq, dk and dv have the dtype of q and are overwritten. GoOn: dq, dk and dv
-/// are fp32, and are added to; `out` and `lse` are those over all parts.
+/// Computes the gradients of attention over the keys of `part`. With Replace, dq, dk and
+/// dv have the dtype of q and are overwritten. With GoOn, the gradients are added to dq,
+/// dk and dv, which are fp32, and `out` and `lse` are the results over all parts.
 void attention_backward(const AttentionPart& part, Results results,
                         const at::Tensor& dout, const at::Tensor& out,
                         const at::Tensor& lse, const at::Tensor& dq, const at::Tensor& dk,
@@ -156,9 +163,9 @@ bool supports_product(const at::Tensor& a, const at::Tensor& b);
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
              const at::Tensor& y);
 
-/// Computes grad [N, K] = dy [T, N]^T x [T, K] or, with `add`, adds that to grad, which
-/// is fp32 or of the compute dtype; nothing is rounded to the compute dtype in between.
-/// Returns false, and does nothing, where there is no kernel for that.
+/// Computes grad [N, K] = dy [T, N]^T x [T, K] or, with `add`, adds the product to grad.
+/// `grad` is fp32 or has the compute dtype; nothing is rounded to the compute dtype in
+/// between. Returns false, and does nothing, where there is no kernel for these tensors.
 bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
                      bool add);
 

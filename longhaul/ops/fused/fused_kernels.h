@@ -38,7 +38,7 @@ class Memory {
   void* data_;
 };
 
-/// The type of an operator, to choose the kernel_of() of the operator by.
+/// The type of an operator, which chooses the overload of kernel_of().
 template <const auto& kOperator>
 using TypeOf = std::remove_cvref_t<decltype(kOperator)>;
 

@@ -10,16 +10,17 @@
 
 namespace longhaul::ops {
 
-/// Arguments by name. at::Tensor() stands for an undefined tensor.
+/// Arguments and their names. at::Tensor() stands for an undefined tensor.
 using LibraryArguments = std::vector<std::pair<std::string, c10::IValue>>;
 
-/// An operator of LibTorch that some devices have kernels for. It is found by its name at
-/// run time and called by the names of its arguments: versions of LibTorch add arguments,
-/// and a device that is loaded later brings kernels.
+/// An operator of LibTorch that some devices have kernels for. The operator is found by
+/// its name at run time and called by the names of its arguments, because versions of
+/// LibTorch add arguments, and a device that is loaded later brings kernels.
 class LibraryOp {
  public:
-  /// `name`: "aten::mm"; `overload`: "dtype_out", or empty; `arguments`: the names of all
-  /// arguments that call() is given, between spaces.
+  /// Names an operator, such as "aten::mm", and its overload, such as "dtype_out" or an
+  /// empty text. `arguments` lists the names of all arguments that call() gets, between
+  /// spaces.
   LibraryOp(std::string name, std::string overload, const std::string& arguments);
 
   /// Returns whether there is a kernel for tensors on `device`, and the operator takes

@@ -91,7 +91,7 @@ struct Case {
   AttentionMask mask = {};
 };
 
-/// Result and gradients, on the host in fp32.
+/// Returns the result and the gradients, on the host in fp32.
 std::vector<at::Tensor> attended(const Case& c, bool fused) {
   at::manual_seed(11);
   const int64_t B = 2, D = 16;
@@ -132,7 +132,7 @@ AttentionMask documents(bool both_sides) {
   return mask;
 }
 
-/// With scores of another scale than 1 / sqrt(16).
+/// Returns the mask with another scale of the scores than 1 / sqrt(16).
 AttentionMask scaled(AttentionMask mask) {
   mask.scale = 0.6;
   return mask;
@@ -305,7 +305,7 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   EXPECT_EQ(library::describe_attention(at::kFloat, kDevice), "operations of LibTorch");
 }
 
-/// Uneven parts of the keys, merged, against all keys at once.
+/// Expects that uneven parts of the keys, merged, give the result of all keys at once.
 void expect_parts_merge(int64_t window, bool causal, std::optional<double> scale = {}) {
   at::manual_seed(5);
   const int64_t B = 2, S = 24, Hq = 8, Hkv = 2, D = 16;
@@ -384,7 +384,8 @@ void mm(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, {there(wide(given, "self").mm(wide(given, "mat2")), at::kFloat)});
 }
 
-/// Relative error of what is added to an accumulator that is not empty.
+/// Returns the relative error of a weight gradient that is added to an accumulator that
+/// is not empty.
 double gradient_error(at::ScalarType type) {
   make_device();
   const int64_t T = 3000, N = 24, K = 40;
@@ -459,7 +460,7 @@ TEST(FusedForms, HaveTheSchemaThatTheirDeclarationSays) {
 
 int embedding_gradients = 0;
 
-/// As the operator's contract has it.
+/// Does what the operator's contract says, and counts the calls.
 void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows,
                                     const at::Tensor& order, const at::Tensor& grad) {
   ++embedding_gradients;
@@ -477,7 +478,8 @@ void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows
   }
 }
 
-/// The gradient of rows [begin, end) of a table on a device, added to what was there.
+/// Returns the gradient of rows [begin, end) of a table on a device, added to what was
+/// there.
 at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
                                  at::ScalarType type,
                                  std::optional<int64_t> padding = {}) {

@@ -15,7 +15,7 @@
 
 #include "longhaul/base/error.h"
 
-// Operators of ours in LibTorch's dispatcher. The type of an operator is its only
+// Longhaul's operators in LibTorch's dispatcher. The type of an operator is its only
 // declaration: the name, and the name and type of each argument. The schema, the
 // registration of a device's kernel and the call follow from it.
 
@@ -36,8 +36,9 @@ struct Text {
   std::array<char, kSize> chars{};
 };
 
-/// How an argument of type T passes the dispatcher: `kSchema` is its type in a schema,
-/// Type is the C++ type that LibTorch takes for that, and pack() and unpack() convert.
+/// How an argument of type T passes the dispatcher. `kSchema` is the type in a schema,
+/// Type is the C++ type that LibTorch takes for the schema's type, and pack() and
+/// unpack() convert between T and Type.
 template <typename T>
 struct Wire;
 
@@ -71,8 +72,8 @@ struct Wire<T> {
   static T unpack(int64_t value) { return static_cast<T>(value); }
 };
 
-/// The wire of a struct T all of whose members are a Number, as a list of numbers in the
-/// order of the members.
+/// The Wire of a struct T whose members all have the type Number: a list of numbers in
+/// the order of the members.
 template <typename T, typename Number>
 struct WireOfNumbers {
   static constexpr Text kSchema = "float[]";
@@ -99,7 +100,8 @@ template <typename T, Text kName, bool kWritten = false>
 struct Argument {
   using Type = T;
 
-  /// "Tensor x", or "Tensor(a!) y": each written tensor has a letter of its own.
+  /// Returns the argument's part of the schema: "Tensor x", or "Tensor(a!) y", where each
+  /// written tensor has a letter of its own.
   static std::string declared(char& letter) {
     std::string type = Wire<T>::kSchema.chars.data();
     if (kWritten) type += std::string("(") + letter++ + "!)";
@@ -111,8 +113,8 @@ using In = Argument<at::Tensor, kName>;
 template <Text kName>
 using Out = Argument<at::Tensor, kName, true>;
 
-/// The first tensor among the arguments of an operator, lists of tensors aside: the
-/// operator runs on the device of this tensor.
+/// Returns the first tensor among the arguments of an operator, lists of tensors aside:
+/// the operator runs on the device of this tensor.
 template <typename First, typename... Rest>
 const at::Tensor& first_tensor(const First& first, const Rest&... rest) {
   if constexpr (std::is_same_v<First, at::Tensor>) {
@@ -123,8 +125,8 @@ const at::Tensor& first_tensor(const First& first, const Rest&... rest) {
 }
 
 /// An operator "longhaul::NAME" without a result, whose arguments are A. Each device has
-/// a kernel for it, or none. The operator lies below autograd: our differentiable
-/// functions are nodes of their own.
+/// one kernel for the operator, or none. The operator lies below autograd: the
+/// differentiable functions of ops are nodes of their own.
 template <Text kName, typename... A>
 struct Operator {
   static constexpr auto kFullName = Text("longhaul::") + kName;
@@ -162,7 +164,8 @@ struct Operator {
   static c10::DispatchKey key_of(const at::Tensor& x) {
     return c10::computeDispatchKey(std::nullopt, std::nullopt, x.device());
   }
-  /// Found once, after the operator was declared.
+  /// Returns the dispatcher's handle, which is found once, after the operator was
+  /// declared.
   static const auto& handle() {
     static const auto found =
         c10::Dispatcher::singleton()

@@ -222,7 +222,7 @@ TEST(JointLinearInput, HasTheSameGradientBitsWhereverTheWeightsLie) {
   } while (std::ranges::next_permutation(order).found);
 }
 
-/// Columns of a matrix [T, 128] as heads of 16, in the order k, v, q.
+/// Returns columns of a matrix [T, 128] as heads of 16 features, in the order k, v, q.
 std::vector<at::Tensor> heads_in(const at::Tensor& matrix) {
   const auto part = [&](int64_t from, int64_t heads) {
     return matrix.narrow(1, from * 16, heads * 16).view({-1, heads, 16});

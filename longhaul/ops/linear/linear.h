@@ -11,22 +11,22 @@ namespace longhaul::ops {
 
 /// Returns y = x W^T + b: x is [T, K] in the compute dtype, W [N, K], b [N] or null, and
 /// y [T, N]. The backward computes dx = dy W from the weight that the parameter has at
-/// that time, and puts (x, dy) into the queue of weight gradients; x is kept for that, or
-/// taken from `input.again`. The gradient of the bias is added at once, summed over T in
-/// fp32. Without grad mode `gradients` is not used and may be null.
+/// that time, and puts (x, dy) into the queue of weight gradients. For the queue x is
+/// kept, or taken from `input.again`. The gradient of the bias is added at once, summed
+/// over T in fp32. Without grad mode `gradients` is not used and may be null.
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients,
                   const ParameterPtr& bias = nullptr);
 
-/// A weight [n, K] and its bias [n], or null.
+/// A weight [n, K] and its bias [n]; a null bias means no bias.
 struct Projection {
   ParameterPtr weight;
   ParameterPtr bias;
 };
 
 /// Returns linear() of one input with each projection, in their order; all have a bias,
-/// or none. Weights that lie side by side (joined_rows), as their gradients then do too,
-/// are one product in the forward and in the backward. The results y_i [T, n_i] are then
+/// or none. Weights that lie side by side (joined_rows), and whose gradients do too, are
+/// one product in the forward and in the backward. The results y_i [T, n_i] are then
 /// slices of one matrix that nothing keeps, so they may be written. Their gradients are
 /// taken without a copy if the gradients are slices of one matrix in the same order
 /// (ColumnLayout).
@@ -35,7 +35,7 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
                                      const WeightGradientsPtr& gradients);
 
 /// Returns y + b for y [T, N] and b [N]. The backward adds the gradient of the bias,
-/// summed over T in fp32, to its accumulator.
+/// summed over T in fp32, to the accumulator of the bias.
 at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias);
 
 }  // namespace longhaul::ops

@@ -8,15 +8,15 @@
 
 namespace longhaul::ops {
 
-/// A tensor that backward passes need but that is not kept until then: it is gathered or
-/// computed again. The tensor is made at the first take() and released at the last. Not
-/// thread-safe.
+/// A tensor that backward passes need but that is not kept until then: the tensor is
+/// gathered or computed again. The tensor is made at the first take() and released at the
+/// last. Not thread-safe.
 class SavedInput {
  public:
   virtual ~SavedInput() = default;
-  /// Announces one more take(). Called in the forward.
+  /// Announces one more take(). The forward calls this.
   void hold() { ++holders_; }
-  /// Returns the tensor. Called in the backward, once for each hold(). Making the tensor
+  /// Returns the tensor. The backward calls this once for each hold(). Making the tensor
   /// may be collective, so all ranks call take() in the same order.
   at::Tensor take();
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-// Products of activations and weights, each rounded once from an fp32 sum. They are
-// LibTorch's, or our own where ours are faster.
+// Products of activations and weights, each rounded once from an fp32 sum. The products
+// are LibTorch's, or Longhaul's own where these are faster.
 // Shapes: T rows, K features, N outputs. Weights are contiguous; of the other tensors
 // each row is contiguous.
 
@@ -19,8 +19,8 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& w,
 at::Tensor product(const at::Tensor& dy, const at::Tensor& w);
 void product_out(at::Tensor& y, const at::Tensor& dy, const at::Tensor& w);
 
-/// Returns whose products the above and the weight gradients are for this element type:
-/// for the log, and for the record of what decides the last bits of a result.
+/// Says which library computes these products and the weight gradients for this element
+/// type, for the log and for the record of what decides the last bits of a result.
 std::string describe_products(at::ScalarType type, at::Device device);
 
 }  // namespace longhaul::ops

@@ -83,7 +83,8 @@ struct Product {
   bool alive_after_backward = true;
 };
 
-/// W f(a, b) with f = swiglu, which is counted and whose result is watched.
+/// Runs W f(a, b) with f = swiglu, counts the calls of f and watches the memory of its
+/// result.
 Product run_product(bool again, bool immediate, bool fused) {
   at::manual_seed(2);
   const at::Tensor a = leaf(at::randn({10, 16})), b = leaf(at::randn({10, 16}));

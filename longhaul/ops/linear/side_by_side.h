@@ -8,8 +8,8 @@
 namespace longhaul::ops {
 
 // Matrices that lie side by side in one memory are one matrix, so that several products
-// with one input are one product. Nothing is copied for that: the functions find out
-// whether tensors lie side by side.
+// with one input are one product. Nothing is copied to join matrices: the functions find
+// out whether tensors lie side by side.
 
 /// Returns the matrix [sum n, K] whose rows are the matrices [n_i, K], in this order, or
 /// an undefined tensor if the matrices do not follow each other without a gap.
@@ -19,18 +19,18 @@ at::Tensor joined_rows(const std::vector<at::Tensor>& parts);
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 
-/// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which of them make up
-/// the columns of one matrix. Their gradients are made to lie in the same way, so that
+/// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which tensors make up
+/// the columns of one matrix. The nodes of ops lay out gradients in the same way, so that
 /// the backward of the product that made the tensors can take the gradients as one
 /// matrix.
 class ColumnLayout {
  public:
   explicit ColumnLayout(const std::vector<at::Tensor>& parts);
-  /// Returns tensors of the parts' sizes that lie as the parts do and have any content; a
+  /// Returns tensors of the parts' sizes that lie as the parts do and have any content. A
   /// part that shares no matrix is contiguous.
   std::vector<at::Tensor> empty(const at::TensorOptions& options) const;
-  /// Does the same, but returns `gradients` themselves where they make up such a matrix:
-  /// the node that made the gradients has laid them out for that, and they may be
+  /// Does the same, but returns `gradients` themselves where the gradients make up such a
+  /// matrix: the node that made the gradients has laid them out for that, and they may be
   /// written.
   std::vector<at::Tensor> reuse(const std::vector<at::Tensor>& gradients) const;
   /// Gives the gradient of a part that was handed on unchanged to made[part], which

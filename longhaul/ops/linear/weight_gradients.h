@@ -19,11 +19,12 @@ namespace longhaul::ops {
 class WeightGradients {
  public:
   /// Enters the product dy^T x for weights [n_i, K] whose gradients are one matrix
-  /// (joined_rows) and all of which are frozen, or none; frozen weights are left out.
-  /// x [T, K], or how to have x again when its turn comes; dy [T, sum n], in the order of
-  /// the weights.
+  /// (joined_rows). Either all of the weights are frozen, and are left out, or none is.
+  /// `x` is [T, K], or says how to have x again when its turn comes. dy is [T, sum n], in
+  /// the order of the weights.
   void push(std::vector<ParameterPtr> weights, LinearInput x, at::Tensor dy);
-  /// Calls `between` when the entries before it have been computed.
+  /// Enters a call of `between`, which follows when the entries before it have been
+  /// computed.
   void call(std::function<void()> between);
   /// Computes all entries and empties the queue.
   void drain();

@@ -1,9 +1,9 @@
 #pragma once
 
 // What an update does to one element: the same IEEE operations in the CPU's loops and in
-// the CUDA kernels. `constexpr` is what lets nvcc compile a function for the GPU too; it
-// never has to be constant, which only templates may say. Internal linkage, since files
-// of several instruction sets include it.
+// the CUDA kernels. `constexpr` lets nvcc compile a function for the GPU too; no function
+// has to be a constant expression. All functions have internal linkage, since files of
+// several instruction sets include this header.
 
 #include <cstdint>
 
@@ -118,7 +118,7 @@ template <typename Scalars>
 }
 
 /// Returns the scalars of the second pass of LAMB for an lr of `rate` times the lr of the
-/// step: those that lamb_apply_scalars makes of the product.
+/// step: the scalars that lamb_apply_scalars makes of the product.
 [[gnu::always_inline]] constexpr AdamWScalars at_rate(AdamWScalars s, const LambRate& of,
                                                       double rate) {
   const double lr = rate * of.lr;

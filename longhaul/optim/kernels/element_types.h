@@ -1,7 +1,8 @@
 #pragma once
 
 // The element types of a range as template arguments, for the loops of every device.
-// uint16_t is bf16. Internal linkage, since files of several instruction sets include it.
+// uint16_t is bf16. All functions have internal linkage, since files of several
+// instruction sets include this header.
 
 #include <type_traits>
 
@@ -13,7 +14,7 @@ namespace {
 /// Stands for the weight's type where the weight is the master.
 struct NoWeight {};
 
-/// Calls act(null pointer of the element type).
+/// Calls `act` with a null pointer of the element type.
 template <typename Act>
 void with_type(DType dtype, const Act& act) {
   if (dtype == DType::F32) {

@@ -5,21 +5,23 @@
 
 namespace longhaul::optim {
 
-/// Return the scalars of the two passes. The convention of the step does not matter.
+/// Returns the scalars of the first pass. The convention of the step does not matter.
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
+/// Returns the scalars of the second pass.
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
-/// Return what at_rate of element.h needs besides the scalars, and the result of at_rate.
+/// Returns what at_rate of element.h needs besides the scalars.
 LambRate lamb_rate(const AdamWStep& step);
+/// Returns the result of at_rate of element.h.
 AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double rate);
 
-/// The first pass: updates the moments of a checked range and returns the sums that the
-/// moments lead to, added over blocks of kNormBlock in their order. The bits depend
+/// Makes the first pass: updates the moments of a checked range and returns the sums that
+/// the moments lead to, added over blocks of kNormBlock in their order. The bits depend
 /// neither on threads nor on the instruction set. The masters stay. Uses OpenMP threads.
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, Isa isa = best_isa());
-/// The second pass, from updated moments: moves masters and writes the weights. Gradients
-/// are not read.
+/// Makes the second pass from updated moments: moves masters and writes the weights.
+/// Gradients are not read.
 void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                      Isa isa = best_isa());
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The loops of LAMB, compiled once per instruction set; internal linkage for the reason
-// that adamw_loop.h names.
+// The loops of LAMB, compiled once per instruction set. Everything here has internal
+// linkage for the reason that adamw_loop.h names.
 
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/elements.h"

@@ -13,7 +13,7 @@ struct UpdateLoops {
   void (*lamb_apply)(const AdamWRange& range, const AdamWScalars& s, int64_t update);
 };
 
-// Each is in a file of its own with its own compiler flags.
+// Each of these functions is in a file of its own with its own compiler flags.
 const UpdateLoops& avx2_updates();
 const UpdateLoops& avx512_updates();
 

@@ -14,42 +14,47 @@ namespace longhaul::parallel {
 class KeyWalk {
  public:
   virtual ~KeyWalk() = default;
-  /// The rank whose keys are here now.
+  /// Returns the rank whose keys are here now.
   virtual int source() const = 0;
   virtual KeyValues current() const = 0;
-  /// Goes on to the keys of the next rank; false when all have been here.
+  /// Goes on to the keys of the next rank. Returns false when the keys of all ranks have
+  /// been here.
   virtual bool next() = 0;
   /// Drives what is under way, without waiting.
   virtual void poll() {}
 
-  /// Where this rank adds its share of the gradients of the current keys: fp32.
+  /// Returns the fp32 tensors to which this rank adds its share of the gradients of the
+  /// current keys.
   virtual KeyValues share() = 0;
-  /// The share of the current keys is complete.
+  /// Passes on the share of the current keys, which is complete.
   virtual void pass_on(const KeyValues& share) = 0;
-  /// The gradients of this rank's own keys, summed over all ranks, after the last share.
+  /// Returns the gradients of this rank's own keys, summed over all ranks, after the last
+  /// share.
   virtual KeyValues total() = 0;
 };
 
 /// Passes keys and values round a ring (Liu et al., "Ring Attention with Blockwise
-/// Transformers"): those of ranks r, r - 1, r - 2 ... come to rank r, the next ones while
-/// the queries meet the current ones. The fp32 sums of the gradients follow the keys:
-/// they go from rank r + 1 round to rank r and add up in this order, r's own share last,
-/// so that they have the same bits in every run.
+/// Transformers"). The keys of ranks r, r - 1, r - 2 ... come to rank r in this order;
+/// the next keys travel while the queries meet the current keys. The fp32 sums of the
+/// gradients follow the keys from rank r + 1 round to rank r. The shares add up in this
+/// order, r's own share last, so that the sums have the same bits in every run.
 ///
-/// Bytes that each of N ranks sends, with n = B * S * Hkv * D elements of e bytes:
-/// forward 2 (N - 1) n e, backward 2 (N - 1) n (e + 4).
-/// Memory: the keys and values of two ranks, and in the backward up to four fp32
+/// Keys and values have n = B * S * Hkv * D elements each, of e bytes. Each of N ranks
+/// sends 2 (N - 1) n e bytes in the forward. In the backward a rank sends
+/// 2 (N - 1) n (e + 4) bytes.
+/// A rank holds the keys and values of two ranks, and in the backward up to four fp32
 /// sets of their gradients.
 std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeyValues& own);
 
 /// Gathers the keys and values of all ranks at once (Meta, "The Llama 3 Herd of Models",
-/// section 3.3.2): fewer and longer messages and more memory than a ring. Good where keys
-/// are few (grouped queries) or the group is small. Those of ranks r, r + 1, r + 2 ...
-/// come to rank r. A reduce_scatter sums the gradients in fp32, in rank order.
+/// section 3.3.2). This takes fewer and longer messages and more memory than a ring, and
+/// is good where keys are few (grouped queries) or the group is small. The keys of ranks
+/// r, r + 1, r + 2 ... come to rank r in this order. A reduce_scatter sums the gradients
+/// in fp32, in rank order.
 ///
-/// The bytes that a rank sends are those of ring_walk.
-/// Memory: the keys and values of all N ranks, and in the backward an fp32 set of their
-/// gradients.
+/// A rank sends as many bytes as in ring_walk.
+/// A rank holds the keys and values of all N ranks, and in the backward an fp32 set of
+/// their gradients.
 std::unique_ptr<KeyWalk> gather_walk(comm::Communicator& group, const KeyValues& own);
 
 }  // namespace longhaul::parallel

@@ -27,14 +27,15 @@ struct AttentionSums {
 };
 
 /// One rank's part of an attention whose sequences lie on several ranks: the rank's own
-/// queries against the keys of one rank after the other. Computes without communication;
-/// used by one thread. Where the mask is causality alone and kernels take rows of a
-/// longer result, chunks that lie side by side are joined: one call of the kernel serves
-/// the keys of a rank, where otherwise two are needed, and three for the rank's own keys.
-/// A rank's own keys must come first, because each query sees some of them.
+/// queries against the keys of one rank after the other. Computes without communication
+/// and serves one thread. Where the mask is causality alone and kernels take rows of a
+/// longer result, chunks that lie side by side are joined. The keys of a rank then need
+/// one call of the kernel instead of two, or instead of three for the rank's own keys. A
+/// rank's own keys must come first, because each query sees some of them.
 class LocalAttention {
  public:
-  /// The mask's document_start and document_end [B, S] are indices of the whole sequence.
+  /// Begins the attention of the queries `q`. The mask's document_start and document_end
+  /// [B, S] are indices of the whole sequence.
   LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                  const ops::AttentionMask& mask, bool fused);
 

@@ -15,8 +15,8 @@ struct DataGroups {
   /// well (norms under sequence parallelism, key heads held twice, embeddings tied over
   /// stages). These ranks have equal buckets and hold the same shard.
   std::vector<comm::Communicator*> sums;
-  /// The groups `shard` and `replicas` for buckets of experts; null: those above serve
-  /// them.
+  /// The groups `shard` and `replicas` for buckets of experts. Where these are null,
+  /// `shard` and `replicas` serve such buckets too.
   comm::Communicator* expert_shard = nullptr;
   comm::Communicator* expert_replicas = nullptr;
 
@@ -29,10 +29,10 @@ struct DataGroups {
 };
 
 /// Keeps replicas of the same weights together: sums gradients over the ranks that see
-/// different data, and shares the updated weights (Rajbhandari et al., "ZeRO"; shards
-/// inside a group and replicas across as in Zhao et al., "PyTorch FSDP", section 3.2).
-/// Gradients are summed, not averaged: the loss is already divided by the global number
-/// of targets. FlatSharding says what is cut and what is released. Collectives are
+/// different data, and shares the updated weights (Rajbhandari et al., "ZeRO"). Shards
+/// inside a group and replicas across groups follow Zhao et al., "PyTorch FSDP", section
+/// 3.2. Gradients are summed, not averaged: the loss is already divided by the global
+/// number of targets. FlatSharding says what is cut and what is released. Collectives are
 /// started as soon as their input is ready, and waited for only when their result is
 /// needed. Every method but release is Collective: all ranks of the groups call them in
 /// the same order.
@@ -47,11 +47,11 @@ class DataParallel {
   /// Makes the unit's weights, and the weights that every rank keeps, present and
   /// current.
   void need(int unit);
-  /// Frees the unit's weights. No collective.
+  /// Frees the unit's weights. This is no collective.
   void release(int unit);
   /// Starts to send every rank the weights that their owners have written; need() waits.
   void share_weights();
-  /// Waits for the weights that are under way. Called before a program ends, since
+  /// Waits for the weights that are under way. A program calls this before it ends, since
   /// buffers must outlive what is sent from them.
   void finish_weights();
 
@@ -60,7 +60,7 @@ class DataParallel {
   /// Makes room for the unit's gradients of a micro batch.
   void open_gradients(int unit);
   /// Tells that the unit's gradients of a micro batch are complete, and starts the
-  /// reduction that is due. `last`: the micro batch is the step's last one.
+  /// reduction that is due. `last` marks the step's last micro batch.
   void close_gradients(int unit, bool last);
   /// Reduces the remaining gradients and waits. Afterwards owned_grads of every bucket
   /// hold the sum over ranks and micro batches.
@@ -69,7 +69,7 @@ class DataParallel {
   /// Forgets operations under way, after a failure, when no collective may follow.
   void abandon();
 
-  /// Number of units; they count from 0.
+  /// Returns the number of units, which are numbered from 0.
   int units() const { return units_; }
 
  private:

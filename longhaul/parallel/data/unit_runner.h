@@ -28,10 +28,10 @@ class UnitRunner {
   /// Forgets a failed step.
   void abandon();
 
-  /// Called before and after the weights of a unit are used.
+  /// Must be called before and after the weights of a unit are used.
   void use(int unit);
   void used(int unit);
-  /// Called before and after the gradients of a unit are formed.
+  /// Must be called before and after the gradients of a unit are formed.
   void open(int unit) { data_.open_gradients(unit); }
   void close(int unit);
 
@@ -41,14 +41,14 @@ class UnitRunner {
   // the units before. The embedding uses no weights in its backward, and the caller
   // closes its gradients. The runner must live until the backward.
 
-  /// Gathers the unit's weights. x: the unit's input, empty for the embedding. Returns x
-  /// with a node in the graph that ends the unit's backward.
+  /// Gathers the unit's weights. `x` is the unit's input, empty for the embedding.
+  /// Returns x with a node in the graph that ends the unit's backward.
   nn::Tensors enter(int unit, const nn::Tensors& x, const ops::WeightGradientsPtr& queue);
   /// Releases the weights. Returns the unit's result y with a node in the graph that
   /// begins the unit's backward.
   nn::Tensors leave(int unit, const nn::Tensors& y, const ops::WeightGradientsPtr& queue,
                     bool embedding = false);
-  /// Tells the watcher that a block begins or ends. For the nodes of the graph.
+  /// Tells the watcher that a block begins or ends. The nodes of the graph call this.
   void tell(int unit, bool backward, bool begins) const {
     if (watcher_) watcher_(unit, backward, begins);
   }

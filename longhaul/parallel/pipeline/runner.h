@@ -25,13 +25,15 @@ class PipelineStage {
   /// Returns the shapes of the tensors that pass between stages. They are equal at every
   /// boundary of a micro batch and on both sides.
   virtual Shapes boundary_shapes(int64_t micro_batch) = 0;
-  /// `input` has boundary_shapes, is contiguous and has no graph; it is empty for the
-  /// first global stage. The stage may keep it, since nobody else uses its memory again.
-  /// Returns the output; the last global stage returns nothing.
+  /// Runs the forward of a chunk. `input` has boundary_shapes, is contiguous and has no
+  /// graph; for the first global stage the input is empty. The stage may keep the input,
+  /// since nobody else uses its memory again. Returns the output; the last global stage
+  /// returns nothing.
   virtual nn::Tensors forward(int64_t chunk, int64_t micro_batch,
                               const nn::Tensors& input) = 0;
-  /// `grads` are the gradients of the output, empty for the last global stage. Returns
-  /// the gradients of the input; the first global stage returns nothing.
+  /// Runs the backward of a chunk. `grads` are the gradients of the output, empty for the
+  /// last global stage. Returns the gradients of the input; the first global stage
+  /// returns nothing.
   virtual nn::Tensors backward(int64_t chunk, int64_t micro_batch,
                                const nn::Tensors& grads) = 0;
   /// Computes the weight gradients that the backward of this micro batch has deferred.

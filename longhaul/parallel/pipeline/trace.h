@@ -8,13 +8,13 @@
 namespace longhaul::parallel {
 
 /// A timeline of one rank, kept in memory and shown by chrome://tracing or Perfetto.
-/// Times are the host's, except in the device's lane. Used by one thread.
+/// Times are the host's, except in the device's lane. One thread uses a trace.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Compute and Wait: the plan's actions and the waits for their messages. Phase: parts
-  /// of the step. Block: blocks of the model. Operation: operations. Ranks: waits for
-  /// other ranks. Device: the device's work.
+  /// Compute and Wait show the plan's actions and the waits for their messages, Phase the
+  /// parts of the step, Block the blocks of the model and Operation the operations. Ranks
+  /// shows waits for other ranks, and Device the device's work.
   enum class Lane { Compute, Wait, Phase, Block, Operation, Ranks, Device };
   struct Event {
     std::string name;
@@ -23,14 +23,16 @@ class Trace {
     double duration_us;
   };
 
-  /// Timelines with one origin have one time axis, for ranks of one machine.
+  /// Begins a timeline. Timelines with one `origin` have one time axis, for ranks of one
+  /// machine.
   explicit Trace(int rank, Clock::time_point origin = Clock::now())
       : rank_(rank), origin_(origin) {}
 
   /// Adds an event. `name` must have no character that JSON escapes.
   void record(std::string name, Lane lane, Clock::time_point begin,
               Clock::time_point end);
-  /// Adds an event. `begin` and `duration` are in microseconds, `begin` since the origin.
+  /// Adds an event. `begin` and `duration` are in microseconds, `begin` microseconds
+  /// since the origin.
   void record_us(std::string name, Lane lane, double begin, double duration);
   const std::vector<Event>& events() const { return events_; }
   void clear() { events_.clear(); }

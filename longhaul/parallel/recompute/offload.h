@@ -21,7 +21,8 @@ class Offload {
   class Kept {
     friend class Offload;
     at::Tensor host;
-    at::Tensor there;  ///< being copied out, or fetched
+    at::Tensor there;  ///< the tensor on the device, while it is copied out or after its
+                       ///< fetch has begun
     std::optional<c10::Event> out, back;
   };
   using KeptPtr = std::shared_ptr<Kept>;

@@ -21,7 +21,7 @@ using ops::AutogradContext;
 using ops::tensor_list;
 using ops::Variable;
 
-/// Sums x over the ranks in place.
+/// Adds up x over the ranks, in place. Collective.
 void sum(Communicator& tp, const at::Tensor& x) {
   tp.all_reduce_order(buffer_of(x), comm::ReduceOp::Sum);
 }

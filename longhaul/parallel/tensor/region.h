@@ -6,11 +6,12 @@
 namespace longhaul::parallel {
 
 /// A split region over the ranks of tensor parallelism.
-/// Without sequence parallelism every rank has all tokens outside of regions: enter
-/// passes its input on, and its backward sums gradients (all-reduce); leave sums results
-/// (Shoeybi et al., "Megatron-LM", section 3: two all-reduces a layer in each direction).
-/// With sequence parallelism rank r has rows [r, r + 1) T / ranks outside of regions:
-/// enter gathers rows, and its backward sums and scatters gradients; leave does the
+/// Without sequence parallelism every rank has all tokens outside of regions. `enter`
+/// passes its input on, and its backward sums gradients (all-reduce); `leave` sums
+/// results. These are two all-reduces a layer in each direction (Shoeybi et al.,
+/// "Megatron-LM", section 3).
+/// With sequence parallelism rank r has rows [r, r + 1) T / ranks outside of regions.
+/// `enter` gathers rows, and its backward sums and scatters gradients; `leave` does the
 /// reverse (Korthikanti et al., "Reducing Activation Recomputation", section 4.2). The
 /// gathered rows are not kept: the linear layers that enter the region share one more
 /// gather in their backward. Sums have the activations' dtype; the communicator adds them

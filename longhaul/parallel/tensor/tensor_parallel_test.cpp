@@ -22,7 +22,7 @@ using twin::Fault;
 
 constexpr int64_t kHidden = 40, kInner = 49, kLayers = 2;
 
-/// The family's parameters: their names, shapes and splits.
+/// Describes the family's parameters: their names, shapes and splits.
 UnitDescription describe_wide() {
   using Unit = ShardUnit;
   UnitDescription all;
@@ -90,7 +90,7 @@ struct WideModel {
   nn::Linear head{parameters, "out_head"};
 };
 
-/// `again`: blocks run again in the backward.
+/// Makes the family. With `again` the blocks run again in the backward.
 twin::Family make_wide(bool again) {
   const auto model = std::make_shared<WideModel>();
   model->parameters.check_taken();

@@ -33,7 +33,8 @@ enum class WideFault { None, Sum, Replicas };
 
 using WideTensors = std::map<std::string, at::Tensor>;
 
-/// The input, the gradient of the result and the weights that all ranks begin with.
+/// Returns the input, the gradient of the result and the weights that all ranks begin
+/// with.
 WideTensors values_of(const WideCase& c) {
   at::manual_seed(17);
   const int64_t q = c.query_heads * kWideHeadDim, k = c.key_heads * kWideHeadDim;
@@ -112,7 +113,7 @@ struct WideLayer {
   ops::WeightGradientsPtr gradients = std::make_shared<ops::WeightGradients>();
 };
 
-/// The results and gradients of this rank's parts.
+/// Returns the results and gradients of this rank's parts.
 WideTensors run_layer(const WideCase& c, const WideTensors& values,
                       const WideLayer& layer, const nn::SplitRegion* region,
                       WideFault fault) {
@@ -129,7 +130,7 @@ WideTensors run_layer(const WideCase& c, const WideTensors& values,
   return {{"y", y.detach()}, {"dx", x.grad()}};
 }
 
-/// The parts of all ranks put together.
+/// Returns the parts of all ranks put together.
 WideTensors on_ranks(const WideCase& c, WideFault fault) {
   const WideTensors values = values_of(c);
   WideTensors all;
