@@ -30,7 +30,7 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 /// Returns the resolved settings as TOML, which parses back to the same settings.
 std::string to_toml(const RunConfig& config);
 
-/// Write and read the schedule's section alone, for a checkpoint that continues another
+/// Writes or reads the schedule's section alone, for a checkpoint that continues another
 /// run's schedule. Reading throws ConfigError that names `name`.
 std::string schedule_to_toml(const ScheduleSection& schedule);
 ScheduleSection schedule_from_toml(std::string_view text, std::string_view name);
@@ -57,9 +57,8 @@ struct ConfigChange {
 std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
                                        const RunConfig& new_config);
 
-/// Checks that `now` may continue a run that was saved with `saved`, and returns the
-/// Logged changes. Throws ConfigError that names every differing Match key with both
-/// values.
+/// Returns the Logged changes if `now` may continue a run that was saved with `saved`.
+/// Throws ConfigError that names every differing Match key with both values.
 std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now);
 
 /// The batch arithmetic of one layout.

@@ -43,7 +43,8 @@ struct OtherWord {
   std::string_view note = {};  ///< why the value is left out, if it is
 };
 
-/// The system's name in messages: "run_llama_nxd.py of neuronx-distributed", "nanotron".
+/// Returns the system's name for messages: "run_llama_nxd.py of neuronx-distributed",
+/// "nanotron".
 std::string_view system_name(OtherSystem system);
 
 /// Returns all entries that the dictionary has for a system.

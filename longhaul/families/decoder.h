@@ -30,10 +30,11 @@ struct DecoderSettings {
   // Settings that Llama does not have.
 
   std::optional<int64_t> sliding_window = {};  ///< positions that a token sees at most
-  /// For each layer, whether its attention sees all positions in spite of the window.
-  /// Empty if no layer does.
+  /// For each layer, whether its attention sees all positions in spite of the window. The
+  /// list is empty if no layer does.
   std::vector<bool> full_layers = {};
-  /// For each layer, whether its attention has no rotation. Empty if every layer has one.
+  /// For each layer, whether its attention has no rotation. The list is empty if every
+  /// layer has a rotation.
   std::vector<bool> unrotated_layers = {};
   /// The rotation of layers with a window, if it differs from `rope`.
   std::optional<RopeConfig> sliding_rope = {};

@@ -21,7 +21,7 @@ class Draft {
   };
 
   /// `hidden` are words that may stand for settings ("${ARGS[@]}"), so that no default of
-  /// the other system is certain. Empty if there are none.
+  /// the other system is certain. It is empty if there are no such words.
   explicit Draft(std::string hidden = "") : hidden_(std::move(hidden)) {}
 
   /// Gives a key ("optimizer.lr") its value. The comment says where the value comes from.

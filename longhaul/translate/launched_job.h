@@ -44,9 +44,9 @@ class Job {
   /// Returns the last variable of this name before the command, or nullptr.
   const Said* variable_in_environment(const std::string& name) const;
 
-  /// Return the setting as a whole number, a number, a truth value or a text. `otherwise`
-  /// is the other system's default; it counts as unknown if something hidden may hold the
-  /// flag.
+  /// Returns the setting as a whole number, a number, a truth value or a text.
+  /// `otherwise` is the other system's default. The default counts as unknown if
+  /// something hidden may hold the flag.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -100,8 +100,8 @@ class Job {
 /// Returns the reason why the draft asks for a value that only a shell knows.
 std::string not_looked_up(const Said& said);
 
-/// Return the text of a setting as a whole number, a number or a truth value. Throw
-/// InputError if the text is none.
+/// Returns the text of a setting as a whole number, a number or a truth value. Throws
+/// InputError for any other text.
 int64_t whole_of(const Said& said, const std::string& text);
 double real_of(const Said& said, const std::string& text);
 bool truth_of(const Said& said);

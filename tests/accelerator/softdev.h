@@ -35,11 +35,13 @@
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// The counters of this process as one JSON object; valid until the thread's next call.
-/// synchronizations: waits of the host for the device, by polling an event too; launches:
-/// operations and copies; kernel_bytes: elements that they read and write, each once;
-/// operations: [launches, bytes] by name; device_allocations: blocks that the cache did
-/// not have.
+/// Returns the counters of this process as one JSON object. The text is valid until the
+/// thread's next call of this function. The fields are:
+/// - synchronizations: waits of the host for the device, also by polling an event;
+/// - launches: operations and copies;
+/// - kernel_bytes: bytes of elements that they read and write, each once;
+/// - operations: [launches, bytes] by name;
+/// - device_allocations: blocks that the cache did not have.
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);

@@ -14,12 +14,13 @@ namespace longhaul::testing {
 
 class CountedMemory : public c10::Allocator {
  public:
-  /// From now on in this process.
+  /// Makes this class the allocator of LibTorch's CPU memory, from now on in this
+  /// process.
   static void install() {
     static CountedMemory memory;
     c10::SetCPUAllocator(&memory, /*priority=*/1);
   }
-  /// Bytes that this thread has asked for and that nobody has given back.
+  /// Returns the bytes that this thread has asked for and that nobody has given back.
   static int64_t live() { return mine()->load(); }
 
   c10::DataPtr allocate(size_t bytes) override {

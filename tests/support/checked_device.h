@@ -81,7 +81,7 @@ struct CountedMemory final : c10::Allocator {
     if (block->size > 0) std::memset(block->data.get(), 0xA5, block->size);
     delete block;
   }
-  /// Whether the address lies in such memory.
+  /// Returns whether the address lies in memory that this class has given out.
   static bool owns(const void* address) {
     const std::lock_guard lock(mutex);
     auto after = blocks.upper_bound(static_cast<const std::byte*>(address));
@@ -120,14 +120,14 @@ class SideStreams {
   static inline thread_local int64_t current = 0;
 
   int64_t make() { return ++made_; }
-  /// True: put off.
+  /// Queues the work if a side stream is current, and returns whether it did.
   bool put_off(std::function<void()> work) {
     if (current == 0) return false;
     const std::lock_guard lock(mutex_);
     work_[current].push_back(std::move(work));
     return true;
   }
-  /// How much has been asked of a stream so far.
+  /// Returns the number of operations that the stream was given so far.
   size_t asked(int64_t stream) {
     const std::lock_guard lock(mutex_);
     return work_[stream].size();
@@ -207,13 +207,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-/// The same memory as a tensor of the CPU.
+/// Returns a tensor of the CPU over the memory of `x`.
 at::Tensor host_view(const at::Tensor& x) {
   const auto options = x.options().device(at::kCPU);
   return x.is_cpu() ? x : at::from_blob(x.data_ptr(), x.sizes(), x.strides(), options);
 }
 
-/// A copy between host and device is waited for, or made of memory that is not pinned.
+/// Notes a copy between host and device that the host waits for, or that uses pageable
+/// memory of the host.
 void look_at_copy(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (inside > 0 || from.is_cpu() == to.is_cpu() || from.numel() == 0) return;
   const at::Tensor& host = from.is_cpu() ? from : to;

@@ -15,7 +15,8 @@
 
 namespace longhaul::testing {
 
-/// A model of three tensors whose elements have names of their own.
+/// Returns a model of three tensors, whose names differ in length; element() tells
+/// tensors apart by that length.
 inline std::vector<TensorSlice> small_model() {
   return {TensorSlice::whole("embed.weight", {13, 8}, DType::F32),
           TensorSlice::whole("norm.weight", {5}, DType::F32),

@@ -119,7 +119,8 @@ inline nn::ForwardContext context_of(const Case& c) {
   return context;
 }
 
-/// Sums the gradients of which several ranks have parts, as a session does.
+/// Adds up the gradients of which several ranks have parts, as a session does.
+/// Collective.
 inline void sum_gradients(const Family& family, const std::vector<ParameterShard>& shards,
                           const ShardPlan& plan, comm::Communicator& tp, Fault fault) {
   const KeyReplica replica = key_replica(plan, tp.rank());

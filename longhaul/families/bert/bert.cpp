@@ -47,7 +47,8 @@ void check_bert_neutral(const ConfigFields& fields) {
   }
 }
 
-/// Without a name: with both heads.
+/// Returns whether the model has the head of next sentences. A config.json that names no
+/// architecture has both heads.
 bool has_next_sentence(const ConfigFields& fields) {
   const OrderedJson* named = fields.find("architectures");
   if (named == nullptr || named->empty()) return true;
