@@ -61,7 +61,7 @@ std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
 /// Throws ConfigError that names every differing Match key with both values.
 std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now);
 
-/// The batch arithmetic of one layout.
+/// How a layout divides the global batch.
 struct DerivedBatch {
   int64_t world = 1;
   int64_t dp = 1;            ///< world / (pp * cp * tp)
@@ -75,7 +75,8 @@ struct DerivedBatch {
 DerivedBatch derive_batch(const RunConfig& config, int64_t world);
 
 /// Returns run.steps, or the whole steps of run.epochs over the training sequences,
-/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step.
+/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step or more
+/// than a run may have.
 int64_t total_steps(const RunConfig& config, int64_t train_sequences);
 
 /// Returns the last step that this run executes: min(stop_after, total).

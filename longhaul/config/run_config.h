@@ -219,9 +219,11 @@ struct ScheduleSection {
   /// constant_steps = 0; Zero for linear, smp, and cosine with constant_steps > 0.
   std::optional<WarmupStart> warmup_start;
   double min_lr = 0.0;
-  std::optional<int64_t> horizon;      ///< steps; empty: the run's steps
-  int64_t constant_steps = 0;          ///< cosine only: the last C steps stay at min_lr
-  std::optional<DecayForm> decay;      ///< resolved when loaded: smp Cosine, wsd Linear
+  std::optional<int64_t> horizon;  ///< steps; empty: the run's steps
+  int64_t constant_steps = 0;      ///< cosine only: the last C steps stay at min_lr
+  /// Loading sets an absent form: Cosine for smp, Linear for wsd and for `continue_`
+  /// Decay.
+  std::optional<DecayForm> decay;
   std::optional<int64_t> decay_steps;  ///< wsd only; see wsd_decay_length()
   double plateau_fraction = 0.0;       ///< smp with decay = plateau only
   /// How a resume continues after s0 steps. r0 is the rate that the next step would have
@@ -271,7 +273,7 @@ struct LogSection {
 
 struct ValidationSection {
   int64_t every = 200;   ///< 0: only at step 0 and at the end
-  int64_t batches = 10;  ///< of batch.global_size sequences, per set; 0: the whole set
+  int64_t batches = 10;  ///< batches of batch.global_size per set; 0: the whole set
 };
 
 enum class NodeLossPolicy { Spare, Wait, Shrink };

@@ -10,7 +10,7 @@ namespace longhaul {
 
 /// A field of config.json that has different values in two models.
 struct ModelDifference {
-  std::string field;  ///< as config.json calls it
+  std::string field;  ///< its name in config.json
   std::string ours;
   std::string theirs;
   bool of_result = false;  ///< the field changes what the weights compute

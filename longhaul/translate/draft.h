@@ -32,8 +32,8 @@ class Draft {
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
   /// Puts, for an unknown value, a text that says what belongs there and that a start
-  /// refuses. Does nothing if the key has a value. With more arguments the text is
-  /// formatted as by fmt::format.
+  /// refuses. A later text replaces an earlier one. Does nothing if the key has a real
+  /// value. With more arguments the text is formatted as by fmt::format.
   void fill(const std::string& key, const std::string& what);
   template <class First, class... Rest>
   void fill(const std::string& key, fmt::format_string<First, Rest...> what,

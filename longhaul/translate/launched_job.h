@@ -41,7 +41,8 @@ class Job {
   std::vector<const Said*> all(const std::string& name) const;
   /// Returns the setting of the first of several names that is given, or nullptr.
   const Said* find_any(const std::vector<std::string>& names) const;
-  /// Returns the last variable of this name before the command, or nullptr.
+  /// Returns the last variable of this name before the command whose value is certain
+  /// without a shell, or nullptr.
   const Said* variable_in_environment(const std::string& name) const;
 
   /// Returns the setting as a whole number, a number, a truth value or a text.
@@ -83,8 +84,9 @@ class Job {
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// Puts the setting, or the other system's default, as a field of config.json. Does
-  /// nothing if there is neither.
+  /// Puts the setting, or the other system's default, as a field of config.json. Notes a
+  /// setting with an unknown value as not carried over. Does nothing if there is neither
+  /// setting nor default.
   void override_whole(const std::string& name, const std::string& field,
                       std::optional<int64_t> otherwise = {}) const;
   void override_real(const std::string& name, const std::string& field,

@@ -21,7 +21,7 @@ struct Access {
   std::shared_ptr<const std::string> place;
 };
 
-/// For every byte of a block the last write and the reads since then.
+/// Remembers, for every byte of a block, the last write and the reads since then.
 class UseLog {
  public:
   struct Conflict {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-// What LibTorch's operators of flash attention compute, as plain mathematics on the host:
-// kernels of the devices that tests make up.
+// Computes what LibTorch's operators of flash attention compute, as plain mathematics on
+// the host. The devices that tests make up use these kernels.
 
 namespace longhaul::ops::reference {
 

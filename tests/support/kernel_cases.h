@@ -79,7 +79,7 @@ inline std::pair<double, double> activation_and_slope(Activation activation, dou
           0.5 * (1.0 + wave) + 0.5 * x * (1.0 - wave * wave) * inner};
 }
 
-/// ||a - b|| / ||b||
+/// Returns ||a - b|| / ||b||.
 template <typename T>
 double distance(const std::vector<T>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());

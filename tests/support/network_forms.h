@@ -5,8 +5,7 @@
 
 #include "longhaul/families/network.h"
 
-// Layers of the usual names, for tests that describe their parameters
-// themselves.
+// Layers with the usual names, for tests that describe their parameters themselves.
 
 namespace longhaul::nn::testing {
 

@@ -26,7 +26,7 @@ inline at::Tensor leaf(const at::Tensor& values) {
   return values.detach().clone().set_requires_grad(true);
 }
 
-/// ||a - b|| <= tolerance * ||b||, in fp64.
+/// Expects that ||a - b|| <= tolerance * ||b||, in fp64.
 inline void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance,
                          const std::string& what) {
   ASSERT_EQ(a.sizes(), b.sizes()) << what;

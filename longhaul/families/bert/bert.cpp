@@ -24,7 +24,7 @@ struct BertSettings {
   bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  std::optional<int64_t> padding_row = 0;  ///< of the table of words
+  std::optional<int64_t> padding_row = 0;  ///< padding row of the table of words
   bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
