@@ -9,8 +9,8 @@
 
 namespace longhaul::apps {
 
-/// What is printed of a layout: what the ranks of each stage hold and send, by the rank
-/// of the stage that holds most, which is the first of each group.
+/// What is printed of one pipeline stage: what its ranks hold and send. The costs are
+/// those of the rank that holds most, which is the first of each group.
 struct StageLine {
   int stage = 0;
   int64_t first_layer = 0;

@@ -12,7 +12,8 @@ namespace longhaul::apps {
 /// Chooses the nodes of each start of a run over several machines.
 class NodeChoice {
  public:
-  /// `nodes`: how many nodes of the fleet train; the others are spares.
+  /// Chooses among the nodes of `fleet`, of which `nodes` nodes train and the others are
+  /// spares.
   NodeChoice(const RunConfig& config, cluster::AgentFleet& fleet, int nodes,
              int ranks_per_node)
       : config_(config), fleet_(fleet), nodes_(nodes), ranks_per_node_(ranks_per_node) {}

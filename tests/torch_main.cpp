@@ -2,7 +2,7 @@
 
 #include "longhaul/tensor/vector_math.h"
 
-/// The main of unit tests that compute with LibTorch.
+/// Runs unit tests that compute with LibTorch.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   longhaul::warm_up_vector_math();

@@ -81,10 +81,10 @@ infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session&
 
 struct EvalFigures {
   infer::Evaluation result;
-  std::vector<std::string> terms;  ///< of the loss; one: of all of it
+  std::vector<std::string> terms;  ///< terms of the loss; one term is the whole loss
   int64_t seq_len = 0;
   double bits_per_byte = 0.0;  ///< 0: not known
-  int64_t weight_bytes = 0;    ///< of the rank with most
+  int64_t weight_bytes = 0;    ///< bytes on the rank that holds most
 };
 
 void print_json(const EvalFigures& figures, const train::Session& session) {

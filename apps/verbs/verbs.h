@@ -52,7 +52,7 @@ void add_supervise(CLI::App& program, Outcome& outcome);
 void add_submit(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 void add_try(CLI::App& program, Outcome& outcome);
-// Under `data`.
+// Verbs under `data`.
 void add_data_build(CLI::App& data_verb, Outcome& outcome);
 void add_data_build_bert(CLI::App& data_verb, Outcome& outcome);
 void add_data_export(CLI::App& data_verb, Outcome& outcome);

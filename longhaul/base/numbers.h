@@ -7,8 +7,8 @@
 
 namespace longhaul {
 
-/// Takes the number at the front of `text`; nothing, and `text` as it is, where none
-/// stands there or it does not fit.
+/// Removes the number at the front of `text` and returns it. Returns nothing and leaves
+/// `text` as it is if no number stands there or the number does not fit.
 template <typename Number>
 std::optional<Number> take_number(std::string_view& text) {
   Number number{};
@@ -19,14 +19,14 @@ std::optional<Number> take_number(std::string_view& text) {
   return number;
 }
 
-/// Returns all of `text` as a number; nothing where it is none or does not fit.
+/// Returns all of `text` as a number, or nothing if it is no number or does not fit.
 template <typename Number>
 std::optional<Number> whole_number(std::string_view text) {
   const auto number = take_number<Number>(text);
   return text.empty() ? number : std::nullopt;
 }
 
-/// Returns the product; nothing where 64 bits do not hold it.
+/// Returns the product, or nothing if 64 bits do not hold it.
 inline std::optional<int64_t> checked_product(int64_t a, int64_t b) {
   int64_t product = 0;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;

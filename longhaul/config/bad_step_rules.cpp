@@ -7,7 +7,7 @@
 namespace longhaul::config {
 namespace {
 
-/// Checks that a rollback does not go back further than the kept checkpoints surely
+/// Throws ConfigError if a rollback may go back further than the kept checkpoints surely
 /// reach.
 void check_rollback(const RunConfig& c) {
   const CheckpointSection& saves = c.checkpoint;

@@ -160,7 +160,7 @@ struct Codec<std::array<double, 2>> {
   }
 };
 
-/// A struct with a fields_of of its own is an inline table.
+/// Reads and writes a struct with a fields_of of its own as an inline table.
 template <class T>
   requires requires(T& t) { fields_of(t); }
 struct Codec<T> {

@@ -31,7 +31,7 @@ void check_built(const Field& field, const Value& value, const std::string& name
           name, given, list);
 }
 
-/// Checks that every number inside a value lies in the field's range.
+/// Throws ConfigError if a number inside a value lies outside of the field's range.
 void check_ranges(const Field& field, const Value& value, const std::string& name) {
   if (!field.in_range) return;
   double number = 0.0;

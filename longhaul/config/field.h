@@ -42,7 +42,7 @@ struct Field {
   Field& within(double low, double high);
   /// Sets the range [low, high).
   Field& below(double low, double high);
-  /// Makes `get` return nothing where this is true.
+  /// Makes `get` return nothing if `hidden` returns true.
   Field& written_unless(std::function<bool()> hidden);
   /// Refuses other values than these as not available yet.
   Field& only_built(std::vector<std::string> values);

@@ -30,7 +30,7 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 /// Returns the resolved settings as TOML, which parses back to the same settings.
 std::string to_toml(const RunConfig& config);
 
-/// Write and read the schedule's section alone, for a checkpoint that continues another
+/// Writes or reads the schedule's section alone, for a checkpoint that continues another
 /// run's schedule. Reading throws ConfigError that names `name`.
 std::string schedule_to_toml(const ScheduleSection& schedule);
 ScheduleSection schedule_from_toml(std::string_view text, std::string_view name);
@@ -57,12 +57,11 @@ struct ConfigChange {
 std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
                                        const RunConfig& new_config);
 
-/// Checks that `now` may continue a run that was saved with `saved`, and returns the
-/// Logged changes. Throws ConfigError that names every differing Match key with both
-/// values.
+/// Returns the Logged changes if `now` may continue a run that was saved with `saved`.
+/// Throws ConfigError that names every differing Match key with both values.
 std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now);
 
-/// The batch arithmetic of one layout.
+/// How a layout divides the global batch.
 struct DerivedBatch {
   int64_t world = 1;
   int64_t dp = 1;            ///< world / (pp * cp * tp)
@@ -76,7 +75,8 @@ struct DerivedBatch {
 DerivedBatch derive_batch(const RunConfig& config, int64_t world);
 
 /// Returns run.steps, or the whole steps of run.epochs over the training sequences,
-/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step.
+/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step or more
+/// than a run may have.
 int64_t total_steps(const RunConfig& config, int64_t train_sequences);
 
 /// Returns the last step that this run executes: min(stop_after, total).

@@ -43,7 +43,8 @@ struct OtherWord {
   std::string_view note = {};  ///< why the value is left out, if it is
 };
 
-/// The system's name in messages: "run_llama_nxd.py of neuronx-distributed", "nanotron".
+/// Returns the system's name for messages: "run_llama_nxd.py of neuronx-distributed",
+/// "nanotron".
 std::string_view system_name(OtherSystem system);
 
 /// Returns all entries that the dictionary has for a system.
@@ -56,15 +57,16 @@ const OtherWord* find_word(OtherSystem system, std::string_view name);
 /// Returns a flag or key as OtherWord writes names: "batch_size" for "--Batch-Size".
 std::string word_name(std::string_view flag);
 
-/// Returns the keys that a name of other systems stands for: those of `Common` if the
-/// name is there, else those of every system; at most three.
+/// Returns the keys that a name of other systems stands for: the keys of `Common` if it
+/// has some for the name, else the keys of every system; at most three.
 std::vector<std::string> keys_of_word(std::string_view name);
 
 /// Returns the reason why a name has no key, if a system has that name without a key.
 std::optional<std::string_view> why_no_key(std::string_view name);
 
-/// Returns the end of a message about a missing key, if another system has a setting of
-/// that name ("; did you mean optimizer.lr?"); else an empty text.
+/// Returns the end of a message about an unknown key, if another system has a setting of
+/// that name: the keys that are meant ("; did you mean optimizer.lr?"), or why there is
+/// no key. Returns an empty text otherwise.
 std::string other_word_hint(std::string_view name);
 
 }  // namespace longhaul::config

@@ -31,8 +31,8 @@ void check_bad_steps(const RunConfig& config, std::vector<std::string>& warnings
 /// Checks the rules of the schedule that need the run's length in steps.
 void check_schedule_length(const RunConfig& config, int64_t steps);
 
-/// Checks that the run's sequences and tokens fit 64 bits. The error names `key`, from
-/// which the steps come.
+/// Throws ConfigError if the run's sequences or tokens do not fit 64 bits. The error
+/// names `key`, from which the steps come.
 void check_run_length(const RunConfig& config, int64_t steps, const std::string& key);
 
 /// Returns where a key was set ("run.toml:3:9"), else the file, else an empty text.

@@ -42,8 +42,8 @@ struct InitSection {
   bool certificate = true;
 };
 
-/// Files or directories that are read as one, in this order. Names with * ? [ ] stand for
-/// all matching paths, sorted.
+/// Files or directories that are read as a single source, in this order. A name with
+/// wildcards (* ? [ ]) stands for all matching paths, which are sorted.
 struct DataPaths {
   std::vector<fs::path> entries;
   bool empty() const { return entries.empty(); }
@@ -186,21 +186,31 @@ enum class DecayForm { Cosine, Linear, Sqrt, Exponential, Plateau, Constant };
 /// the schedule, warm up again, or decay from the current rate.
 enum class ContinueKind { Keep, Rewarm, Decay };
 
-/// Scheduler steps count from 0: optimizer step n (from 1) uses scheduler step n - 1.
-/// T = horizon, else the run's steps; W = warmup_steps, else warmup_fraction * T (kept
-/// fractional by smp, rounded to the nearest step by the others), else 0; C =
-/// constant_steps. The rates of each kind are:
+/// The schedule of the learning rate. Scheduler steps count from 0: optimizer step n
+/// (from 1) uses scheduler step s = n - 1. The formulas use these lengths:
+///
+/// - T is the horizon, else the run's steps.
+/// - W is warmup_steps, else warmup_fraction * T, else 0. A fraction of T stays
+///   fractional for smp and is rounded to the nearest step for the other kinds.
+/// - C is constant_steps, and D is wsd_decay_length().
+///
+/// The rates of each kind are:
 ///
 /// - cosine: warm-up; min + (lr - min) (1 + cos(pi (s - W) / (T - W - C))) / 2; then min.
 /// - linear: warm-up; min + (lr - min) (T - s) / (T - W); then min.
 /// - constant: warm-up; lr.
 /// - wsd: warm-up; lr; the last D steps before T go to min as `decay` says.
-/// - smp, the form of the SageMaker model-parallel examples: W = warmup_fraction T. For s
-/// <= W
-///   the rate is lr min(s, T - W) / W. Then n = min(s, T - W) - W, and `decay` gives
-///   linear lr (T - n) / T, cosine lr (cos(pi n / T) + 1) / 2, exponential lr e^(-0.693 n
-///   / T), plateau lr until P = W + plateau_fraction T and then lr (T - s) / (T - P), or
-///   constant lr; after the warm-up the rate is at least min_lr.
+/// - smp, the form of the SageMaker model-parallel examples: for s <= W the rate is
+///   lr min(s, T - W) / W. Then `decay` gives a form below, with n = min(s, T - W) - W.
+///   After the warm-up the rate is at least min_lr.
+///
+/// The decays of smp are:
+///
+/// - linear: lr (T - n) / T.
+/// - cosine: lr (cos(pi n / T) + 1) / 2.
+/// - exponential: lr e^(-0.693 n / T).
+/// - plateau: lr until P = W + plateau_fraction T, and then lr (T - s) / (T - P).
+/// - constant: lr.
 struct ScheduleSection {
   ScheduleKind kind = ScheduleKind::Cosine;
   std::optional<int64_t> warmup_steps;
@@ -209,9 +219,11 @@ struct ScheduleSection {
   /// constant_steps = 0; Zero for linear, smp, and cosine with constant_steps > 0.
   std::optional<WarmupStart> warmup_start;
   double min_lr = 0.0;
-  std::optional<int64_t> horizon;      ///< steps; empty: the run's steps
-  int64_t constant_steps = 0;          ///< cosine only: the last C steps stay at min_lr
-  std::optional<DecayForm> decay;      ///< resolved when loaded: smp Cosine, wsd Linear
+  std::optional<int64_t> horizon;  ///< steps; empty: the run's steps
+  int64_t constant_steps = 0;      ///< cosine only: the last C steps stay at min_lr
+  /// Loading sets an absent form: Cosine for smp, Linear for wsd and for `continue_`
+  /// Decay.
+  std::optional<DecayForm> decay;
   std::optional<int64_t> decay_steps;  ///< wsd only; see wsd_decay_length()
   double plateau_fraction = 0.0;       ///< smp with decay = plateau only
   /// How a resume continues after s0 steps. r0 is the rate that the next step would have
@@ -220,8 +232,7 @@ struct ScheduleSection {
   ///
   /// - keep: the checkpoint's schedule, whatever this section says.
   /// - rewarm: for k <= W the rate is r0 + (F lr - r0) k / (W + 1). Then comes `kind`
-  /// without
-  ///   a warm-up over the remaining T - s0 - W steps, with F lr in place of lr.
+  ///   without a warm-up over the remaining T - s0 - W steps, with F lr in place of lr.
   /// - decay: from r0 at k = 1 to min at T as `decay` says; then min.
   std::optional<ContinueKind> continue_;
   double continue_fraction = 1.0;  ///< F
@@ -262,7 +273,7 @@ struct LogSection {
 
 struct ValidationSection {
   int64_t every = 200;   ///< 0: only at step 0 and at the end
-  int64_t batches = 10;  ///< of batch.global_size sequences, per set; 0: the whole set
+  int64_t batches = 10;  ///< batches of batch.global_size per set; 0: the whole set
 };
 
 enum class NodeLossPolicy { Spare, Wait, Shrink };
@@ -328,7 +339,7 @@ struct DebugSection {
   std::vector<DebugDelay> delays;
 };
 
-/// One run, resolved and checked. Copyable; plain data.
+/// One run, resolved and checked. The struct is plain data and can be copied.
 struct RunConfig {
   RunSection run;
   ModelSection model;
@@ -348,7 +359,7 @@ struct RunConfig {
   DebugSection debug;
 
   /// Where a key was set ("batch.global_size" -> "run.toml:12:15"), for messages only.
-  /// Not a part of the settings, of their hash or of a comparison.
+  /// Neither the hash of the settings nor a comparison sees these places.
   std::map<std::string, std::string> origins;
 };
 

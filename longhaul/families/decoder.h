@@ -24,16 +24,17 @@ struct DecoderSettings {
   double rms_norm_eps = 0.0;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
-  std::optional<int64_t> padding_row = {};  ///< of the embedding
+  std::optional<int64_t> padding_row = {};  ///< padding row of the embedding
   RopeConfig rope;
 
   // Settings that Llama does not have.
 
   std::optional<int64_t> sliding_window = {};  ///< positions that a token sees at most
-  /// For each layer, whether its attention sees all positions in spite of the window.
-  /// Empty if no layer does.
+  /// For each layer, whether its attention sees all positions in spite of the window. The
+  /// list is empty if no layer does.
   std::vector<bool> full_layers = {};
-  /// For each layer, whether its attention has no rotation. Empty if every layer has one.
+  /// For each layer, whether its attention has no rotation. The list is empty if every
+  /// layer has a rotation.
   std::vector<bool> unrotated_layers = {};
   /// The rotation of layers with a window, if it differs from `rope`.
   std::optional<RopeConfig> sliding_rope = {};
@@ -63,10 +64,10 @@ namespace families {
 
 /// The values that a family's class in transformers takes for absent fields.
 struct AbsentFields {
-  /// Nothing if an absent field means the same as null: as many as the query heads.
+  /// Nothing if an absent field means what null means: as many heads as query heads.
   std::optional<int64_t> num_key_value_heads = {};
-  /// Nothing if an absent field means the same as null: the hidden width over the query
-  /// heads. If a number stands here the class refuses a null.
+  /// Nothing if an absent field means what null means: the hidden width over the query
+  /// heads. If a number stands here, the class refuses a null.
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};

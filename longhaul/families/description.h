@@ -45,8 +45,8 @@ struct ParameterDescription {
   std::string name;  ///< the name in Hugging Face's files, if `stored` is absent
   std::vector<int64_t> shape;
   Init init;
-  /// How the parameter splits over the ranks of tensor parallelism. Nothing if each rank
-  /// holds the whole parameter and uses it where features are whole.
+  /// How the parameter splits over the ranks of tensor parallelism. The split is absent
+  /// if each rank holds the whole parameter and uses it where features are whole.
   std::optional<ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay
@@ -155,8 +155,8 @@ struct ModelDescription {
   bool is_causal() const;
   /// Returns the width of the hidden states.
   int64_t features() const { return passed.front().width; }
-  /// num_parameters_without_embedding leaves out the input embedding, if the head has a
-  /// matrix of its own.
+  /// Returns the number of elements of all parameters. The second function leaves out the
+  /// input embedding if the head has a matrix of its own.
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
   /// Returns every parameter as a whole tensor, in forward order.
@@ -181,11 +181,14 @@ struct ModelDescription {
 /// causal attention: the time of a pipeline stage grows with this number.
 double forward_cost(const UnitDescription& unit, int64_t seq_len);
 
-/// Throws Error (Internal) if the description contradicts itself: units out of order, a
-/// missing or repeated name, nothing that is handed on, no target, an empty or negative
-/// shape, a split of a missing dim, heads that do not divide, a unit without work, a unit
-/// that does not say what it keeps or where its split features begin and end, a head
-/// without logits, or parameters that do not cover the stored tensors exactly once.
+/// Throws Error (Internal) if the description contradicts itself:
+/// - units are out of order, or a unit has no work;
+/// - a name is missing or repeated;
+/// - nothing is handed on, or the loss has no target;
+/// - a shape is empty or negative, a split names a missing dim, or heads do not divide;
+/// - a unit does not say what it keeps, or where its split features begin and end;
+/// - a head has no logits;
+/// - the parameters do not cover the stored tensors exactly once.
 void check_description(const ModelDescription& model);
 
 }  // namespace longhaul

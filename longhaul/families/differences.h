@@ -10,7 +10,7 @@ namespace longhaul {
 
 /// A field of config.json that has different values in two models.
 struct ModelDifference {
-  std::string field;  ///< as config.json calls it
+  std::string field;  ///< its name in config.json
   std::string ours;
   std::string theirs;
   bool of_result = false;  ///< the field changes what the weights compute
@@ -23,10 +23,10 @@ std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
 
 /// Compares the model with `text`, the config.json of another Hugging Face directory or
 /// of a checkpoint. Throws ConfigError with both files, each differing field and both
-/// values. `from` is what continues, and `theirs` is the file of the text. If the text
-/// alone is refused, because an earlier version of the program read it as another model,
-/// the text is read with `overrides`: the run's values for such fields are what the text
-/// must have meant.
+/// values. `from` is what continues, and `theirs` is the file of the text. An earlier
+/// version of the program may have read a text that is refused alone. Such a text is read
+/// with `overrides`, the run's values for the refused fields, because the text must have
+/// meant these values.
 void check_same_model(const ModelConfig& ours, std::string_view text,
                       const fs::path& theirs, const std::string& from,
                       std::span<const ModelOverride> overrides = {});

@@ -96,8 +96,8 @@ struct KeptTensor {
   bool outside = false;           ///< has rows for the tokens outside of split regions
   bool fp32 = false;              ///< fp32, not the compute dtype
   std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
-  /// For a deferred weight gradient: the tensor is the same as another one in the list,
-  /// unless tokens are split outside of regions.
+  /// For a deferred weight gradient: another entry of the list is the same tensor, unless
+  /// tokens are split outside of regions.
   bool shared = false;
   bool is_input =
       false;  ///< for a deferred weight gradient: the tensor is the unit's input

@@ -224,9 +224,9 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 
 namespace {
 
-/// Checks that the bytes that ranks hold, keep and send in a step can be counted in 64
-/// bits. The bounds are far above any machine's memory and far below what the counts can
-/// hold.
+/// Throws ConfigError if the bytes that ranks hold, keep and send in a step may not fit
+/// 64 bits. The bounds are far above any machine's memory and far below what the counts
+/// can hold.
 void check_bytes(const RunConfig& config, const ModelConfig& model) {
   constexpr double kMostBytes = 4e18;
   constexpr double kBytesOfParameter = 28;  // weight, gradients, master, moments

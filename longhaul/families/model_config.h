@@ -50,9 +50,9 @@ ModelConfig parse_model_config(std::string_view json, const fs::path& source,
                                std::span<const ModelOverride> overrides = {});
 
 /// Returns the config.json for an export, with the source's keys in their order. The
-/// dtype
-/// (`dtype_name`: "float32", "bfloat16" or "float16") goes to the source's own field,
-/// torch_dtype or dtype; if the source had neither, to the one of its generation.
+/// dtype (`dtype_name`: "float32", "bfloat16" or "float16") goes to the source's own
+/// field, torch_dtype or dtype. If the source has neither, the dtype goes to the field of
+/// the source's generation.
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
 /// Throws ConfigError if the run asks for more positions than the model has, or for sizes

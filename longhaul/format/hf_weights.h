@@ -95,7 +95,7 @@ class HfWeights {
 };
 
 /// Returns the shards of a directory without opening them, for a report on an incomplete
-/// copy. Empty if the directory has no safetensors weights. Throws InputError if
+/// copy. Returns none if the directory has no safetensors weights. Throws InputError if
 /// config.json or the index name no file of the directory.
 std::vector<HfShard> list_hf_shards(const fs::path& dir);
 

@@ -60,7 +60,8 @@ class SafetensorsFile {
             std::span<std::byte> bytes) const;
   /// Returns the bytes of all entries together.
   uint64_t data_size() const { return size_ - header_.data_start; }
-  /// Reads from the data. `offset` counts from the first byte of the data.
+  /// Fills `bytes` from the data of the file. `offset` counts from the first byte of the
+  /// data.
   void read_data(uint64_t offset, std::span<std::byte> bytes) const;
   /// Tells the system that a range of the data will be read soon.
   void will_read(uint64_t offset, uint64_t bytes) const;
@@ -89,8 +90,8 @@ class SafetensorsWriter {
   SafetensorsWriter(const fs::path& path, const SafetensorsPlan& plan);
   /// Appends the next bytes of the data. Throws Error (Internal) beyond the planned size.
   void append(std::span<const std::byte> bytes);
-  /// Checks that all bytes came, syncs and closes the file, and returns the hashes of its
-  /// blocks.
+  /// Syncs and closes the file after all bytes came, and returns the hashes of its
+  /// blocks. Throws Error (Internal) if bytes are missing.
   std::vector<std::string> finish();
   uint64_t file_size() const { return header_size_ + planned_; }
   /// Returns the file offset of the data.

@@ -17,11 +17,14 @@ struct DcpCheckpoint {
   std::map<std::string, double> steps;
 };
 
-/// Reads .metadata, a pickle that lists each tensor's chunks and their places; the
-/// headers of all chunks in the .distcp files; and the counts of updates, which
-/// optimizers keep as whole numbers, as floating-point numbers or as tensors. Throws
-/// InputError for a chunk that is missing, has another shape than the list says, or lies
-/// outside of the directory.
+/// Reads a distributed checkpoint:
+/// - .metadata, a pickle that lists each tensor's chunks and their places;
+/// - the headers of all chunks in the .distcp files;
+/// - the counts of updates, which optimizers keep as whole numbers, as floating-point
+///   numbers or as tensors.
+///
+/// Throws InputError for a chunk that is missing, has another shape than the list says,
+/// or lies outside of the directory.
 DcpCheckpoint read_dcp(ForeignFiles& files, const fs::path& dir);
 
 }  // namespace longhaul::imports

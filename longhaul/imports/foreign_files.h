@@ -28,7 +28,7 @@ struct TorchPart {
 /// the file. Not thread-safe.
 class ForeignFiles {
  public:
-  /// No file may lie outside of `root`, symbolic links followed. With an empty root files
+  /// Keeps all files inside of `root`, symbolic links followed. With an empty root files
   /// may lie anywhere.
   explicit ForeignFiles(const fs::path& root = {}, ChildLimits limits = {});
 

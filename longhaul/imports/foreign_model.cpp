@@ -99,7 +99,8 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
   return merge_llama(*model.files, std::move(ranks), config.network, options, report);
 }
 
-/// Checks that the tensors are the model's. Those of `absent` need not be there.
+/// Refuses tensors that are incomplete or are not the model's. The tensors of `absent`
+/// may be missing.
 void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
                  const std::string& what, const std::set<std::string>& absent = {}) {
   for (const auto& [name, tensor] : tensors) tensor.check_complete(name);

@@ -366,7 +366,7 @@ class Machine {
     return tree_.items(tuple);
   }
 
-  /// What stands for name(*arguments).
+  /// Returns what stands for name(*arguments).
   Ref make(Ref global, Ref tuple) {
     if (!tree_.is(global, Kind::Global)) {
       fail("calls {}", tree_.describe(global));

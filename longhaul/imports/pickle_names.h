@@ -11,9 +11,9 @@ namespace longhaul::imports {
 /// own for one of the few kinds of values that checkpoints are made of.
 enum class PickleRole {
   RebuildTensor,     ///< storage, offset, shape, strides, ...
-  RebuildTensorAs,   ///< the same with a dtype, over an untyped storage
+  RebuildTensorAs,   ///< an untyped storage, offset, shape, strides, ..., and a dtype
   RebuildParameter,  ///< a tensor, and further values that are ignored
-  RebuildTyped,      ///< one of the above, its class, its arguments, attributes
+  RebuildTyped,  ///< a rebuilding of the three above, its class, arguments, attributes
   Dict,
   DefaultDict,  ///< the first argument is a maker of values
   Tuple,        ///< torch.Size

@@ -49,8 +49,8 @@ struct PickleTensor {
   std::vector<int64_t> strides;
 };
 
-/// Checks that a view lies in its storage and that the product of its sizes does not
-/// overflow. Returns what is wrong, or an empty text.
+/// Returns what is wrong with a view that does not lie in its storage, or whose sizes
+/// have a product that overflows. Returns an empty text for a valid view.
 std::string problem_of(const PickleTensor& tensor, const PickleStorage& storage);
 
 /// The content of a pickle as plain data. Values are named by Ref. Values may be shared

@@ -17,9 +17,11 @@ struct ZipEntry {
 };
 
 /// Lists the files of an archive (zip and zip64) by its directory. Throws InputError that
-/// names `what` and the offset for a missing or truncated directory, compressed or
-/// encrypted entries, names that leave the archive or come twice, and entries that
-/// overlap each other or the directory or whose two headers differ.
+/// names `what` and the offset for:
+/// - a missing or truncated directory;
+/// - compressed or encrypted entries;
+/// - names that leave the archive or come twice;
+/// - entries that overlap each other or the directory, or whose two headers differ.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> file, const std::string& what);
 
 /// Returns the CRC-32 of bytes, as zip computes it.

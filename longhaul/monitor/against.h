@@ -19,28 +19,28 @@ struct Reference {
 
 /// Reads a run directory, or a file of golden losses. The file has one number a line
 /// (steps 1, 2, ...), a step and a number a line, CSV with a head that names `step` and
-/// `loss`, or JSON lines with these keys. '#' begins a comment. InputError names file and
-/// line.
+/// `loss`, or JSON lines with these keys. '#' begins a comment. Throws InputError
+/// that names file and line.
 Reference read_reference(const fs::path& path);
 
 /// Returns the losses of the steps of a run that count.
 Reference reference_of(const Records& records);
 
-/// Where the gate of the source systems begins.
+/// The first step that the gate of the source systems compares.
 constexpr int64_t kGateStep = 450;
 
 struct AgainstOptions {
-  double rtol = 0.05;    ///< of the reference's loss
+  double rtol = 0.05;    ///< allowed difference, as a share of the reference's loss
   double points = 0.95;  ///< share of the points that must lie within
-  /// The first step that is compared. Without it that is kGateStep, or where the two have
-  /// no step in common from there on, the first common step.
+  /// The first step that is compared. Without this setting it is kGateStep, or the first
+  /// common step if the two have no step in common from kGateStep on.
   std::optional<int64_t> from_step;
   std::optional<double> throughput_rtol;  ///< empty: the throughput is not judged
 };
 
 struct AgainstResult {
   bool passed = false;
-  std::vector<std::string> lines;  ///< for people: what was compared, and where it misses
+  std::vector<std::string> lines;  ///< what was compared, and which steps miss
   Json json;
 };
 

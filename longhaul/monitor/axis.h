@@ -26,14 +26,15 @@ struct Axis {
   double place(double value) const;
 };
 
-/// Makes an axis from `low` to `high` or a little beyond with about so many ticks, at 1,
+/// Makes an axis from `low` to `high` or a little beyond, with about `ticks` ticks at 1,
 /// 2 or 5 times a power of ten. With `widen` the ends are moved to ticks.
 Axis linear_axis(double low, double high, size_t ticks, Unit unit, bool widen);
 /// Makes a logarithmic axis between positive numbers. Its ticks are powers of ten, with 2
 /// and 5 between where there are few.
 Axis log_axis(double low, double high, size_t ticks, Unit unit);
 
-/// Writes one number for itself: "123.4k", "3.20e-05", "84.0 GB", "40.1%".
+/// Returns the text of a number that stands alone: "123.4k", "3.20e-05", "84.0 GB",
+/// "40.1%".
 std::string number_label(double value, Unit unit);
 
 }  // namespace longhaul::monitor

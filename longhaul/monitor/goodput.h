@@ -68,7 +68,7 @@ struct Ledger {
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,
                    std::optional<double> until);
 
-/// Returns the shares of the classes in so many equal parts of the whole time. Each part
+/// Returns the shares of the classes in `parts` equal parts of the whole time. Each part
 /// adds up to 1.
 std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,
                                                            size_t parts);

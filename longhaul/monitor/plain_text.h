@@ -16,7 +16,8 @@ std::string plain_text(std::string_view text, size_t longest = 400);
 /// and pictographs take two, combining characters none.
 size_t text_columns(std::string_view utf8);
 
-/// Returns the first characters that fit into so many columns; a cut is marked with "…".
+/// Returns the first characters that fit into `columns` columns. A cut is marked with
+/// "…".
 std::string cut_to_columns(std::string_view utf8, size_t columns);
 
 /// Returns cut_to_columns, filled with spaces behind (or, with `right`, in front).

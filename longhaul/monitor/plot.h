@@ -17,7 +17,7 @@ struct PixelColumn {
   double low = 0.0;
   double high = 0.0;
   double mean = 0.0;
-  size_t points = 0;  ///< finite ones; 0: a hole
+  size_t points = 0;  ///< number of finite points; 0: a hole in the curve
 };
 
 /// Returns the lowest, highest and mean value by column, so that a spike of one point in
@@ -26,7 +26,7 @@ std::vector<PixelColumn> by_column(const std::vector<Point>& points, const Axis&
                                    size_t columns);
 
 struct Curve {
-  std::string name;           ///< of the legend; empty: none
+  std::string name;           ///< name in the legend; empty: none
   std::string style;          ///< CSS class that gives the colour
   std::vector<Point> points;  ///< by ascending x
   bool dots = false;          ///< few values: each with a dot and a tooltip

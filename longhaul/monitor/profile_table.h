@@ -7,15 +7,15 @@
 
 namespace longhaul::monitor {
 
-/// An operation of a profiled step, or the rest of them.
+/// An operation of a profiled step, or all operations that have no row of their own.
 struct ProfileRow {
   std::string name;
   int64_t calls = 0;
   double seconds = 0.0;
 };
 
-/// Returns the rows of an event that anybody may have written: at most `most`, then one
-/// for the others, then what was outside of all operations.
+/// Returns at most `most` rows of operations, then a row for the other operations, then a
+/// row for what was outside of all operations. Anybody may have written the event.
 std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most);
 
 /// Products of one size in a profiled step.
@@ -24,7 +24,7 @@ struct ProductRow {
   std::string shape;  ///< rows x summed x columns
   int64_t calls = 0;
   double seconds = 0.0;
-  double flops = 0.0;  ///< of all calls
+  double flops = 0.0;  ///< operations of all calls
 
   /// Returns "weight_gradient 768 x 2048 x 768".
   std::string title() const;

@@ -28,7 +28,7 @@ struct Event {
   double time = 0.0;  ///< seconds since 1970
   Json fields;
   int64_t attempt() const { return EventHead::attempt_of(fields); }  ///< -1: none
-  /// Returns what the line says as an event of such a kind; texts are plain.
+  /// Returns the line as an event of type Kind, with plain texts.
   template <typename Kind>
   Kind as() const {
     return read_event<Kind>(fields, plain_text);
@@ -37,15 +37,15 @@ struct Event {
 
 struct CheckpointInfo {
   int64_t step = 0;
-  double saved = 0.0;  ///< seconds since 1970: the manifest's
+  double saved = 0.0;  ///< time in the manifest, in seconds since 1970
   double bytes = 0.0;
   bool valid = false;   ///< the manifest reads and every file has its size
-  std::string problem;  ///< why not; plain
+  std::string problem;  ///< why the checkpoint is not valid, in plain text
 };
 
-/// A version of a file, to read the file only where it has changed.
+/// A version of a file, which tells whether the file must be read again.
 struct FileStamp {
-  int64_t nanoseconds = -1;  ///< since 1970, of the last change
+  int64_t nanoseconds = -1;  ///< time of the last change, since 1970
   uint64_t size = 0;
   bool regular = false;
   bool operator==(const FileStamp&) const = default;
@@ -94,7 +94,7 @@ class RunFiles {
  private:
   /// Lines of events.jsonl since its beginning.
   struct EventCounts {
-    uint64_t bytes = 0;  ///< of the events that are kept
+    uint64_t bytes = 0;  ///< bytes of the events that are kept
     int64_t left_out = 0;
     int64_t unreadable = 0;
   };

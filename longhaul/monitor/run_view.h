@@ -13,7 +13,7 @@ namespace longhaul::monitor {
 /// One rank beside the others: a ratio of 1.2 takes a fifth longer than the median.
 struct RankSpeed {
   RunStatus::Rank rank;
-  double ratio = 0.0;  ///< of busy seconds to their median; 0: not known
+  double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
 /// How a run stands, put together from its files. Texts are plain.
@@ -25,14 +25,14 @@ struct RunView {
   std::string detail;       ///< why, in one line; may be empty
   bool alive = false;       ///< somebody trains or supervises
   bool ended = false;       ///< done, failed or stopped: nothing more will come by itself
-  bool on_request = false;  ///< by STOP or a rule: not to be started by itself
+  bool on_request = false;  ///< ended by STOP or a rule: only a person starts it again
   std::string job;
   std::string host;
   int64_t attempt = 0;
   int64_t restarts = 0;
   int64_t step = 0;
   std::optional<int64_t> last_step;
-  double loss = 0.0;  ///< NaN where there is no step; so are the following
+  double loss = 0.0;  ///< NaN without a step, like the numbers that follow
   double grad_norm = 0.0;
   double lr = 0.0;
   double step_time = 0.0;     ///< median of the last steps, seconds

@@ -18,10 +18,10 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  /// Writes the whole screen at once: nothing is cleared before it is drawn over.
+  /// Writes the whole screen at once, over the old screen, which is not cleared before.
   void draw(const std::vector<std::string>& lines);
-  /// Waits for a key: its byte, or 0 when there was none in time or a signal came (a
-  /// change of the window's size is one).
+  /// Waits for a key and returns its byte. Returns 0 if no key came in time, or if a
+  /// signal came, such as that for a change of the window's size.
   char wait_key(double seconds);
 
   /// Returns whether standard output is a terminal that can draw in place.

@@ -57,7 +57,7 @@ inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond st
 struct StartEvent {
   static constexpr const char* kKind = "start";
   int64_t attempt = 0;
-  int64_t step = 0;       ///< of the checkpoint that the start goes on from
+  int64_t step = 0;       ///< step of the checkpoint that the start continues from
   int64_t last_step = 0;  ///< the step at which the run is to end
   int64_t world = 1;
   std::string job;
@@ -105,8 +105,8 @@ struct CheckpointEvent {
   int64_t attempt = 1;
   int64_t step = 0;
   int64_t bytes = 0;
-  double seconds = 0.0;         ///< from its begin until it was durable
-  double longest = 0.0;         ///< of the start's saves so far
+  double seconds = 0.0;         ///< seconds from the save's begin until it was durable
+  double longest = 0.0;         ///< the longest of the start's saves so far
   std::optional<double> stall;  ///< how long training stood still; absent: `seconds`
   double waited = 0.0;          ///< the part of `stall` that waited for the save before
   static void each(auto& e, auto&& fields) {

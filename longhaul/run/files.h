@@ -11,7 +11,7 @@ namespace longhaul {
 // What lies in a run's directory (run.dir), by its name there. Whoever writes or reads
 // one of these has the name from here.
 
-// Of training; rank 0 writes them.
+// Files of training, which rank 0 writes.
 inline constexpr const char* kConfigFile = "config.toml";
 inline constexpr const char* kLogFile = "log.txt";
 inline constexpr const char* kMetricsFile = "metrics.jsonl";
@@ -25,10 +25,10 @@ inline constexpr const char* kRunLockFile = "run.lock";
 inline constexpr const char* kStartsFile = "resume.json";
 inline constexpr const char* kMemoryKeyFile = "memory.json";
 inline constexpr const char* kRunPastFile = "run.json";
-/// "trace_step_7.json"
+/// Returns the name of the trace of a step: "trace_step_7.json".
 std::string trace_file(int64_t step);
 
-// Of whoever supervises it.
+// Files of the supervisor.
 inline constexpr const char* kStatusFile = "status.json";
 inline constexpr const char* kExcludedNodesFile = "excluded_nodes.json";
 inline constexpr const char* kReadmittedNodesFile = "control/readmitted_nodes.json";
@@ -42,11 +42,11 @@ std::string handed_nodes_file(const std::string& job);
 /// "control/stacks_1700000000.txt".
 std::string stacks_file(double time);
 
-// Of `submit`.
+// Files of `submit`.
 inline constexpr const char* kBatchScriptFile = "submit.sbatch";
 inline constexpr const char* kSlurmLog = "slurm";  ///< and "-JOB.log"
 
-// Of a person, who asks for something by making one.
+// Files that a person makes to ask for something.
 inline constexpr const char* kStopFile = "STOP";
 inline constexpr const char* kSaveFile = "SAVE";
 inline constexpr const char* kPauseFile = "PAUSE";
@@ -54,10 +54,10 @@ inline constexpr const char* kPauseFile = "PAUSE";
 /// The manifest of a checkpoint, written last: without it a directory is no checkpoint.
 inline constexpr const char* kManifestFile = "manifest.json";
 
-/// Beside the checkpoints of a run: whose they are.
+/// The marker beside the checkpoints of a run, which names the run that owns them.
 inline constexpr const char* kCheckpointsOwnerFile = "of_run.json";
 
-/// "step_00000005": a checkpoint among others, or a capture.
+/// Returns the name of a checkpoint's or a capture's directory: "step_00000005".
 std::string step_directory_name(int64_t step);
 /// Returns the step of such a name or path; nothing for any other name.
 std::optional<int64_t> step_of(const fs::path& step_dir);

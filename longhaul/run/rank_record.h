@@ -24,19 +24,20 @@ struct OperationName {
   uint64_t bytes = 0;
   std::string_view label;  ///< "gradient bucket 3", or empty
 };
-/// "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]"
+/// Returns "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]".
 std::string to_string(const OperationName& name);
 
 /// Phases that those who watch know by name.
 inline constexpr std::string_view kSavePhase = "checkpoint";
-/// For the end of a save that goes on beside the training.
+/// The phase in which a rank waits for the end of a save that goes on beside the
+/// training.
 inline constexpr std::string_view kSaveWaitPhase = "checkpoint wait";
 inline constexpr std::string_view kValidationPhase = "validation";
 
-/// The operations that a record keeps, and the steps whose seconds it keeps.
+/// The number of operations that a record keeps, and of steps whose seconds it keeps.
 inline constexpr int kRecordedOperations = 32;
 inline constexpr int kRecordedSteps = 16;
-/// Phases of different names that a record keeps the longest of.
+/// The number of phases of different names whose longest time a record keeps.
 inline constexpr int kRecordedPhases = 8;
 
 /// Returns DIR/rank_00003.record.
@@ -92,7 +93,7 @@ struct RecordedOperation {
   int64_t number = 0;
   uint64_t bytes = 0;
   double started = 0.0;
-  double ended = 0.0;  ///< 0: not
+  double ended = 0.0;  ///< 0: the operation has not ended
   OperationName name() const { return {group, verb, number, bytes, label}; }
 };
 
@@ -109,21 +110,22 @@ struct RankState {
   bool waits = false;
   RecordedOperation waits_for;
   double waits_since = 0.0;
-  double moved = 0.0;  ///< by work that is no operation; 0: never
-  /// Seconds that the longest of each kind of phase took; those that have ended.
+  double moved = 0.0;  ///< last progress of other work than operations; 0: never
+  /// The longest seconds that a phase of each name took, among the phases that have
+  /// ended.
   std::map<std::string, double> longest_phases;
   std::string failure;
   int exit_code = -1;      ///< -1: alive, or ended by somebody else
-  int64_t steps_done = 0;  ///< by this process
+  int64_t steps_done = 0;  ///< steps that this process has done
   double step_ended = 0.0;
   // Medians of the last steps.
   double step_wall_seconds = 0.0;
   double step_busy_seconds = 0.0;
   std::vector<RecordedOperation> operations;  ///< the newest last
-  /// When this rank was last seen to do something.
+  /// Returns the time at which this rank was last seen to do something.
   double last_progress() const;
-  /// The rank ended, or wrote without pause, in the middle of a change: one operation or
-  /// text may be half of it.
+  /// Whether the rank ended, or wrote without pause, in the middle of a change. Then one
+  /// operation or text may be half of it.
   bool torn = false;
 };
 

@@ -47,7 +47,7 @@ struct RunStatus {
     std::vector<int64_t> ranks;
     int64_t memory_used_bytes = 0;
     int64_t memory_total_bytes = 0;
-    double cpu_busy = -1.0;  ///< of all cores, 0 to 1; negative: not known
+    double cpu_busy = -1.0;  ///< share of all cores, 0 to 1; negative: not known
     std::vector<Device> devices;
     static void each(auto& n, auto&& fields) {
       fields("name", AtMost{100, n.name}, "state", AtMost{20, n.state}, "ranks", n.ranks,
@@ -62,7 +62,7 @@ struct RunStatus {
     std::string coordinates;  ///< "pp 1 dp 0 cp 0 tp 1"
     std::string phase;
     int64_t step = 0;
-    double busy_seconds = 0.0;  ///< of a step, without waiting for others
+    double busy_seconds = 0.0;  ///< seconds of a step without waiting for other ranks
     double wall_seconds = 0.0;
     std::string waits_for;  ///< a collective; empty: it works
     double waits_seconds = 0.0;

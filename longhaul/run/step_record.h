@@ -56,9 +56,9 @@ struct ValidationRecord {
   int64_t step = 0;
   int attempt = 1;
   double time = 0.0;     ///< seconds since 1970, at its end
-  double seconds = 0.0;  ///< that it took
+  double seconds = 0.0;  ///< seconds that the validation took
   double loss = 0.0;
-  std::string name;  ///< of the data
+  std::string name;  ///< name of the validation data
   double perplexity() const;
 };
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// Included by files that are compiled for one instruction set: nothing of the standard
-// library that could be instantiated there.
+// Files that are compiled for one instruction set include this header. It must not
+// include parts of the standard library that could be instantiated there.
 namespace longhaul {
 
 /// Instruction sets, weakest first. A CPU that has a set has all sets before it.

@@ -14,17 +14,18 @@ struct ChildLimits {
 };
 
 /// Runs `work` in a forked child and returns its answer, for reading files that may be
-/// hostile. Should a reader have a hole after all, what gets through it sits in a
+/// hostile. Should a reader have a hole after all, what gets through is confined to a
 /// process:
 /// - that holds no other file than its answer's pipe and what `work` opens itself;
-/// - that cannot gain privileges, write a file (size limit 0) or start a process that
-/// does (no further processes, where the user is not root);
+/// - that cannot gain privileges or write a file (size limit 0);
+/// - that cannot start another process, unless the user is root;
 /// - whose memory and processor time are limited, and that leaves no core file.
-/// The caller must check the answer as any outside bytes.
-/// The memory limit is RLIMIT_DATA, not RLIMIT_AS: mapping a large file is free. An Error
-/// that `work` throws comes out as the same kind; for a child that dies (out of memory,
-/// time, a signal) it throws an InputError that begins with `what`. The caller should
-/// have one thread; `work` must not touch the terminal or other files.
+///
+/// The caller must check the answer as any outside bytes. The memory limit is
+/// RLIMIT_DATA, not RLIMIT_AS: mapping a large file is free. Throws an Error of `work` as
+/// the same kind. Throws an InputError that begins with `what` if the child dies (out of
+/// memory, time, a signal). The caller should have one thread, and `work` must not touch
+/// the terminal or other files.
 std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits = {});

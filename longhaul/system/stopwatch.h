@@ -4,7 +4,7 @@
 
 namespace longhaul {
 
-/// Seconds since it was made, on the monotonic clock.
+/// Measures the seconds since the object was made, on the monotonic clock.
 class Stopwatch {
  public:
   double seconds() const {

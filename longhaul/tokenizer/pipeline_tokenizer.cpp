@@ -10,7 +10,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-/// The limit of a text's growth. No published part makes a text much longer, but a chain
+/// Limits the growth of a text. No published part makes a text much longer, but a chain
 /// of hostile parts could fill memory.
 void check_growth(size_t before, size_t now) {
   constexpr size_t kFactor = 256;

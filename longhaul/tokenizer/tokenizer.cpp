@@ -251,7 +251,8 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
   return tokenizer;
 }
 
-/// Files of a directory that hold tokenizers in other forms, and what the user can do.
+/// Names the files of a directory that hold tokenizers in other forms, and says what the
+/// user can do. Returns an empty text if there are none.
 std::string other_tokenizers(const fs::path& dir) {
   std::string names;
   for (const char* name : {"vocab.json", "merges.txt", "vocab.txt", "tekken.json"}) {

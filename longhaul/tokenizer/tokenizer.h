@@ -45,11 +45,11 @@ class Tokenizer {
   virtual std::optional<TokenId> token_to_id(std::string_view token) const = 0;
   virtual std::optional<std::string> id_to_token(TokenId id) const = 0;
 
-  /// Return what the post-processor puts before and after a single text.
+  /// Returns what the post-processor puts before or after a single text.
   virtual std::vector<TokenId> special_prefix() const = 0;
   virtual std::vector<TokenId> special_suffix() const = 0;
-  /// Return the bos and eos tokens of tokenizer_config.json or special_tokens_map.json
-  /// beside the file, else those of generation_config.json or config.json, else nothing.
+  /// Returns the bos or eos token of tokenizer_config.json or special_tokens_map.json
+  /// beside the file, else of generation_config.json or config.json, else nothing.
   virtual std::optional<TokenId> bos_id() const = 0;
   virtual std::optional<TokenId> eos_id() const = 0;
 

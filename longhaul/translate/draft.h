@@ -21,7 +21,7 @@ class Draft {
   };
 
   /// `hidden` are words that may stand for settings ("${ARGS[@]}"), so that no default of
-  /// the other system is certain. Empty if there are none.
+  /// the other system is certain. It is empty if there are no such words.
   explicit Draft(std::string hidden = "") : hidden_(std::move(hidden)) {}
 
   /// Gives a key ("optimizer.lr") its value. The comment says where the value comes from.
@@ -32,8 +32,8 @@ class Draft {
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
   /// Puts, for an unknown value, a text that says what belongs there and that a start
-  /// refuses. Does nothing if the key has a value. With more arguments the text is
-  /// formatted as by fmt::format.
+  /// refuses. A later text replaces an earlier one. Does nothing if the key has a real
+  /// value. With more arguments the text is formatted as by fmt::format.
   void fill(const std::string& key, const std::string& what);
   template <class First, class... Rest>
   void fill(const std::string& key, fmt::format_string<First, Rest...> what,

@@ -11,8 +11,8 @@ namespace longhaul::translate {
 
 /// One flag, variable or key with its value, as another system's user wrote it.
 struct Said {
-  std::string name = {};                 ///< written as in config::OtherWord
-  std::string shown = {};                ///< as it was written: "--lr", "training.lr"
+  std::string name = {};   ///< written as in config::OtherWord
+  std::string shown = {};  ///< the name as the user wrote it: "--lr", "training.lr"
   std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
   bool variable = false;                 ///< a shell would replace a part of the value
   bool null = false;                     ///< YAML's null, which counts as not given

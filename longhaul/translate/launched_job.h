@@ -41,12 +41,13 @@ class Job {
   std::vector<const Said*> all(const std::string& name) const;
   /// Returns the setting of the first of several names that is given, or nullptr.
   const Said* find_any(const std::vector<std::string>& names) const;
-  /// Returns the last variable of this name before the command, or nullptr.
+  /// Returns the last variable of this name before the command whose value is certain
+  /// without a shell, or nullptr.
   const Said* variable_in_environment(const std::string& name) const;
 
-  /// Return the setting as a whole number, a number, a truth value or a text. `otherwise`
-  /// is the other system's default; it counts as unknown if something hidden may hold the
-  /// flag.
+  /// Returns the setting as a whole number, a number, a truth value or a text.
+  /// `otherwise` is the other system's default. The default counts as unknown if
+  /// something hidden may hold the flag.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -83,8 +84,9 @@ class Job {
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// Puts the setting, or the other system's default, as a field of config.json. Does
-  /// nothing if there is neither.
+  /// Puts the setting, or the other system's default, as a field of config.json. Notes a
+  /// setting with an unknown value as not carried over. Does nothing if there is neither
+  /// setting nor default.
   void override_whole(const std::string& name, const std::string& field,
                       std::optional<int64_t> otherwise = {}) const;
   void override_real(const std::string& name, const std::string& field,
@@ -100,8 +102,8 @@ class Job {
 /// Returns the reason why the draft asks for a value that only a shell knows.
 std::string not_looked_up(const Said& said);
 
-/// Return the text of a setting as a whole number, a number or a truth value. Throw
-/// InputError if the text is none.
+/// Returns the text of a setting as a whole number, a number or a truth value. Throws
+/// InputError for any other text.
 int64_t whole_of(const Said& said, const std::string& text);
 double real_of(const Said& said, const std::string& text);
 bool truth_of(const Said& said);

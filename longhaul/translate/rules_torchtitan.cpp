@@ -112,10 +112,10 @@ void put_titan_batch(const Job& job) {
   job.put_global_size(replica);
 }
 
-/// Puts torchtitan's schedule exactly. With W steps of warm-up, D of decay and T in all,
-/// its rate after s steps is lr (s + 1) / W for s < W, then lr, and from T - D on it
-/// decays by (s - T + D) / D. That is wsd with a warm-up of W - 1 steps from (s + 1) / W
-/// on.
+/// Puts torchtitan's schedule exactly. W are the steps of the warm-up, D the steps of the
+/// decay, and T all steps. For s < W torchtitan's rate after s steps is lr (s + 1) / W.
+/// Then the rate is lr, and from T - D on it decays with the progress (s - T + D) / D. A
+/// wsd schedule has this form if it warms up for W - 1 steps with warmup_start = nonzero.
 void put_titan_shape(const Job& job, const std::string& form) {
   Draft& draft = job.draft();
   const Known<int64_t> total =

@@ -11,7 +11,8 @@ namespace longhaul::translate {
 
 /// The variables that the commands of a text set, if their values are certain without a
 /// shell: plain assignments and arrays outside of conditions, loops and functions. A name
-/// that a condition may set has no value here.
+/// that a condition may set has no value here. An array that a condition may extend ends
+/// in a variable.
 class ShellVariables {
  public:
   /// Notes the assignments of a command. `conditional`: the command stands behind && or
@@ -29,7 +30,7 @@ class ShellVariables {
   bool set_by_other_means(const ShellCommand& command, size_t first);
 
   std::map<std::string, ShellCommand, std::less<>> values_;
-  int depth_ = 0;  ///< of conditions, loops and functions
+  int depth_ = 0;  ///< nesting of conditions, loops and functions
 };
 
 /// Returns the length of "NAME" in "NAME=..." or "NAME+=...", or 0 if the text is no

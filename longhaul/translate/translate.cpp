@@ -253,7 +253,8 @@ class Translator {
     }
   }
 
-  /// A setting that no rule asked for, or that a rule left out, is not carried over.
+  /// Counts a setting as carried over if a rule asked for the setting and did not leave
+  /// it out.
   void count_rule(const Job& job, const Said& said) {
     if (job.was_left(said.name)) {
       ++without_key_;

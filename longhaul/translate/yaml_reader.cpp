@@ -23,7 +23,8 @@ struct EventDeleter {
 };
 using Event = std::unique_ptr<yaml_event_t, EventDeleter>;
 
-/// YAML 1.1 as PyYAML reads it, which these systems use.
+/// Returns whether a scalar is null in YAML 1.1 as PyYAML reads it, which these systems
+/// use.
 bool is_null(const yaml_event_t& event, const std::string& text) {
   return event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
          (text.empty() || text == "~" || text == "null" || text == "Null" ||

@@ -63,9 +63,10 @@ const Board* board_at(BoardPlace place);
 /// Makes a consistent copy of a queue. Returns false where the queue keeps changing.
 bool read_queue(const Board& board, size_t queue, std::vector<Shown>& shown, bool& more);
 
-/// Memory that is shared under /proc/<pid>/fd/<fd>. It is gone with the last process that
-/// has it, so that nothing must be cleaned up. make: makes a new file of `bytes`; map:
-/// maps a file that exists.
+/// Makes, maps or opens memory that is shared under /proc/<pid>/fd/<fd>. Such memory is
+/// gone with the last process that has it, so that nothing must be cleaned up.
+/// make_shared_file makes a new file of `bytes`, and map_shared_file maps a file that
+/// exists.
 int make_shared_file(const char* name, size_t bytes);
 void* map_shared_file(int fd, size_t bytes);
 int open_shared_file(int pid, int fd);

@@ -24,7 +24,8 @@ struct Node {
   std::pair<int, int> key() const { return {place.pid, queue}; }
 };
 
-/// The memory of a group of a process, mapped once.
+/// Returns the memory of a group of a process, mapped once; null if the group is not
+/// found.
 const Segment* segment_of(BoardPlace place, uint64_t id) {
   static std::mutex mutex;
   static auto* const known = new std::map<uint64_t, std::unique_ptr<Segment>>;

@@ -7,10 +7,10 @@
 namespace longhaul::softdev {
 
 /// Follows what the first operation of a process's stream waits for, over all ranks that
-/// can be reached: an operation waits behind another one in its stream, or has not been
-/// started by a thread that waits for a stream itself. Returns the circle in words where
-/// the chain comes back to an operation; empty otherwise. The streams may change
-/// meanwhile.
+/// can be reached. An operation may wait behind another operation in its stream. It may
+/// also not have been started, because the thread that would start it waits for a stream.
+/// Returns the circle in words if the chain comes back to an operation, else an empty
+/// text. The streams may change meanwhile.
 std::string find_circle(BoardPlace place, int queue);
 
 }  // namespace longhaul::softdev

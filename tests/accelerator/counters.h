@@ -28,7 +28,7 @@ struct Tally {
   int64_t launches = 0;
   int64_t bytes = 0;
 };
-/// The counts of operations with this name, where the number of a collective does not
+/// Returns the counts of operations with this name. The number of a collective does not
 /// count as part of the name.
 Tally& tally(const std::string& name);
 
@@ -36,9 +36,9 @@ Tally& tally(const std::string& name);
 /// SOFTDEV_TRACE.
 void count_synchronization(const std::string& what);
 
-/// The number of requests of the calling thread to its devices, except questions
-/// whether an operation between ranks is over: a host that asks only this question again
-/// and again waits for the operation.
+/// Returns the number of requests of the calling thread to its devices. Questions whether
+/// an operation between ranks is over do not count: a host that asks only this question
+/// again and again waits for the operation.
 uint64_t& requests_of_thread();
 
 /// Returns the label of the calling thread, or "".

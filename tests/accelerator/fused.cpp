@@ -59,7 +59,8 @@ void wide_addmm(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, {out});
 }
 
-/// Row by row, and in a row token by token: index_add_ of a CPU goes in this order.
+/// Adds row by row, and in a row token by token, because index_add_ of a CPU goes in this
+/// order.
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
                         const at::Tensor& order, const at::Tensor& grad) {
   const at::Tensor here =

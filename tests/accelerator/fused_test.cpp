@@ -27,7 +27,7 @@ std::pair<int64_t, int64_t> tallied(const std::string& name) {
   return {all[name][0].get<int64_t>(), all[name][1].get<int64_t>()};
 }
 
-/// What `call` adds to them.
+/// Returns the launches and bytes that `call` adds to the operations of this name.
 template <typename Call>
 std::pair<int64_t, int64_t> added(const std::string& name, const Call& call) {
   const auto before = tallied(name);
@@ -162,7 +162,7 @@ struct AttentionCase {
   AttentionMask mask = {};
 };
 
-/// Result and gradients on the host in fp32.
+/// Returns result and gradients on the host in fp32.
 std::vector<at::Tensor> attended(const AttentionCase& c, at::Device on, bool fused) {
   at::manual_seed(11);
   const auto random = [&](int64_t length, int64_t heads) {
@@ -324,7 +324,8 @@ TEST(FlashAttention, TakesAPartInByOneLaunch) {
             Moved(1, 384 * (2 + 4 + 4) + 24 * (4 + 4 + 4)));
 }
 
-/// Attention over whole sequences by ranks that hold parts of them: out, dq, dk, dv.
+/// Computes attention over whole sequences by ranks that hold parts of them. Returns out,
+/// dq, dk and dv.
 std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole) {
   const ContextLayout layout(whole[0].size(1), ranks);
   const auto of_rank = [&](const at::Tensor& x, int rank) {

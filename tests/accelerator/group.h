@@ -98,7 +98,7 @@ struct GroupTransfer {
 /// other ranks have done their part. All throw the text that ended the group.
 class Group {
  public:
-  /// Makes the id by which the ranks meet. Called by one rank.
+  /// Makes the id by which the ranks meet. Only one rank calls it.
   static std::string make_id();
   Group(const std::string& id, int ranks, int rank);
 

@@ -140,7 +140,7 @@ Block* unordered(int device, const Stream& stream, size_t size) {
 
 struct sigaction action_before;
 
-/// Reports that the host has touched the device's memory, and lets the process end.
+/// Prints a report if the host has touched the device's memory, and lets the process end.
 void on_stray(int signal, siginfo_t* info, void*) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   if (arena().has(at)) {

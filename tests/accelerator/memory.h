@@ -21,7 +21,7 @@ struct Access {
   std::shared_ptr<const std::string> place;
 };
 
-/// For every byte of a block the last write and the reads since then.
+/// Remembers, for every byte of a block, the last write and the reads since then.
 class UseLog {
  public:
   struct Conflict {
@@ -71,8 +71,8 @@ std::pair<size_t, size_t> device_memory_free_and_total(int device);
 Block* take_pinned(size_t bytes);
 void give_back(Block* block) noexcept;
 
-/// Returns the block that the address lies in, given out or cached; null for none. Under
-/// state_mutex().
+/// Returns the block that the address lies in, whether in use or cached, or null. The
+/// caller must hold state_mutex().
 Block* block_of(const void* address);
 /// Makes the process report where the host touches the device's memory, before the signal
 /// ends the process.

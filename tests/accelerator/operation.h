@@ -13,8 +13,8 @@ struct Use {
   const void* data = nullptr;
   size_t bytes = 0;
   bool writes = false;
-  /// Bytes that are moved, where they are not all bytes of the range: for a view with
-  /// strides, for a table of which some rows are read, and for a tensor that is read and
+  /// Bytes that are moved, if they are not all bytes of the range. Examples are a view
+  /// with strides, a table of which some rows are read, and a tensor that is read and
   /// written.
   std::optional<size_t> moved = {};
 };

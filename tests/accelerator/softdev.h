@@ -10,36 +10,42 @@
 //   collectives later on a thread of their stream, but the device checks the order that
 //   the program asked for: two uses of the same bytes, one of them a write, are a race
 //   where neither a stream nor an event nor a wait of the host orders them;
-// - the bytes of a copy into pinned memory have not arrived before somebody has waited
-// for
-//   them: until then the memory holds 0xFF;
+// - the bytes of a copy into pinned memory arrive only when somebody has waited for the
+//   copy: until then the memory holds 0xFF;
 // - operations between ranks run in each stream's order, and ranks that wait for each
-// other
-//   in a circle get an error.
+//   other in a circle get an error.
 //
-// Environment: SOFTDEV_COUNT (devices, 1), SOFTDEV_MEMORY (bytes of each, 16 GiB),
-// SOFTDEV_STRICT (1: a race throws; 0: it is only printed), SOFTDEV_HOST_BUFFERS (1:
-// collectives take host memory too), SOFTDEV_FORGET_WAITS (1: a stream that is to wait
-// for an event is taken not to, so that a program that needs the wait is told),
-// SOFTDEV_LIMIT (seconds that a wait may take, 300), SOFTDEV_REPORT (a file that gets the
-// counters as a JSON line at the end of a process and at each mark), SOFTDEV_TRACE (a
-// file that gets them at each synchronisation), SOFTDEV_COMPOSITE (1: the device has no
-// kernels of the program's operators, of attention, nor of products in bf16 added in
-// fp32), SOFTDEV_NO_COLLECTIVES (1: no operations between
-// ranks: the program goes through the host), SOFTDEV_FAULT (a mistake that the device
-// makes once in the program's place, the Nth time that it can: forget_wait:N, one event;
-// host_read:N, of an operand; wrong_stream:N, of a collective; early_receive:N, ahead of
-// the sends that it is grouped with; early_reuse:N, of a buffer that another stream uses;
-// extra_wait:N, for the device).
+// Environment variables:
+// - SOFTDEV_COUNT: the number of devices (1).
+// - SOFTDEV_MEMORY: bytes of each device (16 GiB).
+// - SOFTDEV_STRICT: at 1 a race throws, at 0 it is only printed.
+// - SOFTDEV_HOST_BUFFERS: at 1 collectives take host memory too.
+// - SOFTDEV_FORGET_WAITS: at 1 a stream that is to wait for an event is taken not to, so
+//   that a program that needs the wait is told.
+// - SOFTDEV_LIMIT: seconds that a wait may take (300).
+// - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
+//   and at each mark.
+// - SOFTDEV_TRACE: a file that gets the counters at each synchronisation.
+// - SOFTDEV_COMPOSITE: at 1 the device has no kernels of the program's operators, of
+//   attention, nor of products in bf16 added in fp32.
+// - SOFTDEV_NO_COLLECTIVES: at 1 there are no operations between ranks, and the program
+//   goes through the host.
+// - SOFTDEV_FAULT: a mistake that the device makes once in the program's place, the Nth
+//   time that it can: forget_wait:N, of one event; host_read:N, of an operand;
+//   wrong_stream:N, of a collective; early_receive:N, ahead of the sends that it is
+//   grouped with; early_reuse:N, of a buffer that another stream uses; extra_wait:N, for
+//   the device.
 
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// The counters of this process as one JSON object; valid until the thread's next call.
-/// synchronizations: waits of the host for the device, by polling an event too; launches:
-/// operations and copies; kernel_bytes: elements that they read and write, each once;
-/// operations: [launches, bytes] by name; device_allocations: blocks that the cache did
-/// not have.
+/// Returns the counters of this process as one JSON object. The text is valid until the
+/// thread's next call of this function. The fields are:
+/// - synchronizations: waits of the host for the device, also by polling an event;
+/// - launches: operations and copies;
+/// - kernel_bytes: bytes of elements that they read and write, each once;
+/// - operations: [launches, bytes] by name;
+/// - device_allocations: blocks that the cache did not have.
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);

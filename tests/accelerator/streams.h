@@ -103,7 +103,7 @@ class Stream {
   std::string failure_;
 };
 
-/// The devices of SOFTDEV_COUNT.
+/// Returns the number of devices, which SOFTDEV_COUNT sets (1 if it is not set).
 int device_count();
 /// Returns the current stream of the calling thread.
 int current_device();

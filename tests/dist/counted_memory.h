@@ -7,19 +7,20 @@
 #include <cstdint>
 #include <memory>
 
-// LibTorch's CPU memory with the bytes of what is alive counted, by the thread that has
-// asked for it: where each rank is a thread, by rank.
+// Counts the live bytes of LibTorch's CPU memory for the thread that has asked for them.
+// If each rank is a thread, it counts by rank.
 
 namespace longhaul::testing {
 
 class CountedMemory : public c10::Allocator {
  public:
-  /// From now on in this process.
+  /// Makes this class the allocator of LibTorch's CPU memory, from now on in this
+  /// process.
   static void install() {
     static CountedMemory memory;
     c10::SetCPUAllocator(&memory, /*priority=*/1);
   }
-  /// Bytes that this thread has asked for and that nobody has given back.
+  /// Returns the bytes that this thread has asked for and that nobody has given back.
   static int64_t live() { return mine()->load(); }
 
   c10::DataPtr allocate(size_t bytes) override {
@@ -37,7 +38,7 @@ class CountedMemory : public c10::Allocator {
 
  private:
   using Account = std::shared_ptr<std::atomic<int64_t>>;
-  /// Before every block; as long as blocks are aligned.
+  /// Stands before every block. Its size keeps blocks aligned.
   struct alignas(c10::gAlignment) Header {
     Account account;
     int64_t bytes;

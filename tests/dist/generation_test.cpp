@@ -12,7 +12,7 @@
 namespace longhaul {
 namespace {
 
-/// Random weights, large enough for the tokens to differ.
+/// Gives all parameters random weights, large enough for the tokens to differ.
 void bind_random(const models::Model& model) {
   for (const ParameterPtr& p : model.parameters()) {
     at::Tensor values = at::empty(p->slice().extent, at::kFloat);

@@ -5,8 +5,8 @@
 
 namespace longhaul::testing {
 
-/// Model::hidden of a whole model; `again`: each block runs again in the backward.
-/// `context` must live until then.
+/// Returns Model::hidden of a whole model. If `again`, each block runs its forward again
+/// in the backward pass. `context` must live until then.
 inline nn::Tensors hidden_states(const models::Model& model,
                                  const nn::ForwardContext& context, bool again) {
   if (!again) return model.hidden({}, context);

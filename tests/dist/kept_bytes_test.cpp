@@ -249,7 +249,7 @@ TEST(KeptBytes, OfSplitSequencesAreThoseOfEachRank) {
   }
 }
 
-/// down(activation(gate) * up): what its forward holds.
+/// Returns the bytes that the forward of down(activation(gate) * up) holds.
 int64_t held_by_product(const ForwardForm& form, Activation activation) {
   const auto type = form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
   const auto leaf = [&] { return at::zeros({7, 24}, type).set_requires_grad(true); };

@@ -51,7 +51,7 @@ RunConfig config_of(const CostCase& c) {
 /// {group, operation} -> {calls, bytes}.
 using Sent = std::map<std::pair<std::string, std::string>, std::pair<int64_t, int64_t>>;
 
-/// What the ledger counts beyond `before`; groups of tensors alone.
+/// Returns what the ledger has counted since `before`.
 Sent sent_since(const Sent& before, comm::Communicator& world) {
   Sent sent;
   for (const auto& [group, counts] : world.ledger().counts()) {
@@ -150,7 +150,8 @@ class WatchedStage : public parallel::PipelineStage {
   int64_t left() const { return live_; }
 
  private:
-  /// BERT norms the sum: its gradient is another tensor than that of the block's result.
+  /// Returns whether blocks end with a norm of the sum, as in BERT. The gradient of the
+  /// sum is then another tensor than the gradient of the block's result.
   static bool ends_with_norm(const ModelDescription& model) { return !model.is_causal(); }
 
   void hold(int64_t change) {
@@ -183,7 +184,7 @@ void train_step(train::Session& session, data::Loader& loader, train::StageRunne
   session.replicas->finish_weights();
 }
 
-/// Two steps, for in the first one memory is taken that stays.
+/// Runs two steps and checks the second step. The first step takes memory that stays.
 void run_rank(const RunConfig& config, const LayoutCosts& costs,
               const std::shared_ptr<comm::Communicator>& world) {
   Logger quiet;

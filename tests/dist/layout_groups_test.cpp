@@ -23,7 +23,7 @@ ModelDescription model(bool tied) {
   return make_llama(s, 100, 4096).description;
 }
 
-/// World ranks of a group, in its order. Collective.
+/// Returns the world ranks of a group, in the order of the group. Collective.
 std::vector<int> members(comm::Communicator& group, int world_rank) {
   const int64_t mine = world_rank;
   std::vector<int64_t> all(static_cast<size_t>(group.size()));

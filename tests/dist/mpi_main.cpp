@@ -26,7 +26,7 @@ class Collector : public testing::EmptyTestEventListener {
   }
 };
 
-/// The count in --ranks=N, or -1.
+/// Returns the count in --ranks=N, or -1.
 int demanded_ranks(int argc, char** argv) {
   constexpr const char* kFlag = "--ranks=";
   for (int i = 1; i < argc; ++i) {
@@ -39,7 +39,7 @@ int demanded_ranks(int argc, char** argv) {
 
 }  // namespace
 
-/// Every rank runs the same tests; rank 0 prints, and names the ranks that failed.
+/// Runs the same tests on every rank. Rank 0 prints, and names the ranks that failed.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const auto world = longhaul::comm::world(longhaul::comm::Backend::Mpi);

@@ -58,7 +58,8 @@ enum class Again { Nothing, Attention, Blocks };
 
 constexpr int64_t kRows = 2;
 
-/// Forward and backward of all forms in ATen's operations.
+/// Runs forward and backward of a model with all forms in ATen's operations. Returns the
+/// number of multiplications.
 int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   const auto model = models::build(config);
   for (const ParameterPtr& p : model->parameters()) {
@@ -94,8 +95,9 @@ int64_t pairs(int64_t seq_len, const UnitWork& work) {
   return sum;
 }
 
-/// The products are those of flops_per_token; attention's forward multiplies scores and
-/// values, its backward makes the scores again and has four products more.
+/// Returns the multiplications that the description says. The products are those of
+/// flops_per_token. Attention's forward multiplies scores and values. Its backward makes
+/// the scores again and has four products more.
 int64_t described(const ModelDescription& model, int64_t seq_len, Again again) {
   double products = 0.0, attention = 0.0, twice = 0.0;
   for (const UnitDescription& unit : model.units) {

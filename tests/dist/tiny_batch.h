@@ -9,8 +9,9 @@
 
 namespace longhaul::testing {
 
-/// A batch of `rows` sequences, of which `seq` positions are here and `length` in all:
-/// what a model of this description reads. As many tokens are masked out as are counted.
+/// Returns a batch of `rows` sequences for a model of this description. The sequences
+/// have `length` positions, of which `seq` are here. If the model is not causal,
+/// TokenCounts says how many tokens are masked out.
 inline nn::Batch tiny_batch(const ModelDescription& model, int64_t rows, int64_t seq,
                             int64_t length) {
   const int64_t tokens = rows * seq;

@@ -12,7 +12,9 @@
 
 namespace longhaul::testing {
 
-/// Sizes that no other divides, but for heads: what is counted twice or not at all shows.
+/// Returns a config.json whose sizes hardly divide each other, so that what is counted
+/// twice or not at all shows. `tied` ties the head, except in BERT, where it adds the
+/// head of next sentences. GPT-NeoX also gets its second form.
 inline OrderedJson tiny_config(const std::string& model_type, bool tied = false) {
   if (model_type == "gpt2") {
     return {{"architectures", {"GPT2LMHeadModel"}},
@@ -92,8 +94,8 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
   return parse_model_config(tiny_config(model_type, tied).dump(), "config.json");
 }
 
-/// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
-/// have.
+/// Returns every family, Llama also with a tied head, and GPT-NeoX and BERT in both of
+/// their forms.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
   return {{"llama", false},   {"llama", true},    {"qwen2", false},
           {"qwen3", false},   {"mistral", false}, {"gemma3_text", true},

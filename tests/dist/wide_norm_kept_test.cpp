@@ -46,7 +46,8 @@ struct NormKeptCase {
   bool flat = false;  ///< weights lie side by side
 };
 
-/// What lives after the forward, and after the backward with weight gradients put off.
+/// Returns the bytes that live after the forward, and after the backward with deferred
+/// weight gradients.
 std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const ShardPlan& plan,
                                     comm::Communicator& tp) {
   const auto type = c.form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;

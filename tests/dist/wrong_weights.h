@@ -61,7 +61,8 @@ class WrongReader {
     return name;
   }
 
-  /// The tensor with its first `rows` rows moved up by `by`, round in a circle.
+  /// Reads elements [begin, end) of the slice from the tensor after its first `rows` rows
+  /// were rotated so that row `by` comes first.
   void rotate(const TensorSlice& slice, int64_t by, int64_t rows, int64_t begin,
               int64_t end, DType dtype, std::span<std::byte> out) const {
     const TensorSlice whole = TensorSlice::whole(slice.name, slice.global_shape, dtype);
@@ -89,7 +90,8 @@ class WrongReader {
   std::string fault_;
 };
 
-/// What is wrong with the optimizer although the weights are right.
+/// Damages the optimizer's state in the way that `fault` names, and leaves the weights
+/// right.
 inline void break_optimizer(train::Session& session, const std::string& fault) {
   const auto weights = [&](const Bucket& bucket) { return bucket.owned_weights.clone(); };
   std::vector<at::Tensor> kept;

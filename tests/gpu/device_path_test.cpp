@@ -21,7 +21,8 @@ constexpr int64_t kRows = 3;
 constexpr int64_t kSeq = 20;
 const std::vector<std::string> kNone;
 
-/// Two documents a sequence, with a third of the tokens as targets.
+/// Returns a batch with two documents in each sequence, and a third of the tokens as
+/// targets. A model that is not causal gets one document in each sequence.
 data::TokenBatch batch_for(const ModelDescription& model) {
   data::TokenBatch batch;
   batch.resize(kRows, kSeq);
@@ -161,7 +162,7 @@ TEST(DevicePath, TheHostTellsWhereDocumentsBeginWhereTheyAreWholeRuns) {
   EXPECT_FALSE(bounds(causal).defined());
 }
 
-/// Loss, its sum, and gradients of a head whose logits are taken in chunks.
+/// Returns loss, its sum, and gradients of a head whose logits are taken in chunks.
 std::vector<at::Tensor> head_results(at::Device device, int64_t rows, int64_t vocabulary,
                                      bool split) {
   at::manual_seed(4);

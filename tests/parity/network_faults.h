@@ -11,7 +11,7 @@
 
 namespace longhaul::testing {
 
-/// The first core of a kind in a block, or null.
+/// Returns the first core of a kind in a block, or null.
 template <typename Kind>
 Kind* core_of(families::Block& block) {
   for (families::Step& step : block) {
@@ -22,8 +22,8 @@ Kind* core_of(families::Block& block) {
   return nullptr;
 }
 
-/// Plants the fault in each block, or in the first. False where the network has nothing
-/// that could be wrong so; its numbers stay as they are then.
+/// Plants the fault in each block, or in the first block. Returns false if the network
+/// has nothing that the fault could change; its numbers then stay as they are.
 inline bool plant_fault(families::Network& network, const std::string& fault) {
   bool planted = false;
   for (families::Block& block : network.blocks) {

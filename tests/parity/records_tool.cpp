@@ -74,7 +74,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Reading and parsing apart, piece by piece as a builder does.
+/// Prints the seconds of reading and of parsing, measured apart, piece by piece as a
+/// builder works.
 void print_rate(const InputSet& inputs, uint64_t part_bytes) {
   constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
   double read_seconds = 0;

@@ -36,7 +36,8 @@ void put(std::string& out, uint32_t value) {
   out.append(reinterpret_cast<const char*>(&value), 4);
 }
 
-/// The same text when the ids come one by one; bytes that form no character excepted.
+/// Throws InputError if the ids give another text when they come one by one. Texts with
+/// bytes that form no character are not compared.
 void check_stream(const tokenizer::Tokenizer& tokenizer,
                   const std::vector<tokenizer::TokenId>& ids, bool special,
                   const std::string& decoded) {
@@ -52,7 +53,7 @@ void check_stream(const tokenizer::Tokenizer& tokenizer,
   }
 }
 
-/// encode TOKENIZER TEXTS OUT special|plain
+/// Runs the command encode TOKENIZER TEXTS OUT special|plain.
 int encode(char** arguments) {
   const auto tokenizer = tokenizer::Tokenizer::load(arguments[0]);
   const bool special = std::string(arguments[3]) == "special";
@@ -79,7 +80,7 @@ int encode(char** arguments) {
   return 0;
 }
 
-/// train TEXTS OUT_DIR gpt2|llama3|... VOCAB_SIZE MIN_FREQUENCY
+/// Runs the command train TEXTS OUT_DIR gpt2|llama3|... VOCAB_SIZE MIN_FREQUENCY.
 int train(char** arguments) {
   const std::vector<std::string> texts = read_texts(arguments[0]);
   tokenizer::TrainOptions options;

@@ -1,8 +1,8 @@
 #pragma once
 
-// A device that a test makes up: memory of its own, which is counted, and the CPU's
-// kernels. It tells of each time that a real one would have made the host wait. One unit
-// of a test binary includes it.
+// A device that a test makes up, with memory of its own, which is counted, and the CPU's
+// kernels. It notes each time that a real device would have made the host wait. One unit
+// of a test binary includes this file.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -37,7 +37,7 @@ std::atomic<int64_t> device_bytes{0};
 std::atomic<int64_t> pinned_bytes{0};
 std::atomic<int64_t> copies_to_device{0};
 
-/// Why the host would have waited for the device, in order.
+/// The reasons why the host would have waited for the device, in order.
 class Waits {
  public:
   void note(std::string why) {
@@ -55,10 +55,10 @@ class Waits {
 };
 Waits waits;
 
-/// Inside of a kernel that the CPU stands in for: its own copies are no waits.
+/// Above 0 inside of a kernel that the CPU stands in for, whose own copies are no waits.
 thread_local int inside = 0;
 
-/// Memory of a kind, counted while it lives.
+/// An allocator that counts the bytes that are alive.
 template <std::atomic<int64_t>& counter>
 struct CountedMemory final : c10::Allocator {
   explicit CountedMemory(at::Device place) : device(place) {}
@@ -81,7 +81,7 @@ struct CountedMemory final : c10::Allocator {
     if (block->size > 0) std::memset(block->data.get(), 0xA5, block->size);
     delete block;
   }
-  /// Whether the address lies in such memory.
+  /// Returns whether the address lies in memory that this class has given out.
   static bool owns(const void* address) {
     const std::lock_guard lock(mutex);
     auto after = blocks.upper_bound(static_cast<const std::byte*>(address));
@@ -112,22 +112,23 @@ struct CountedMemory final : c10::Allocator {
 CountedMemory<device_bytes> device_memory(kDevice);
 CountedMemory<pinned_bytes> pinned_memory(at::kCPU);
 
-/// Work of streams beside the default one, which does all at once: theirs is done at the
-/// last moment that order allows, when somebody waits for an event behind it. So what
-/// does not wait, and what lets go of memory too early, sees wrong values.
+/// The work of streams beside the default stream, which does all work at once. Work of a
+/// side stream is done at the last moment that order allows, when somebody waits for an
+/// event behind it. So code that does not wait, or that frees memory too early, sees
+/// wrong values.
 class SideStreams {
  public:
   static inline thread_local int64_t current = 0;
 
   int64_t make() { return ++made_; }
-  /// True: put off.
+  /// Queues the work if a side stream is current, and returns whether it did.
   bool put_off(std::function<void()> work) {
     if (current == 0) return false;
     const std::lock_guard lock(mutex_);
     work_[current].push_back(std::move(work));
     return true;
   }
-  /// How much has been asked of a stream so far.
+  /// Returns the number of operations that the stream was given so far.
   size_t asked(int64_t stream) {
     const std::lock_guard lock(mutex_);
     return work_[stream].size();
@@ -147,7 +148,7 @@ class SideStreams {
 };
 SideStreams side_streams;
 
-/// An event: so much of a stream's work.
+/// An event: the first `count` operations of a stream.
 struct Recorded {
   int64_t stream;
   size_t count;
@@ -207,13 +208,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-/// The same memory as a tensor of the CPU.
+/// Returns a tensor of the CPU over the memory of `x`.
 at::Tensor host_view(const at::Tensor& x) {
   const auto options = x.options().device(at::kCPU);
   return x.is_cpu() ? x : at::from_blob(x.data_ptr(), x.sizes(), x.strides(), options);
 }
 
-/// A copy between host and device is waited for, or made of memory that is not pinned.
+/// Notes a copy between host and device that the host waits for, or that uses pageable
+/// memory of the host.
 void look_at_copy(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (inside > 0 || from.is_cpu() == to.is_cpu() || from.numel() == 0) return;
   const at::Tensor& host = from.is_cpu() ? from : to;
@@ -268,7 +270,7 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                                            type.value_or(at::kFloat));
 }
 
-/// Those whose result has a size, or is a value, that only the device knows.
+/// Operators whose result has a size, or is a value, that only the device knows.
 const std::set<std::string> kReadBack = {
     "aten::nonzero",           "aten::masked_select", "aten::_unique2",
     "aten::unique_dim",        "aten::equal",         "aten::_local_scalar_dense",

@@ -15,7 +15,7 @@
 
 namespace longhaul::testing {
 
-/// A model of three tensors whose elements have names of their own.
+/// Returns a model of three small tensors, of one, two and three dims.
 inline std::vector<TensorSlice> small_model() {
   return {TensorSlice::whole("embed.weight", {13, 8}, DType::F32),
           TensorSlice::whole("norm.weight", {5}, DType::F32),

@@ -122,7 +122,7 @@ void check_reduce_scatter(Communicator& c) {
   }
 }
 
-/// Checks that the data show the order: another order of addition gives other bits.
+/// Expects that the data show the order: another order of addition gives other bits.
 void check_order_matters(Communicator& c) {
   if (c.size() < 3) return;  // two numbers have the same sum in either order
   std::vector<int> reversed = in_order(c.size());
@@ -224,7 +224,7 @@ void check_send_recv(Communicator& c) {
   EXPECT_EQ(got_second, std::vector<int64_t>(3, 100 + before));
 }
 
-/// Checks that a transfer between two ranks needs no third rank, and overtakes a
+/// Expects that a transfer between two ranks needs no third rank, and overtakes a
 /// collective that is under way.
 void check_transfer_overtakes(Communicator& c) {
   if (c.size() < 2) return;
@@ -362,7 +362,7 @@ void check_counts(Communicator& c) {
             n > 1 ? whole : 0);
 }
 
-/// Checks that the operations of a split group are counted in the world's ledger.
+/// Expects that the operations of a split group are counted in the world's ledger.
 void check_ledger(Communicator& c) {
   const auto part = c.split(0, c.rank(), "part");
   EXPECT_EQ(&part->ledger(), &c.ledger());

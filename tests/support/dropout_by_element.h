@@ -9,8 +9,8 @@
 
 namespace longhaul::ops {
 
-/// What one element is multiplied by, as struct Dropout defines it, from the generator
-/// that is tested against its published vectors.
+/// Returns the factor of one element, as struct Dropout defines the factor. The generator
+/// is philox(), which is tested against its published vectors.
 inline float expected_factor(const Dropout& draws, int64_t sequence, int64_t row,
                              int64_t head, int64_t column) {
   const auto word = [](int64_t low, int64_t high) {
@@ -24,7 +24,8 @@ inline float expected_factor(const Dropout& draws, int64_t sequence, int64_t row
              : 0.0F;
 }
 
-/// Of attention, [B, heads, queries, keys] fp32; query 0 has index `query`.
+/// Returns the factors of attention, [B, heads, queries, keys] fp32. The first query has
+/// index `query`.
 inline at::Tensor expected_factors(const Dropout& draws, int64_t heads, int64_t queries,
                                    int64_t keys, int64_t query = 0) {
   const int64_t B = draws.sequences.size(0);

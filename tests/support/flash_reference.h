@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-// What LibTorch's operators of flash attention compute, as plain mathematics on the host:
-// kernels of the devices that tests make up.
+// Computes what LibTorch's operators of flash attention compute, as plain mathematics on
+// the host. The devices that tests make up use these kernels.
 
 namespace longhaul::ops::reference {
 
@@ -22,7 +22,7 @@ struct Given {
   const c10::OperatorHandle& op;
   const torch::jit::Stack& stack;
 
-  /// Null where the operator has no such argument.
+  /// Returns the argument, or null if the operator has no such argument.
   const c10::IValue* find(const std::string& name) const {
     const auto& all = op.schema().arguments();
     for (size_t i = 0; i < all.size(); ++i) {
@@ -70,8 +70,8 @@ class FlashCall {
 
   bool of_documents() const { return !documents_.empty(); }
 
-  /// The result and the log-sum-exp: [B, S, H, D] and [B, H, S]; of documents, [T, H, D]
-  /// and [H, T].
+  /// Returns the result and the log-sum-exp. Their shapes are [B, S, H, D] and [B, H, S],
+  /// or [T, H, D] and [H, T] for documents.
   std::pair<at::Tensor, at::Tensor> forward() const {
     if (!of_documents()) return forward(q_, k_, v_);
     at::Tensor out = at::empty_like(q_), lse = at::empty({q_.size(1), q_.size(0)});
@@ -84,7 +84,7 @@ class FlashCall {
     return {out, lse};
   }
 
-  /// dq, dk and dv.
+  /// Returns dq, dk and dv.
   std::vector<at::Tensor> backward(const at::Tensor& dout, const at::Tensor& out,
                                    const at::Tensor& lse) const {
     if (!of_documents()) return backward(q_, k_, v_, dout, out, lse);

@@ -8,7 +8,8 @@
 
 namespace longhaul {
 
-/// All in one unit and of one class: what one rank alone holds.
+/// Returns the parameters in a single unit and of a single class, as one rank alone holds
+/// them.
 inline std::vector<FlatParameter> flat_parameters(
     const std::vector<ParameterPtr>& parameters, ParameterClass kind) {
   std::vector<FlatParameter> flat;

@@ -5,8 +5,8 @@
 
 namespace longhaul {
 
-/// Lets no file of this process grow beyond so many bytes while it lives, as on a disk
-/// that is full: a write is cut short, and the next one fails.
+/// Lets no file of this process grow beyond a number of bytes while the object lives, as
+/// on a disk that is full. A write is cut short, and the next write fails.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) : before_(::signal(SIGXFSZ, SIG_IGN)) {

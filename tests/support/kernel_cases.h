@@ -41,7 +41,8 @@ constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / (1 << 8) : 1.0 / (1
 /// Room for the fp32 sums inside: a few hundred terms.
 constexpr double kSums = 2e-6;
 
-/// Values of about unit size from a seed, the same everywhere.
+/// Returns near-normal values of standard deviation `size`. A seed gives the same values
+/// on every machine.
 template <typename T = float>
 std::vector<T> random_values(int64_t count, uint64_t seed, float size = 1.0F) {
   std::vector<T> out(static_cast<size_t>(count));
@@ -60,7 +61,7 @@ std::vector<T> random_values(int64_t count, uint64_t seed, float size = 1.0F) {
 constexpr Activation kActivations[] = {Activation::Silu, Activation::GeluTanh,
                                        Activation::GeluExact};
 
-/// An activation and its derivative, from the definition.
+/// Returns an activation and its derivative, from the definition.
 inline std::pair<double, double> activation_and_slope(Activation activation, double x) {
   if (activation == Activation::Silu) {
     const double s = 1.0 / (1.0 + std::exp(-x));
@@ -78,7 +79,7 @@ inline std::pair<double, double> activation_and_slope(Activation activation, dou
           0.5 * (1.0 + wave) + 0.5 * x * (1.0 - wave * wave) * inner};
 }
 
-/// ||a - b|| / ||b||
+/// Returns ||a - b|| / ||b||.
 template <typename T>
 double distance(const std::vector<T>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -98,8 +99,8 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Those of this CPU; LONGHAUL_TEST_ISA names a single one, for an emulator, which is
-/// slow.
+/// Returns the instruction sets of this CPU. LONGHAUL_TEST_ISA names a single set, for an
+/// emulator, which is slow.
 inline std::vector<Isa> all_isas() {
   const char* only = std::getenv("LONGHAUL_TEST_ISA");
   std::vector<Isa> out;
@@ -110,7 +111,7 @@ inline std::vector<Isa> all_isas() {
   return out;
 }
 
-/// body(T{}, isa) for both element types and every instruction set of this CPU.
+/// Calls body(T{}, isa) for both element types and every instruction set of this CPU.
 template <typename Body>
 void for_all(Body body) {
   for (Isa isa : all_isas()) {

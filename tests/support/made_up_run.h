@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests: the life of a run that is made up second by second, with the files that it
+// The life of a run that a test makes up second by second, with the files that the run
 // would leave and the class that each microsecond truly has.
 
 #include <array>

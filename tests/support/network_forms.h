@@ -5,12 +5,11 @@
 
 #include "longhaul/families/network.h"
 
-// Layers of the usual names, for tests that describe their parameters
-// themselves.
+// Layers with the usual names, for tests that describe their parameters themselves.
 
 namespace longhaul::nn::testing {
 
-/// NAME.q_proj, k_proj, v_proj and o_proj.
+/// Returns an attention with the projections NAME.q_proj, k_proj, v_proj and o_proj.
 inline families::Attention attention_form(
     const std::string& name, int64_t head_dim,
     const std::optional<families::Rotation>& rotation = {}) {
@@ -22,7 +21,8 @@ inline families::Attention attention_form(
           .rotation = rotation};
 }
 
-/// NAME.gate_proj, up_proj and down_proj.
+/// Returns a gated feed-forward with the projections NAME.gate_proj, up_proj and
+/// down_proj.
 inline families::FeedForward gated_form(const std::string& name) {
   return {.gate = families::Projection{name + ".gate_proj"},
           .up = {name + ".up_proj"},
@@ -33,7 +33,7 @@ inline families::Norm norm_form(const std::string& name) {
   return {families::Norm::Kind::Rms, name, 1e-5};
 }
 
-/// All `features` of a head, with the usual theta.
+/// Returns a rotation of all `features` of a head, with the usual theta.
 inline families::Rotation rotation_form(int64_t features) {
   families::Rotation rotation{{}, features};
   rotation.rope.theta = 10000.0;

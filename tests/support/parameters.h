@@ -14,7 +14,7 @@
 
 namespace longhaul::ops {
 
-/// A parameter with these values and a zero fp32 accumulator.
+/// Returns a parameter with these values and a zero fp32 accumulator.
 inline ParameterPtr bound(const at::Tensor& values, const std::string& name = "w") {
   auto parameter = make_parameter(name, values.sizes().vec(), {});
   parameter->set_frozen(false);
@@ -26,7 +26,7 @@ inline at::Tensor leaf(const at::Tensor& values) {
   return values.detach().clone().set_requires_grad(true);
 }
 
-/// ||a - b|| <= tolerance * ||b||, in fp64.
+/// Expects that ||a - b|| <= tolerance * ||b||, in fp64.
 inline void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance,
                          const std::string& what) {
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
@@ -63,7 +63,7 @@ inline std::string name_of_norm(const ::testing::TestParamInfo<NormParam>& which
          (fused ? "Fused" : "Composite") + forms[static_cast<size_t>(form)];
 }
 
-/// Half a dozen roundings of the dtype, relative.
+/// Returns half a dozen roundings of the dtype, as a relative error.
 inline double tolerance_of(at::ScalarType type) {
   return type == at::kFloat ? 2e-6 : 1e-2;
 }

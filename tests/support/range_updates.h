@@ -6,14 +6,14 @@
 
 namespace longhaul::optim {
 
-/// One update of a range, as the operator of a CPU makes it.
+/// Makes one update of a range, as the operator of a CPU does.
 inline void adamw_update(const AdamWRange& range, const AdamWStep& step,
                          Isa isa = best_isa()) {
   check_range(range, step.update);
   adamw_loop(range, adamw_scalars(step), step.update, isa);
 }
 
-/// The first pass of LAMB over a range.
+/// Makes the first pass of LAMB over a range.
 inline LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step,
                              Isa isa = best_isa()) {
   check_range(range, step.update);
@@ -21,15 +21,15 @@ inline LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step,
                            static_cast<float>(step.weight_decay), step.update, isa);
 }
 
-/// The second pass, from updated moments; step.lr has the trust ratio in it.
+/// Makes the second pass of LAMB from updated moments. step.lr includes the trust ratio.
 inline void lamb_apply(const AdamWRange& range, const AdamWStep& step,
                        Isa isa = best_isa()) {
   check_range(range, step.update);
   lamb_apply_loop(range, lamb_apply_scalars(step), step.update, isa);
 }
 
-/// The 16 random bits that are added below those that stay, by the definition that the
-/// loops follow.
+/// Returns the 16 random bits that are added below the bits that stay, by the definition
+/// that the loops follow.
 inline uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
                               int64_t number) {
   const RoundingKeys keys = rounding_keys(rounding.key, update, number >> 32);

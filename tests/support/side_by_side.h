@@ -30,7 +30,7 @@ inline void lay_side_by_side(const std::vector<ParameterPtr>& parameters) {
   }
 }
 
-/// Each [T, heads, D] as [T, heads * D].
+/// Returns each [T, heads, D] as [T, heads * D].
 inline std::vector<at::Tensor> as_rows(const std::vector<at::Tensor>& heads) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& x : heads) rows.push_back(x.flatten(1));

@@ -119,7 +119,8 @@ inline nn::ForwardContext context_of(const Case& c) {
   return context;
 }
 
-/// Sums the gradients of which several ranks have parts, as a session does.
+/// Adds up the gradients of which several ranks have parts, as a session does.
+/// Collective.
 inline void sum_gradients(const Family& family, const std::vector<ParameterShard>& shards,
                           const ShardPlan& plan, comm::Communicator& tp, Fault fault) {
   const KeyReplica replica = key_replica(plan, tp.rank());
@@ -233,7 +234,7 @@ inline Result run(const Model& model, const Case& c) {
   return result;
 }
 
-/// Returns the largest of all relative errors, ||a - b|| / (||b|| + 1e-6 global norm).
+/// The largest of all relative errors, ||a - b|| / (||b|| + 1e-6 global norm).
 struct Difference {
   double worst = 0.0;
   std::string name;
@@ -260,7 +261,7 @@ inline Difference compare(const Result& mine, const Result& twin) {
   return difference;
 }
 
-/// Returns true if all numbers are equal to the last bit.
+/// Expects that all numbers are equal to the last bit.
 inline void expect_same_bits(const Result& a, const Result& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
   EXPECT_TRUE(at::equal(a.hidden, b.hidden)) << what;

@@ -24,7 +24,7 @@ struct BertSettings {
   bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  std::optional<int64_t> padding_row = 0;  ///< of the table of words
+  std::optional<int64_t> padding_row = 0;  ///< padding row of the table of words
   bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
@@ -47,7 +47,8 @@ void check_bert_neutral(const ConfigFields& fields) {
   }
 }
 
-/// Without a name: with both heads.
+/// Returns whether the model has the head of next sentences. A config.json that names no
+/// architecture has both heads.
 bool has_next_sentence(const ConfigFields& fields) {
   const OrderedJson* named = fields.find("architectures");
   if (named == nullptr || named->empty()) return true;

@@ -11,9 +11,10 @@ struct NeoxRotation {
   int64_t features = 0;
 };
 
-/// From rotary_emb_base and rotary_pct, or as transformers 5 writes them, rope_theta and
-/// partial_rotary_factor of rope_parameters (or of rope_scaling). InputError for what is
-/// missing, for places that disagree, and for what read_rope refuses.
+/// Reads the rotation from rotary_emb_base and rotary_pct, or from rope_theta and
+/// partial_rotary_factor of rope_parameters (or of rope_scaling), as transformers 5
+/// writes them. Throws InputError for a missing number, for places that disagree, and for
+/// what read_rope refuses.
 NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim);
 
 }  // namespace longhaul::families

@@ -23,7 +23,7 @@ ModelConfig parse_olmo(const OrderedJson& changes = {}) {
   return parse_model_config(json.dump(), "c.json");
 }
 
-/// The fields of OLMo-3-1025-7B that differ from those above.
+/// Returns the fields of OLMo-3-1025-7B that differ from kOlmo2.
 OrderedJson olmo3() {
   return {{"architectures", {"Olmo3ForCausalLM"}},
           {"model_type", "olmo3"},

@@ -9,8 +9,8 @@ namespace {
 /// Qwen3 (Yang et al. 2025, arXiv 2505.09388) has norms of each head of queries and keys.
 class QwenFamily : public DecoderFamily {
  public:
-  /// The sizes of absent fields are those of every version of transformers. Qwen2 has no
-  /// field head_dim of its own.
+  /// Gives absent fields the sizes that every version of transformers gives them. Qwen2
+  /// has no field head_dim of its own.
   explicit QwenFamily(int version)
       : DecoderFamily(
             fmt::format("qwen{}", version), version == 2 ? "Qwen2, Qwen2.5" : "Qwen3",

@@ -5,7 +5,7 @@
 namespace longhaul {
 namespace {
 
-/// The published fields of SmolLM3-3B, without lists of equal layers.
+/// Returns the published fields of SmolLM3-3B, without its lists of equal layers.
 OrderedJson smollm3() {
   return {{"architectures", {"SmolLM3ForCausalLM"}},
           {"attention_bias", false},

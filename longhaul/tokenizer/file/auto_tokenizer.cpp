@@ -90,7 +90,7 @@ class Collector {
   Beside take() { return std::move(beside_); }
 
  private:
-  /// Tokens that `over` names too are ignored.
+  /// Adds the tokens that `json` names. Ignores keys that `over` has too.
   void named_in(const Json& json, const std::string& file, const Json& over = {}) {
     const bool extra = has(json, kExtra) && !json[kExtra].empty();
     for (const auto& [key, value] : json.items()) {

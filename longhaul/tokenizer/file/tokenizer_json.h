@@ -36,7 +36,7 @@ struct TokenizerSpec {
 std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
                                                     std::string_view name);
 
-/// The two halves of parse_tokenizer_json: text to JSON, and JSON to a tokenizer.
+/// Does one half of parse_tokenizer_json: text to JSON, or JSON to a tokenizer.
 Json read_tokenizer_root(std::string_view text, std::string_view name);
 std::unique_ptr<FileTokenizer> tokenizer_of(const Json& root, std::string_view name);
 

@@ -51,7 +51,7 @@ struct TrainedBpe {
 /// (with the text's number), and if there is no text.
 TrainedBpe train_bpe(const NextText& next, const TrainOptions& options);
 
-/// Return the text of tokenizer.json and of tokenizer_config.json.
+/// Returns the text of tokenizer.json or of tokenizer_config.json.
 std::string tokenizer_json_text(const TrainedBpe& trained, const TrainOptions& options);
 std::string tokenizer_config_text(const TrainOptions& options);
 

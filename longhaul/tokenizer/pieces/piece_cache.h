@@ -66,7 +66,8 @@ struct PieceKey {
 };
 
 /// The ids of known pieces, for one thread. Memory is limited to kMostLines lines and to
-/// kMostText bytes each of texts and ids; beyond these the cache forgets everything.
+/// kMostText bytes each of texts and ids. If all lines are full, a new piece replaces
+/// another piece. Beyond kMostText the cache forgets everything.
 class PieceCache {
  public:
   static constexpr size_t kLongest = 128;  ///< bytes; longer pieces are not kept

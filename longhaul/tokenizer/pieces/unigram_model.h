@@ -19,8 +19,9 @@ struct UnigramSpec {
   std::vector<Entry> entries;  ///< by id
   std::optional<uint32_t> unknown;
   bool byte_fallback = false;
-  /// SentencePiece's arithmetic: it adds scores in single precision, restarts from zero
-  /// if the sum gets large, and takes the least score of entries that match. Hugging Face
+  /// Whether to use SentencePiece's arithmetic, which adds scores in single precision and
+  /// restarts from zero if the sum gets large. The score of an unknown character follows
+  /// from the least score of entries that match and are not user-defined. Hugging Face
   /// adds in double precision and takes the least score of all entries.
   bool single_precision = false;
 };

@@ -21,7 +21,7 @@ enum class SplitPattern {
 std::string_view split_name(SplitPattern pattern);
 /// Returns the pattern with the regular expression `regex`, in any published spelling.
 std::optional<SplitPattern> split_from_regex(std::string_view regex);
-/// Returns the spelling for new files. Not for None.
+/// Returns the spelling for new files, which is empty for None.
 std::string_view split_regex(SplitPattern pattern);
 /// Returns the names of all patterns for messages.
 std::string known_splits();

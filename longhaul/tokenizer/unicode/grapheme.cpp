@@ -17,7 +17,7 @@ bool hangul_tail(uint32_t p) { return in(p, 0x11A8, 0x11FF) || in(p, 0xD7CB, 0xD
 bool hangul_syllable(uint32_t p) { return in(p, 0xAC00, 0xD7A3); }
 bool regional(uint32_t p) { return in(p, 0x1F1E6, 0x1F1FF); }
 
-/// Rules GB6 to GB8.
+/// Applies the rules GB6 to GB8 of Unicode's grapheme clusters (UAX #29).
 bool same_syllable(uint32_t before, uint32_t after) {
   const bool open = hangul_syllable(before) && (before - 0xAC00) % 28 == 0;
   if (hangul_lead(before)) {
