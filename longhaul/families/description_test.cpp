@@ -83,8 +83,8 @@ TEST(Description, AttentionWithinAWindowIsCountedByWhatItSees) {
   const FlopsPerToken whole = model.flops_per_token(64);
   const double before = forward_cost(model.units[1], 64);
   for (UnitDescription& unit : model.units) unit.work.window = 16;
-  // Of 64 tokens the first 16 see 8 positions on average and the others 16: 14 on average
-  // instead of 32.
+  // The first 16 of the 64 tokens see 8 positions on average, and the others see 16. All
+  // tokens see 14 on average instead of 32.
   EXPECT_EQ(forward_cost(model.units[1], 64), before - 2 * 8 * (32 - 14));
   EXPECT_EQ(model.flops_per_token(64).full, whole.full - 6.0 * 3 * 2 * 8 * (64 - 16));
   EXPECT_EQ(model.flops_per_token(64).causal, whole.causal - 6.0 * 3 * 2 * 8 * (32 - 14));

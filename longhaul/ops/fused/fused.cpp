@@ -131,8 +131,8 @@ void attention_backward(const AttentionPart& part, Results results,
 }
 
 bool supports_product(const at::Tensor& a, const at::Tensor& b) {
-  // Of fewer rows, as of a text that is generated, packing the other factor takes longer
-  // than LibTorch's product.
+  // With fewer rows, as in the generation of a text, packing the other factor takes
+  // longer than LibTorch's product.
   constexpr int64_t kFewestRows = 4;
   return kernels::product_available() && a.size(0) >= kFewestRows && is_bf16_matrix(a) &&
          is_bf16_matrix(b);
