@@ -8,10 +8,11 @@
 namespace longhaul::apps {
 namespace {
 
-constexpr TrafficKind kKindsOfTraffic[] = {TrafficKind::Pipeline, TrafficKind::Tensor,
-                                           TrafficKind::Context, TrafficKind::Gradients,
-                                           TrafficKind::Weights};
-static_assert(std::size(kKindsOfTraffic) == kTrafficKinds);
+constexpr layout::TrafficKind kKindsOfTraffic[] = {
+    layout::TrafficKind::Pipeline, layout::TrafficKind::Tensor,
+    layout::TrafficKind::Context, layout::TrafficKind::Gradients,
+    layout::TrafficKind::Weights};
+static_assert(std::size(kKindsOfTraffic) == layout::kTrafficKinds);
 
 void print_state(const AskedLayout& asked) {
   fmt::print(
@@ -22,7 +23,7 @@ void print_state(const AskedLayout& asked) {
     const std::string layers =
         asked.layout.chunks > 1 ? fmt::format("{} parts", asked.layout.chunks)
                                 : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
-    const StateBytes& state = s.costs.state;
+    const layout::StateBytes& state = s.costs.state;
     fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
                grouped(s.costs.parameters), human_bytes(state.weights),
                human_bytes(state.gradients), human_bytes(state.masters),
@@ -37,31 +38,31 @@ void print_passes(const AskedLayout& asked) {
              "stage", "activations", "forwards open", "logits", "work", "whole units",
              "all, at most");
   for (const StageLine& s : asked.stages) {
-    const ActivationBytes& passes = s.costs.activations;
+    const layout::ActivationBytes& passes = s.costs.activations;
     const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
     fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
                human_bytes(passes.in_flight.total()), passes.forwards,
                human_bytes(passes.logits), human_bytes(passes.work), human_bytes(units),
-               human_bytes(most_bytes(s.costs)));
+               human_bytes(layout::most_bytes(s.costs)));
   }
 }
 
 void print_traffic(const AskedLayout& asked) {
   fmt::print("# sent in a step\n#   {:>5}", "stage");
-  for (const TrafficKind kind : kKindsOfTraffic) {
-    fmt::print("  {:>9}", traffic_name(kind));
+  for (const layout::TrafficKind kind : kKindsOfTraffic) {
+    fmt::print("  {:>9}", layout::traffic_name(kind));
   }
   fmt::print("\n");
   for (const StageLine& s : asked.stages) {
     fmt::print("#   {:>5}", s.stage);
-    for (const TrafficKind kind : kKindsOfTraffic) {
+    for (const layout::TrafficKind kind : kKindsOfTraffic) {
       fmt::print("  {:>9}", human_bytes(s.costs.traffic.bytes(kind)));
     }
     fmt::print("\n");
   }
 }
 
-OrderedJson activations_json(const ActivationBytes& passes) {
+OrderedJson activations_json(const layout::ActivationBytes& passes) {
   OrderedJson out;
   for (size_t i = 0; i < kKeptKinds; ++i) {
     const auto kind = static_cast<KeptKind>(i);
@@ -71,12 +72,12 @@ OrderedJson activations_json(const ActivationBytes& passes) {
   return out;
 }
 
-OrderedJson traffic_json(const Traffic& traffic) {
+OrderedJson traffic_json(const layout::Traffic& traffic) {
   OrderedJson out = OrderedJson::array();
-  for (const TrafficLine& line : traffic.lines()) {
-    out.push_back({{"kind", traffic_name(line.kind)},
-                   {"group", group_name(line.group)},
-                   {"operation", exchange_name(line.exchange)},
+  for (const layout::TrafficLine& line : traffic.lines()) {
+    out.push_back({{"kind", layout::traffic_name(line.kind)},
+                   {"group", layout::group_name(line.group)},
+                   {"operation", layout::exchange_name(line.exchange)},
                    {"calls", line.calls},
                    {"bytes", line.bytes}});
   }
@@ -86,13 +87,13 @@ OrderedJson traffic_json(const Traffic& traffic) {
 }  // namespace
 
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
-                       int64_t ranks, const Placement& placement,
+                       int64_t ranks, const layout::Placement& placement,
                        const std::function<bool(const std::string&)>& frozen) {
-  AskedLayout asked{describe_layout(config, model, ranks, placement), {}};
-  const LayoutDescription& layout = asked.layout;
-  const LayoutCosts costs(config, model, layout, frozen);
+  AskedLayout asked{layout::describe_layout(config, model, ranks, placement), {}};
+  const layout::LayoutDescription& layout = asked.layout;
+  const layout::LayoutCosts costs(config, model, layout, frozen);
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
-    const int rank = rank_at(layout.shape, {.pp = pp});
+    const int rank = layout::rank_at(layout.shape, {.pp = pp});
     asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
                             layout.stage(rank, layout.chunks - 1).end_layer,
                             costs.of(rank)});
@@ -111,7 +112,7 @@ void print_layout(const AskedLayout& asked) {
 }
 
 OrderedJson layout_json(const AskedLayout& asked) {
-  const LayoutDescription& layout = asked.layout;
+  const layout::LayoutDescription& layout = asked.layout;
   OrderedJson out;
   out["pp"] = layout.shape.pp;
   out["dp"] = layout.shape.dp;
@@ -126,7 +127,7 @@ OrderedJson layout_json(const AskedLayout& asked) {
   }
   out["ranks"] = OrderedJson::array();
   for (const StageLine& s : asked.stages) {
-    const RankCosts& costs = s.costs;
+    const layout::RankCosts& costs = s.costs;
     out["ranks"].push_back({{"pp", s.stage},
                             {"parameters", costs.parameters},
                             {"weight_bytes", costs.state.weights},

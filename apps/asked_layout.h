@@ -15,18 +15,18 @@ struct StageLine {
   int stage = 0;
   int64_t first_layer = 0;
   int64_t end_layer = 0;
-  RankCosts costs;  ///< what one rank holds and sends, over all its stages
+  layout::RankCosts costs;  ///< what one rank holds and sends, over all its stages
 };
 
 struct AskedLayout {
-  LayoutDescription layout;
+  layout::LayoutDescription layout;
   std::vector<StageLine> stages;
 };
 
 /// Computes the layout of these settings and its costs. `frozen` tells by name which
 /// parameters are not trained. Throws ConfigError like describe_layout.
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
-                       int64_t ranks, const Placement& placement,
+                       int64_t ranks, const layout::Placement& placement,
                        const std::function<bool(const std::string&)>& frozen);
 
 /// Prints the layout as comments of a TOML file, in aligned tables.

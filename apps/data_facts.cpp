@@ -53,7 +53,7 @@ DataFacts count_ids(const DataQuestion& question) {
   facts.packed = true;
   facts.has_fields = true;
   data::RawRecord record;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (reader->next(record)) {
     data::ParsedRecord parsed = data::parse_record(record, options);
     if (parsed.problem == data::RecordProblem::Empty) continue;

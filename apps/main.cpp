@@ -88,7 +88,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
-  argv = longhaul::keep_arguments(argc, argv);
+  argv = longhaul::system::keep_arguments(argc, argv);
   expand_build_bert(argc, argv);
   return run_program(argc, argv, [argv](CLI::App& program, Outcome& outcome) {
     add_verbs(program, outcome, argv);

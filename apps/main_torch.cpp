@@ -7,8 +7,8 @@
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
-  argv = longhaul::keep_arguments(argc, argv);
-  longhaul::warm_up_vector_math();
+  argv = longhaul::system::keep_arguments(argc, argv);
+  longhaul::tensor::warm_up_vector_math();
   return run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
     add_bench(program, outcome);
     add_eval(program, outcome);

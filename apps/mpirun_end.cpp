@@ -45,7 +45,7 @@ std::vector<int> children_of(int parent) {
 }
 
 std::string told_to_end() {
-  const std::string left = last_words();
+  const std::string left = system::last_words();
   const bool lost = left.ends_with("again");
   return fmt::format(
       "[signal] SIGTERM of mpirun, which was told to end and kills the ranks a second "
@@ -78,8 +78,8 @@ bool MpirunEnd::one_is_gone() const {
 std::string MpirunEnd::reason() const { return rank_died_ ? mpirun_ends_job() : ""; }
 
 void MpirunEnd::watch() {
-  leave_signals_to_main_thread();
-  std::optional<Stopwatch> since;
+  system::leave_signals_to_main_thread();
+  std::optional<system::Stopwatch> since;
   std::unique_lock lock(mutex_);
   while (!ended_) {
     if (!since && !mpirun_ends_job().empty()) since.emplace();

@@ -83,7 +83,7 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
 
 int with_model(const std::string& named,
                const std::function<void(const fs::path& path, const World& world)>& use) {
-  tune_cpu_memory();
+  tensor::tune_cpu_memory();
   return run_together(
       [&](const World& world) {
         checkpoint::with_fall_back(

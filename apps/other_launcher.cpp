@@ -93,8 +93,8 @@ void check_launcher() {
   const std::string warning =
       check_launcher(std::getenv, comm::detect_launch(), words_of_this_process());
   if (warning.empty()) return;
-  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-             printable(warning));
+  fmt::print(stderr, "{} {}\n", system::warning_text("longhaul: warning:", STDERR_FILENO),
+             system::printable(warning));
 }
 
 }  // namespace longhaul::apps

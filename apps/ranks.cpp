@@ -89,7 +89,7 @@ FailureReport::Meeting FailureReport::meet(const std::string& text) {
   const int64_t mine = number_of(text);
   std::vector<int64_t> all(static_cast<size_t>(group_->size()));
   const comm::WorkPtr gather = group_->all_gather(
-      {&mine, 1, DType::I64}, {all.data(), group_->size(), DType::I64});
+      {&mine, 1, format::DType::I64}, {all.data(), group_->size(), format::DType::I64});
   if (!ends_in_time(*gather)) return {};
   return {true, std::ranges::find(all, mine) - all.begin() == group_->rank(),
           std::ranges::count(all, mine) == group_->size()};
@@ -160,7 +160,7 @@ int run_together(const std::function<void(const World& world)>& work,
 }
 
 std::string mpirun_ends_job() {
-  const RaisedSignal signal = raised_signal();
+  const system::RaisedSignal signal = system::raised_signal();
   if (signal.number != SIGTERM || signal.sender == 0 || signal.sender != ::getppid()) {
     return {};
   }

@@ -10,14 +10,14 @@
 namespace longhaul::apps {
 
 void say_warning(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-             printable(line));
+  fmt::print(stderr, "{} {}\n", system::warning_text("longhaul: warning:", STDERR_FILENO),
+             system::printable(line));
 }
 
 void say_error(const std::string& line) {
   // A terminal may be gone; what cannot be said there is no other failure.
-  std::fputs(fmt::format("{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
-                         printable(line))
+  std::fputs(fmt::format("{} {}\n", system::error_text("longhaul: error:", STDERR_FILENO),
+                         system::printable(line))
                  .c_str(),
              stderr);
 }

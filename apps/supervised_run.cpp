@@ -52,7 +52,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 }
 
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
-                   cluster::Fleet& fleet, OwnerLock lease) {
+                   cluster::Fleet& fleet, system::OwnerLock lease) {
   const fs::path run_dir = options.run_dir;
   const int code = cluster::Supervisor(std::move(options), std::move(launcher), fleet,
                                        std::move(lease))
@@ -61,8 +61,8 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   try {
     train::settle_time_to_train(run_dir);
   } catch (const Error& problem) {
-    fmt::print(stderr, "longhaul: {} lacks the last seconds: {}\n", kResultsFile,
-               printable(problem.what()));
+    fmt::print(stderr, "longhaul: {} lacks the last seconds: {}\n", run::kResultsFile,
+               system::printable(problem.what()));
   }
   return code;
 }

@@ -17,7 +17,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 /// Supervises the run to its end and returns the exit code. Adds the time after the
 /// ranks' end to results.json.
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
-                   cluster::Fleet& fleet, OwnerLock lease);
+                   cluster::Fleet& fleet, system::OwnerLock lease);
 
 /// Appends to a launcher's words those of a worker: this program, `train`, its file and
 /// its settings.

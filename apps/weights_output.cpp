@@ -19,9 +19,9 @@ void add_weights_output(CLI::App& verb, WeightsOutput& output) {
 
 checkpoint::ExportOptions export_options(const WeightsOutput& output) {
   checkpoint::ExportOptions options;
-  if (output.dtype == "fp32") options.dtype = DType::F32;
-  if (output.dtype == "bf16") options.dtype = DType::BF16;
-  if (output.dtype == "fp16") options.dtype = DType::F16;
+  if (output.dtype == "fp32") options.dtype = format::DType::F32;
+  if (output.dtype == "bf16") options.dtype = format::DType::BF16;
+  if (output.dtype == "fp16") options.dtype = format::DType::F16;
   options.shard_bytes = parse_byte_size(output.shard_size);
   return options;
 }

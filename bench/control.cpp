@@ -118,7 +118,7 @@ class MeasuredFleet : public Fleet {
     fleet_.signal(number, ranks);
   }
   void forget() override {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     if (verdict_at_ > 0.0) ended_at_ = clock_.seconds();
     fleet_.forget();
     forget_seconds_ = watch.seconds();
@@ -129,7 +129,7 @@ class MeasuredFleet : public Fleet {
   std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                          const HealthOptions& options,
                                          double seconds) override {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     std::vector<std::string> asked = nodes;
     for (int i = 0; nodes.empty() && i < std::min<int>(kCheckedNodes, size_.nodes); ++i) {
       asked.push_back(node_name(i));
@@ -167,7 +167,7 @@ class MeasuredFleet : public Fleet {
     if (size_.played) return 0.0;
     for (int node = 0; node < size_.nodes; ++node) {
       const auto records = directories_of(dir_, node_name(node)).records();
-      for (const RankState& state : read_rank_records(records)) {
+      for (const run::RankState& state : run::read_rank_records(records)) {
         last = std::max(last, state.created);
       }
     }
@@ -237,12 +237,12 @@ class MeasuredFleet : public Fleet {
   }
 
   void measure_status() {
-    RunStatus status;
+    run::RunStatus status;
     const fs::path path = dir_ / "status_again.json";
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     take_reports(status, newest_, {});
     // A rank's row is longest while the rank waits. How many ranks wait now is chance.
-    for (RunStatus::Rank& rank : status.ranks) {
+    for (run::RunStatus::Rank& rank : status.ranks) {
       rank.waits_for = "all_gather 1000000 of data, bucket 4";
       rank.waits_seconds = 1.0 / 3.0;
     }
@@ -257,7 +257,7 @@ class MeasuredFleet : public Fleet {
   int restarts_;
   double rest_seconds_;
   const std::vector<int64_t>& agents_;
-  Stopwatch clock_;
+  system::Stopwatch clock_;
   double launched_at_ = 0.0;
   double launched_machine_ = 0.0;
   double all_at_ = 0.0;
@@ -284,8 +284,8 @@ class MeasuredFleet : public Fleet {
 
 int supervise(const fs::path& dir, const Size& size, int restarts, double rest_seconds) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
-  const Stopwatch life;
-  OwnerLock lease = take_supervision(dir);
+  const system::Stopwatch life;
+  system::OwnerLock lease = take_supervision(dir);
   std::vector<int64_t> agents;
   AgentFleetOptions of_fleet;
   of_fleet.here = node_name(0);

@@ -147,7 +147,7 @@ class PlayedNode {
   int node_;
   Size size_;
   Channel channel_;
-  Stopwatch clock_;
+  system::Stopwatch clock_;
   State state_ = State::None;
   int64_t start_ = -1;
   double began_ = 0.0;

@@ -46,8 +46,8 @@ constexpr double kTickSeconds = 0.5;
   static volatile std::sig_atomic_t asked = 0;
   std::signal(SIGUSR1, [](int) { asked = 1; });
   const std::string node = node_name(rank / size.per_node);
-  RankRecord record =
-      RankRecord::create(directories_of(dir, node).records(), rank, size.ranks());
+  run::RankRecord record =
+      run::RankRecord::create(directories_of(dir, node).records(), rank, size.ranks());
   record.set_coordinates(place(rank, size));
   int64_t number = 0;
   // Further than the last start: a fault at the same step again would end the run.
@@ -55,11 +55,11 @@ constexpr double kTickSeconds = 0.5;
     for (const char* phase : {"forward", "backward", "gradients", "update"}) {
       record.set(phase, step);
       for (const char* group : {"tp", "data", "shard"}) {
-        const OperationName name = {group, "all_reduce", ++number, 4096, "bucket 3"};
+        const run::OperationName name = {group, "all_reduce", ++number, 4096, "bucket 3"};
         record.ended(record.started(name));
       }
     }
-    const OperationName name = {"data", "all_gather", ++number, 4096, "bucket 4"};
+    const run::OperationName name = {"data", "all_gather", ++number, 4096, "bucket 4"};
     const uint64_t operation = record.started(name);
     record.waits(operation, name);
     sleep_seconds(kTickSeconds);

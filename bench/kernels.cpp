@@ -76,7 +76,7 @@ struct MaskKind {
   bool drops;
 };
 
-void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
+void attention(system::Isa isa, int64_t batch, int64_t length, int64_t query_heads,
                int64_t key_heads, int64_t dim, const Report& report,
                const MaskKind& mask = {"", false, false}) {
   const auto q = values(batch * length * query_heads * dim);
@@ -103,7 +103,7 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
   const auto squares = (mask.later ? 2.0 : 1.0) *
                        static_cast<double>(batch * query_heads * length * length * dim);
   const std::string name =
-      fmt::format("{} D{} S{}{}", isa_name(isa), dim, length, mask.name);
+      fmt::format("{} D{} S{}{}", system::isa_name(isa), dim, length, mask.name);
   report("attention " + name, 2 * squares, "GFLOP/s", [&] {
     run(AttentionForward<Bf16>{shape,
                                {q.data(), qs},
@@ -151,7 +151,7 @@ void weight_gradients(const Report& report) {
 
 /// Times one linear layer: forward, the gradient of the input, and the gradient of the
 /// weight.
-void products(Isa isa, const Report& report) {
+void products(system::Isa isa, const Report& report) {
   constexpr std::array<std::array<int64_t, 2>, 5> kShapes = {{{kHidden, kHidden},
                                                               {kHidden, 1280},
                                                               {kHidden, 2 * kWide},
@@ -215,7 +215,7 @@ void products(Isa isa, const Report& report) {
   });
 }
 
-void pointwise(Isa isa, const Report& report) {
+void pointwise(system::Isa isa, const Report& report) {
   const auto x = values(kTokens * kHidden);
   auto y = x;
   auto h = x;
@@ -285,17 +285,18 @@ void pointwise(Isa isa, const Report& report) {
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
   const Report report(rounds, argc > 2 ? argv[2] : "");
-  fmt::print("{}, {} threads, median of {}\n", isa_name(best_isa()),
+  fmt::print("{}, {} threads, median of {}\n", system::isa_name(system::best_isa()),
              omp_get_max_threads(), rounds);
-  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx}) {
-    if (isa > best_isa()) continue;
+  for (system::Isa isa : {system::Isa::Avx2, system::Isa::Avx512, system::Isa::Avx512Bf16,
+                          system::Isa::Amx}) {
+    if (isa > system::best_isa()) continue;
     attention(isa, 2, 1024, 12, 4, 64, report);
     attention(isa, 2, 512, 12, 12, 64, report, {" two-sided", true, false});
     attention(isa, 2, 512, 12, 12, 64, report, {" two-sided, dropout", true, true});
   }
-  attention(best_isa(), 1, 2048, 8, 2, 128, report);
+  attention(system::best_isa(), 1, 2048, 8, 2, 128, report);
   weight_gradients(report);
-  if (product_available()) products(best_isa(), report);
-  pointwise(best_isa(), report);
+  if (product_available()) products(system::best_isa(), report);
+  pointwise(system::best_isa(), report);
   return 0;
 }

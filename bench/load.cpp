@@ -65,12 +65,12 @@ constexpr const char* kConfig = R"({
 /// What a rank holds of a tensor: elements [begin, end) of a box.
 struct Share {
   std::string kind;
-  TensorSlice box;
+  format::TensorSlice box;
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-TensorSlice cut(TensorSlice tensor, size_t dim, int part, int parts) {
+format::TensorSlice cut(format::TensorSlice tensor, size_t dim, int part, int parts) {
   const int64_t whole = tensor.extent[dim];
   tensor.offset[dim] = whole * part / parts;
   tensor.extent[dim] = whole * (part + 1) / parts - tensor.offset[dim];
@@ -110,7 +110,8 @@ std::vector<Share> shares_of(const Options& options, const comm::Communicator& w
   const auto add = [&](const char* kind, const std::string& name, const Matrix& m) {
     std::vector<int64_t> shape = {m.rows};
     if (m.columns > 0) shape.push_back(m.columns);
-    TensorSlice box = TensorSlice::whole(name + ".weight", shape, DType::F32);
+    format::TensorSlice box =
+        format::TensorSlice::whole(name + ".weight", shape, format::DType::F32);
     if (layout == "tp" && m.columns > 0) {
       box = cut(box, m.dim, world.rank(), world.size());
     } else if (layout == "tp" && saves && world.rank() > 0) {
@@ -142,7 +143,7 @@ float value(const Share& share, int64_t index) {
 }
 
 /// Returns the number that an element of the box has in the whole tensor.
-int64_t global_index(const TensorSlice& box, int64_t element) {
+int64_t global_index(const format::TensorSlice& box, int64_t element) {
   if (box.extent.size() == 1) return box.offset[0] + element;
   return (box.offset[0] + element / box.extent[1]) * box.global_shape[1] + box.offset[1] +
          element % box.extent[1];
@@ -204,15 +205,15 @@ void load(const fs::path& dir, const std::vector<Share>& shares,
   std::vector<checkpoint::ReadRequest> requests;
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& s = shares[i];
-    requests.push_back({s.kind, s.box, s.begin, s.end, DType::F32,
+    requests.push_back({s.kind, s.box, s.begin, s.end, format::DType::F32,
                         std::as_writable_bytes(std::span(memory[i]))});
   }
   auto report = checkpoint::read_together(reader, requests, *node);
   report.seconds = seconds();
   report = checkpoint::total(report, world);
   int64_t rchar = bytes_read_by_process() - before;
-  world.all_reduce_wait({&rchar, 1, DType::I64}, comm::ReduceOp::Sum);
-  world.all_reduce_wait({&opened, 1, DType::F64}, comm::ReduceOp::Max);
+  world.all_reduce_wait({&rchar, 1, format::DType::I64}, comm::ReduceOp::Sum);
+  world.all_reduce_wait({&opened, 1, format::DType::F64}, comm::ReduceOp::Max);
   for (size_t i = 0; i < shares.size(); ++i) {
     const Share& s = shares[i];
     for (int64_t e = s.begin; e < s.end; ++e) {

@@ -49,7 +49,7 @@ data::Loader make_loader(const Source& source, int64_t global_size, int64_t cons
 double start_ms(const Source& source, int64_t global_size, int64_t consumed) {
   double best = 1e9;
   for (int round = 0; round < 5; ++round) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     data::Loader loader = make_loader(source, global_size, consumed, false);
     (void)loader.next();
     best = std::min(best, watch.seconds() * 1e3);
@@ -61,7 +61,7 @@ double start_ms(const Source& source, int64_t global_size, int64_t consumed) {
 double rate(const Source& source, int64_t global_size, double seconds, bool prefetch) {
   data::Loader loader = make_loader(source, global_size, 0, prefetch);
   for (int step = 0; step < 3; ++step) (void)loader.next();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   int64_t steps = 0;
   while (watch.seconds() < seconds) {
     (void)loader.next();
@@ -74,7 +74,7 @@ double rate(const Source& source, int64_t global_size, double seconds, bool pref
 double pass_rate(const data::TokenSource& source) {
   data::TokenBatch batch;
   source.shape(batch, 1);
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   for (int64_t i = 0; i < source.num_sequences(); ++i) source.read(i, batch, 0);
   return static_cast<double>(source.num_sequences() * source.seq_len()) / watch.seconds();
 }
@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     const int64_t seq_len = std::atoll(argv[2]);
     const int64_t global_size = std::atoll(argv[3]);
     const double seconds = std::atof(argv[4]);
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     const Source source = data::open_source(argv[1], seq_len, false, argc == 5);
     const double open_ms = watch.seconds() * 1e3;
     // So that the page cache is warm in what follows.

@@ -125,7 +125,7 @@ class Run {
 
   CountingAllocator& memory_;
   int64_t resident_before_;
-  Logger quiet_;
+  system::Logger quiet_;
   train::Session session_;
   data::Loader loader_;
   optim::Schedule schedule_;
@@ -151,8 +151,8 @@ LoadedConfig load(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul;
-  tune_malloc();
-  warm_up_vector_math();
+  system::tune_malloc();
+  tensor::warm_up_vector_math();
   static CountingAllocator memory;
   c10::SetCPUAllocator(&memory, /*priority=*/1);
   std::shared_ptr<comm::Communicator> world;

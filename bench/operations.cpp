@@ -47,8 +47,8 @@ at::Tensor values(at::IntArrayRef sizes) { return at::randn(sizes).to(at::kBFloa
 
 at::Tensor leaf(at::IntArrayRef sizes) { return values(sizes).set_requires_grad(true); }
 
-ParameterPtr parameter(at::IntArrayRef sizes) {
-  auto made = make_parameter("w", sizes.vec(), {});
+tensor::ParameterPtr parameter(at::IntArrayRef sizes) {
+  auto made = tensor::make_parameter("w", sizes.vec(), {});
   made->set_frozen(false);
   made->bind(values(sizes), at::zeros(sizes, at::kFloat));
   return made;
@@ -98,7 +98,7 @@ class Report {
 void norms_and_activations(const Report& report) {
   const at::Tensor x = leaf({kTokens, kHidden});
   const at::Tensor dx = values({kTokens, kHidden});
-  const ParameterPtr weight = parameter({kHidden});
+  const tensor::ParameterPtr weight = parameter({kHidden});
   report("RMSNorm", [&](bool fused) {
     x.mutable_grad().reset();
     backward(ops::rms_norm(x, weight, 1e-5, fused), dx);
@@ -206,11 +206,11 @@ void optimizer(const Report& report) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  warm_up_vector_math();
-  tune_cpu_memory();
+  tensor::warm_up_vector_math();
+  tensor::tune_cpu_memory();
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
-  fmt::print("{}, {} threads, median of {} rounds\n", isa_name(best_isa()),
-             at::get_num_threads(), rounds);
+  fmt::print("{}, {} threads, median of {} rounds\n",
+             system::isa_name(system::best_isa()), at::get_num_threads(), rounds);
   const Report report(rounds, argc > 2 ? argv[2] : "");
   norms_and_activations(report);
   attention(report);

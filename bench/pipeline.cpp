@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 class SleepingStage : public parallel::PipelineStage {
  public:
   /// Times in seconds.
-  SleepingStage(const PipelinePlan& plan, int rank, const PipelineTimes& times)
+  SleepingStage(const layout::PipelinePlan& plan, int rank, const PipelineTimes& times)
       : plan_(plan), rank_(rank), times_(times), tensor_(at::zeros({256, 1024})) {}
 
   parallel::Shapes boundary_shapes(int64_t) override { return {{256, 1024}}; }
@@ -63,7 +63,7 @@ class SleepingStage : public parallel::PipelineStage {
     busy_ += std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  const PipelinePlan& plan_;
+  const layout::PipelinePlan& plan_;
   int rank_;
   PipelineTimes times_;
   at::Tensor tensor_;
@@ -90,13 +90,14 @@ constexpr Case kCases[] = {
 };
 
 double over_ranks(comm::Communicator& world, double value, comm::ReduceOp op) {
-  world.all_reduce_wait({&value, 1, DType::F64}, op);
+  world.all_reduce_wait({&value, 1, format::DType::F64}, op);
   return value;
 }
 
 void measure(comm::Communicator& world, const Case& c, int64_t micro_batches, double unit,
              int steps) {
-  const auto plan = make_pipeline_plan(c.kind, world.size(), c.chunks, micro_batches);
+  const auto plan =
+      layout::make_pipeline_plan(c.kind, world.size(), c.chunks, micro_batches);
   const double part = unit / c.chunks;
   const PipelineTimes times{part, c.split ? part : 2 * part, c.split ? part : 0.0, 0.0};
   SleepingStage stage(plan, world.rank(), times);
@@ -135,7 +136,7 @@ void run(comm::Communicator& world, double unit, int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  longhaul::warm_up_vector_math();
+  longhaul::tensor::warm_up_vector_math();
   const double unit = (argc > 1 ? std::atof(argv[1]) : 20.0) * 1e-3;
   const int steps = argc > 2 ? std::atoi(argv[2]) : 3;
   if (unit <= 0 || steps < 1) {

@@ -23,7 +23,7 @@ constexpr size_t kTensorBytes = size_t{16} << 20;
 /// Times the copy alone, without our bookkeeping, into memory that is there already.
 double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to,
                   unsigned threads) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   std::vector<std::thread> others;
   const size_t part = from.size() / threads;
   for (unsigned t = 1; t < threads; ++t) {
@@ -38,7 +38,7 @@ double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to
 /// Times the disk: the bytes are written and synced, and nothing is hashed.
 double plain_write(const fs::path& path, const std::vector<std::byte>& bytes) {
   constexpr size_t kPart = size_t{1} << 20;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   File file = File::create(path);
   for (size_t at = 0; at < bytes.size(); at += kPart) {
     file.write(std::span(bytes).subspan(at, std::min(kPart, bytes.size() - at)));
@@ -60,8 +60,9 @@ checkpoint::Snapshot snapshot_of(int64_t step, const std::vector<std::byte>& byt
         std::span(bytes).subspan(at, std::min(kTensorBytes, bytes.size() - at));
     snapshot.tensors.push_back(
         {checkpoint::kWeight,
-         TensorSlice::whole(fmt::format("layers.{}.weight", at / kTensorBytes),
-                            {static_cast<int64_t>(part.size() / 4)}, DType::F32),
+         format::TensorSlice::whole(fmt::format("layers.{}.weight", at / kTensorBytes),
+                                    {static_cast<int64_t>(part.size() / 4)},
+                                    format::DType::F32),
          part});
   }
   return snapshot;

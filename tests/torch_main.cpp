@@ -5,6 +5,6 @@
 /// Runs unit tests that compute with LibTorch.
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  longhaul::warm_up_vector_math();
+  longhaul::tensor::warm_up_vector_math();
   return RUN_ALL_TESTS();
 }

@@ -143,7 +143,7 @@ class Drawing {
     Lines lines;
     const std::string text = literal_of(node);
     for (const std::string_view shown : lines_of(text)) {
-      const std::string line = printable(shown);
+      const std::string line = system::printable(shown);
       lines.push_back(line.empty() ? "" : "    " + drawn({line, kCode}, colour_));
     }
     return lines;
@@ -199,11 +199,11 @@ class Drawing {
 
   Pieces inline_pieces(cmark_node* node, unsigned style) const {
     const std::string_view kind = kind_of(node);
-    if (kind == "text") return {{printable(literal_of(node)), style}};
+    if (kind == "text") return {{system::printable(literal_of(node)), style}};
     if (kind == "softbreak") return {{" ", style}};
     if (kind == "linebreak") return {{"\n", style}};
     if (kind == "code") {
-      const std::string text = printable(literal_of(node));
+      const std::string text = system::printable(literal_of(node));
       return {{colour_ ? text : "`" + text + "`", style | kCode}};
     }
     if (kind == "strong") return inlines(node, style | kBold);
@@ -218,7 +218,7 @@ class Drawing {
   /// whose name the words do not say.
   Pieces link(cmark_node* node, unsigned style) const {
     Pieces pieces = inlines(node, style);
-    const std::string target = printable(cmark_node_get_url(node));
+    const std::string target = system::printable(cmark_node_get_url(node));
     if (!target.starts_with("#") && !says_target(text_of(node), target)) {
       pieces.push_back({fmt::format(" ({})", target), style | kFaint});
     }

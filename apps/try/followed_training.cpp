@@ -26,7 +26,7 @@ constexpr size_t kCurveColumns = 40;
 
 FollowedTraining::FollowedTraining(fs::path run_dir, FollowOptions options)
     : dir_(std::move(run_dir)), options_(options) {
-  options_.draws = options_.draws && is_terminal(STDOUT_FILENO);
+  options_.draws = options_.draws && system::is_terminal(STDOUT_FILENO);
 }
 
 void FollowedTraining::look() {
@@ -37,7 +37,7 @@ void FollowedTraining::look() {
     run_->refresh();
     if (watch_.seconds() > options_.most_seconds && !asked_to_stop_ &&
         run_->records().last() != nullptr) {
-      write_text_durable(dir_ / kStopFile, "");
+      write_text_durable(dir_ / run::kStopFile, "");
       asked_to_stop_ = true;
     }
   } catch (const Error&) {
@@ -64,7 +64,7 @@ std::vector<double> FollowedTraining::losses() const {
 }
 
 void FollowedTraining::draw() {
-  const StepRecord* last = run_->records().last();
+  const run::StepRecord* last = run_->records().last();
   if (last == nullptr) return;
   std::string figures = fmt::format("  loss {:.3f}  step {}", last->loss, last->step);
   if (const auto steps = run_->last_step()) {
@@ -86,12 +86,12 @@ void FollowedTraining::draw() {
 double FollowedTraining::seconds_of_steps() const {
   double seconds = 0.0;
   if (!run_) return seconds;
-  for (const StepRecord& record : run_->records().all()) seconds += record.step_time;
+  for (const run::StepRecord& record : run_->records().all()) seconds += record.step_time;
   return seconds;
 }
 
-const StepRecord& FollowedTraining::last_record() const {
-  const StepRecord* last = run_ ? run_->records().last() : nullptr;
+const run::StepRecord& FollowedTraining::last_record() const {
+  const run::StepRecord* last = run_ ? run_->records().last() : nullptr;
   if (last != nullptr) return *last;
   throw Error(ErrorKind::Internal, "try", dir_.string() + " has no step");
 }

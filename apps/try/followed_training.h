@@ -39,12 +39,12 @@ class FollowedTraining {
 
  private:
   std::vector<double> losses() const;
-  const StepRecord& last_record() const;
+  const run::StepRecord& last_record() const;
   void draw();
 
   fs::path dir_;
   FollowOptions options_;
-  Stopwatch watch_;
+  system::Stopwatch watch_;
   std::optional<monitor::RunFiles> run_;
   double next_look_ = 0.0;
   bool drawn_ = false;

@@ -16,13 +16,13 @@ class Followed : public testing::Test {
  protected:
   Followed() {
     write_file(
-        dir_ / kConfigFile,
+        dir_ / run::kConfigFile,
         "[run]\ndir = \"r\"\nsteps = 10\n[model]\nconfig = \"m\"\n[data]\nseq_len = "
         "8\ntrain = [{ synthetic = 9 }]\n[batch]\nglobal_size = 1\n[optimizer]\nlr = "
         "1.0\n");
   }
   void step(int64_t number, double loss, double rate) {
-    StepRecord record;
+    run::StepRecord record;
     record.step = number;
     record.step_time = 2.0;
     record.loss = loss;
@@ -30,7 +30,7 @@ class Followed : public testing::Test {
     add(to_json(record, {}));
   }
   void validation(int64_t number, double loss) {
-    ValidationRecord record;
+    run::ValidationRecord record;
     record.step = number;
     record.loss = loss;
     record.name = "held-out";
@@ -46,7 +46,7 @@ class Followed : public testing::Test {
  private:
   void add(const Json& line) {
     lines_ += json_text(line) + "\n";
-    write_file(dir_ / kMetricsFile, lines_);
+    write_file(dir_ / run::kMetricsFile, lines_);
   }
   std::string lines_;
 };
@@ -80,14 +80,14 @@ TEST_F(Followed, TheSpeedIsThatOfTheMiddleStepWithoutTheFirst) {
 }
 
 TEST_F(Followed, ARunThatTakesTooLongIsAskedToEndAfterItsFirstStep) {
-  write_file(dir_ / kMetricsFile, "");
+  write_file(dir_ / run::kMetricsFile, "");
   (void)after_its_end(0.0);
-  EXPECT_FALSE(fs::exists(dir_ / kStopFile)) << "nothing would be there to save";
+  EXPECT_FALSE(fs::exists(dir_ / run::kStopFile)) << "nothing would be there to save";
   step(1, 9.0, 4.0);
   (void)after_its_end(100.0);
-  EXPECT_FALSE(fs::exists(dir_ / kStopFile));
+  EXPECT_FALSE(fs::exists(dir_ / run::kStopFile));
   (void)after_its_end(0.0);
-  EXPECT_TRUE(fs::exists(dir_ / kStopFile));
+  EXPECT_TRUE(fs::exists(dir_ / run::kStopFile));
 }
 
 TEST_F(Followed, ARunWithoutAStepHasNoSpeed) {

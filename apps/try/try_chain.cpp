@@ -60,7 +60,8 @@ class TryChain {
   TryChain(const TextSample& sample, const TryOptions& options)
       : sample_(sample), options_(options), directory_(make_directory(options.dir)) {
     signals_.note_hangup();
-    set_last_words(fmt::format("{} is left behind; remove it", options.dir.string()));
+    system::set_last_words(
+        fmt::format("{} is left behind; remove it", options.dir.string()));
   }
 
   void run() {
@@ -89,10 +90,10 @@ class TryChain {
 
   void check_signal() const {
     if (signals_.raised() == 0) return;
-    throw TemporaryError(
-        "try", fmt::format("{}: {} was removed; the same command begins "
-                           "again",
-                           signal_name(signals_.raised()), options_.dir.string()));
+    throw TemporaryError("try", fmt::format("{}: {} was removed; the same command begins "
+                                            "again",
+                                            system::signal_name(signals_.raised()),
+                                            options_.dir.string()));
   }
 
   /// Returns the signal that this process got, to be passed on to the command once, so
@@ -216,7 +217,8 @@ class TryChain {
 
   void write_run_file(int64_t steps) {
     write_text_atomic(options_.dir / "run.toml",
-                      try_run_toml({options_.dir, steps, best_isa() >= Isa::Avx512Bf16}));
+                      try_run_toml({options_.dir, steps,
+                                    system::best_isa() >= system::Isa::Avx512Bf16}));
   }
 
   /// Trains a few steps and returns the sequences per second.
@@ -225,7 +227,7 @@ class TryChain {
     const Words words = {"train", in("run.toml"),      "--set", "run.dir=" + in("speed"),
                          "--set", "data.validation=[]"};
     FollowedTraining follow(options_.dir / "speed", {0.2 * options_.seconds, false});
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     train_quietly(words, follow);
     const double rate = follow.sequences_per_s();
     // How long a start and an end of the program take; generate and export take about as
@@ -277,8 +279,8 @@ class TryChain {
 
   const TextSample& sample_;
   const TryOptions& options_;
-  Stopwatch watch_;
-  SignalWatch signals_;
+  system::Stopwatch watch_;
+  system::SignalWatch signals_;
   ScratchPath directory_;
   std::vector<Words> again_;
   double starting_ = 0.0;

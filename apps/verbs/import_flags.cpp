@@ -33,8 +33,9 @@ void import_flags(const FlagsCall& call) {
   }
   fmt::print(stderr,
              "{}{} carried over, {} without a key here, {} unknown, {} to be filled in\n",
-             writes ? printable(call.out) + ": " : "", counted(made.carried, "setting"),
-             made.without_key, made.unknown.size(), made.to_fill.size());
+             writes ? system::printable(call.out) + ": " : "",
+             counted(made.carried, "setting"), made.without_key, made.unknown.size(),
+             made.to_fill.size());
   if (made.refused.empty()) return;
   throw ConfigError(
       "config",

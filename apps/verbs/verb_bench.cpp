@@ -72,7 +72,7 @@ HardwareProfile measure_machine(const BenchArguments& arguments, bool only_compu
     add(measure::data_probes(scratch));
     add(measure::disk_probes(scratch));
   }
-  Progress progress("bench", "runs");
+  system::Progress progress("bench", "runs");
   measure::Rounds rounds;
   rounds.count = arguments.quick || only_compute ? kQuickRounds : kRounds;
   if (world.rank() == 0) rounds.progress = progress.updates();
@@ -163,25 +163,26 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
 }
 
 struct MeasuredSteps {
-  std::vector<ProfileEvent> profiles;  ///< but for the first steps
-  std::vector<double> seconds;         ///< of steps that were not profiled
+  std::vector<run::ProfileEvent> profiles;  ///< but for the first steps
+  std::vector<double> seconds;              ///< of steps that were not profiled
 };
 
 MeasuredSteps read_steps(const fs::path& run) {
   constexpr int64_t kWarmUps = 2;
   MeasuredSteps steps;
-  const std::string events = read_text(run / kEventsFile);
+  const std::string events = read_text(run / run::kEventsFile);
   for (const std::string_view text : lines_of(events)) {
-    const Json line = parse_json(text, kEventsFile);
-    if (EventHead::read(line, first_bytes).kind != ProfileEvent::kKind) continue;
-    auto event = read_event<ProfileEvent>(line, first_bytes);
+    const Json line = parse_json(text, run::kEventsFile);
+    if (run::EventHead::read(line, first_bytes).kind != run::ProfileEvent::kKind)
+      continue;
+    auto event = read_event<run::ProfileEvent>(line, first_bytes);
     if (event.step > kWarmUps) steps.profiles.push_back(std::move(event));
   }
   const std::string metrics =
-      read_text(run / kMetricsFile) + std::string(kRecordPadding, '\n');
+      read_text(run / run::kMetricsFile) + std::string(run::kRecordPadding, '\n');
   for (const std::string_view line : lines_of(metrics)) {
-    const RunRecord record = read_record(line);
-    const auto* step = std::get_if<StepRecord>(&record);
+    const run::RunRecord record = run::read_record(line);
+    const auto* step = std::get_if<run::StepRecord>(&record);
     if (step != nullptr && step->step > kWarmUps && step->step % 2 == 1) {
       steps.seconds.push_back(step->step_time);
     }
@@ -191,7 +192,7 @@ MeasuredSteps read_steps(const fs::path& run) {
 
 /// Prints what the products of a step reached, beside the ceiling that was measured with
 /// it.
-void print_products(const ProfileEvent& step, double ceiling) {
+void print_products(const run::ProfileEvent& step, double ceiling) {
   fmt::print("\n{:<44} {:>6} {:>9} {:>7} {:>8} {:>11}\n",
              "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",
              "of ceiling");
@@ -203,8 +204,9 @@ void print_products(const ProfileEvent& step, double ceiling) {
   }
 }
 
-void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& causes,
-                  const MeasuredSteps& steps, const BenchArguments& arguments) {
+void print_causes(const run::ProfileEvent& step,
+                  const std::vector<measure::Cause>& causes, const MeasuredSteps& steps,
+                  const BenchArguments& arguments) {
   std::vector<double> sorted = steps.seconds;
   std::ranges::sort(sorted);
   const double median = sorted.empty() ? step.seconds : sorted[sorted.size() / 2];
@@ -260,7 +262,7 @@ void bench_run(const BenchArguments& arguments, const fs::path& scratch,
   }
   if (world->rank() > 0) return;
   const MeasuredSteps steps = read_steps(loaded.config.run.dir);
-  const ProfileEvent& step = measure::typical_step(steps.profiles);
+  const run::ProfileEvent& step = measure::typical_step(steps.profiles);
   const bool bf16 = loaded.config.precision.compute != ComputeType::Fp32;
   print_causes(step,
                measure::causes_of(step, work_of(loaded.config, world->size()), machine,
@@ -327,7 +329,7 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "  longhaul bench run.toml --hardware machine.toml   # where a step's time goes\n"
       "  mpirun -n 8 longhaul bench run.toml");
   verb->callback([arguments, &outcome] {
-    tune_cpu_memory();
+    tensor::tune_cpu_memory();
     outcome.exit_code = run_together(std::bind_front(bench, std::cref(*arguments)),
                                      ResilienceSection{}.comm_timeout_s);
   });

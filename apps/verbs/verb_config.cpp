@@ -152,10 +152,10 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
 
 AskedLayout describe(const RunConfig& config, const ModelDescription& model,
                      const ConfigCall& options) {
-  const Placement placement =
+  const layout::Placement placement =
       options.ranks_per_node > 0
-          ? Placement::even(static_cast<int>(options.ranks_per_node))
-          : Placement();
+          ? layout::Placement::even(static_cast<int>(options.ranks_per_node))
+          : layout::Placement();
   const std::set<std::string> frozen =
       optim::assign_param_groups(model, config.optimizer).frozen();
   return ask_layout(config, model, options.ranks, placement,

@@ -62,7 +62,7 @@ void run_bert(const BertCommand& command) {
                                   : usual_predictions(options.examples.seq_len);
   const auto tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
   std::ranges::for_each(tokenizer->warnings(), say_warning);
-  StagedProgress stages;
+  system::StagedProgress stages;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {
     stages.update("data build: " + now, now == "reading" ? "bytes" : "shards", done,
                   total);

@@ -100,8 +100,8 @@ void run_build(const BuildCommand& command) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())
     tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
-  const SignalWatch signals;
-  StagedProgress stages;
+  const system::SignalWatch signals;
+  system::StagedProgress stages;
   if (options.process == 0) {
     if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);
     options.progress = [&](const data::BuildProgress& now) {

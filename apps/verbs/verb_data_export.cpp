@@ -33,7 +33,7 @@ void run_export(const ExportCommand& command) {
   options.file_bytes = parse_byte_size(command.shard_size);
   options.threads = command.threads;
   options.force = command.force;
-  Progress progress("data export", "tokens");
+  system::Progress progress("data export", "tokens");
   options.progress = progress.updates();
   const data::StoreExportReport report =
       data::export_store(command.store, command.out, options);

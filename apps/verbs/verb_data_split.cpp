@@ -52,7 +52,7 @@ void run_split(SplitCommand& command) {
   }
   options.out_train = command.out_train;
   options.out_validation = command.out_validation;
-  Progress progress("data split", "documents");
+  system::Progress progress("data split", "documents");
   options.progress = progress.updates();
   const data::SplitReport report = data::split_store(command.store, options);
   progress.finish();

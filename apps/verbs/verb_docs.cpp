@@ -63,8 +63,8 @@ void become_pager(const std::string& text) {
 void show_page(const std::string& wanted) {
   const std::string markdown = read_page(shared_files("docs", "docs"), wanted);
   const std::string text =
-      terminal_text(markdown, page_columns(), wants_colour(STDOUT_FILENO));
-  if (is_terminal(STDOUT_FILENO)) become_pager(text);
+      terminal_text(markdown, page_columns(), system::wants_colour(STDOUT_FILENO));
+  if (system::is_terminal(STDOUT_FILENO)) become_pager(text);
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

@@ -64,7 +64,7 @@ infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session&
                                const data::TokenSource& source) {
   train::StageRunner runner(session.chunks, *session.replicas,
                             train::stage_options(session));
-  Progress progress("eval", "sequences");
+  system::Progress progress("eval", "sequences");
   infer::EvaluateOptions how;
   how.max_sequences = options.max_sequences;
   how.micro_size = options.micro_size;

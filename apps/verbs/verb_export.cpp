@@ -53,11 +53,11 @@ void run_export(const ExportCall& options, const fs::path& from,
   }
   checkpoint::check_model_files(
       source, load_model_config(source->config_path()).description, world);
-  Progress progress("export", "bytes");
+  system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
   if (speaks) to.progress = progress.updates();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
   if (!speaks) return;
   progress.finish();
@@ -89,7 +89,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "now.");
   verb->callback([options, &outcome] {
     outcome.exit_code = run_together([&](const World& world) {
-      const SignalWatch signals;  // stopped like this it leaves nothing
+      const system::SignalWatch signals;  // stopped like this it leaves nothing
       checkpoint::with_fall_back(
           options->source,
           [&](const fs::path& from) { run_export(*options, from, *world); },

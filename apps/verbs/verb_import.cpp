@@ -61,14 +61,14 @@ void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
 }
 
 void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
-  const SignalWatch signals;  // stopped like this it leaves nothing
+  const system::SignalWatch signals;  // stopped like this it leaves nothing
   const imports::ForeignSource source(model);
-  Progress progress("import", "bytes");
+  system::Progress progress("import", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = 1;  // foreign files are read by one thread
   to.any_family = !model.config.model;
   to.progress = progress.updates();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto report = checkpoint::export_hf(source, options.output.out, to);
   progress.finish();
   print_left_behind(model, false);
@@ -83,17 +83,17 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
   history.counts =
       optim::UpdateCounts(history.updates, imports::fewer_updates_of_parameters(model));
   history.fingerprint = Json::object();
-  Progress progress("import", "bytes");
+  system::Progress progress("import", "bytes");
   imports::ToCheckpointOptions to;
   to.step = history.step;
   to.build = build_info().one_line();
   to.state = history.to_json();
   to.progress = progress.updates();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const uint64_t bytes = imports::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
   print_left_behind(model, true);
-  const std::string name = step_directory_name(to.step);
+  const std::string name = run::step_directory_name(to.step);
   fmt::print(
       "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
       "\"{}/{}\"\n",

@@ -30,7 +30,7 @@ ModelConfig model_of(const fs::path& path) {
   fs::path settings = path;
   if (fs::is_directory(path)) {
     if (fs::exists(path / "config.json")) return load_model_config(path);
-    settings /= kConfigFile;
+    settings /= run::kConfigFile;
     const bool begun =
         checkpoint::find_latest(checkpoint::checkpoints_dir_of(path)).has_value();
     if (begun || !fs::exists(settings)) {
@@ -49,7 +49,7 @@ void print_names(const InspectCall& options) {
   OrderedJson list = OrderedJson::array();
   for (const UnitDescription& unit : model.units) {
     for (const ParameterDescription& p : unit.parameters) {
-      const std::string shape = describe_shape(p.shape);
+      const std::string shape = format::describe_shape(p.shape);
       if (options.json) {
         list.push_back(
             {{"name", p.name}, {"file_name", file_name(p)}, {"shape", p.shape}});

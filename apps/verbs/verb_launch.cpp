@@ -42,7 +42,7 @@ const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEM
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   if (ranks == 1) return {};
   std::vector<std::string> words = {"mpirun", "-n", std::to_string(ranks)};
-  if (static_cast<size_t>(ranks) > allowed_cpus().size()) {
+  if (static_cast<size_t>(ranks) > system::allowed_cpus().size()) {
     words.emplace_back("--oversubscribe");
   }
   words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
@@ -98,7 +98,7 @@ int launch_on_hosts(const LaunchOptions& options) {
   cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
-  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
+  system::OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::AgentFleetOptions of_fleet;
   of_fleet.here = host_name();
   of_fleet.nodes = hosts;
@@ -135,7 +135,7 @@ int launch(const LaunchOptions& options) {
     do_without_ssh();
   }
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
-  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
+  system::OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::LocalFleet fleet(host_name(), supervisor.directories);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {

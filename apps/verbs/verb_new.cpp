@@ -55,7 +55,8 @@ bool has_weights(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir)) {
     const std::string ending = entry.path().extension().string();
     if (std::ranges::count(kWeightEndings, ending) == 0) continue;
-    (void)HfWeights::open(dir);  // says what is missing, and what reads other kinds
+    (void)format::HfWeights::open(
+        dir);  // says what is missing, and what reads other kinds
     return true;
   }
   return false;
@@ -81,10 +82,10 @@ MachineFacts machine_facts() {
   device::check(device);
   train::set_threads(0, *alone);
   MachineFacts machine;
-  machine.threads = usable_cpus();
+  machine.threads = system::usable_cpus();
   machine.device_name = device::name(device);
   if (device.is_cpu()) {
-    machine.memory_bytes = static_cast<int64_t>(available_memory());
+    machine.memory_bytes = static_cast<int64_t>(system::available_memory());
   } else {
     machine.device = device.is_cuda() ? "cuda" : "plugin";
     machine.ranks = std::max<int64_t>(1, at::accelerator::deviceCount());
@@ -175,10 +176,11 @@ NewRunFacts gather_facts(const NewCall& call) {
   facts.machine = machine_facts();
   facts.bytes_of = [&model = facts.model.description,
                     machine = facts.machine](const RunConfig& config) {
-    const LayoutDescription layout = describe_layout(config, model, machine.ranks);
-    const RankCosts costs = LayoutCosts(config, model, layout).of(0);
+    const layout::LayoutDescription layout =
+        layout::describe_layout(config, model, machine.ranks);
+    const layout::RankCosts costs = layout::LayoutCosts(config, model, layout).of(0);
     // A save that training goes on beside copies the state to host memory.
-    return most_bytes(costs) +
+    return layout::most_bytes(costs) +
            (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
   };
   return facts;
@@ -193,7 +195,7 @@ std::string next_commands(const MachineFacts& machine, const std::string& file) 
 
 void run_new(const NewCall& call) {
   if (!call.out.empty()) refuse_existing(call.out, "new");
-  tune_cpu_memory();
+  tensor::tune_cpu_memory();
   const NewRunFacts facts = gather_facts(call);
   const NewRun run = choose_new_run(facts);
   const std::string text = new_run_toml(run, facts);

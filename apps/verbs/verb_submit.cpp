@@ -52,13 +52,13 @@ constexpr double kMostSignalSeconds = 3600;
 /// Returns the longest save in the run's events, in seconds.
 std::optional<double> measured_save(const fs::path& run_dir) {
   std::error_code absent;
-  if (!fs::exists(run_dir / kEventsFile, absent)) return std::nullopt;
+  if (!fs::exists(run_dir / run::kEventsFile, absent)) return std::nullopt;
   monitor::RunFiles run(run_dir);
   run.refresh();
   std::optional<double> longest;
   for (const monitor::Event& event : run.events()) {
-    if (event.kind != CheckpointEvent::kKind) continue;
-    longest = std::max(longest.value_or(0.0), event.as<CheckpointEvent>().seconds);
+    if (event.kind != run::CheckpointEvent::kKind) continue;
+    longest = std::max(longest.value_or(0.0), event.as<run::CheckpointEvent>().seconds);
   }
   return longest;
 }
@@ -166,13 +166,13 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.name = command.batch.name.empty() ? tame(prepared.run_dir.filename().string())
                                               : command.batch.name;
   job.batch.nodes = command.run.nodes + command.run.spares;
-  job.batch.log = log_path(prepared.run_dir, kSlurmLog);
+  job.batch.log = log_path(prepared.run_dir, run::kSlurmLog);
   prepared.signal = plan_signal(command, prepared.run_dir);
   job.batch.signal_seconds = prepared.signal.seconds;
   job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
   prepared.script = cluster::supervise_script(job);
-  prepared.log = absolute_text(prepared.run_dir / kSlurmLog);
+  prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);
   prepared.what = counted(command.run.nodes, "node") +
                   (command.run.nodes == 1 ? " trains" : " train");
   if (command.run.spares > 0) {
@@ -251,7 +251,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     id = slurm.submit(PassingFile(prepared.script).path().string());
   } else {
     make_directories_durable(prepared.run_dir);
-    const fs::path script = prepared.run_dir / kBatchScriptFile;
+    const fs::path script = prepared.run_dir / run::kBatchScriptFile;
     write_text_atomic(script, prepared.script);
     id = slurm.submit(script.string());
   }
@@ -260,7 +260,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
                prepared.signal.why);
     fmt::print("script: {0}/{1}\nwatch: longhaul watch {0}\n",
-               cluster::shell_word(prepared.run_dir.string()), kBatchScriptFile);
+               cluster::shell_word(prepared.run_dir.string()), run::kBatchScriptFile);
   }
 }
 

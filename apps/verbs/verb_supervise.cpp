@@ -38,7 +38,7 @@ struct SuperviseArguments {
 /// Gives the job back to the queue. Slurm ends this process for it.
 int requeue(const SuperviseArguments& arguments, const RunConfig& config,
             const cluster::SlurmJob& job) {
-  ignore_signals_until_exit();
+  system::ignore_signals_until_exit();
   cluster::RequeueOptions options;
   options.job = job.id;
   options.run_dir = config.run.dir;
@@ -49,13 +49,13 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
       cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0),
       cluster::requeue_reason(arguments.because));
   if (!decision.allowed) {
-    fmt::print("longhaul: error: [requeue] {}\n", printable(decision.reason));
+    fmt::print("longhaul: error: [requeue] {}\n", system::printable(decision.reason));
     return kExitStopped;
   }
   options.wait_seconds = decision.wait_seconds;
   const std::string told = cluster::requeue_without_excluded(
       options, cluster::patient(cluster::SlurmClient()));
-  if (!told.empty()) fmt::print("{}\n", printable(told));
+  if (!told.empty()) fmt::print("{}\n", system::printable(told));
   return 0;
 }
 
@@ -71,7 +71,7 @@ cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
   of_fleet.run_dir = fs::absolute(run_dir);
   of_fleet.not_awaited.push_back(arguments.stands_in);
   for (const cluster::ExcludedNode& node :
-       cluster::read_excluded(run_dir / kExcludedNodesFile)) {
+       cluster::read_excluded(run_dir / run::kExcludedNodesFile)) {
     of_fleet.not_awaited.push_back(node.node);
   }
   of_fleet.stand_in = cluster::supervise_words(this_program(), arguments.command);
@@ -94,7 +94,7 @@ int supervise(const SuperviseArguments& arguments) {
   if (!job->step.empty()) cluster::forget_step_environment();
   // The lease comes before all else: another supervisor may work for the run.
   const fs::path run_dir = loaded.config.run.dir;
-  std::optional<OwnerLock> lease =
+  std::optional<system::OwnerLock> lease =
       arguments.replaces == 0 ? cluster::take_supervision(run_dir)
                               : cluster::succeed_supervision(run_dir, arguments.replaces);
   if (!lease) return kExitSuperseded;

@@ -60,8 +60,8 @@ void attach_record(comm::Communicator& world) {
   if (dir == nullptr) return;
   // The agent that looks at the stack of a rank that hangs is not its parent.
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-  world.ledger().attach(
-      std::make_shared<RankRecord>(RankRecord::create(dir, world.rank(), world.size())));
+  world.ledger().attach(std::make_shared<run::RankRecord>(
+      run::RankRecord::create(dir, world.rank(), world.size())));
 }
 
 /// The settings, or what is wrong with them: with several ranks that is said once, which
@@ -100,13 +100,13 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
         train::run_training(*settings.loaded, world, milestones.before_steps, shards);
     milestones.all_is_saved();
     comm::finish(*world);
-    ignore_signals_until_exit();
+    system::ignore_signals_until_exit();
     const int exit_code = exit_code_of(result.end);
-    if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
+    if (run::RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
   };
   return run_ranks(world, say_error, work, [&](const Error& error) {
-    RankRecord* record = world->ledger().record();
+    run::RankRecord* record = world->ledger().record();
     if (record == nullptr) return;
     record->failed(error.what());
     record->finished(error.exit_code());
@@ -114,7 +114,7 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
 }
 
 int train(const TrainOptions& options) {
-  tune_cpu_memory();
+  tensor::tune_cpu_memory();
   check_launcher();
   // Settings are checked before MPI, a device or any memory is touched.
   Settings settings = read_settings(options);
@@ -126,11 +126,11 @@ int train(const TrainOptions& options) {
       train::needs_shard_reader(settings.loaded->config)) {
     shards = std::make_unique<data::ShardReader>();
   }
-  const SignalWatch signals;
-  std::optional<StartWatch> start;
+  const system::SignalWatch signals;
+  std::optional<system::StartWatch> start;
   start.emplace(kExitTemporary, kStartGrace, [](int signal) {
     say_error(fmt::format("[signal] {} before the first step: nothing is to be saved",
-                          signal_name(signal)));
+                          system::signal_name(signal)));
   });
   comm::CommOptions limits;
   if (settings.loaded) {
@@ -139,7 +139,7 @@ int train(const TrainOptions& options) {
     limits.hurry_seconds = settled.signal_timeout_s;
   }
   limits.hurries = [] {
-    const RaisedSignal signal = raised_signal();
+    const system::RaisedSignal signal = system::raised_signal();
     return signal.number != 0 && !signal.answered;
   };
   // Known when all ranks are there; before that nothing waits for long.
@@ -153,7 +153,8 @@ int train(const TrainOptions& options) {
   if (launch.by_mpirun) {
     std::function<void(const std::string&)> tell;
     if (world->rank() == 0 && settings.loaded) {
-      tell = [log = settings.loaded->config.run.dir / kLogFile](const std::string& line) {
+      tell = [log = settings.loaded->config.run.dir /
+                    run::kLogFile](const std::string& line) {
         say_error(line);
         add_to_log(log, line);
       };

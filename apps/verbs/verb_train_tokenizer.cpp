@@ -55,7 +55,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
   if (!documents.inputs().passed_over().empty()) {
     fmt::print(stderr, "{}\n", documents.inputs().passed_over());
   }
-  Progress reading("read text", "bytes");
+  system::Progress reading("read text", "bytes");
   options.on_read = [&](uint64_t) {
     reading.update(static_cast<int64_t>(documents.bytes_read()),
                    static_cast<int64_t>(documents.inputs().stored_bytes()));

@@ -24,7 +24,7 @@ namespace {
 /// of them is broken, after all have been looked at.
 uint64_t verify_whole_run(const fs::path& path) {
   const auto verdict = checkpoint::verify_run(path, [](const std::string& line) {
-    fmt::print("{}\n", printable(line));
+    fmt::print("{}\n", system::printable(line));
     std::fflush(stdout);
   });
   const auto bad = std::ssize(verdict.broken) + std::ssize(verdict.unasked);
@@ -50,7 +50,7 @@ void run_verify(const fs::path& path) {
                                    ": is a file; give the directory of a checkpoint, a "
                                    "run or a store");
   }
-  if (fs::exists(path / kManifestFile) || step_of(path)) {
+  if (fs::exists(path / run::kManifestFile) || run::step_of(path)) {
     const auto reader = checkpoint::CheckpointReader::open(path);
     bytes = reader.verify();
     what = fmt::format("checkpoint of step {} ({})", reader.step(), path.string());

@@ -56,8 +56,8 @@ RunView look(RunFiles& run, bool& changed) {
 /// It returns 75 where something else stopped the run, which can go on, and 1 where the
 /// run failed or was killed.
 int exit_code_of(const RunView& view) {
-  if (view.state == RunStatus::kDone) return 0;
-  if (view.state != RunStatus::kStopped) return 1;
+  if (view.state == run::RunStatus::kDone) return 0;
+  if (view.state != run::RunStatus::kStopped) return 1;
   return view.on_request ? kExitStopped : kExitTemporary;
 }
 
@@ -66,8 +66,8 @@ void print_once(const WatchCall& options, RunFiles& run, const RunView& view) {
     fmt::print("{}\n", json_text(monitor::to_json(view), options.once ? 2 : -1));
   } else if (options.once) {
     const size_t width = Terminal::available() ? Terminal::window().width : kPlainWidth;
-    for (const std::string& line : monitor::draw_screen(view, run.events(), {width, 0},
-                                                        wants_colour(STDOUT_FILENO))) {
+    for (const std::string& line : monitor::draw_screen(
+             view, run.events(), {width, 0}, system::wants_colour(STDOUT_FILENO))) {
       fmt::print("{}\n", line);
     }
   } else {
@@ -77,7 +77,7 @@ void print_once(const WatchCall& options, RunFiles& run, const RunView& view) {
 }
 
 /// Sleeps in pieces, so that a signal ends it soon.
-void wait(double seconds, const SignalWatch& signals) {
+void wait(double seconds, const system::SignalWatch& signals) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (signals.raised() == 0 && std::chrono::steady_clock::now() < end) {
@@ -87,7 +87,7 @@ void wait(double seconds, const SignalWatch& signals) {
 }
 
 int follow_with_lines(const WatchCall& options, RunFiles& run, RunView view) {
-  const SignalWatch signals;
+  const system::SignalWatch signals;
   const double interval = options.interval > 0.0 ? options.interval : kLineSeconds;
   while (true) {
     print_once(options, run, view);
@@ -105,14 +105,14 @@ int follow_with_lines(const WatchCall& options, RunFiles& run, RunView view) {
 }
 
 int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
-  const SignalWatch signals;
+  const system::SignalWatch signals;
   const double interval = options.interval > 0.0 ? options.interval : kScreenSeconds;
   int exit_code = 0;
   {
     Terminal terminal;
     while (signals.raised() == 0) {
       terminal.draw(monitor::draw_screen(view, run.events(), Terminal::window(),
-                                         wants_colour(STDOUT_FILENO)));
+                                         system::wants_colour(STDOUT_FILENO)));
       if (options.until_end && view.ended) {
         exit_code = exit_code_of(view);
         break;
@@ -131,7 +131,7 @@ int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
 /// Waits until the run has begun; returns false where a signal came before.
 bool wait_for_run(const WatchCall& options) {
   if (options.once || !monitor::may_become_run(options.run)) return true;
-  const SignalWatch signals;
+  const system::SignalWatch signals;
   fmt::print(stderr,
              "waiting for {}: nothing of a run is there yet; it appears when training "
              "starts (Ctrl-C ends this)\n",

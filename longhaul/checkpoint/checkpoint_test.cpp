@@ -36,22 +36,24 @@ SaveReport save(const fs::path& dir, int64_t step, int ranks, int attempt = 1,
   return report;
 }
 
-std::vector<float> expected_values(const std::string& kind, const TensorSlice& box) {
-  const TensorSlice whole = TensorSlice::whole(box.name, box.global_shape, DType::F32);
+std::vector<float> expected_values(const std::string& kind,
+                                   const format::TensorSlice& box) {
+  const format::TensorSlice whole =
+      format::TensorSlice::whole(box.name, box.global_shape, format::DType::F32);
   std::vector<float> all(static_cast<size_t>(whole.num_elements()));
   for (size_t i = 0; i < all.size(); ++i) {
     all[i] = element(kind, box.name, static_cast<int64_t>(i));
   }
   std::vector<float> part(static_cast<size_t>(box.num_elements()));
-  copy_box(whole, std::as_bytes(std::span(all)), box,
-           std::as_writable_bytes(std::span(part)));
+  format::copy_box(whole, std::as_bytes(std::span(all)), box,
+                   std::as_writable_bytes(std::span(part)));
   return part;
 }
 
 std::vector<float> read_f32(const CheckpointReader& reader, const std::string& kind,
-                            const TensorSlice& box) {
+                            const format::TensorSlice& box) {
   std::vector<float> out(static_cast<size_t>(box.num_elements()));
-  reader.read(kind, box, DType::F32, std::as_writable_bytes(std::span(out)));
+  reader.read(kind, box, format::DType::F32, std::as_writable_bytes(std::span(out)));
   return out;
 }
 
@@ -66,13 +68,13 @@ TEST(Checkpoint, AnyLayoutReadsWhatAnyLayoutWrote) {
     EXPECT_EQ(reader.state().at("step"), 7);
     for (const char* kind : {kWeight, kExpAvg, kExpAvgSq}) {
       ASSERT_EQ(reader.tensors(kind).size(), 3U);
-      for (const TensorSlice& tensor : small_model()) {
+      for (const format::TensorSlice& tensor : small_model()) {
         EXPECT_EQ(read_f32(reader, kind, tensor), expected_values(kind, tensor));
         // Reads the tensor as 1 to 4 other ranks cut it, along each of its dims.
         for (size_t d = 0; d < tensor.extent.size(); ++d) {
           for (int64_t ranks = 1; ranks <= 4; ++ranks) {
             for (int64_t r = 0; r < ranks; ++r) {
-              TensorSlice box = tensor;
+              format::TensorSlice box = tensor;
               box.offset[d] = tensor.extent[d] * r / ranks;
               box.extent[d] = tensor.extent[d] * (r + 1) / ranks - box.offset[d];
               ASSERT_EQ(read_f32(reader, kind, box), expected_values(kind, box));
@@ -87,19 +89,20 @@ TEST(Checkpoint, AnyLayoutReadsWhatAnyLayoutWrote) {
 TEST(Checkpoint, FlatRangesComeBackInAnotherDtype) {
   const TempDir dir;
   const CheckpointReader reader = CheckpointReader::open(save(dir.path(), 1, 3).path);
-  const TensorSlice tensor = small_model()[2];
+  const format::TensorSlice tensor = small_model()[2];
   std::vector<uint16_t> out(40);
-  reader.read_flat_range(kExpAvg, tensor, 11, 51, DType::BF16,
+  reader.read_flat_range(kExpAvg, tensor, 11, 51, format::DType::BF16,
                          std::as_writable_bytes(std::span(out)));
   for (size_t i = 0; i < out.size(); ++i) {
-    EXPECT_EQ(out[i],
-              float_to_bf16(element(kExpAvg, tensor.name, 11 + static_cast<int64_t>(i))));
+    EXPECT_EQ(out[i], format::float_to_bf16(
+                          element(kExpAvg, tensor.name, 11 + static_cast<int64_t>(i))));
   }
 }
 
 TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
   const TempDir dir;
-  const TensorSlice big = TensorSlice::whole("big", {700, 1001}, DType::F32);
+  const format::TensorSlice big =
+      format::TensorSlice::whole("big", {700, 1001}, format::DType::F32);
   std::vector<float> values(static_cast<size_t>(big.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   run_ranks(2, [&](comm::Communicator& world) {
@@ -115,7 +118,7 @@ TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
   });
   const CheckpointReader reader = CheckpointReader::open(dir / "step_00000001");
   EXPECT_EQ(read_f32(reader, kWeight, big), values);
-  TensorSlice columns = big;
+  format::TensorSlice columns = big;
   columns.offset = {0, 999};
   columns.extent = {700, 2};
   const std::vector<float> found = read_f32(reader, kWeight, columns);
@@ -128,7 +131,8 @@ TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
 
 TEST(Checkpoint, ReplicasOfOneBoxAreAllowedPartialOverlapIsNot) {
   const TempDir dir;
-  const TensorSlice tensor = TensorSlice::whole("w", {4}, DType::F32);
+  const format::TensorSlice tensor =
+      format::TensorSlice::whole("w", {4}, format::DType::F32);
   const std::vector<float> values = {1, 2, 3, 4};
   const auto write = [&](int64_t step, int64_t second_begin) {
     run_ranks(2, [&](comm::Communicator& world) {
@@ -151,7 +155,8 @@ TEST(Checkpoint, ReplicasOfOneBoxAreAllowedPartialOverlapIsNot) {
 
 TEST(Checkpoint, AMissingPartIsFoundWhenItIsOpened) {
   const TempDir dir;
-  const TensorSlice tensor = TensorSlice::whole("w", {4}, DType::F32);
+  const format::TensorSlice tensor =
+      format::TensorSlice::whole("w", {4}, format::DType::F32);
   const std::vector<float> values = {1, 2, 3};
   run_ranks(1, [&](comm::Communicator& world) {
     std::vector<StateTensor> mine;
@@ -167,7 +172,8 @@ TEST(Checkpoint, AFlippedBitAnywhereIsFound) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 1, 2).path;
   for (const auto& found : fs::recursive_directory_iterator(step)) {
-    if (!found.is_regular_file() || found.path().filename() == kManifestFile) continue;
+    if (!found.is_regular_file() || found.path().filename() == run::kManifestFile)
+      continue;
     const std::string good = read_text(found.path());
     std::string bad = good;
     bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
@@ -208,8 +214,9 @@ TEST(Checkpoint, WrongShapesNamesAndDtypesAreRefused) {
   const TempDir dir;
   const CheckpointReader reader = CheckpointReader::open(save(dir.path(), 1, 1).path);
   EXPECT_HAS(message_of<InputError>([&] {
-               read_f32(reader, kWeight,
-                        TensorSlice::whole("norm.weight", {6}, DType::F32));
+               read_f32(
+                   reader, kWeight,
+                   format::TensorSlice::whole("norm.weight", {6}, format::DType::F32));
              }),
              "'norm.weight' has shape [5], expected [6]");
   EXPECT_HAS(
@@ -220,9 +227,9 @@ TEST(Checkpoint, WrongShapesNamesAndDtypesAreRefused) {
 TEST(Checkpoint, HostileManifestsAreRefused) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 1, 1).path;
-  const Json good = read_json(step / kManifestFile);
+  const Json good = read_json(step / run::kManifestFile);
   const auto refused = [&](const Json& manifest) {
-    write_file(step / kManifestFile, manifest.dump());
+    write_file(step / run::kManifestFile, manifest.dump());
     return message_of<InputError>([&] { CheckpointReader::open(step); });
   };
   Json bad = good;
@@ -237,7 +244,7 @@ TEST(Checkpoint, HostileManifestsAreRefused) {
   bad = good;
   bad.erase("ranks");
   EXPECT_HAS(refused(bad), "the field 'ranks' is missing");
-  write_file(step / kManifestFile, "{");
+  write_file(step / run::kManifestFile, "{");
   EXPECT_THROW(CheckpointReader::open(step), InputError);
 }
 
@@ -310,7 +317,7 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
   save(dir.path(), 5, 1);
   save(dir.path(), 40, 1);
   save(dir.path(), 100, 1);
-  fs::remove(dir / "step_00000100" / kManifestFile);
+  fs::remove(dir / "step_00000100" / run::kManifestFile);
   write_file(dir / "step_junk/manifest.json", "{}");
   std::vector<std::string> skipped;
   const auto latest = find_latest(dir.path(), &skipped);
@@ -323,10 +330,10 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
 TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(dir.path(), step, 1);
-  fs::remove(dir / "step_00000002" / kManifestFile);        // a save that never ended
+  fs::remove(dir / "step_00000002" / run::kManifestFile);   // a save that never ended
   fs::resize_file(dir / "step_00000003/a1_state.json", 1);  // a damaged checkpoint
   fs::remove(dir / "step_00000006" /
-             kManifestFile);  // a save that may still be under way
+             run::kManifestFile);  // a save that may still be under way
   EXPECT_TRUE(apply_retention(dir.path(), {.verified = {4, 5}}).empty());
   // No checkpoint was read back and found good: only the leftover is deleted.
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1}),
@@ -390,7 +397,8 @@ TEST(CheckpointDirectory, ARunWhoseCheckpointsAreAllDamagedDoesNotBeginAnew) {
   EXPECT_HAS(message_of<InputError>(
                  [&] { resume_candidates({Kind::Latest, 0, {}}, dir.path()); }),
              "no checkpoint of this run is whole");
-  fs::remove(dir / "step_00000005" / kManifestFile);  // a first save that never ended
+  fs::remove(dir / "step_00000005" /
+             run::kManifestFile);  // a first save that never ended
   EXPECT_TRUE(resume_candidates({Kind::Latest, 0, {}}, dir.path()).empty());
 }
 

@@ -13,15 +13,15 @@ using Key = std::pair<std::string, std::string>;
 
 /// Adds the differences of the elements that both tensors have in a box.
 void add_box(const CheckpointReader& a, const CheckpointReader& b, const Key& key,
-             const TensorSlice& box, TensorDifference& total) {
+             const format::TensorSlice& box, TensorDifference& total) {
   std::vector<float> left, right;
   for (int64_t at = 0; at < box.num_elements(); at += kPartElements) {
     const int64_t end = std::min(box.num_elements(), at + kPartElements);
     left.resize(static_cast<size_t>(end - at));
     right.resize(left.size());
-    a.read_flat_range(key.first, box, at, end, DType::F32,
+    a.read_flat_range(key.first, box, at, end, format::DType::F32,
                       std::as_writable_bytes(std::span(left)));
-    b.read_flat_range(key.first, box, at, end, DType::F32,
+    b.read_flat_range(key.first, box, at, end, format::DType::F32,
                       std::as_writable_bytes(std::span(right)));
     // These stay squares until the end.
     for (size_t i = 0; i < left.size(); ++i) {
@@ -39,16 +39,17 @@ void add_box(const CheckpointReader& a, const CheckpointReader& b, const Key& ke
 TensorDifference compare_tensor(const CheckpointReader& a, const CheckpointReader& b,
                                 const Key& key) {
   TensorDifference result{key.first, key.second};
-  const std::vector<TensorSlice> ours = a.boxes(key.first, key.second);
-  const std::vector<TensorSlice> theirs = b.boxes(key.first, key.second);
-  for (const TensorSlice& x : ours) {
-    for (const TensorSlice& y : theirs) {
+  const std::vector<format::TensorSlice> ours = a.boxes(key.first, key.second);
+  const std::vector<format::TensorSlice> theirs = b.boxes(key.first, key.second);
+  for (const format::TensorSlice& x : ours) {
+    for (const format::TensorSlice& y : theirs) {
       if (x.global_shape != y.global_shape) {
         result.same_shape = false;
         return result;
       }
-      if (!is_float(x.dtype) || !is_float(y.dtype)) continue;
-      if (const auto common = intersect(x, y)) add_box(a, b, key, *common, result);
+      if (!format::is_float(x.dtype) || !format::is_float(y.dtype)) continue;
+      if (const auto common = format::intersect(x, y))
+        add_box(a, b, key, *common, result);
     }
   }
   result.norm = std::sqrt(result.norm);

@@ -75,7 +75,7 @@ std::vector<fs::path> valid_newest_first(const fs::path& dir,
 // must not begin anew by itself.
 void refuse_damaged(const fs::path& dir) {
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
-    if (!fs::exists(entry.path / kManifestFile)) continue;
+    if (!fs::exists(entry.path / run::kManifestFile)) continue;
     throw InputError(
         "checkpoint",
         fmt::format("{}: no checkpoint of this run is whole: {}; bring one back, or set "
@@ -87,7 +87,7 @@ void refuse_damaged(const fs::path& dir) {
 /// Returns whether an error tells of damage in this checkpoint. Values that were saved as
 /// NaN are no damage: figures of other weights would be no substitute.
 bool is_of(const Error& error, const fs::path& checkpoint) {
-  return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
+  return error.kind() == ErrorKind::Input && error.area() != format::kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=
              std::string_view::npos;
 }
@@ -107,7 +107,7 @@ void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   std::vector<CheckpointEntry> entries;
   for (const fs::path& path : directories_in(dir)) {
-    const auto step = step_of(path);
+    const auto step = run::step_of(path);
     if (!step) continue;
     CheckpointEntry entry;
     entry.step = *step;
@@ -122,14 +122,14 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
 
 bool has_committed(const fs::path& dir) {
   return std::ranges::any_of(directories_in(dir), [](const fs::path& path) {
-    return step_of(path) && fs::exists(path / kManifestFile);
+    return run::step_of(path) && fs::exists(path / run::kManifestFile);
   });
 }
 
 std::vector<fs::path> list_set_aside(const fs::path& dir) {
   std::vector<fs::path> found;
   for (const fs::path& path : directories_in(dir)) {
-    if (path.has_extension() && step_of(path.stem())) found.push_back(path);
+    if (path.has_extension() && run::step_of(path.stem())) found.push_back(path);
   }
   std::ranges::sort(found);
   return found;
@@ -164,7 +164,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     // An invalid checkpoint is deleted only below a valid one, and only if its writing
     // never ended; a checkpoint that was damaged later stays for a person to look at.
     const bool leftover =
-        !entry.valid && valid_above && !fs::exists(entry.path / kManifestFile);
+        !entry.valid && valid_above && !fs::exists(entry.path / run::kManifestFile);
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
     if (superseded || leftover) {
       if (retention.lock != nullptr) retention.lock->check();
@@ -179,7 +179,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
 }
 
 void withdraw_checkpoint(const fs::path& step_dir) {
-  fs::remove(step_dir / kManifestFile);
+  fs::remove(step_dir / run::kManifestFile);
   sync_directory(step_dir);
 }
 
@@ -204,7 +204,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
   if (resume.kind == ResumeFrom::Kind::Step) {
     CheckpointEntry entry;
     entry.step = resume.step;
-    entry.path = checkpoints_dir / step_directory_name(resume.step);
+    entry.path = checkpoints_dir / run::step_directory_name(resume.step);
     judge(entry);
     if (entry.valid) return {entry.path};
     std::string have;
@@ -216,7 +216,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
         fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
                     checkpoints_dir.string(), have.empty() ? "none" : have));
   }
-  if (fs::exists(resume.path / kManifestFile)) return {resume.path};
+  if (fs::exists(resume.path / run::kManifestFile)) return {resume.path};
   std::vector<fs::path> found = valid_checkpoints_of(resume.path, skipped);
   if (!found.empty()) return found;
   throw InputError(
@@ -227,7 +227,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
 }
 
 fs::path checkpoints_dir_of(const fs::path& run_dir) {
-  const fs::path config = run_dir / kConfigFile;
+  const fs::path config = run_dir / run::kConfigFile;
   std::error_code error;
   if (fs::is_regular_file(config, error)) {
     try {
@@ -237,14 +237,14 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       // The config is of another release: the default place is still the best guess.
     }
   }
-  return run_dir / kCheckpointsDir;
+  return run_dir / run::kCheckpointsDir;
 }
 
 std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir) {
-  if (!read_run_identity(run_dir)) return std::nullopt;
-  const auto past = RunPast::read(run_dir);
+  if (!run::read_run_identity(run_dir)) return std::nullopt;
+  const auto past = run::RunPast::read(run_dir);
   if (!past || !past->misses_newest(dir)) return std::nullopt;
-  return dir / step_directory_name(*past->newest);
+  return dir / run::step_directory_name(*past->newest);
 }
 
 std::optional<CheckpointEntry> newest_of(const fs::path& path,
@@ -253,7 +253,7 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
     auto latest = find_latest(dir, skipped);
     if (!latest) continue;
     const auto missing = missing_newest(path, dir);
-    if (skipped != nullptr && missing && *step_of(*missing) > latest->step) {
+    if (skipped != nullptr && missing && *run::step_of(*missing) > latest->step) {
       skipped->push_back(
           fmt::format("{} passed over: it was committed and is not there any more",
                       missing->filename().string()));
@@ -265,7 +265,7 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
 
 std::optional<fs::path> find_checkpoint(const fs::path& path,
                                         std::vector<std::string>* skipped) {
-  if (fs::exists(path / kManifestFile)) return path;
+  if (fs::exists(path / run::kManifestFile)) return path;
   const auto newest = newest_of(path, skipped);
   return newest ? std::optional(newest->path) : std::nullopt;
 }
@@ -276,7 +276,7 @@ void with_fall_back(const fs::path& named,
   // Stays empty where a checkpoint itself or a model was named.
   std::vector<fs::path> paths;
   std::error_code error;
-  if (fs::is_directory(named, error) && !fs::exists(named / kManifestFile, error)) {
+  if (fs::is_directory(named, error) && !fs::exists(named / run::kManifestFile, error)) {
     paths = valid_checkpoints_of(named);
   }
   fs::path path = named;

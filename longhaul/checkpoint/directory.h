@@ -10,7 +10,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/config/run_config.h"
 
-namespace longhaul {
+namespace longhaul::run {
 class RunLock;
 }
 
@@ -52,9 +52,9 @@ struct Retention {
   int64_t keep = 0;  ///< number of newest checkpoints that stay; 0: all
   int64_t milestone_every =
       0;  ///< checkpoints of steps that this number divides stay for ever; 0: none
-  std::set<int64_t> verified = {};   ///< steps whose checkpoint was read and found good
-  const RunLock* lock = nullptr;     ///< checked before each deletion; may be null
-  std::function<void()> moved = {};  ///< called after each deleted file; may be empty
+  std::set<int64_t> verified = {};     ///< steps whose checkpoint was read and found good
+  const run::RunLock* lock = nullptr;  ///< checked before each deletion; may be null
+  std::function<void()> moved = {};    ///< called after each deleted file; may be empty
 };
 
 /// Deletes the valid checkpoints that have `keep` newer verified checkpoints and are no

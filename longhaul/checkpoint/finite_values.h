@@ -17,12 +17,13 @@ namespace longhaul::checkpoint {
 /// where there is one. `bytes` hold elements of `tensor` in `dtype`, row-major in its
 /// extent from element number `begin` on, as `source` gave them. The error tells apart a
 /// stored number that `dtype` cannot hold.
-void check_finite(const WeightsSource& source, const TensorSlice& tensor, int64_t begin,
-                  DType dtype, std::span<const std::byte> bytes);
+void check_finite(const WeightsSource& source, const format::TensorSlice& tensor,
+                  int64_t begin, format::DType dtype, std::span<const std::byte> bytes);
 
 /// Reads the tensors of the files behind parameter `name` in `dtype`, and throws
 /// check_finite's error for the first such element. Returns where there is none.
-void scan_finite(const WeightsSource& source, const std::string& name, DType dtype);
+void scan_finite(const WeightsSource& source, const std::string& name,
+                 format::DType dtype);
 
 /// Throws the same error where the element and its value are known.
 [[noreturn]] void refuse_value(const std::string& where, const std::string& element,

@@ -72,7 +72,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
 
 /// Returns whether this rank's machine shows the checkpoints of the run.
 bool sees_checkpoints(const fs::path& dir, const std::string& run) {
-  if (const auto owner = read_checkpoints_owner(dir)) return *owner == run;
+  if (const auto owner = run::read_checkpoints_owner(dir)) return *owner == run;
   return has_committed(dir);
 }
 
@@ -80,20 +80,21 @@ bool sees_checkpoints(const fs::path& dir, const std::string& run) {
 
 std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator& world) {
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
-    return json_text(
-        Json{{"run", read_run_identity(run_dir).value_or("")}, {"host", host_name()}});
+    return json_text(Json{{"run", run::read_run_identity(run_dir).value_or("")},
+                          {"host", host_name()}});
   }));
   auto run = told.at("run").get<std::string>();
   if (!run.empty()) return run;
   comm::on_all_ranks(world, [&] {
-    const auto seen = named(world, [&] { return read_run_identity(run_dir); });
+    const auto seen = named(world, [&] { return run::read_run_identity(run_dir); });
     if (!seen) return;
     throw TemporaryError(
         "run directory",
         fmt::format("rank 0 of {} on {} does not find {}, where {} finds it (run "
                     "{}); {}",
                     world.size(), told.at("host").get<std::string>(),
-                    (run_dir / kRunPastFile).string(), this_rank(world), *seen, kMount));
+                    (run_dir / run::kRunPastFile).string(), this_rank(world), *seen,
+                    kMount));
   });
   return std::nullopt;
 }
@@ -101,15 +102,15 @@ std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator&
 void prove_run_dir(const fs::path& run_dir, const std::string& run, double patience,
                    comm::Communicator& world) {
   prove(
-      run_dir / kRunPastFile, run, patience, [&] { return read_run_identity(run_dir); },
-      world);
+      run_dir / run::kRunPastFile, run, patience,
+      [&] { return run::read_run_identity(run_dir); }, world);
 }
 
 void prove_checkpoints_dir(const fs::path& dir, const std::string& run, double patience,
                            comm::Communicator& world) {
   prove(
-      dir / kCheckpointsOwnerFile, run, patience,
-      [&] { return read_checkpoints_owner(dir); }, world);
+      dir / run::kCheckpointsOwnerFile, run, patience,
+      [&] { return run::read_checkpoints_owner(dir); }, world);
 }
 
 void confirm_missing(const fs::path& dir, const std::string& run,

@@ -29,12 +29,12 @@ class NodesDirectories {
     return of(rank);
   }
   void give_run(int rank, const std::string& run) const {
-    RunPast record;
+    run::RunPast record;
     record.run = run;
     record.write(made(rank));
   }
   void give_marker(int rank, const std::string& run) const {
-    write_checkpoints_owner(made(rank), run);
+    run::write_checkpoints_owner(made(rank), run);
   }
 
  private:
@@ -54,7 +54,7 @@ TEST(Home, ARunDirectoryThatRankZeroAloneHasLostIsNoNewRun) {
   machines.give_run(2, kThisRun);
   const std::string message = failure_on_nodes(find);
   EXPECT_HAS(message, "rank 0 of 3 on " + host_name() + " does not find " +
-                          (machines.of(2) / kRunPastFile).string());
+                          (machines.of(2) / run::kRunPastFile).string());
   EXPECT_HAS(message, "where rank 2 of 3 on " + host_name() + " finds it");
   machines.give_run(0, kThisRun);
   run_ranks(kNodes, [&](comm::Communicator& world) {
@@ -72,11 +72,11 @@ TEST(Home, TheRankWhoseRunDirectoryIsAnotherIsNamedWithItsPath) {
   machines.give_run(1, kOtherRun);
   EXPECT_HAS(failure_on_nodes(prove), "rank 1 of 3 on " + host_name() +
                                           " finds another run's " +
-                                          (machines.of(1) / kRunPastFile).string());
+                                          (machines.of(1) / run::kRunPastFile).string());
   fs::remove_all(machines.of(1));
   EXPECT_HAS(failure_on_nodes(prove), "rank 1 of 3 on " + host_name() +
                                           " does not find " +
-                                          (machines.of(1) / kRunPastFile).string());
+                                          (machines.of(1) / run::kRunPastFile).string());
 }
 
 TEST(Home, ANameThatWasJustMadeMayComeLate) {
@@ -116,7 +116,7 @@ TEST(Home, CheckpointsThatAnyOtherRankSeesAreNotGone) {
                                             machines.of(2).string());
   // An older run has written no marker; its manifests show whose directory it is.
   fs::remove_all(machines.of(2));
-  write_file(machines.made(2) / "step_00000005" / kManifestFile, "{}");
+  write_file(machines.made(2) / "step_00000005" / run::kManifestFile, "{}");
   EXPECT_HAS(failure_on_nodes(confirm), "where rank 2 of 3");
 }
 

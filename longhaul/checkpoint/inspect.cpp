@@ -36,14 +36,14 @@ void problem(Inspection& result, const std::string& text) {
 
 // Adds a line such as "weights: 291 tensors, 8,030,261,248 parameters, BF16, 16.1 GB".
 void add_tensors(Inspection& result, const std::string& title,
-                 const std::vector<TensorSlice>& tensors) {
+                 const std::vector<format::TensorSlice>& tensors) {
   int64_t parameters = 0;
   uint64_t bytes = 0;
   std::map<std::string, int64_t> dtypes;
-  for (const TensorSlice& tensor : tensors) {
+  for (const format::TensorSlice& tensor : tensors) {
     parameters += tensor.num_elements();
     bytes += bytes_in(tensor);
-    ++dtypes[std::string(dtype_name(tensor.dtype))];
+    ++dtypes[std::string(format::dtype_name(tensor.dtype))];
   }
   std::string names;
   for (const auto& [name, count] : dtypes) {
@@ -94,10 +94,10 @@ std::string add_side_files(Inspection& result, std::vector<std::string> names) {
 }
 
 void add_tokenizer_files(Inspection& result, const fs::path& dir) {
-  const std::vector<std::string> found = hf_side_files(dir);
+  const std::vector<std::string> found = format::hf_side_files(dir);
   const std::string names = add_side_files(result, found);
   result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
-  if (!has_tokenizer(found))
+  if (!format::has_tokenizer(found))
     result.lines.push_back("  note: no tokenizer, text cannot be read");
 }
 
@@ -213,11 +213,11 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
 // Adds the shards, and returns the weights where all shards are there. Reads headers
 // only.
 SharedSource add_weights(Inspection& result, const fs::path& path) {
-  const std::vector<HfShard> shards = list_hf_shards(path);
+  const std::vector<format::HfShard> shards = format::list_hf_shards(path);
   uint64_t bytes = 0;
   size_t present = 0;
   Json list = Json::array();
-  for (const HfShard& shard : shards) {
+  for (const format::HfShard& shard : shards) {
     bytes += shard.size;
     present += shard.present ? 1U : 0U;
     list.push_back(
@@ -227,7 +227,7 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   result.lines.push_back(fmt::format("  shards: {} of {} present, {}", present,
                                      shards.size(), bytes_text(bytes)));
   if (shards.empty()) problem(result, "no safetensors weights");
-  for (const HfShard& shard : shards) {
+  for (const format::HfShard& shard : shards) {
     if (!shard.present) problem(result, "missing: " + shard.described);
   }
   if (shards.empty() || present < shards.size()) return nullptr;
@@ -281,7 +281,8 @@ Inspection inspect_hf(const fs::path& path) {
   if (result.complete) add_tied_head(result, *source, *config);
   add_tokenizer_files(result, path);
   // Damaged files are listed already.
-  if (beside.empty() && has_tokenizer(hf_side_files(path))) add_tokenizer(result, path);
+  if (beside.empty() && format::has_tokenizer(format::hf_side_files(path)))
+    add_tokenizer(result, path);
   result.lines.insert(result.lines.begin(),
                       fmt::format("Hugging Face model {}: {}", path.string(),
                                   result.complete ? "complete" : "NOT complete"));
@@ -337,12 +338,12 @@ Inspection inspect_file(const fs::path& path) {
   Inspection result;
   if (path.extension() == ".safetensors") {
     result.kind = "safetensors";
-    const SafetensorsFile file = SafetensorsFile::open(path);
+    const format::SafetensorsFile file = format::SafetensorsFile::open(path);
     result.lines.push_back(fmt::format("safetensors file {}: complete, {}", path.string(),
                                        bytes_text(file.size())));
-    std::vector<TensorSlice> tensors;
-    for (const SafetensorsEntry& entry : file.header().entries) {
-      tensors.push_back(TensorSlice::whole(entry.name, entry.shape, entry.dtype));
+    std::vector<format::TensorSlice> tensors;
+    for (const format::SafetensorsEntry& entry : file.header().entries) {
+      tensors.push_back(format::TensorSlice::whole(entry.name, entry.shape, entry.dtype));
     }
     add_tensors(result, "tensors", tensors);
     return result;
@@ -375,20 +376,20 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
   }
   for (const std::string& line : problems) problem(result, line);
   result.lines.push_back("  a tokenizer's directory, without a model; files: " +
-                         add_side_files(result, hf_side_files(path)));
+                         add_side_files(result, format::hf_side_files(path)));
   if (problems.empty()) add_tokenizer(result, path);
   return result;
 }
 
 Inspection inspect_directory(const fs::path& path) {
   const fs::path checkpoints = checkpoints_dir_of(path);
-  if (fs::exists(path / kManifestFile)) return inspect_checkpoint(path);
-  if (!list_checkpoints(checkpoints).empty() || fs::exists(path / kConfigFile)) {
+  if (fs::exists(path / run::kManifestFile)) return inspect_checkpoint(path);
+  if (!list_checkpoints(checkpoints).empty() || fs::exists(path / run::kConfigFile)) {
     return inspect_run(path, checkpoints);
   }
   if (!list_checkpoints(path).empty()) return inspect_run(path, path);
   if (path.filename().string().starts_with("step_")) return inspect_checkpoint(path);
-  if (fs::exists(path / "config.json") || !list_hf_shards(path).empty()) {
+  if (fs::exists(path / "config.json") || !format::list_hf_shards(path).empty()) {
     return inspect_hf(path);
   }
   if (tokenizer::find_tokenizer_file(path)) {

@@ -106,14 +106,14 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
 }
 
 Manifest Manifest::read(const fs::path& step_dir) {
-  const fs::path path = step_dir / kManifestFile;
+  const fs::path path = step_dir / run::kManifestFile;
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw InputError(
         "checkpoint",
         fmt::format("{}: no {}; it is not a checkpoint, or its writing never "
                     "ended",
-                    step_dir.string(), kManifestFile));
+                    step_dir.string(), run::kManifestFile));
   }
   return from_json(read_json(path), path.string());
 }

@@ -24,10 +24,10 @@ std::string entry_name(const StateTensor& tensor) {
 std::vector<const StateTensor*> file_order(const std::vector<StateTensor>& tensors) {
   std::vector<const StateTensor*> order;
   for (const StateTensor& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const StateTensor* a, const StateTensor* b) {
-                     return dtype_size(a->slice.dtype) > dtype_size(b->slice.dtype);
-                   });
+  std::stable_sort(
+      order.begin(), order.end(), [](const StateTensor* a, const StateTensor* b) {
+        return format::dtype_size(a->slice.dtype) > format::dtype_size(b->slice.dtype);
+      });
   return order;
 }
 
@@ -47,10 +47,10 @@ void check_block(const File& file, std::span<const std::byte> block, uint64_t in
 
 }  // namespace
 
-Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin) {
+Json box_json(const std::string& kind, const format::TensorSlice& slice, uint64_t begin) {
   return {{"kind", kind},
           {"name", slice.name},
-          {"dtype", dtype_name(slice.dtype)},
+          {"dtype", format::dtype_name(slice.dtype)},
           {"shape", slice.global_shape},
           {"offset", slice.offset},
           {"extent", slice.extent},
@@ -62,7 +62,7 @@ StoredBox parse_box(const JsonFields& fields, uint64_t data_size) {
   box.kind = fields.get<std::string>("kind");
   box.slice.name = fields.get<std::string>("name");
   const auto dtype_text = fields.get<std::string>("dtype");
-  const auto dtype = dtype_from_name(dtype_text);
+  const auto dtype = format::dtype_from_name(dtype_text);
   if (!dtype) {
     fields.fail(fmt::format("{}: unknown dtype '{}'", box.slice.name, dtype_text));
   }
@@ -79,9 +79,9 @@ StoredBox parse_box(const JsonFields& fields, uint64_t data_size) {
     good = box.slice.offset[d] <= box.slice.global_shape[d] &&
            box.slice.extent[d] <= box.slice.global_shape[d] - box.slice.offset[d];
   }
-  good = good && tensor_bytes(box.slice.global_shape, *dtype, &global) &&
-         tensor_bytes(box.slice.extent, *dtype, &bytes) && box.begin <= data_size &&
-         bytes <= data_size - box.begin;
+  good = good && format::tensor_bytes(box.slice.global_shape, *dtype, &global) &&
+         format::tensor_bytes(box.slice.extent, *dtype, &bytes) &&
+         box.begin <= data_size && bytes <= data_size - box.begin;
   if (!good) {
     fields.fail(
         fmt::format("the box of {} at byte {} does not lie in its tensor or its file "
@@ -99,17 +99,17 @@ std::string write_rank_data(const fs::path& dir, const std::string& stem, int ra
                             const std::vector<StateTensor>& tensors,
                             const std::function<bool()>& cancelled) {
   const std::vector<const StateTensor*> order = file_order(tensors);
-  SafetensorsPlan plan;
+  format::SafetensorsPlan plan;
   for (const StateTensor* tensor : order) {
     tensor->slice.check();
     plan.add(entry_name(*tensor), tensor->slice.dtype, tensor->slice.extent);
   }
   const std::string data_name = stem + ".safetensors";
-  SafetensorsWriter writer(dir / data_name, plan);
+  format::SafetensorsWriter writer(dir / data_name, plan);
   Json boxes = Json::array();
   for (size_t i = 0; i < order.size(); ++i) {
     if (cancelled && cancelled()) return {};
-    const TensorSlice& slice = order[i]->slice;
+    const format::TensorSlice& slice = order[i]->slice;
     writer.append(order[i]->bytes);
     boxes.push_back(
         box_json(order[i]->kind, slice, writer.data_start() + plan.entries[i].begin));

@@ -19,12 +19,12 @@ namespace longhaul::checkpoint {
 /// A box in a rank's file.
 struct StoredBox {
   std::string kind;
-  TensorSlice slice;
+  format::TensorSlice slice;
   uint64_t begin = 0;  ///< file offset of its first byte
 };
 
 /// Returns the JSON of a box in a sidecar; `begin` is StoredBox::begin.
-Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin);
+Json box_json(const std::string& kind, const format::TensorSlice& slice, uint64_t begin);
 /// Reads a box from a sidecar. Throws InputError unless the box lies in its tensor and in
 /// a file of this size.
 StoredBox parse_box(const JsonFields& fields, uint64_t data_size);

@@ -23,7 +23,7 @@ inline constexpr const char* kExpAvgSq = "exp_avg_sq";
 /// unchanged until the save or the capture that was given them has returned.
 struct StateTensor {
   std::string kind;
-  TensorSlice slice;
+  format::TensorSlice slice;
   std::span<const std::byte> bytes;
 };
 
@@ -31,13 +31,14 @@ struct StateTensor {
 /// its extent, as at most 2 * rank - 1 boxes. The elements lie side by side in `bytes`,
 /// in `dtype`.
 template <typename Byte, typename Use>
-void for_each_box(const TensorSlice& slice, int64_t begin, int64_t end, DType dtype,
-                  std::span<Byte> bytes, Use use) {
-  LH_CHECK(bytes.size() == static_cast<size_t>(end - begin) * dtype_size(dtype),
+void for_each_box(const format::TensorSlice& slice, int64_t begin, int64_t end,
+                  format::DType dtype, std::span<Byte> bytes, Use use) {
+  LH_CHECK(bytes.size() == static_cast<size_t>(end - begin) * format::dtype_size(dtype),
            "checkpoint", "{}: {} bytes for elements {} to {}", slice.name, bytes.size(),
            begin, end);
-  for (TensorSlice& box : flat_range_boxes(slice, begin, end)) {
-    const size_t length = static_cast<size_t>(box.num_elements()) * dtype_size(dtype);
+  for (format::TensorSlice& box : format::flat_range_boxes(slice, begin, end)) {
+    const size_t length =
+        static_cast<size_t>(box.num_elements()) * format::dtype_size(dtype);
     use(box, bytes.first(length));
     bytes = bytes.subspan(length);
   }
@@ -45,7 +46,7 @@ void for_each_box(const TensorSlice& slice, int64_t begin, int64_t end, DType dt
 
 /// Appends elements [begin, end) of `slice`, which lie side by side in `bytes` in the
 /// slice's dtype, as boxes.
-inline void append_flat_range(const std::string& kind, const TensorSlice& slice,
+inline void append_flat_range(const std::string& kind, const format::TensorSlice& slice,
                               int64_t begin, int64_t end,
                               std::span<const std::byte> bytes,
                               std::vector<StateTensor>& out) {
@@ -55,8 +56,8 @@ inline void append_flat_range(const std::string& kind, const TensorSlice& slice,
 }
 
 /// Returns the bytes that a tensor's box takes in its own dtype.
-inline uint64_t bytes_in(const TensorSlice& slice) {
-  return static_cast<uint64_t>(slice.num_elements()) * dtype_size(slice.dtype);
+inline uint64_t bytes_in(const format::TensorSlice& slice) {
+  return static_cast<uint64_t>(slice.num_elements()) * format::dtype_size(slice.dtype);
 }
 
 /// Returns the bytes that a tensor takes among others in memory: a multiple of 64, so

@@ -23,9 +23,9 @@ fs::path checkpoints_of_named(const fs::path& path) {
 
 /// Returns whether a process writes this run now, so that a save may be under way.
 bool is_written_now(const fs::path& run_dir) {
-  OwnerLockOptions options;
+  system::OwnerLockOptions options;
   options.probe = false;
-  const auto lock = OwnerLock::look(run_dir / kRunLockFile, options);
+  const auto lock = system::OwnerLock::look(run_dir / run::kRunLockFile, options);
   return lock && lock->alive;
 }
 
@@ -33,7 +33,7 @@ bool is_written_now(const fs::path& run_dir) {
 /// also while one is read.
 bool was_deleted(const fs::path& step_dir) {
   std::error_code ignored;
-  return !fs::exists(step_dir / kManifestFile, ignored);
+  return !fs::exists(step_dir / run::kManifestFile, ignored);
 }
 
 void verify_one(const fs::path& step_dir, RunVerdict& verdict, const Tell& tell) {
@@ -60,7 +60,7 @@ void verify_one(const fs::path& step_dir, RunVerdict& verdict, const Tell& tell)
 
 bool may_be_run(const fs::path& path) {
   const fs::path dir = checkpoints_of_named(path);
-  return fs::exists(path / kConfigFile) || fs::exists(path / kRunPastFile) ||
+  return fs::exists(path / run::kConfigFile) || fs::exists(path / run::kRunPastFile) ||
          !list_checkpoints(dir).empty() || !list_set_aside(dir).empty();
 }
 
@@ -68,7 +68,7 @@ RunVerdict verify_run(const fs::path& path, const Tell& tell) {
   RunVerdict verdict;
   const fs::path dir = checkpoints_of_named(path);
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
-    if (fs::exists(entry.path / kManifestFile)) {
+    if (fs::exists(entry.path / run::kManifestFile)) {
       verify_one(entry.path, verdict, tell);
       continue;
     }

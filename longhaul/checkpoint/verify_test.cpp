@@ -28,7 +28,7 @@ class VerifyRun : public ::testing::Test {
     });
   }
   fs::path at(int64_t step) const {
-    return run_ / "checkpoints" / step_directory_name(step);
+    return run_ / "checkpoints" / run::step_directory_name(step);
   }
   void flip_a_bit(int64_t step) const {
     const fs::path file = at(step) / "a1_rank_00001.safetensors";
@@ -73,7 +73,7 @@ TEST_F(VerifyRun, ABrokenOneIsFoundWhereverItStandsAndTheOthersAreReadAllTheSame
 
 TEST_F(VerifyRun, ANewestOneThatLostAFileOrItsManifestsTextIsNotPassedOver) {
   fs::remove(at(12) / "a1_rank_00000.safetensors");
-  testing::write_file(at(8) / kManifestFile, "{");
+  testing::write_file(at(8) / run::kManifestFile, "{");
   const RunVerdict verdict = verify();
   EXPECT_EQ(verdict.whole, 1);
   ASSERT_EQ(verdict.broken.size(), 2U);
@@ -82,18 +82,18 @@ TEST_F(VerifyRun, ANewestOneThatLostAFileOrItsManifestsTextIsNotPassedOver) {
 }
 
 TEST_F(VerifyRun, WhatIsNoCheckpointIsNamedAndNotCalledBroken) {
-  fs::remove(at(12) / kManifestFile);
+  fs::remove(at(12) / run::kManifestFile);
   set_aside(at(4), "superseded");
   EXPECT_TRUE(verify().broken.empty());
   EXPECT_HAS(told_, "step_00000012: no checkpoint: its save never ended");
   EXPECT_HAS(told_, "step_00000004.superseded: set aside");
-  const RunLock lock = RunLock::acquire(run_);
+  const run::RunLock lock = run::RunLock::acquire(run_);
   verify();
   EXPECT_HAS(told_, "step_00000012: no checkpoint: a save is under way");
 }
 
 TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
-  RunPast record = RunPast::begin();
+  run::RunPast record = run::RunPast::begin();
   record.newest = 12;
   record.write(run_);
   EXPECT_TRUE(verify().broken.empty());
@@ -111,10 +111,10 @@ TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
 
 TEST_F(VerifyRun, OneThatLiesWhereTheRunWroteItBeforeIsNotMissing) {
   const fs::path old = run_ / "old";
-  fs::create_directories(old / step_directory_name(20));
-  RunPast record = RunPast::begin();
+  fs::create_directories(old / run::step_directory_name(20));
+  run::RunPast record = run::RunPast::begin();
   record.newest = 20;
-  record.checkpoints = RunPast::place_of(old);
+  record.checkpoints = run::RunPast::place_of(old);
   record.write(run_);
   EXPECT_TRUE(verify().broken.empty());
   EXPECT_FALSE(missing_newest(run_, run_ / "checkpoints"));

@@ -33,7 +33,8 @@ struct Parts {
   /// Cuts `count` elements at multiples of 16 elements.
   static Parts of(int64_t count, int ranks) {
     const int64_t each = (count + ranks - 1) / ranks;
-    return {count, (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign};
+    return {count, (each + layout::kReducePartAlign - 1) / layout::kReducePartAlign *
+                       layout::kReducePartAlign};
   }
   int64_t begin(int rank) const { return std::min(count, rank * length); }
   int64_t size(int rank) const { return begin(rank + 1) - begin(rank); }
@@ -46,14 +47,14 @@ struct Parts {
 /// chunk can be on its way while the chunk before it is added.
 class ChunkExchange {
  public:
-  ChunkExchange(GroupRank group, DType dtype, ReduceOp op, int64_t longest_part,
+  ChunkExchange(GroupRank group, format::DType dtype, ReduceOp op, int64_t longest_part,
                 const CommOptions& options)
       : group_(group), dtype_(dtype), op_(op) {
     const auto slots = static_cast<size_t>(2 * std::max(1, group.size - 1));
-    const auto fitting =
-        static_cast<int64_t>(options.scratch_bytes / slots / dtype_size(dtype) / 16 * 16);
+    const auto fitting = static_cast<int64_t>(options.scratch_bytes / slots /
+                                              format::dtype_size(dtype) / 16 * 16);
     chunk_ = std::min(std::max<int64_t>(fitting, 16), std::max<int64_t>(longest_part, 1));
-    slot_bytes_ = static_cast<size_t>(chunk_) * dtype_size(dtype);
+    slot_bytes_ = static_cast<size_t>(chunk_) * format::dtype_size(dtype);
     scratch_ = std::make_shared_for_overwrite<std::byte[]>(slots * slot_bytes_);
   }
 
@@ -62,7 +63,7 @@ class ChunkExchange {
   void receive(Round& round, int64_t index, int64_t count) const {
     for_each_peer(group_, [&](int peer) {
       round.recv(peer, slot(index, peer),
-                 static_cast<size_t>(count) * dtype_size(dtype_));
+                 static_cast<size_t>(count) * format::dtype_size(dtype_));
     });
   }
 
@@ -83,7 +84,7 @@ class ChunkExchange {
   }
 
   GroupRank group_;
-  DType dtype_;
+  format::DType dtype_;
   ReduceOp op_;
   int64_t chunk_ = 0;
   size_t slot_bytes_ = 0;
@@ -159,10 +160,10 @@ class ChunkedReduction {
     return begin(part, index + 1) - begin(part, index);
   }
   size_t bytes(int part, int64_t index) const {
-    return static_cast<size_t>(size(part, index)) * dtype_size(in_.dtype);
+    return static_cast<size_t>(size(part, index)) * format::dtype_size(in_.dtype);
   }
   size_t offset(int part, int64_t index) const {
-    return static_cast<size_t>(begin(part, index)) * dtype_size(in_.dtype);
+    return static_cast<size_t>(begin(part, index)) * format::dtype_size(in_.dtype);
   }
 
   GroupRank group_;
@@ -184,12 +185,12 @@ Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
     // The root has nothing to receive.
     const int64_t sending = place == 0 ? 0 : 1;
     if (index < sending) {
-      round.recv(rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
+      round.recv(layout::rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
       return true;
     }
     if (index > sending) return false;
     for (int step = 1; step < lowest && place + step < group.size; step *= 2) {
-      round.send(rank_at(place + step), bytes_of(buffer), buffer.bytes());
+      round.send(layout::rank_at(place + step), bytes_of(buffer), buffer.bytes());
     }
     return true;
   };
@@ -200,7 +201,7 @@ Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
 Program parts_broadcast(GroupRank group, Buffer buffer, int root) {
   return [=, parts = Parts::of(buffer.count, group.size)](Round& round, int64_t index) {
     const bool is_root = group.rank == root;
-    const size_t element = dtype_size(buffer.dtype);
+    const size_t element = format::dtype_size(buffer.dtype);
     const auto part = [&](int rank) {
       return bytes_of(buffer) + static_cast<size_t>(parts.begin(rank)) * element;
     };

@@ -52,7 +52,7 @@ TEST(Deadline, RanksOutOfStepAreToldInsteadOfMixingTheirNumbers) {
         [](const auto& world) {
           float x = 1.0F;
           const WorkPtr skipped = world->rank() == 0 ? world->barrier() : nullptr;
-          world->all_reduce({&x, 1, DType::F32}, ReduceOp::Sum)->wait();
+          world->all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum)->wait();
         },
         options);
   } catch (const TemporaryError& e) {
@@ -74,14 +74,15 @@ TEST(FakeRanks, AFailureOfOneEndsTheOthersAndIsTheOneReported) {
 }
 
 TEST(FakeRanks, CountsThatDisagreeAreAnError) {
-  EXPECT_THROW(
-      run_fake_ranks(
-          2,
-          [](const auto& world) {
-            std::vector<double> x(3);
-            world->broadcast({x.data(), 2 + world->rank(), DType::F64}, 0)->wait();
-          }),
-      Error);
+  EXPECT_THROW(run_fake_ranks(
+                   2,
+                   [](const auto& world) {
+                     std::vector<double> x(3);
+                     world
+                         ->broadcast({x.data(), 2 + world->rank(), format::DType::F64}, 0)
+                         ->wait();
+                   }),
+               Error);
 }
 
 TEST(Threads, ASecondThreadIsRefused) {

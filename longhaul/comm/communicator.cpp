@@ -26,7 +26,7 @@ void check_buffers(const Request& request, int ranks) {
   check_buffer(name, in);
   check_buffer(name, out);
   LH_CHECK(in.dtype == out.dtype, "comm", "{}: in is {}, out is {}", name,
-           dtype_name(in.dtype), dtype_name(out.dtype));
+           format::dtype_name(in.dtype), format::dtype_name(out.dtype));
   const bool all_to_all = verb == Verb::AllToAll;
   const int in_parts = verb == Verb::ReduceScatter || all_to_all ? ranks : 1;
   const int out_parts = verb == Verb::AllGather || all_to_all ? ranks : 1;
@@ -45,7 +45,7 @@ void check_request(const Communicator& group, const Request& request) {
   LH_CHECK((verb != Verb::AllReduce && verb != Verb::ReduceScatter) ||
                is_reducible(request.in.dtype),
            "comm", "{}: {} cannot be reduced; F32, BF16, F64 and I64 can",
-           verb_name(verb), dtype_name(request.in.dtype));
+           verb_name(verb), format::dtype_name(request.in.dtype));
   LH_CHECK(request.root >= 0 && request.root < group.size(), "comm",
            "broadcast: root = {} is no rank of '{}' ({} ranks)", request.root,
            group.name(), group.size());
@@ -101,7 +101,9 @@ std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
   const auto ranks = static_cast<size_t>(size());
   const auto length = static_cast<int64_t>(mine.size());
   std::vector<int64_t> lengths(ranks);
-  all_gather({&length, 1, DType::I64}, {lengths.data(), size(), DType::I64})->wait();
+  all_gather({&length, 1, format::DType::I64},
+             {lengths.data(), size(), format::DType::I64})
+      ->wait();
 
   // Equal parts: every string takes the room of the longest.
   const int64_t room = *std::max_element(lengths.begin(), lengths.end());
@@ -109,7 +111,8 @@ std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
   std::string padded = mine;
   padded.resize(room_bytes);
   std::string all(room_bytes * ranks, '\0');
-  all_gather({padded.data(), room, DType::U8}, {all.data(), room * size(), DType::U8})
+  all_gather({padded.data(), room, format::DType::U8},
+             {all.data(), room * size(), format::DType::U8})
       ->wait();
   std::vector<std::string> strings;
   for (size_t r = 0; r < ranks; ++r) {
@@ -120,16 +123,16 @@ std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
 
 std::string Communicator::broadcast_string(const std::string& value, int root) {
   auto length = static_cast<int64_t>(value.size());
-  broadcast({&length, 1, DType::I64}, root)->wait();
+  broadcast({&length, 1, format::DType::I64}, root)->wait();
   std::string text = value;
   text.resize(static_cast<size_t>(length));
-  broadcast({text.data(), length, DType::U8}, root)->wait();
+  broadcast({text.data(), length, format::DType::U8}, root)->wait();
   return text;
 }
 
 bool Communicator::any(bool mine) {
   int64_t flag = mine ? 1 : 0;
-  all_reduce_wait({&flag, 1, DType::I64}, ReduceOp::Max);
+  all_reduce_wait({&flag, 1, format::DType::I64}, ReduceOp::Max);
   return flag != 0;
 }
 

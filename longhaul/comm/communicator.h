@@ -25,17 +25,17 @@ enum class ReduceOp { Sum, Max };
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
-  DType dtype = DType::F32;
-  size_t bytes() const { return static_cast<size_t>(count) * dtype_size(dtype); }
+  format::DType dtype = format::DType::F32;
+  size_t bytes() const { return static_cast<size_t>(count) * format::dtype_size(dtype); }
 };
 struct ConstBuffer {
-  ConstBuffer(const void* data_, int64_t count_, DType dtype_)
+  ConstBuffer(const void* data_, int64_t count_, format::DType dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
   ConstBuffer(const Buffer& b) : data(b.data), count(b.count), dtype(b.dtype) {}
   const void* data;
   int64_t count;
-  DType dtype;
-  size_t bytes() const { return static_cast<size_t>(count) * dtype_size(dtype); }
+  format::DType dtype;
+  size_t bytes() const { return static_cast<size_t>(count) * format::dtype_size(dtype); }
 };
 
 /// A started operation. Waiting twice is allowed. Destroying a Work neither waits nor

@@ -36,13 +36,13 @@ class DeviceApi {
   // caller makes the next call only when async_error no longer says kInProgress.
   virtual int unique_id(UniqueId& id) = 0;
   virtual int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) = 0;
-  virtual int all_reduce(const void* in, void* out, size_t count, DType dtype,
+  virtual int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                          ReduceOp op, Comm comm, Stream stream) = 0;
   /// Gathers parts of `bytes` bytes, one of each rank.
   virtual int all_gather(const void* in, void* out, size_t bytes, Comm comm,
                          Stream stream) = 0;
   /// Reduces over the ranks and scatters the result, `count` elements to each rank.
-  virtual int reduce_scatter(const void* in, void* out, size_t count, DType dtype,
+  virtual int reduce_scatter(const void* in, void* out, size_t count, format::DType dtype,
                              ReduceOp op, Comm comm, Stream stream) = 0;
   virtual int broadcast(void* buffer, size_t bytes, int root, Comm comm,
                         Stream stream) = 0;

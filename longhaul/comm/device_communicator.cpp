@@ -360,7 +360,7 @@ void DeviceCommunicator::abort(int exit_code) {
     shared->api->abort(shared->transfers.comm);
     *ended = true;
   }).detach();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   wait_for_device(
       [&] { return *ended || watch.seconds() >= shared_->options.abort_seconds; }, [] {});
   OverHost::abort(exit_code);

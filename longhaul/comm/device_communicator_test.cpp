@@ -71,7 +71,7 @@ TEST(DeviceGroupFailure, ADeadlineNamesTheOperation) {
         group.ledger().set("backward", 12);
         const Label label(group.ledger(), "gradient bucket 3");
         float& x = xs[group.rank()];
-        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        const WorkPtr work = group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
         EXPECT_EQ(group.ledger().under_way(), 1);
         expect_start(failure_of([&] { work->wait(); }),
                      "[comm] step 12 phase backward: all_reduce number 1 (4 bytes) on "
@@ -86,7 +86,7 @@ TEST(DeviceGroupFailure, AnErrorOfTheLibraryEndsTheWaitAtOnce) {
   Lasting<float> xs{1.0F, 1.0F};
   run_fake_devices(2, [&](DeviceCommunicator& group, FakeDevice& fake) {
     float& x = xs[group.rank()];
-    const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+    const WorkPtr work = group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
     fake.stalls = true;
     fake.fails_with = 6;
     const auto start = std::chrono::steady_clock::now();
@@ -104,7 +104,7 @@ TEST(DeviceGroupFailure, ACallThatFailsLateIsToldBeforeAnythingFollows) {
     fake.fails_with = 2;
     double& x = xs[group.rank()];
     const int events = fake.made_events;
-    expect_start(failure_of([&] { group.broadcast({&x, 1, DType::F64}, 0); }),
+    expect_start(failure_of([&] { group.broadcast({&x, 1, format::DType::F64}, 0); }),
                  "[comm] broadcast number 1 (8 bytes) on 'world', rank " +
                      std::to_string(group.rank()) + " of 2, failed: fake: result 2");
     EXPECT_EQ(fake.made_events,
@@ -121,7 +121,7 @@ TEST(DeviceGroupFailure, ACallThatNeverSettlesMeetsTheDeadline) {
         fake.polls_in_progress = 1 << 30;
         float x = 1.0F;
         EXPECT_NE(failure_of([&] {
-                    group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+                    group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
                   }).find("did not end within 0.2 s"),
                   std::string::npos);
       },
@@ -139,13 +139,13 @@ TEST(DeviceGroupFailure, ARankThatHurriesWaitsAsLongAsThatAllows) {
       [&](DeviceCommunicator& group, FakeDevice& fake) {
         float x = 1.0F;
         fake.stalls = true;
-        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        const WorkPtr work = group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
         hurries = true;
         EXPECT_NE(failure_of([&] { work->wait(); }).find("did not end within 0.2 s"),
                   std::string::npos);
         fake.polls_in_progress = 1 << 30;
         EXPECT_NE(failure_of([&] {
-                    group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+                    group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
                   }).find("did not end within 0.2 s"),
                   std::string::npos);
       },
@@ -161,7 +161,7 @@ TEST(DeviceGroupFailure, AJobThatEndsEndsTheWait) {
       [](DeviceCommunicator& group, FakeDevice& fake) {
         fake.stalls = true;
         float x = 1.0F;
-        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        const WorkPtr work = group.all_reduce({&x, 1, format::DType::F32}, ReduceOp::Sum);
         EXPECT_EQ(failure_of([&] { work->wait(); }),
                   "[comm] all_reduce number 1 (4 bytes) on 'world', rank 0 of 1, was "
                   "under way: the end");
@@ -231,11 +231,11 @@ TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
   run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
     std::vector<float> x(100, 1.0F);
     for (int i = 0; i < 5; ++i) {
-      group.all_reduce_wait({x.data(), 100, DType::F32}, ReduceOp::Sum);
+      group.all_reduce_wait({x.data(), 100, format::DType::F32}, ReduceOp::Sum);
     }
     EXPECT_EQ(fake.recorded_compute, 5);
     EXPECT_LE(fake.made_events, 2);
-    group.all_reduce_wait({x.data(), 0, DType::F32}, ReduceOp::Sum);
+    group.all_reduce_wait({x.data(), 0, format::DType::F32}, ReduceOp::Sum);
     EXPECT_EQ(fake.log.size(),
               5U);  // an operation without bytes does not reach the library
   });
@@ -244,9 +244,9 @@ TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
 TEST(DeviceGroupStreams, TransfersHaveTheirOwn) {
   run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
     float x = 1.0F;
-    group.all_reduce_wait({&x, 1, DType::F32}, ReduceOp::Sum);
+    group.all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
     const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
-    group.send_recv({{kind, 1 - group.rank(), {&x, 1, DType::F32}}})->wait();
+    group.send_recv({{kind, 1 - group.rank(), {&x, 1, format::DType::F32}}})->wait();
     ASSERT_EQ(fake.collective_streams.size(), 1U);
     ASSERT_EQ(fake.transfer_streams.size(), 1U);
     EXPECT_NE(*fake.collective_streams.begin(), *fake.transfer_streams.begin());
@@ -259,7 +259,7 @@ TEST(DeviceGroupStreams, AnOrderedOperationMakesTheStreamWaitAndNotTheHost) {
   const auto ordered = [](DeviceCommunicator& group, FakeDevice& fake) {
     std::vector<float> x(100, 1.0F);
     fake.stalls = true;
-    group.all_reduce_order({x.data(), 100, DType::F32}, ReduceOp::Sum);
+    group.all_reduce_order({x.data(), 100, format::DType::F32}, ReduceOp::Sum);
     EXPECT_EQ(fake.compute_waits, 1);
     EXPECT_EQ(group.ledger().under_way(), 1);  // the host has gone on
     DeviceApi::Event behind = nullptr;
@@ -287,10 +287,12 @@ TEST(DeviceGroupStreams, AReceiveHoldsUpTheSendsBehindIt) {
       [&](DeviceCommunicator& group, FakeDevice&) {
         const int peer = 1 - group.rank();
         ASSERT_TRUE(group.transfers_in_order());
-        const WorkPtr receive = group.send_recv(
-            {{Transfer::Kind::Recv, peer, {&received[group.rank()], 1, DType::F32}}});
+        const WorkPtr receive =
+            group.send_recv({{Transfer::Kind::Recv,
+                              peer,
+                              {&received[group.rank()], 1, format::DType::F32}}});
         const WorkPtr send = group.send_recv(
-            {{Transfer::Kind::Send, peer, {&sent[group.rank()], 1, DType::F32}}});
+            {{Transfer::Kind::Send, peer, {&sent[group.rank()], 1, format::DType::F32}}});
         EXPECT_NE(failure_of([&] {
                     receive->wait();
                   }).find("send_recv number 1 (4 bytes) on 'world'"),
@@ -303,7 +305,7 @@ TEST(DeviceGroupFailure, WhatNobodyWaitsForIsToldToWhomeverWaitsForTheDevice) {
   Lasting<float> xs{1.0F, 1.0F};
   run_fake_devices(2, [&](DeviceCommunicator& group, FakeDevice& fake) {
     fake.stalls = true;
-    group.all_reduce_order({&xs[group.rank()], 1, DType::F32}, ReduceOp::Sum);
+    group.all_reduce_order({&xs[group.rank()], 1, format::DType::F32}, ReduceOp::Sum);
     group.progress();  // nothing is wrong yet
     fake.fails_with = 6;
     EXPECT_NE(failure_of([&] { group.progress(); }).find("failed: fake: result 6"),

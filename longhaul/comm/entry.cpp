@@ -14,16 +14,16 @@ OperationEntry::OperationEntry(Ledger& ledger, OperationId id)
     : ledger_(ledger), id_(std::move(id)) {
   ledger_.count_under_way(1);
   if (ledger_.polls()) return;
-  if (RankRecord* record = ledger_.record()) ticket_ = record->started(id_.name());
+  if (run::RankRecord* record = ledger_.record()) ticket_ = record->started(id_.name());
 }
 
 void OperationEntry::ended() {
   ledger_.count_under_way(-1);
-  if (RankRecord* record = this->record()) record->ended(ticket_);
+  if (run::RankRecord* record = this->record()) record->ended(ticket_);
 }
 
 void OperationEntry::waits() {
-  RankRecord* record = this->record();
+  run::RankRecord* record = this->record();
   if (record == nullptr || std::exchange(noted_, true)) return;
   record->waits(ticket_, id_.name());
 }

@@ -24,7 +24,9 @@ struct OperationId {
   std::string group;
   std::string label;
   GroupRank place;
-  OperationName name() const { return {group, verb_name(verb), number, bytes, label}; }
+  run::OperationName name() const {
+    return {group, verb_name(verb), number, bytes, label};
+  }
   /// Returns the name for messages: "all_reduce number 7 (4096 bytes) on 'dp' [gradient
   /// bucket 3], rank 1 of 2,".
   std::string text() const;
@@ -61,7 +63,7 @@ class OperationEntry {
   void waited(Ledger::Clock::time_point since);
 
  private:
-  RankRecord* record() const { return ticket_ == 0 ? nullptr : ledger_.record(); }
+  run::RankRecord* record() const { return ticket_ == 0 ? nullptr : ledger_.record(); }
 
   Ledger& ledger_;
   OperationId id_;

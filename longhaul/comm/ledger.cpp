@@ -13,7 +13,7 @@ const char* verb_name(Verb verb) {
   return kNames.at(static_cast<size_t>(verb));
 }
 
-void Ledger::attach(std::shared_ptr<RankRecord> record) {
+void Ledger::attach(std::shared_ptr<run::RankRecord> record) {
   record_ = std::move(record);
   if (record_ && !phase_.empty()) record_->set(phase_, step_);
 }
@@ -24,7 +24,7 @@ void Ledger::set(std::string_view phase, int64_t step) {
   if (record_) record_->set(phase, step);
 }
 
-void Ledger::waited_for(const OperationName& name, Clock::time_point since) {
+void Ledger::waited_for(const run::OperationName& name, Clock::time_point since) {
   waited_seconds_ += std::chrono::duration<double>(Clock::now() - since).count();
   if (wait_observer_) wait_observer_(name, since);
 }
@@ -34,14 +34,14 @@ std::string Ledger::where() const {
                         : fmt::format("step {} phase {}: ", step_, phase_);
 }
 
-Polling::Polling(Ledger& ledger, std::string_view phase, const OperationName& name)
+Polling::Polling(Ledger& ledger, std::string_view phase, const run::OperationName& name)
     : ledger_(ledger), phase_before_(ledger.phase()), name_(name) {
   ledger_.set(phase, ledger_.step());
   ledger_.polls_ = true;
 }
 
 Polling::~Polling() {
-  if (RankRecord* record = ledger_.record(); record != nullptr && ticket_ != 0) {
+  if (run::RankRecord* record = ledger_.record(); record != nullptr && ticket_ != 0) {
     record->waited();
     record->ended(ticket_);
   }
@@ -50,7 +50,7 @@ Polling::~Polling() {
 }
 
 void Polling::look(uint64_t come_to, bool only_others) {
-  RankRecord* record = ledger_.record();
+  run::RankRecord* record = ledger_.record();
   if (record == nullptr) return;
   if (std::exchange(come_to_, come_to) != come_to) record->moved();
   if (!only_others || ticket_ != 0) return;

@@ -22,9 +22,9 @@ class Ledger {
  public:
   /// Attaches `record`: from now on step, phase and new operations are also written to
   /// it.
-  void attach(std::shared_ptr<RankRecord> record);
+  void attach(std::shared_ptr<run::RankRecord> record);
   /// Returns the attached record, or null.
-  RankRecord* record() const { return record_.get(); }
+  run::RankRecord* record() const { return record_.get(); }
 
   /// Sets phase and step for error messages and the record: set("backward", 12).
   void set(std::string_view phase, int64_t step);
@@ -48,9 +48,10 @@ class Ledger {
   /// Returns the seconds that this rank has spent waiting for operations so far.
   double waited_seconds() const { return waited_seconds_; }
   /// Counts a wait of this rank for the operation from `since` until now.
-  void waited_for(const OperationName& name, Clock::time_point since);
+  void waited_for(const run::OperationName& name, Clock::time_point since);
   /// A function that is called at the end of each wait. An empty observer is not called.
-  using WaitObserver = std::function<void(const OperationName&, Clock::time_point since)>;
+  using WaitObserver =
+      std::function<void(const run::OperationName&, Clock::time_point since)>;
   void set_wait_observer(WaitObserver observer) { wait_observer_ = std::move(observer); }
 
   /// Returns what this rank has sent, by the names of its groups, including groups that
@@ -65,7 +66,7 @@ class Ledger {
 
  private:
   friend class Polling;
-  std::shared_ptr<RankRecord> record_;
+  std::shared_ptr<run::RankRecord> record_;
   bool polls_ = false;
   std::string phase_;
   int64_t step_ = 0;
@@ -99,7 +100,7 @@ class Label {
 /// the Polling.
 class Polling {
  public:
-  Polling(Ledger& ledger, std::string_view phase, const OperationName& name);
+  Polling(Ledger& ledger, std::string_view phase, const run::OperationName& name);
   ~Polling();
   Polling(const Polling&) = delete;
   Polling& operator=(const Polling&) = delete;
@@ -111,7 +112,7 @@ class Polling {
  private:
   Ledger& ledger_;
   std::string phase_before_;
-  OperationName name_;
+  run::OperationName name_;
   uint64_t ticket_ =
       0;  ///< the operation's ticket in the record, once this rank waits in the operation
   uint64_t come_to_ = 0;

@@ -25,12 +25,15 @@ TEST(Ledger, SumsWhatWasSentByTheNamesOfGroups) {
     std::vector<float> x(256);
     std::vector<float> all(512);
     mesh.tp()
-        .all_gather({x.data(), 256, DType::F32}, {all.data(), 512, DType::F32})
+        .all_gather({x.data(), 256, format::DType::F32},
+                    {all.data(), 512, format::DType::F32})
         ->wait();
     {
       // Groups of one name are summed, and groups that are gone count too.
       const auto again = world->split(world->rank() % 2, world->rank(), "tp");
-      again->all_gather({x.data(), 256, DType::F32}, {all.data(), 512, DType::F32})
+      again
+          ->all_gather({x.data(), 256, format::DType::F32},
+                       {all.data(), 512, format::DType::F32})
           ->wait();
     }
     EXPECT_EQ(mesh.tp().counts()[Verb::AllGather], (VerbCount{1, 1024}));
@@ -132,25 +135,25 @@ TEST(Record, HoldsWhatARankWaitsForAndWhatItDid) {
       2,
       [&](const World& world) {
         world->ledger().set("forward", 12);
-        world->ledger().attach(std::make_shared<RankRecord>(
-            RankRecord::create(dir.path(), world->rank(), 2)));
+        world->ledger().attach(std::make_shared<run::RankRecord>(
+            run::RankRecord::create(dir.path(), world->rank(), 2)));
         const Mesh mesh(world, {.tp = 2});
         float x = 1.0F;
         {
           const Label label(world->ledger(), "loss");
-          mesh.tp().all_reduce_wait({&x, 1, DType::F32}, ReduceOp::Sum);
+          mesh.tp().all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
         }
         if (world->rank() == 0) failure_of([&] { mesh.tp().barrier_wait(); });
       },
       options);
-  const std::vector<RankState> states = read_rank_records(dir.path());
+  const std::vector<run::RankState> states = run::read_rank_records(dir.path());
   ASSERT_EQ(states.size(), 2U);
   EXPECT_EQ(
       to_string(states[0], states[0].waits_since + 3),
       "rank 0 (pp 0 dp 0 cp 0 tp 0) step 12 phase forward: waits in barrier number 2 "
       "(0 bytes) on 'tp' for 3 s");
   EXPECT_FALSE(states[1].waits);
-  const RecordedOperation& last = states[1].operations.back();
+  const run::RecordedOperation& last = states[1].operations.back();
   EXPECT_EQ(to_string(last.name()), "all_reduce number 1 (4 bytes) on 'tp' [loss]");
   EXPECT_GT(last.ended, 0.0);
   EXPECT_EQ(states[0].operations.back().ended, 0.0);
@@ -165,14 +168,15 @@ TEST(Record, AFullRingSaysStillWhatIsWaitedFor) {
       [&](const World& world) {
         if (world->rank() == 1) return;
         world->ledger().attach(
-            std::make_shared<RankRecord>(RankRecord::create(dir.path(), 0, 2)));
+            std::make_shared<run::RankRecord>(run::RankRecord::create(dir.path(), 0, 2)));
         const WorkPtr first = world->barrier();
         std::vector<WorkPtr> more;
         for (int i = 0; i < 40; ++i) more.push_back(world->barrier());
         failure_of([&] { first->wait(); });
       },
       options);
-  const RankState state = read_rank_record(rank_record_path(dir.path(), 0));
+  const run::RankState state =
+      run::read_rank_record(run::rank_record_path(dir.path(), 0));
   EXPECT_EQ(state.waits_for.number, 1);
   EXPECT_EQ(state.operations.back().number, 41);
 }
@@ -182,21 +186,22 @@ TEST(Record, QuestionsWhetherWorkHasEndedAreNoProgress) {
   run_fake_ranks(2, [&](const World& world) {
     const int rank = world->rank();
     Ledger& ledger = world->ledger();
-    ledger.attach(std::make_shared<RankRecord>(RankRecord::create(dir.path(), rank, 2)));
+    ledger.attach(
+        std::make_shared<run::RankRecord>(run::RankRecord::create(dir.path(), rank, 2)));
     ledger.set("checkpoint", 12);
     const auto record = [&] {
-      return read_rank_record(rank_record_path(dir.path(), rank));
+      return run::read_rank_record(run::rank_record_path(dir.path(), rank));
     };
     const auto ask = [&] {
       int64_t one = 1;
-      world->all_reduce_wait({&one, 1, DType::I64}, ReduceOp::Sum);
+      world->all_reduce_wait({&one, 1, format::DType::I64}, ReduceOp::Sum);
       return record();
     };
     {
-      Polling polling(ledger, kSaveWaitPhase, {"checkpoint", "save", 12, 0, {}});
+      Polling polling(ledger, run::kSaveWaitPhase, {"checkpoint", "save", 12, 0, {}});
       polling.look(0, /*only_others=*/rank == 1);
-      const RankState first = ask();
-      EXPECT_EQ(first.phase, kSaveWaitPhase);
+      const run::RankState first = ask();
+      EXPECT_EQ(first.phase, run::kSaveWaitPhase);
       EXPECT_EQ(first.waits, rank == 1);
       EXPECT_EQ(first.operations.size(), rank == 1 ? 1U : 0U);
       ::usleep(20'000);
@@ -206,12 +211,12 @@ TEST(Record, QuestionsWhetherWorkHasEndedAreNoProgress) {
       polling.look(1, rank == 1);
       EXPECT_GE(ask().last_progress(), first.last_progress() + 0.015);
     }
-    const RankState after = ask();
+    const run::RankState after = ask();
     EXPECT_EQ(after.phase, "checkpoint");
     EXPECT_EQ(after.step, 12);
     EXPECT_FALSE(after.waits);
     EXPECT_EQ(after.operations.back().verb, "all_reduce");
-    EXPECT_TRUE(after.longest_phases.contains(std::string(kSaveWaitPhase)));
+    EXPECT_TRUE(after.longest_phases.contains(std::string(run::kSaveWaitPhase)));
   });
 }
 
@@ -223,7 +228,7 @@ TEST(Hosts, RanksOfOneMachineFindEachOtherInOrder) {
     EXPECT_EQ(node->rank(), rank / 2);
     EXPECT_EQ(node->name(), "node");
     int64_t sum = rank;
-    node->all_reduce_wait({&sum, 1, DType::I64}, ReduceOp::Sum);
+    node->all_reduce_wait({&sum, 1, format::DType::I64}, ReduceOp::Sum);
     EXPECT_EQ(sum, rank % 2 == 0 ? 6 : 4);
   });
 }

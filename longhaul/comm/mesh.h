@@ -14,10 +14,10 @@ class Mesh {
  public:
   /// Splits the world once for each axis. Throws ConfigError with the numbers where the
   /// product of the axes is not the world's size. Collective.
-  Mesh(std::shared_ptr<Communicator> world, MeshShape shape);
+  Mesh(std::shared_ptr<Communicator> world, layout::MeshShape shape);
 
-  const MeshShape& shape() const { return shape_; }
-  const MeshIndex& index() const { return index_; }
+  const layout::MeshShape& shape() const { return shape_; }
+  const layout::MeshIndex& index() const { return index_; }
   Communicator& world() const { return *world_; }
   Communicator& pp() const { return *pp_; }
   Communicator& dp() const { return *dp_; }
@@ -31,8 +31,8 @@ class Mesh {
   std::string coordinates() const { return to_string(index_); }
 
  private:
-  MeshShape shape_;
-  MeshIndex index_;
+  layout::MeshShape shape_;
+  layout::MeshIndex index_;
   std::shared_ptr<Communicator> world_;
   std::shared_ptr<Communicator> pp_, dp_, cp_, tp_, data_;
 };

@@ -13,7 +13,9 @@ namespace {
 std::vector<int64_t> members(Communicator& group, int world_rank) {
   const int64_t mine = world_rank;
   std::vector<int64_t> all(static_cast<size_t>(group.size()));
-  group.all_gather({&mine, 1, DType::I64}, {all.data(), group.size(), DType::I64})
+  group
+      .all_gather({&mine, 1, format::DType::I64},
+                  {all.data(), group.size(), format::DType::I64})
       ->wait();
   return all;
 }
@@ -21,31 +23,34 @@ std::vector<int64_t> members(Communicator& group, int world_rank) {
 /// Returns the world ranks that agree with `mine` on every axis for which `free` is
 /// false.
 template <typename Same>
-std::vector<int64_t> expected(const MeshShape& shape, int rank, const Same& same) {
+std::vector<int64_t> expected(const layout::MeshShape& shape, int rank,
+                              const Same& same) {
   std::vector<int64_t> ranks;
   for (int r = 0; r < shape.world(); ++r) {
-    if (same(mesh_index_of(shape, r), mesh_index_of(shape, rank))) ranks.push_back(r);
+    if (same(layout::mesh_index_of(shape, r), layout::mesh_index_of(shape, rank)))
+      ranks.push_back(r);
   }
   return ranks;
 }
 
-TEST(MeshIndex, TpRunsFastestAndPpSlowest) {
-  const MeshShape shape{.pp = 2, .dp = 3, .cp = 2, .tp = 4};
+TEST(layout::MeshIndex, TpRunsFastestAndPpSlowest) {
+  const layout::MeshShape shape{.pp = 2, .dp = 3, .cp = 2, .tp = 4};
   for (int rank = 0; rank < 48; ++rank) {
-    const MeshIndex i = mesh_index_of(shape, rank);
+    const layout::MeshIndex i = layout::mesh_index_of(shape, rank);
     EXPECT_EQ(((i.pp * 3 + i.dp) * 2 + i.cp) * 4 + i.tp, rank);
     EXPECT_TRUE(i.pp < 2 && i.dp < 3 && i.cp < 2 && i.tp < 4);
   }
-  EXPECT_EQ(mesh_index_of(shape, 1).tp, 1);
-  EXPECT_EQ(mesh_index_of(shape, 24).pp, 1);
-  EXPECT_THROW(mesh_index_of(shape, 48), Error);
+  EXPECT_EQ(layout::mesh_index_of(shape, 1).tp, 1);
+  EXPECT_EQ(layout::mesh_index_of(shape, 24).pp, 1);
+  EXPECT_THROW(layout::mesh_index_of(shape, 48), Error);
 }
 
 TEST(Mesh, GroupsHoldTheRanksThatDifferAlongTheirAxisOnly) {
-  using I = const MeshIndex&;
-  for (const MeshShape shape :
-       {MeshShape{2, 1, 1, 2}, MeshShape{1, 4, 1, 1}, MeshShape{2, 2, 2, 1},
-        MeshShape{1, 2, 2, 2}, MeshShape{1, 3, 1, 2}, MeshShape{1, 1, 1, 1}}) {
+  using I = const layout::MeshIndex&;
+  for (const layout::MeshShape shape :
+       {layout::MeshShape{2, 1, 1, 2}, layout::MeshShape{1, 4, 1, 1},
+        layout::MeshShape{2, 2, 2, 1}, layout::MeshShape{1, 2, 2, 2},
+        layout::MeshShape{1, 3, 1, 2}, layout::MeshShape{1, 1, 1, 1}}) {
     run_fake_ranks(shape.world(), [&](const std::shared_ptr<Communicator>& world) {
       const Mesh mesh(world, shape);
       const int r = world->rank();
@@ -79,7 +84,7 @@ TEST(Mesh, CoordinatesAreReadable) {
   });
 }
 
-std::string refusal(const MeshShape& shape) {
+std::string refusal(const layout::MeshShape& shape) {
   try {
     const Mesh mesh(self_world(), shape);
   } catch (const ConfigError& e) {

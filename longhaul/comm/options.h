@@ -27,7 +27,7 @@ struct CommOptions {
   size_t max_message_bytes = size_t{1} << 30;
   /// A reduction whose gathered buffers have at most this many bytes takes one round:
   /// every rank gathers all buffers and adds them up itself.
-  size_t one_round_bytes = static_cast<size_t>(kOneRoundBytes);
+  size_t one_round_bytes = static_cast<size_t>(layout::kOneRoundBytes);
 
   /// Returns the seconds that a wait may last now.
   double limit_seconds() const {

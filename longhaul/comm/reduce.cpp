@@ -16,12 +16,12 @@ constexpr int64_t kBlock = 1024;
 struct Bf16 {
   uint16_t bits;
 };
-float load(Bf16 x) { return bf16_to_float(x.bits); }
+float load(Bf16 x) { return format::bf16_to_float(x.bits); }
 float load(float x) { return x; }
 double load(double x) { return x; }
 uint64_t load(int64_t x) { return static_cast<uint64_t>(x); }
 
-void store(Bf16& to, float x) { to.bits = float_to_bf16(x); }
+void store(Bf16& to, float x) { to.bits = format::float_to_bf16(x); }
 void store(float& to, float x) { to = x; }
 void store(double& to, double x) { to = x; }
 void store(int64_t& to, uint64_t x) { to = static_cast<int64_t>(x); }
@@ -72,25 +72,25 @@ void reduce_any(std::span<const std::byte* const> parts, std::byte* out, int64_t
 
 }  // namespace
 
-bool is_reducible(DType dtype) {
-  return dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F64 ||
-         dtype == DType::I64;
+bool is_reducible(format::DType dtype) {
+  return dtype == format::DType::F32 || dtype == format::DType::BF16 ||
+         dtype == format::DType::F64 || dtype == format::DType::I64;
 }
 
 void reduce_parts(std::span<const std::byte* const> parts, std::byte* out, int64_t count,
-                  DType dtype, ReduceOp op) {
+                  format::DType dtype, ReduceOp op) {
   LH_ASSERT(!parts.empty(), "nothing to reduce");
   switch (dtype) {
-    case DType::F32:
+    case format::DType::F32:
       return reduce_any<float>(parts, out, count, op);
-    case DType::BF16:
+    case format::DType::BF16:
       return reduce_any<Bf16>(parts, out, count, op);
-    case DType::F64:
+    case format::DType::F64:
       return reduce_any<double>(parts, out, count, op);
-    case DType::I64:
+    case format::DType::I64:
       return reduce_any<int64_t>(parts, out, count, op);
     default:
-      LH_ASSERT(false, "dtype {} cannot be reduced", dtype_name(dtype));
+      LH_ASSERT(false, "dtype {} cannot be reduced", format::dtype_name(dtype));
   }
 }
 

@@ -91,7 +91,9 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,
   const Choice mine{color, key};
   std::vector<Choice> all(static_cast<size_t>(group_.size));
   // This is also a barrier with a deadline: the transport's split has none.
-  all_gather({&mine, 2, DType::I64}, {all.data(), 2 * group_.size, DType::I64})->wait();
+  all_gather({&mine, 2, format::DType::I64},
+             {all.data(), 2 * group_.size, format::DType::I64})
+      ->wait();
   std::vector<int> members;
   for (int r = 0; r < group_.size; ++r) {
     if (all[static_cast<size_t>(r)].color == color) members.push_back(r);

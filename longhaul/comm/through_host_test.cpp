@@ -44,7 +44,8 @@ TEST(ThroughHost, AResultIsTheDevicesWhenItsWorkIsWaitedFor) {
                                 std::memcpy(to, host, bytes);
                                 ++to_device;
                               }});
-    const WorkPtr work = group->all_reduce({&device, 1, DType::I64}, ReduceOp::Sum);
+    const WorkPtr work =
+        group->all_reduce({&device, 1, format::DType::I64}, ReduceOp::Sum);
     EXPECT_EQ(device, world->rank() + 1);
     work->order();
     EXPECT_EQ(device, 3);

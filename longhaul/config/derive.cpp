@@ -22,12 +22,13 @@ bool matches_parameter(std::string_view pattern, std::string_view name) {
 }
 
 fs::path checkpoint_dir(const RunConfig& config) {
-  return config.checkpoint.dir.empty() ? config.run.dir / kCheckpointsDir
+  return config.checkpoint.dir.empty() ? config.run.dir / run::kCheckpointsDir
                                        : config.checkpoint.dir;
 }
 
 fs::path data_cache_dir(const RunConfig& config) {
-  return config.data.cache.empty() ? config.run.dir / kDataCacheDir : config.data.cache;
+  return config.data.cache.empty() ? config.run.dir / run::kDataCacheDir
+                                   : config.data.cache;
 }
 
 std::string DataPaths::text() const {

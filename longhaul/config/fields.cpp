@@ -367,7 +367,7 @@ Fields fields_of(CheckpointSection& s) {
 Fields fields_of(LogSection& s) {
   return {
       make_field("every", s.every, Free,
-                 std::string("steps between lines of ") + kLogFile)
+                 std::string("steps between lines of ") + run::kLogFile)
           .within(1, kMaxSteps),
       make_field("tensorboard", s.tensorboard, Free, "write event files too"),
   };

@@ -189,10 +189,11 @@ LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> 
                missing_path(file));
   }
   if (fs::is_directory(file)) {
-    const bool is_run = fs::exists(file / kConfigFile);
-    fail_input("config", "{}: a directory; expected a run's TOML file{}", file.string(),
-               is_run ? ", for example that of this run, " + (file / kConfigFile).string()
-                      : " (`longhaul recipe list` shows some)");
+    const bool is_run = fs::exists(file / run::kConfigFile);
+    fail_input(
+        "config", "{}: a directory; expected a run's TOML file{}", file.string(),
+        is_run ? ", for example that of this run, " + (file / run::kConfigFile).string()
+               : " (`longhaul recipe list` shows some)");
   }
   return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);
 }

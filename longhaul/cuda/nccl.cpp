@@ -64,18 +64,18 @@ class Library {
   void* handle_ = nullptr;
 };
 
-ncclDataType_t type_of(DType dtype) {
+ncclDataType_t type_of(format::DType dtype) {
   switch (dtype) {
-    case DType::F32:
+    case format::DType::F32:
       return ncclFloat32;
-    case DType::BF16:
+    case format::DType::BF16:
       return ncclBfloat16;
-    case DType::F64:
+    case format::DType::F64:
       return ncclFloat64;
-    case DType::I64:
+    case format::DType::I64:
       return ncclInt64;
     default:
-      LH_ASSERT(false, "{} reached NCCL", dtype_name(dtype));
+      LH_ASSERT(false, "{} reached NCCL", format::dtype_name(dtype));
   }
   return ncclInt8;
 }
@@ -120,8 +120,8 @@ class RealNccl : public DeviceApi {
     comm = made;
     return result;
   }
-  int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                 Comm comm, Stream stream) override {
+  int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
+                 ReduceOp op, Comm comm, Stream stream) override {
     return all_reduce_(in, out, count, type_of(dtype), op_of(op), comm_of(comm),
                        stream_of(stream));
   }
@@ -129,8 +129,8 @@ class RealNccl : public DeviceApi {
                  Stream stream) override {
     return all_gather_(in, out, bytes, ncclInt8, comm_of(comm), stream_of(stream));
   }
-  int reduce_scatter(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                     Comm comm, Stream stream) override {
+  int reduce_scatter(const void* in, void* out, size_t count, format::DType dtype,
+                     ReduceOp op, Comm comm, Stream stream) override {
     return reduce_scatter_(in, out, count, type_of(dtype), op_of(op), comm_of(comm),
                            stream_of(stream));
   }

@@ -51,13 +51,15 @@ TEST_F(Nccl, CollectivesOfOneRankGiveBackWhatTheyWereGiven) {
     const at::Tensor in = values(type);
     const at::Tensor summed = in.clone(), gathered = at::zeros_like(in),
                      scattered = at::zeros_like(in), exchanged = at::zeros_like(in);
-    group_->all_reduce(buffer_of(summed), comm::ReduceOp::Sum)->order();
-    group_->all_reduce(buffer_of(summed), comm::ReduceOp::Max)->order();
-    group_->all_gather(buffer_of(in), buffer_of(gathered))->order();
-    group_->reduce_scatter(buffer_of(in), buffer_of(scattered), comm::ReduceOp::Sum)
+    group_->all_reduce(tensor::buffer_of(summed), comm::ReduceOp::Sum)->order();
+    group_->all_reduce(tensor::buffer_of(summed), comm::ReduceOp::Max)->order();
+    group_->all_gather(tensor::buffer_of(in), tensor::buffer_of(gathered))->order();
+    group_
+        ->reduce_scatter(tensor::buffer_of(in), tensor::buffer_of(scattered),
+                         comm::ReduceOp::Sum)
         ->order();
-    group_->all_to_all(buffer_of(in), buffer_of(exchanged))->wait();
-    group_->broadcast(buffer_of(summed), 0)->wait();
+    group_->all_to_all(tensor::buffer_of(in), tensor::buffer_of(exchanged))->wait();
+    group_->broadcast(tensor::buffer_of(summed), 0)->wait();
     EXPECT_TRUE(at::equal(summed, in)) << type;
     EXPECT_TRUE(at::equal(gathered, in)) << type;
     EXPECT_TRUE(at::equal(scattered, in)) << type;
@@ -71,7 +73,7 @@ TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
   at::Tensor x = values(at::kFloat).repeat({20000});
   const at::Tensor out = at::zeros_like(x);
   for (int i = 0; i < 20; ++i) x = x * 1.0F + 1.0F;
-  group_->all_gather(buffer_of(x), buffer_of(out))->order();
+  group_->all_gather(tensor::buffer_of(x), tensor::buffer_of(out))->order();
   const at::Tensor later = out + 1.0F;
   EXPECT_TRUE(at::equal(later.cpu(), values(at::kFloat).repeat({20000}).cpu() + 21.0F));
 }
@@ -79,7 +81,7 @@ TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
 TEST_F(Nccl, APartOfAGroupHasItsOwnCommunicator) {
   const auto part = group_->split(0, 0, "part");
   const at::Tensor in = values(at::kFloat), sum = in.clone();
-  part->all_reduce(buffer_of(sum), comm::ReduceOp::Sum)->wait();
+  part->all_reduce(tensor::buffer_of(sum), comm::ReduceOp::Sum)->wait();
   part->barrier()->wait();
   EXPECT_TRUE(at::equal(sum, in));
   EXPECT_NE(longhaul_cuda_kind()->identity(0), "");

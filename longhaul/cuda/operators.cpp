@@ -62,7 +62,7 @@ struct Updates {
                          at::Device device) {
     optim::cuda::enqueue_lamb_apply(range, s, of, rate, update, Here(device).stream);
   }
-  static void add_squares(std::span<const optim::SquaresRange> parts, DType dtype,
+  static void add_squares(std::span<const optim::SquaresRange> parts, format::DType dtype,
                           at::Device device) {
     const Here here(device);
     int64_t blocks = 0;

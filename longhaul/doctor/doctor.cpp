@@ -48,10 +48,10 @@ uint64_t total_memory() {
 
 /// Returns the instruction set of this program's kernels, and why AMX is not used.
 std::string instructions_of_this_node() {
-  const char* why = amx_refusal();
-  return why == nullptr
-             ? std::string(isa_name(best_isa()))
-             : fmt::format("{}; AMX is not used: {}", isa_name(best_isa()), why);
+  const char* why = system::amx_refusal();
+  return why == nullptr ? std::string(system::isa_name(system::best_isa()))
+                        : fmt::format("{}; AMX is not used: {}",
+                                      system::isa_name(system::best_isa()), why);
 }
 
 NodeFacts facts_of_this_node(const DoctorOptions& options, const HealthReport& report) {
@@ -67,7 +67,7 @@ NodeFacts facts_of_this_node(const DoctorOptions& options, const HealthReport& r
           .computes = options.computes,
           .instructions = instructions_of_this_node(),
           .program = hash_hex(program.bytes()),
-          .cores = static_cast<int64_t>(allowed_cpus().size()),
+          .cores = static_cast<int64_t>(system::allowed_cpus().size()),
           .memory_bytes = static_cast<double>(total_memory()),
           .gpus = gpus,
           .health = report.to_json()};
@@ -180,9 +180,9 @@ void try_axes(const std::shared_ptr<comm::Communicator>& world,
                           wanted.tp, wanted.pp, wanted.cp, world->size(), model))));
     return;
   }
-  const MeshShape shape{static_cast<int>(wanted.pp),
-                        static_cast<int>(world->size() / model),
-                        static_cast<int>(wanted.cp), static_cast<int>(wanted.tp)};
+  const layout::MeshShape shape{static_cast<int>(wanted.pp),
+                                static_cast<int>(world->size() / model),
+                                static_cast<int>(wanted.cp), static_cast<int>(wanted.tp)};
   const comm::Mesh mesh(world, shape);
   for (comm::Communicator* axis : {&mesh.tp(), &mesh.cp(), &mesh.dp(), &mesh.pp()}) {
     if (axis->size() == 1) continue;

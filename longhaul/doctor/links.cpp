@@ -29,7 +29,7 @@ constexpr size_t kSharedBytes = size_t{1} << 20;
 constexpr int kNeighbours = 16;
 
 void transfer(comm::Communicator& group, Kind kind, int peer, double& value) {
-  group.send_recv({{kind, peer, {&value, 1, DType::F64}}})->wait();
+  group.send_recv({{kind, peer, {&value, 1, format::DType::F64}}})->wait();
 }
 
 struct Skew {
@@ -76,7 +76,7 @@ std::string look(const fs::path& folder, int writer, int version, uint64_t nonce
   const std::string wanted = content(writer, version, nonce);
   const std::string before = version > 0 ? content(writer, version - 1, nonce) : "";
   std::string problem;
-  for (const Stopwatch watch; watch.seconds() < seconds;) {
+  for (const system::Stopwatch watch; watch.seconds() < seconds;) {
     try {
       const std::string found = read_text(file_of(folder, writer), 2 * kSharedBytes);
       if (found == wanted) return {};
@@ -155,8 +155,9 @@ HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options)
     }
   }
   group
-      .broadcast({figures.data(), 2 * static_cast<int64_t>(figures.size()), DType::F64},
-                 0)
+      .broadcast(
+          {figures.data(), 2 * static_cast<int64_t>(figures.size()), format::DType::F64},
+          0)
       ->wait();
   std::string late;
   for (size_t node = 1; node < figures.size(); ++node) {
@@ -183,7 +184,7 @@ HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options)
 HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
                          const DoctorOptions& options) {
   comm::Communicator& group = leaders.group;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto mine = static_cast<uint64_t>(1e6 * unix_time()) ^ uint64_t(::getpid());
   const uint64_t nonce = std::stoull(group.broadcast_string(std::to_string(mine), 0));
   const fs::path folder = directory / fmt::format(".longhaul_doctor_{:016x}", nonce);
@@ -232,8 +233,9 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
       values[static_cast<size_t>(i)] = factor(i) * static_cast<float>(group.rank() + 1);
     }
     group.barrier_wait();
-    const Stopwatch watch;
-    group.all_reduce_wait({values.data(), count, DType::F32}, comm::ReduceOp::Sum);
+    const system::Stopwatch watch;
+    group.all_reduce_wait({values.data(), count, format::DType::F32},
+                          comm::ReduceOp::Sum);
     best = std::min(best, watch.seconds());
     for (int64_t i = 0; i < count; ++i) {
       if (values[static_cast<size_t>(i)] != static_cast<float>(sum) * factor(i)) ++wrong;

@@ -33,8 +33,8 @@ fs::path run_directory(const fs::path& named) {
 
 /// The run and the rank that are about to be hit.
 struct Target {
-  RunStatus status;
-  RunStatus::Rank rank;
+  run::RunStatus status;
+  run::RunStatus::Rank rank;
   monitor::RunView view;
   double hang_seconds = 0.0;
 };
@@ -47,7 +47,7 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
     throw InputError("drill", fmt::format("{} has no {}: a run without a "
                                           "supervisor does not come back by itself; "
                                           "start it by longhaul launch or submit",
-                                          run.dir().string(), kStatusFile));
+                                          run.dir().string(), run::kStatusFile));
   }
   target.status = *run.status();
   const std::string& state = target.view.state;
@@ -55,12 +55,12 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
     throw InputError("drill",
                      fmt::format("the run is {}; a drill needs one that trains", state));
   }
-  if (state != RunStatus::kTraining && state != RunStatus::kSaving) {
+  if (state != run::RunStatus::kTraining && state != run::RunStatus::kSaving) {
     throw TemporaryError("drill",
                          fmt::format("the run is {}; try again when it trains", state));
   }
   const auto& ranks = target.status.ranks;
-  const auto found = std::ranges::find(ranks, options.rank, &RunStatus::Rank::rank);
+  const auto found = std::ranges::find(ranks, options.rank, &run::RunStatus::Rank::rank);
   if (found == ranks.end()) {
     throw InputError("drill", fmt::format("there is no rank {}: the run has {}",
                                           options.rank, ranks.size()));
@@ -99,7 +99,7 @@ std::string what_is_done(const Target& target, DrillFault fault) {
           target.rank.node);
     case DrillFault::MarkUnhealthy:
       return fmt::format("{} is put into {}; then {} gets SIGKILL", target.rank.node,
-                         kExcludedNodesFile, who);
+                         run::kExcludedNodesFile, who);
     default:
       return who + " gets SIGKILL, as if it crashed";
   }
@@ -157,7 +157,7 @@ Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_s
                 bool tell) {
   size_t told = before.events;
   Recovery recovery;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (watch.seconds() < wait_seconds) {
     try {
       run.refresh();
@@ -172,8 +172,8 @@ Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_s
       std::fflush(stdout);
     }
     recovery = recovery_since(run, before);
-    const bool ended = run.status() && (run.status()->state == RunStatus::kFailed ||
-                                        run.status()->state == RunStatus::kDone);
+    const bool ended = run.status() && (run.status()->state == run::RunStatus::kFailed ||
+                                        run.status()->state == run::RunStatus::kDone);
     if (recovery.came_back || ended) break;
     monitor::sleep_seconds(kLiveLookSeconds);
   }
@@ -216,7 +216,7 @@ void print_administration(const Target& target) {
       "for the administrator: scontrol update NodeName={} State=DRAIN "
       "Reason=\"longhaul drill of job {}\"\n"
       "to use the node again: take its entry out of {}/{}\n",
-      target.rank.node, target.status.job, target.view.name, kExcludedNodesFile);
+      target.rank.node, target.status.job, target.view.name, run::kExcludedNodesFile);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ BeforeFault before_fault(const monitor::RunFiles& run) {
   before.records = run.records().all().size();
   before.events = run.events().size();
   before.attempt = run.records().newest_attempt();
-  const StepRecord* last = run.records().last();
+  const run::StepRecord* last = run.records().last();
   before.step = last == nullptr ? 0 : last->step;
   return before;
 }
@@ -24,7 +24,7 @@ Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before)
   bool again = false;
   const auto& records = run.records().all();
   for (size_t i = before.records; i < records.size(); ++i) {
-    const StepRecord& record = records[i];
+    const run::StepRecord& record = records[i];
     if (record.attempt <= before.attempt) {
       furthest = std::max(furthest, record.step);
       continue;
@@ -40,9 +40,10 @@ Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before)
   for (size_t i = before.events; i < run.events().size(); ++i) {
     const monitor::Event& event = run.events()[i];
     if (!recovery.cause.empty()) break;
-    if (event.kind == FaultEvent::kKind) recovery.cause = event.as<FaultEvent>().cause;
-    if (event.kind == RequeueEvent::kKind) {
-      recovery.cause = event.as<RequeueEvent>().reason;
+    if (event.kind == run::FaultEvent::kKind)
+      recovery.cause = event.as<run::FaultEvent>().cause;
+    if (event.kind == run::RequeueEvent::kKind) {
+      recovery.cause = event.as<run::RequeueEvent>().reason;
     }
   }
   return recovery;

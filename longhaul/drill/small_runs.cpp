@@ -64,7 +64,7 @@ class SmallRun {
   }
   ~SmallRun() {
     signal(SIGTERM);
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (!exit_code() && watch.seconds() < 10.0) monitor::sleep_seconds(kWatchSeconds);
   }
   SmallRun(const SmallRun&) = delete;
@@ -88,7 +88,7 @@ using Curve = std::map<int64_t, std::pair<double, double>>;
 /// Returns loss and gradient norm of every step, as it was done last.
 Curve curve_of(const monitor::RunFiles& run) {
   Curve curve;
-  for (const StepRecord& record : run.records().all()) {
+  for (const run::StepRecord& record : run.records().all()) {
     curve[record.step] = {record.loss, record.grad_norm};
   }
   return curve;
@@ -111,7 +111,7 @@ class Followed {
   const fs::path& dir() const { return dir_; }
   int64_t last_step() {
     const monitor::RunFiles* run = look();
-    const StepRecord* last = run == nullptr ? nullptr : run->records().last();
+    const run::StepRecord* last = run == nullptr ? nullptr : run->records().last();
     return last == nullptr ? 0 : last->step;
   }
 
@@ -125,12 +125,12 @@ int batch_of(int ranks) { return ranks * std::max(1, 16 / ranks); }
 
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
 bool damage_newest(const fs::path& run_dir) {
-  const fs::path checkpoints = run_dir / kCheckpointsDir;
+  const fs::path checkpoints = run_dir / run::kCheckpointsDir;
   const auto step = cluster::newest_checkpoint(checkpoints);
   if (!step) return false;
   fs::path largest;
   for (const auto& entry :
-       fs::directory_iterator(checkpoints / step_directory_name(*step))) {
+       fs::directory_iterator(checkpoints / run::step_directory_name(*step))) {
     if (entry.path().extension() != ".safetensors") continue;
     if (largest.empty() || entry.file_size() > fs::file_size(largest)) {
       largest = entry.path();
@@ -221,7 +221,7 @@ class Drill {
   }
 
   std::optional<int> wait_for_end(SmallRun& run) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds) {
       if (const auto code = run.exit_code()) return code;
       monitor::sleep_seconds(kWatchSeconds);
@@ -230,7 +230,7 @@ class Drill {
   }
 
   bool wait_for_step(SmallRun& run, Followed& files, int64_t step) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds && !run.exit_code()) {
       if (files.last_step() >= step) return true;
       monitor::sleep_seconds(kWatchSeconds);
@@ -251,7 +251,7 @@ class Drill {
     }
     const auto status = files.look()->status();
     if (!status || status->ranks.empty()) {
-      throw TemporaryError("drill", std::string(kStatusFile) + " shows no ranks");
+      throw TemporaryError("drill", std::string(run::kStatusFile) + " shows no ranks");
     }
     if (fault == DrillFault::DamageCheckpoint && !damage_newest(files.dir())) {
       throw TemporaryError("drill", "there is no checkpoint to damage");
@@ -264,7 +264,7 @@ class Drill {
 
   /// Does the work of the batch script where the supervisor was killed with its node.
   static void start_again_if_killed(SmallRun& run) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (watch.seconds() < kDeathSeconds && !run.exit_code())
       monitor::sleep_seconds(kWatchSeconds);
     if (run.exit_code() == 128 + SIGKILL) run.start();

@@ -56,8 +56,10 @@ std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t pro
     if (!entry.path().filename().string().starts_with(own)) continue;
     const cluster::NodeDirectories found{entry.path()};
     try {
-      const fs::path path = rank_record_path(found.records(), static_cast<int>(rank));
-      if (fs::exists(path, error) && read_rank_record(path).pid == process) return found;
+      const fs::path path =
+          run::rank_record_path(found.records(), static_cast<int>(rank));
+      if (fs::exists(path, error) && run::read_rank_record(path).pid == process)
+        return found;
     } catch (const Error&) {
       continue;  // such as the record of another version
     }
@@ -79,9 +81,9 @@ bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
 
 /// Kills the run's supervisor where it is a process of this machine.
 void kill_supervisor_here(const fs::path& run_dir) {
-  OwnerLockOptions options;
+  system::OwnerLockOptions options;
   options.probe = false;
-  const auto lock = OwnerLock::look(run_dir / kSupervisorLockFile, options);
+  const auto lock = system::OwnerLock::look(run_dir / run::kSupervisorLockFile, options);
   if (!lock || !lock->alive || lock->holder.host != host_name()) return;
   const int64_t process = lock->holder.process;
   signal_if(process, SIGKILL, [&] {
@@ -157,7 +159,7 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
 
 /// Leaves the node out, in the file that supervisors read before each start.
 void mark(const fs::path& run_dir, const std::string& node) {
-  const fs::path path = run_dir / kExcludedNodesFile;
+  const fs::path path = run_dir / run::kExcludedNodesFile;
   std::vector<cluster::ExcludedNode> nodes = cluster::read_excluded(path);
   std::erase_if(nodes, [&](const auto& one) { return one.node == node; });
   nodes.push_back({node, unix_time(), "marked by longhaul drill"});
@@ -188,16 +190,16 @@ void strike_here(const fs::path& run_dir, const StrikeHere& order) {
   watch.signal(stop ? SIGSTOP : SIGKILL, {static_cast<int>(order.rank)});
 }
 
-void strike(const fs::path& run_dir, const RunStatus& status, DrillFault fault,
+void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fault,
             int64_t rank) {
-  const auto victim = std::ranges::find(status.ranks, rank, &RunStatus::Rank::rank);
+  const auto victim = std::ranges::find(status.ranks, rank, &run::RunStatus::Rank::rank);
   if (victim == status.ranks.end()) {
     throw InputError("drill", fmt::format("there is no rank {}: the run has {}", rank,
                                           status.ranks.size()));
   }
   if (fault == DrillFault::KillWorkers) {
     bool struck = false;
-    for (const RunStatus::Rank& one : status.ranks) {
+    for (const run::RunStatus::Rank& one : status.ranks) {
       try {
         strike_on_node(run_dir, one.node,
                        {DrillFault::KillWorker, one.rank, one.process, status.job});

@@ -19,7 +19,7 @@ namespace longhaul::drill {
 ///
 /// Throws InputError where there is no such rank or the rank cannot be reached from here;
 /// TemporaryError where the rank is gone meanwhile or srun does not answer.
-void strike(const fs::path& run_dir, const RunStatus& status, DrillFault fault,
+void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fault,
             int64_t rank);
 
 /// An order that is carried out on the node itself: kill-worker, stop-worker or

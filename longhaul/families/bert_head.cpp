@@ -7,7 +7,7 @@ namespace {
 
 /// The split of parameters that each rank holds whole and uses where features are split.
 /// A rank's part of the gradient comes from its part of the vocabulary.
-constexpr ShardSplit kInside = {ShardUnit::None, 0};
+constexpr format::ShardSplit kInside = {format::ShardUnit::None, 0};
 
 }  // namespace
 
@@ -26,7 +26,8 @@ void describe_head(const Network& network, const BertHead& head,
       layer("cls.predictions.transform.dense", network.width, unit.masked_rows(x));
   unit.tied_loss_head(vocabulary, unit.layer_norm("cls.predictions.transform.LayerNorm",
                                                   unit.kept_gelu(dense), kInside));
-  unit.bias("cls.predictions.bias", vocabulary, ShardSplit{ShardUnit::Vocabulary, 0});
+  unit.bias("cls.predictions.bias", vocabulary,
+            format::ShardSplit{format::ShardUnit::Vocabulary, 0});
   model.losses = {{kMaskedToken}};
   if (head.next_sentence) {
     const Feature pooled =

@@ -9,16 +9,16 @@
 namespace longhaul::families {
 namespace {
 
-using Unit = ShardUnit;
+using Unit = format::ShardUnit;
 
 Feature add_norm(UnitMaker& unit, const Norm& norm, const Feature& x,
-                 std::optional<ShardSplit> split = {}) {
+                 std::optional<format::ShardSplit> split = {}) {
   if (norm.kind == Norm::Kind::Layer) return unit.layer_norm(norm.name, x, split);
   return unit.norm(norm.name + ".weight", x, norm.form);
 }
 
 Feature add_projection(UnitMaker& unit, const Projection& p, const Feature& x,
-                       ShardSplit split) {
+                       format::ShardSplit split) {
   if (p.stored) {
     return unit.stored_linear(p.name, *p.stored, p.out, x, split, p.bias, p.stddev);
   }

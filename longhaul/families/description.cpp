@@ -29,17 +29,17 @@ void check_parameter(const ParameterDescription& parameter, const ModelDescripti
             "the parameter '{}' has no name, or one that stands twice", parameter.name);
   LH_ASSERT(!parameter.shape.empty() &&
                 std::ranges::all_of(parameter.shape, [](int64_t n) { return n > 0; }),
-            "{} has shape {}", parameter.name, describe_shape(parameter.shape));
+            "{} has shape {}", parameter.name, format::describe_shape(parameter.shape));
   LH_ASSERT(!parameter.padding_row || (*parameter.padding_row >= 0 &&
                                        *parameter.padding_row < parameter.shape.front()),
             "{} has no row {}", parameter.name, *parameter.padding_row);
-  if (!parameter.split || parameter.split->unit == ShardUnit::None) return;
+  if (!parameter.split || parameter.split->unit == format::ShardUnit::None) return;
   const auto dim = static_cast<size_t>(parameter.split->dim);
   LH_ASSERT(dim < parameter.shape.size(), "{} has no dim {}", parameter.name, dim);
-  const ShardUnit unit = parameter.split->unit;
-  const int64_t heads = unit == ShardUnit::QueryHeads ? model.query_heads
-                        : unit == ShardUnit::KeyHeads ? model.key_heads
-                                                      : 1;
+  const format::ShardUnit unit = parameter.split->unit;
+  const int64_t heads = unit == format::ShardUnit::QueryHeads ? model.query_heads
+                        : unit == format::ShardUnit::KeyHeads ? model.key_heads
+                                                              : 1;
   LH_ASSERT(heads > 0 && parameter.shape[dim] % heads == 0, "{}: {} rows for {} heads",
             parameter.name, parameter.shape[dim], heads);
 }
@@ -76,7 +76,7 @@ double seen_on_average(const UnitWork& work, int64_t seq_len) {
 }
 
 bool is_split(const ParameterDescription& parameter) {
-  return parameter.split && parameter.split->unit != ShardUnit::None;
+  return parameter.split && parameter.split->unit != format::ShardUnit::None;
 }
 
 /// Checks what a family that makes its units by hand could forget.
@@ -135,16 +135,16 @@ int64_t ParameterDescription::num_elements() const {
   return product;
 }
 
-TensorSlice ParameterDescription::whole() const {
-  return TensorSlice::whole(name, shape, DType::F32);
+format::TensorSlice ParameterDescription::whole() const {
+  return format::TensorSlice::whole(name, shape, format::DType::F32);
 }
 
-TensorSlice ParameterDescription::stored_whole() const {
+format::TensorSlice ParameterDescription::stored_whole() const {
   if (!stored) return whole();
   std::vector<int64_t> there = shape;
   there[0] = stored->rows;
   if (stored->transposed) std::swap(there[0], there[1]);
-  return TensorSlice::whole(stored->name, there, DType::F32);
+  return format::TensorSlice::whole(stored->name, there, format::DType::F32);
 }
 
 int64_t UnitDescription::num_parameters() const {
@@ -187,8 +187,8 @@ int64_t ModelDescription::num_parameters_without_embedding() const {
   return num_parameters() - (tied ? 0 : units.front().num_parameters());
 }
 
-std::vector<TensorSlice> ModelDescription::tensors() const {
-  std::vector<TensorSlice> all;
+std::vector<format::TensorSlice> ModelDescription::tensors() const {
+  std::vector<format::TensorSlice> all;
   for (const UnitDescription& unit : units) {
     for (const ParameterDescription& p : unit.parameters) all.push_back(p.whole());
   }
@@ -213,12 +213,12 @@ std::set<std::string> ModelDescription::names_without_decay() const {
   return found;
 }
 
-std::vector<TensorSlice> ModelDescription::stored_tensors() const {
-  std::vector<TensorSlice> all;
+std::vector<format::TensorSlice> ModelDescription::stored_tensors() const {
+  std::vector<format::TensorSlice> all;
   std::set<std::string> names;
   for (const UnitDescription& unit : units) {
     for (const ParameterDescription& p : unit.parameters) {
-      TensorSlice tensor = p.stored_whole();
+      format::TensorSlice tensor = p.stored_whole();
       if (names.insert(tensor.name).second) all.push_back(std::move(tensor));
     }
   }

@@ -47,7 +47,7 @@ struct ParameterDescription {
   Init init;
   /// How the parameter splits over the ranks of tensor parallelism. The split is absent
   /// if each rank holds the whole parameter and uses it where features are whole.
-  std::optional<ShardSplit> split;
+  std::optional<format::ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay
   bool expert =
@@ -61,9 +61,9 @@ struct ParameterDescription {
   std::optional<int64_t> padding_row = {};
 
   int64_t num_elements() const;
-  TensorSlice whole() const;
+  format::TensorSlice whole() const;
   /// Returns the whole stored tensor that holds the parameter.
-  TensorSlice stored_whole() const;
+  format::TensorSlice stored_whole() const;
 };
 
 enum class UnitKind { Embedding, Block, Head };
@@ -160,12 +160,12 @@ struct ModelDescription {
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
   /// Returns every parameter as a whole tensor, in forward order.
-  std::vector<TensorSlice> tensors() const;
+  std::vector<format::TensorSlice> tensors() const;
   std::vector<std::string> names() const;
   /// Returns the names of norms and biases.
   std::set<std::string> names_without_decay() const;
   /// Returns the tensors of Hugging Face's files, each once.
-  std::vector<TensorSlice> stored_tensors() const;
+  std::vector<format::TensorSlice> stored_tensors() const;
   /// Returns further names that files may hold: a tied head's, and those of buffers.
   std::vector<std::string> spare_names() const;
 

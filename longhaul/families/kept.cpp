@@ -29,17 +29,17 @@ bool KeptIn::holds(const ForwardForm& form) const {
   return form.compute_bytes == 4 ? composite_32 : composite_16;
 }
 
-int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
-                      const ShardPlan& plan, int64_t tp_index) {
-  if (!split || *split == ShardUnit::None || plan.tp == 1) return width;
+int64_t width_of_rank(const std::optional<format::ShardUnit>& split, int64_t width,
+                      const format::ShardPlan& plan, int64_t tp_index) {
+  if (!split || *split == format::ShardUnit::None || plan.tp == 1) return width;
   const auto index = static_cast<size_t>(tp_index);
-  if (*split == ShardUnit::QueryHeads) {
+  if (*split == format::ShardUnit::QueryHeads) {
     return width / plan.query_heads * plan.heads.query[index].size();
   }
-  if (*split == ShardUnit::KeyHeads) {
+  if (*split == format::ShardUnit::KeyHeads) {
     return width / plan.key_heads * plan.heads.key[index].size();
   }
-  return even_part(width, plan.tp, tp_index).size();
+  return format::even_part(width, plan.tp, tp_index).size();
 }
 
 int64_t TokenCounts::rows(KeptRows kind) const {
@@ -55,13 +55,13 @@ int64_t TokenCounts::rows(KeptRows kind) const {
 }
 
 int64_t KeptTensor::bytes(const ForwardForm& form, const TokenCounts& tokens,
-                          const ShardPlan& plan, int64_t tp_index) const {
+                          const format::ShardPlan& plan, int64_t tp_index) const {
   return (outside ? tokens.outside : tokens.rows(rows)) *
          width_of_rank(split, width, plan, tp_index) * (fp32 ? 4 : form.compute_bytes);
 }
 
 KeptBytes UnitForward::kept(const ForwardForm& form, const TokenCounts& tokens,
-                            const ShardPlan& plan, int64_t tp_index,
+                            const format::ShardPlan& plan, int64_t tp_index,
                             bool whole_block) const {
   KeptBytes sum;
   if (whole_block && form.recompute == ForwardForm::Recompute::Full) {
@@ -79,7 +79,8 @@ KeptBytes UnitForward::kept(const ForwardForm& form, const TokenCounts& tokens,
 }
 
 KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
-                                    const ShardPlan& plan, int64_t tp_index) const {
+                                    const format::ShardPlan& plan,
+                                    int64_t tp_index) const {
   KeptBytes sum;
   for (const KeptTensor& tensor : put_off) {
     if (tensor.shared && tokens.inside == tokens.outside) continue;

@@ -92,7 +92,7 @@ struct KeptIn {
 struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
-  std::optional<ShardUnit> split = {};  ///< how the width is split over tp ranks
+  std::optional<format::ShardUnit> split = {};  ///< how the width is split over tp ranks
   bool outside = false;           ///< has rows for the tokens outside of split regions
   bool fp32 = false;              ///< fp32, not the compute dtype
   std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
@@ -103,13 +103,13 @@ struct KeptTensor {
       false;  ///< for a deferred weight gradient: the tensor is the unit's input
   KeptRows rows = KeptRows::Tokens;
 
-  int64_t bytes(const ForwardForm& form, const TokenCounts& tokens, const ShardPlan& plan,
-                int64_t tp_index) const;
+  int64_t bytes(const ForwardForm& form, const TokenCounts& tokens,
+                const format::ShardPlan& plan, int64_t tp_index) const;
 };
 
 /// Returns the elements of a width that rank `tp_index` has.
-int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
-                      const ShardPlan& plan, int64_t tp_index);
+int64_t width_of_rank(const std::optional<format::ShardUnit>& split, int64_t width,
+                      const format::ShardPlan& plan, int64_t tp_index);
 
 /// What a unit's forward pass does beside its products: which tensors it keeps, and where
 /// it communicates with other ranks.
@@ -131,11 +131,11 @@ struct UnitForward {
   /// Returns the bytes that are kept from a forward to its backward pass. `whole_block`:
   /// full recomputation runs the unit again.
   KeptBytes kept(const ForwardForm& form, const TokenCounts& tokens,
-                 const ShardPlan& plan, int64_t tp_index, bool whole_block) const;
+                 const format::ShardPlan& plan, int64_t tp_index, bool whole_block) const;
   /// Returns the bytes that are kept from a backward pass to its deferred weight
   /// gradients.
   KeptBytes kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
-                         const ShardPlan& plan, int64_t tp_index) const;
+                         const format::ShardPlan& plan, int64_t tp_index) const;
 };
 
 /// The number of logits that exist at once on a CPU.

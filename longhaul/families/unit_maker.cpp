@@ -57,7 +57,8 @@ Feature UnitMaker::input(int64_t width) {
 
 void UnitMaker::table(const std::string& name, int64_t rows, int64_t width,
                       std::optional<int64_t> padding_row) {
-  add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {{ShardUnit::Vocabulary, 0}});
+  add(name, {rows, width}, {Init::Kind::Normal, stddev_},
+      {{format::ShardUnit::Vocabulary, 0}});
   unit_.parameters.back().padding_row = padding_row;
   unit_.work.lookups += static_cast<double>(width);
 }
@@ -98,7 +99,7 @@ UnitDescription UnitMaker::take() {
 
 /// Adds an RMS norm of `rows` equal parts of each token.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
-                           std::optional<ShardSplit> split, RmsForm form) {
+                           std::optional<format::ShardSplit> split, RmsForm form) {
   const bool adds_one = form == RmsForm::OnePlusWeight;
   add(name, {x.width / rows}, {adds_one ? Init::Kind::Zeros : Init::Kind::Ones, 0.0},
       split);
@@ -123,11 +124,11 @@ Feature UnitMaker::norm(const std::string& name, const Feature& x, RmsForm form)
 Feature UnitMaker::head_norm(const std::string& name, const Feature& x, int64_t head_dim,
                              RmsForm form) {
   // Every rank has some of the heads and so holds a part of the gradient.
-  return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}}, form);
+  return norm_of(name, x, x.width / head_dim, {{format::ShardUnit::None, 0}}, form);
 }
 
 Feature UnitMaker::wide_norm(const std::string& name, const Feature& x,
-                             ShardSplit split) {
+                             format::ShardSplit split) {
   add(name, {x.width}, {Init::Kind::Ones, 0.0}, split);
   unit_.parameters.back().decays = false;
   keep(x, KeptKind::Norms, kAlways);
@@ -137,7 +138,7 @@ Feature UnitMaker::wide_norm(const std::string& name, const Feature& x,
 }
 
 Feature UnitMaker::layer_norm(const std::string& name, const Feature& x,
-                              std::optional<ShardSplit> split) {
+                              std::optional<format::ShardSplit> split) {
   add(name + ".weight", {x.width}, {Init::Kind::Ones, 0.0}, split);
   unit_.parameters.back().decays = false;
   bias(name + ".bias", x.width, split);
@@ -150,7 +151,7 @@ Feature UnitMaker::layer_norm(const std::string& name, const Feature& x,
 }
 
 Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x,
-                          ShardSplit split, std::optional<double> stddev) {
+                          format::ShardSplit split, std::optional<double> stddev) {
   add(name, {out, x.width}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
   unit_.parameters.back().joint = multiplied_ == x.number;
   multiplied_ = x.number;
@@ -188,7 +189,7 @@ void UnitMaker::put_off(KeptTensor tensor) {
 }
 
 void UnitMaker::bias(const std::string& name, int64_t width,
-                     std::optional<ShardSplit> split) {
+                     std::optional<format::ShardSplit> split) {
   add(name, {width}, {Init::Kind::Zeros, 0.0}, split);
   unit_.parameters.back().decays = false;
 }
@@ -231,7 +232,7 @@ Feature UnitMaker::gelu(const Feature& up) {
 }
 
 Feature UnitMaker::stored_linear(const std::string& name, const StoredForm& form,
-                                 int64_t out, const Feature& x, ShardSplit split,
+                                 int64_t out, const Feature& x, format::ShardSplit split,
                                  bool with_bias, std::optional<double> stddev) {
   const auto stored = [&](const char* kind, bool transposed) {
     StoredForm one = form;
@@ -278,7 +279,7 @@ Feature UnitMaker::first_rows(const Feature& x) {
 
 void UnitMaker::loss_head(const std::string& name, int64_t vocabulary, const Feature& x) {
   add(name, {vocabulary, x.width}, {Init::Kind::Normal, stddev_},
-      {{ShardUnit::Vocabulary, 0}});
+      {{format::ShardUnit::Vocabulary, 0}});
   tied_loss_head(vocabulary, x);
 }
 

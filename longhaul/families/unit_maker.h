@@ -54,12 +54,12 @@ class UnitMaker {
                     RmsForm form = RmsForm::WeightAfterCast);
   /// Adds an RMS norm over the width of x, whose heads are split over ranks
   /// (ops/wide_norm.h).
-  Feature wide_norm(const std::string& name, const Feature& x, ShardSplit split);
+  Feature wide_norm(const std::string& name, const Feature& x, format::ShardSplit split);
 
   /// Adds a LayerNorm with a bias over the width of x (ops/layer_norm.h). `split` is that
   /// of weight and bias.
   Feature layer_norm(const std::string& name, const Feature& x,
-                     std::optional<ShardSplit> split = {});
+                     std::optional<format::ShardSplit> split = {});
 
   /// Features are split between `enter` and `leave` (nn::ForwardContext).
   void enter() { ++unit_.forward.enters; }
@@ -73,14 +73,15 @@ class UnitMaker {
 
   /// Adds y = x W^T with W [out, width of x] (ops/linear/linear.h). `stddev` is that of
   /// the first values, if it differs from the unit's.
-  Feature matrix(const std::string& name, int64_t out, const Feature& x, ShardSplit split,
-                 std::optional<double> stddev = {});
-  void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split);
+  Feature matrix(const std::string& name, int64_t out, const Feature& x,
+                 format::ShardSplit split, std::optional<double> stddev = {});
+  void bias(const std::string& name, int64_t width,
+            std::optional<format::ShardSplit> split);
   /// Adds a linear layer NAME.weight and, with a bias, NAME.bias, which is split if the
   /// rows are. `form` is how files hold both, without the ends of the names; a bias is
   /// not transposed.
   Feature stored_linear(const std::string& name, const StoredForm& form, int64_t out,
-                        const Feature& x, ShardSplit split, bool with_bias,
+                        const Feature& x, format::ShardSplit split, bool with_bias,
                         std::optional<double> stddev = {});
   /// Adds a rotary embedding of the first `turned` features of each head of x
   /// (ops/rope.h).
@@ -129,7 +130,7 @@ class UnitMaker {
 
  private:
   void add(const std::string& name, std::vector<int64_t> shape, Init init,
-           std::optional<ShardSplit> split) {
+           std::optional<format::ShardSplit> split) {
     unit_.parameters.push_back({name, std::move(shape), init, split, {}});
   }
   Feature make(KeptTensor tensor, bool again = false);
@@ -137,7 +138,7 @@ class UnitMaker {
   void keep(const Feature& x, KeptKind kind, KeptIn in);
   void keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in);
   Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
-                  std::optional<ShardSplit> split, RmsForm form);
+                  std::optional<format::ShardSplit> split, RmsForm form);
   void put_off(KeptTensor tensor);
   Feature rows_of(const Feature& x, KeptRows rows);
   void add_products(double out, const Feature& x);

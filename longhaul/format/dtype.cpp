@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 struct Row {
@@ -76,4 +76,4 @@ float f16_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112U) << 23) | (mantissa << 13));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

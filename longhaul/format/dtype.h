@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-namespace longhaul {
+namespace longhaul::format {
 
 /// Element types of files and buffers; the names are those of safetensors.
 enum class DType : uint8_t {
@@ -45,4 +45,4 @@ inline float bf16_to_float(uint16_t bits) {
 uint16_t float_to_f16(float value);
 float f16_to_float(uint16_t bits);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

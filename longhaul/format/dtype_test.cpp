@@ -8,7 +8,7 @@
 
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 // Every bit pattern of a 16-bit type that is a number comes back from fp32 unchanged.
@@ -76,4 +76,4 @@ TEST(DType, NamesAreThoseOfSafetensorsAndSizesFit) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

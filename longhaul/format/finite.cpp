@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 /// Elements that are checked before the next branch.
@@ -73,4 +73,4 @@ int64_t whole_index(const TensorSlice& box, int64_t index) {
   return result;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

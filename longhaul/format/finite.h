@@ -8,7 +8,7 @@
 
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 /// The area of errors for files that are whole but hold impossible values. Code that
 /// falls back to an older checkpoint if one is damaged does not do so for these errors.
@@ -27,4 +27,4 @@ std::string describe_element(const std::string& name, const std::vector<int64_t>
 /// row-major.
 int64_t whole_index(const TensorSlice& box, int64_t index);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 /// Returns `count` ones of a dtype, one of which is replaced by another value.
@@ -59,4 +59,4 @@ TEST(Finite, AnElementOfABoxIsNamedInItsWholeTensor) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

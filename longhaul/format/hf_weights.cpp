@@ -12,7 +12,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/format/side_files.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 constexpr const char* kSingle = "model.safetensors";
@@ -325,4 +325,4 @@ const std::map<std::string, std::string>& HfWeights::metadata() const {
   return files_.front()->header().metadata;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

@@ -13,7 +13,7 @@
 #include "longhaul/format/safetensors.h"
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 /// The content of model.safetensors.index.json.
 struct HfIndex {
@@ -103,4 +103,4 @@ std::vector<HfShard> list_hf_shards(const fs::path& dir);
 /// (rotary_emb.inv_freq).
 bool is_stray_hf_tensor(const std::string& name);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

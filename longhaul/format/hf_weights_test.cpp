@@ -8,7 +8,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/weights_files.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 using testing::message_of;
@@ -248,4 +248,4 @@ TEST(HfWeights, AWrongShapeAnAbsentTensorAndIntegersAreRefused) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

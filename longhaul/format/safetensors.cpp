@@ -14,7 +14,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 // More dims and tensors than any model has. The limits bound the cost of a hostile
@@ -351,4 +351,4 @@ std::vector<std::string> SafetensorsWriter::finish() {
   return hasher_.finish();
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

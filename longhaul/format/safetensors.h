@@ -11,7 +11,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 // The format (github.com/huggingface/safetensors): u64 little-endian length of the
 // header, the header as a JSON object {name: {dtype, shape, data_offsets: [begin, end]}},
@@ -110,4 +110,4 @@ class SafetensorsWriter {
 /// an extent is negative.
 bool tensor_bytes(const std::vector<int64_t>& shape, DType dtype, uint64_t* bytes);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

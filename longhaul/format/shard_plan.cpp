@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 bool is_split(const std::optional<ShardSplit>& split) {
@@ -193,4 +193,4 @@ std::vector<std::string> uneven_splits(const ShardPlan& plan,
   return lines;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

@@ -7,7 +7,7 @@
 
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 // How the tensors of a model split over the ranks of tensor parallelism ("tp"). A family
 // states the split of each parameter (families/); everything else follows from here.
@@ -112,4 +112,4 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
 std::vector<std::string> uneven_splits(const ShardPlan& plan,
                                        const std::vector<SplitTensor>& tensors);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

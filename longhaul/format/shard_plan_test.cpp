@@ -6,7 +6,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 using Ranges = std::vector<ShardRange>;
@@ -167,4 +167,4 @@ TEST(ShardPlan, RefusesToLeaveARankWithoutAPart) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

@@ -12,7 +12,7 @@
 #include "longhaul/base/odd_numbers.h"
 #include "longhaul/base/text.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 /// The folder in which transformers looks for further chat templates.
@@ -240,4 +240,4 @@ std::vector<std::string> files_left_behind(const fs::path& dir,
   return left;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

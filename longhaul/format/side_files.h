@@ -6,7 +6,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 // The list of files that go with a model's weights wherever the weights go. Weights,
 // optimizer states and code are not on the list. Names are relative to the directory,
@@ -35,4 +35,4 @@ void check_side_files(const fs::path& dir);
 std::vector<std::string> files_left_behind(const fs::path& dir,
                                            const std::vector<std::string>& used);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

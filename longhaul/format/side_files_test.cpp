@@ -6,7 +6,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/weights_files.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 using testing::message_of;
@@ -117,4 +117,4 @@ TEST(SideFiles, AJsonFileWithoutAModelIsNoTokenizer) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

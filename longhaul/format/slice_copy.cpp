@@ -6,7 +6,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 template <typename T>
@@ -224,4 +224,4 @@ int64_t read_box(const ReadRange& read, const TensorSlice& stored, const TensorS
   return part->num_elements();
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

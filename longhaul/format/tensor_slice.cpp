@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 int64_t product(const std::vector<int64_t>& values) {
@@ -125,4 +125,4 @@ std::string describe_slice(const TensorSlice& slice) {
                      describe_shape(slice.global_shape));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::format

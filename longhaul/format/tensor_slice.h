@@ -10,7 +10,7 @@
 
 #include "longhaul/format/dtype.h"
 
-namespace longhaul {
+namespace longhaul::format {
 
 /// A part of a tensor. Sharding, ZeRO, checkpoints, resharding, import and export all use
 /// this form. Invariant: rank(offset) = rank(extent) = rank(global_shape), and 0 <=
@@ -74,4 +74,4 @@ std::string describe_slice(const TensorSlice& slice);
 /// Returns "[64, 8]".
 std::string describe_shape(const std::vector<int64_t>& shape);
 
-}  // namespace longhaul
+}  // namespace longhaul::format

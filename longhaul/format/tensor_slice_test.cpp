@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::format {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) {
@@ -194,4 +194,4 @@ TEST(TensorSlice, ABufferOfAnotherSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::format

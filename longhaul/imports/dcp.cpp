@@ -144,7 +144,7 @@ class OptimizerEntries {
 
   bool is_parameter(const std::string& name, const Mosaic& weight) const {
     const std::string plain = strip_wrappers(name);
-    return !is_buffer(plain) && weight.dtype() != DType::Bool &&
+    return !is_buffer(plain) && weight.dtype() != format::DType::Bool &&
            !(tied_ && plain == tied_->head);
   }
 

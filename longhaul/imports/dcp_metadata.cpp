@@ -151,14 +151,14 @@ class Reader {
       }
       if (!good) {
         fail("{:.100}: the chunk {} at {} does not lie in {}", name,
-             describe_shape(chunk.extent), describe_shape(chunk.offset),
-             describe_shape(shape));
+             format::describe_shape(chunk.extent), format::describe_shape(chunk.offset),
+             format::describe_shape(shape));
       }
       if (empty) continue;
       const auto place = places_.find({name, chunk.offset});
       if (place == places_.end()) {
         fail("{:.100}: nothing says where the chunk at {} lies", name,
-             describe_shape(chunk.offset));
+             format::describe_shape(chunk.offset));
       }
       const fs::path path = join_inside(dir_, place->second.file, "import");
       chunk.part = {files_.add(path), place->second.offset, place->second.length};
@@ -176,9 +176,9 @@ class Reader {
       const auto stored = state.tensor(state.root());
       if (!stored || stored->shape != chunk.extent) {
         fail("{:.100}: the chunk {} in {} holds {} {}", chunk.tensor,
-             describe_shape(chunk.extent), files_.path(chunk.part.file).string(),
+             format::describe_shape(chunk.extent), files_.path(chunk.part.file).string(),
              state.tree().describe(state.root()),
-             stored ? describe_shape(stored->shape) : "");
+             stored ? format::describe_shape(stored->shape) : "");
       }
       const auto [whole, added] = result_.tensors.try_emplace(
           chunk.tensor, Mosaic(shapes_.at(chunk.tensor), stored->dtype));

@@ -21,7 +21,7 @@ bool lies_inside(const fs::path& path, const fs::path& root) {
 
 }  // namespace
 
-ForeignFiles::ForeignFiles(const fs::path& root, ChildLimits limits)
+ForeignFiles::ForeignFiles(const fs::path& root, system::ChildLimits limits)
     : limits_(limits), mapped_(kNoFile, MappedFile()) {
   if (!root.empty()) root_ = fs::canonical(root);
 }
@@ -50,7 +50,7 @@ std::vector<PickleTree> ForeignFiles::read_trees(
     const std::vector<TorchPart>& parts) const {
   if (parts.empty()) return {};
   const std::string what = path(parts.front().file).string();
-  const std::string answer = run_in_limited_child(
+  const std::string answer = system::run_in_limited_child(
       what,
       [&] {
         std::string bytes;
@@ -102,7 +102,7 @@ std::vector<PickleTree> ForeignFiles::read_trees(
 
 PickleTree ForeignFiles::read_bare_pickle(size_t file) const {
   const std::string what = path(file).string();
-  const std::string answer = run_in_limited_child(
+  const std::string answer = system::run_in_limited_child(
       what,
       [&] {
         const MappedFile mapped(path(file));

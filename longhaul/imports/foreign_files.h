@@ -30,7 +30,7 @@ class ForeignFiles {
  public:
   /// Keeps all files inside of `root`, symbolic links followed. With an empty root files
   /// may lie anywhere.
-  explicit ForeignFiles(const fs::path& root = {}, ChildLimits limits = {});
+  explicit ForeignFiles(const fs::path& root = {}, system::ChildLimits limits = {});
 
   /// Adds a file and returns its number. Throws InputError if the path is no ordinary
   /// file, or lies outside of the root.
@@ -57,7 +57,7 @@ class ForeignFiles {
   const File& open(size_t file) const;
 
   fs::path root_;
-  ChildLimits limits_;
+  system::ChildLimits limits_;
   std::vector<Entry> files_;
   std::map<fs::path, size_t> numbers_;
   // The least recently used file is last.

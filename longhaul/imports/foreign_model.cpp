@@ -56,7 +56,7 @@ void note_left_behind(ForeignModel& model) {
                       fs::equivalent(dir, fs::absolute(model.path).parent_path(), error);
   constexpr const char* kOwn[] = {
       "*.bin", "*.pt*", "*.bin.index.json", "*.distcp", "*/", ".metadata", "*.ckpt"};
-  for (const std::string& name : files_left_behind(dir, {})) {
+  for (const std::string& name : format::files_left_behind(dir, {})) {
     const bool own = beside && std::ranges::any_of(kOwn, [&](const char* pattern) {
                        return glob_match(pattern, name);
                      });
@@ -104,8 +104,9 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
 void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
                  const std::string& what, const std::set<std::string>& absent = {}) {
   for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
-  std::vector<TensorSlice> expected = model.config.model->description.stored_tensors();
-  std::erase_if(expected, [&](const TensorSlice& tensor) {
+  std::vector<format::TensorSlice> expected =
+      model.config.model->description.stored_tensors();
+  std::erase_if(expected, [&](const format::TensorSlice& tensor) {
     return absent.contains(tensor.name) && !tensors.contains(tensor.name);
   });
   checkpoint::check_tensors(what, ForeignSource(model, tensors).tensors(), expected, {});

@@ -51,7 +51,7 @@ struct ForeignOptions {
   std::optional<Hardware> hardware;
   bool want_optimizer =
       false;  ///< read optimizer state, or throw InputError if it does not map
-  ChildLimits limits;
+  system::ChildLimits limits;
 };
 
 /// Recognises the kind of checkpoint at `path` and reads where its tensors lie. Elements

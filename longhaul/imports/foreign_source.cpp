@@ -14,20 +14,20 @@ ForeignSource::ForeignSource(const ForeignModel& model,
   source_.path = model.path;
 }
 
-std::vector<TensorSlice> ForeignSource::tensors() const {
-  std::vector<TensorSlice> result;
+std::vector<format::TensorSlice> ForeignSource::tensors() const {
+  std::vector<format::TensorSlice> result;
   for (const auto& [name, tensor] : tensors_) {
-    result.push_back(TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
+    result.push_back(format::TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
   }
   return result;
 }
 
-void ForeignSource::read(const TensorSlice& box, DType dst,
+void ForeignSource::read(const format::TensorSlice& box, format::DType dst,
                          std::span<std::byte> out) const {
   const auto found = tensors_.find(box.name);
   if (found == tensors_.end() || found->second.shape() != box.global_shape) {
     fail_input("import", "{}: no tensor '{}' of shape {}", model_.path.string(), box.name,
-               describe_shape(box.global_shape));
+               format::describe_shape(box.global_shape));
   }
   found->second.read(*model_.files, box.offset, box.extent, dst, out);
 }
@@ -44,8 +44,8 @@ std::vector<checkpoint::CarriedFile> ForeignSource::files_to_carry() const {
     files.push_back({"config.json", model_.config.path, {}});
     return files;
   }
-  check_side_files(model_.config.side_dir);
-  for (const std::string& name : hf_side_files(model_.config.side_dir)) {
+  format::check_side_files(model_.config.side_dir);
+  for (const std::string& name : format::hf_side_files(model_.config.side_dir)) {
     files.push_back({name, model_.config.side_dir / name, {}});
   }
   return files;

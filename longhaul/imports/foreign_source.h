@@ -14,8 +14,9 @@ class ForeignSource final : public checkpoint::WeightsSource {
   ForeignSource(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors);
 
   const checkpoint::ModelSource& source() const override { return source_; }
-  std::vector<TensorSlice> tensors() const override;
-  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override;
+  std::vector<format::TensorSlice> tensors() const override;
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override;
   /// Throws Error (Internal): ranks do not read foreign checkpoints together.
   const checkpoint::StoredTensors& stored() const override;
   fs::path config_path() const override { return model_.config.path; }

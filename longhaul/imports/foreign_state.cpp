@@ -19,8 +19,8 @@ StoredTensor stored_tensor(const PickleTree& tree, Ref ref, size_t file) {
   const PickleStorage& storage = tree.storages[tensor.storage];
   StoredTensor stored;
   stored.file = file;
-  stored.begin =
-      storage.begin + static_cast<uint64_t>(tensor.offset) * dtype_size(tensor.dtype);
+  stored.begin = storage.begin +
+                 static_cast<uint64_t>(tensor.offset) * format::dtype_size(tensor.dtype);
   stored.dtype = tensor.dtype;
   stored.shape = tensor.shape;
   stored.strides = tensor.strides;
@@ -174,19 +174,22 @@ std::optional<double> ForeignState::number(const ForeignFiles& files, Ref ref) c
   if (!stored) return std::nullopt;
   const Mosaic mosaic(*stored);
   if (mosaic.num_elements() != 1) return std::nullopt;
-  if (is_float(stored->dtype)) {
+  if (format::is_float(stored->dtype)) {
     double value = 0;
-    mosaic.read_all(files, DType::F64, std::as_writable_bytes(std::span(&value, 1)));
+    mosaic.read_all(files, format::DType::F64,
+                    std::as_writable_bytes(std::span(&value, 1)));
     return value;
   }
-  if (stored->dtype == DType::I32) {
+  if (stored->dtype == format::DType::I32) {
     int32_t value = 0;
-    mosaic.read_all(files, DType::I32, std::as_writable_bytes(std::span(&value, 1)));
+    mosaic.read_all(files, format::DType::I32,
+                    std::as_writable_bytes(std::span(&value, 1)));
     return static_cast<double>(value);
   }
-  if (stored->dtype == DType::I64) {
+  if (stored->dtype == format::DType::I64) {
     int64_t value = 0;
-    mosaic.read_all(files, DType::I64, std::as_writable_bytes(std::span(&value, 1)));
+    mosaic.read_all(files, format::DType::I64,
+                    std::as_writable_bytes(std::span(&value, 1)));
     return static_cast<double>(value);
   }
   return std::nullopt;

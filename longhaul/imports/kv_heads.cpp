@@ -40,10 +40,10 @@ double KvHeads::distance(const Mosaic& keys, KvOrder order) const {
   double sum = 0;
   for (int64_t h = 0; h < network_.key_heads; ++h) {
     head(keys, key_slot(h, 0, order))
-        .read_all(files_, DType::F32, std::as_writable_bytes(std::span(first)));
+        .read_all(files_, format::DType::F32, std::as_writable_bytes(std::span(first)));
     for (int64_t copy = 1; copy < report_.kv_multiplier; ++copy) {
       head(keys, key_slot(h, copy, order))
-          .read_all(files_, DType::F32, std::as_writable_bytes(std::span(other)));
+          .read_all(files_, format::DType::F32, std::as_writable_bytes(std::span(other)));
       for (size_t i = 0; i < elements; ++i) sum += std::fabs(first[i] - other[i]);
     }
   }
@@ -140,8 +140,8 @@ Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
     fail_input("import",
                "{}: shape {} over all ranks, expected {} in dim {} ({} query heads of "
                "{}); padded heads are not supported",
-               name, describe_shape(all.shape()), wanted, dim, network_.query_heads,
-               width);
+               name, format::describe_shape(all.shape()), wanted, dim,
+               network_.query_heads, width);
   }
   if (report_.kv_multiplier == 1 || !report_.queries_moved) return all;
   // Copy c of key head k lies in slot c * heads + k, with the c-th of the head's groups

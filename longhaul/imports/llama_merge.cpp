@@ -130,7 +130,7 @@ class Merger {
       emit(name, parts.front());
     } else {
       fail("the tensor '{:.100}' {} belongs to no Llama that is known", name,
-           describe_shape(parts.front().shape()));
+           format::describe_shape(parts.front().shape()));
     }
   }
 
@@ -141,7 +141,7 @@ class Merger {
     for (const Mosaic& part : parts) {
       if (part.shape().size() != 2 || part.shape()[0] % 2 != 0) {
         fail("{}: shape {} is not two matrices, one on top of the other", name,
-             describe_shape(part.shape()));
+             format::describe_shape(part.shape()));
       }
       const int64_t half = part.shape()[0] / 2;
       rows.push_back(part.narrow(0, which * half, (which + 1) * half));
@@ -171,7 +171,8 @@ class Merger {
         "and value rows (kv_size_multiplier m, by config.json); NxD's converter for trn1 "
         "loses query heads where tp is not the key heads times m: shard the model again "
         "with tp {} * m, or import the Hugging Face files",
-        name, describe_shape(first.shape()), ranks, heads * head_dim_, unit, keys);
+        name, format::describe_shape(first.shape()), ranks, heads * head_dim_, unit,
+        keys);
   }
 
   // Splits the parts of q, k and v that each rank stacks: whole heads, k and v with their
@@ -271,7 +272,7 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
       NamedTensors kept;
       for (auto& [name, tensor] : rank) {
         std::string plain = strip_wrappers(name);
-        if (is_buffer(plain) || tensor.dtype() == DType::Bool) {  // masks
+        if (is_buffer(plain) || tensor.dtype() == format::DType::Bool) {  // masks
           ignored.insert(plain);
         } else {
           kept.emplace_back(std::move(plain), std::move(tensor));

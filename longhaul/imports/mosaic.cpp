@@ -19,8 +19,8 @@ int64_t product(const Ints& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{1}, std::multiplies<>());
 }
 
-TensorSlice slice_of(const Ints& shape, DType dtype, const Ints& offset,
-                     const Ints& extent) {
+format::TensorSlice slice_of(const Ints& shape, format::DType dtype, const Ints& offset,
+                             const Ints& extent) {
   return {"", shape, dtype, offset, extent};
 }
 
@@ -40,7 +40,7 @@ bool overlap(const Ints& a, const Ints& a_extent, const Ints& b, const Ints& b_e
 // Reads elements that do not lie side by side, one at a time.
 void gather(const ForeignFiles& files, const StoredTensor& stored, const Ints& from,
             const Ints& extent, std::span<std::byte> out) {
-  const size_t size = dtype_size(stored.dtype);
+  const size_t size = format::dtype_size(stored.dtype);
   const std::byte* base = files.map(stored.file).data() + stored.begin;
   Ints index(extent.size(), 0);
   for (size_t at = 0; at < out.size(); at += size) {
@@ -63,8 +63,9 @@ void read_stored(const ForeignFiles& files, const StoredTensor& stored, const In
     gather(files, stored, from, extent, out);
     return;
   }
-  const TensorSlice whole = TensorSlice::whole("", stored.shape, stored.dtype);
-  read_box(
+  const format::TensorSlice whole =
+      format::TensorSlice::whole("", stored.shape, stored.dtype);
+  format::read_box(
       [&](uint64_t offset, std::span<std::byte> bytes) {
         files.read(stored.file, stored.begin + offset, bytes);
       },
@@ -82,7 +83,7 @@ bool StoredTensor::contiguous() const {
   return true;
 }
 
-Mosaic::Mosaic(std::vector<int64_t> shape, DType dtype)
+Mosaic::Mosaic(std::vector<int64_t> shape, format::DType dtype)
     : shape_(std::move(shape)), dtype_(dtype) {}
 
 Mosaic::Mosaic(const StoredTensor& tensor) : shape_(tensor.shape), dtype_(tensor.dtype) {
@@ -104,8 +105,9 @@ Mosaic Mosaic::concatenate(const std::vector<Mosaic>& parts, size_t dim,
     if (other.size() == shape.size()) other[dim] = shape[dim];
     if (other != shape || part.dtype_ != parts.front().dtype_) {
       fail_input("import", "{}: its parts do not fit each other: {} {} and {} {}", what,
-                 dtype_name(parts.front().dtype_), describe_shape(parts.front().shape_),
-                 dtype_name(part.dtype_), describe_shape(part.shape_));
+                 format::dtype_name(parts.front().dtype_),
+                 format::describe_shape(parts.front().shape_),
+                 format::dtype_name(part.dtype_), format::describe_shape(part.shape_));
     }
     shape[dim] += part.shape_[dim];
   }
@@ -121,14 +123,15 @@ Mosaic Mosaic::concatenate(const std::vector<Mosaic>& parts, size_t dim,
 int64_t Mosaic::num_elements() const { return product(shape_); }
 
 uint64_t Mosaic::bytes() const {
-  return static_cast<uint64_t>(num_elements()) * dtype_size(dtype_);
+  return static_cast<uint64_t>(num_elements()) * format::dtype_size(dtype_);
 }
 
 void Mosaic::put(const Mosaic& part, const std::vector<int64_t>& from,
                  const std::vector<int64_t>& extent, const std::vector<int64_t>& to) {
   LH_CHECK(part.dtype_ == dtype_ && part.shape_.size() == shape_.size(), "import",
-           "a part of {} {} put into {} {}", dtype_name(part.dtype_),
-           describe_shape(part.shape_), dtype_name(dtype_), describe_shape(shape_));
+           "a part of {} {} put into {} {}", format::dtype_name(part.dtype_),
+           format::describe_shape(part.shape_), format::dtype_name(dtype_),
+           format::describe_shape(shape_));
   slice_of(part.shape_, dtype_, from, extent).check();
   slice_of(shape_, dtype_, to, extent).check();
   Ints offset;
@@ -146,7 +149,8 @@ void Mosaic::put(const Mosaic& part, const std::vector<int64_t>& from,
 
 Mosaic Mosaic::narrow(size_t dim, int64_t begin, int64_t end) const {
   LH_CHECK(dim < shape_.size() && 0 <= begin && begin <= end && end <= shape_[dim],
-           "import", "{} to {} of dim {} of {}", begin, end, dim, describe_shape(shape_));
+           "import", "{} to {} of dim {} of {}", begin, end, dim,
+           format::describe_shape(shape_));
   Ints extent = shape_;
   extent[dim] = end - begin;
   Ints from(shape_.size(), 0);
@@ -176,9 +180,9 @@ void Mosaic::check_complete(const std::string& what) const {
 }
 
 void Mosaic::read(const ForeignFiles& files, const std::vector<int64_t>& offset,
-                  const std::vector<int64_t>& extent, DType dst,
+                  const std::vector<int64_t>& extent, format::DType dst,
                   std::span<std::byte> out) const {
-  const TensorSlice wanted = slice_of(shape_, dst, offset, extent);
+  const format::TensorSlice wanted = slice_of(shape_, dst, offset, extent);
   wanted.check();
   Ints begin;
   Ints size;
@@ -191,28 +195,28 @@ void Mosaic::read(const ForeignFiles& files, const std::vector<int64_t>& offset,
       read_stored(files, piece.stored, from, size, out);
       continue;
     }
-    buffer.resize(static_cast<size_t>(product(size)) * dtype_size(dtype_));
+    buffer.resize(static_cast<size_t>(product(size)) * format::dtype_size(dtype_));
     read_stored(files, piece.stored, from, size, buffer);
-    copy_box(slice_of(shape_, dtype_, begin, size), buffer, wanted, out);
+    format::copy_box(slice_of(shape_, dtype_, begin, size), buffer, wanted, out);
   }
 }
 
-void Mosaic::read_all(const ForeignFiles& files, DType dst,
+void Mosaic::read_all(const ForeignFiles& files, format::DType dst,
                       std::span<std::byte> out) const {
   read(files, Ints(shape_.size(), 0), shape_, dst, out);
 }
 
 int64_t count_differences(const ForeignFiles& files, const Mosaic& a, const Mosaic& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return a.num_elements();
-  const auto size = static_cast<int64_t>(dtype_size(a.dtype()));
-  const TensorSlice whole = TensorSlice::whole("", a.shape(), a.dtype());
+  const auto size = static_cast<int64_t>(format::dtype_size(a.dtype()));
+  const format::TensorSlice whole = format::TensorSlice::whole("", a.shape(), a.dtype());
   int64_t count = 0;
   std::vector<std::byte> first;
   std::vector<std::byte> second;
   const int64_t step = std::max<int64_t>(1, kWindowBytes / size);
   for (int64_t at = 0; at < a.num_elements(); at += step) {
     const int64_t end = std::min(a.num_elements(), at + step);
-    for (const TensorSlice& box : flat_range_boxes(whole, at, end)) {
+    for (const format::TensorSlice& box : format::flat_range_boxes(whole, at, end)) {
       first.resize(static_cast<size_t>(box.num_elements() * size));
       second.resize(first.size());
       a.read(files, box.offset, box.extent, a.dtype(), first);

@@ -14,7 +14,7 @@ namespace longhaul::imports {
 struct StoredTensor {
   size_t file = 0;
   uint64_t begin = 0;  ///< file offset of the first element
-  DType dtype = DType::F32;
+  format::DType dtype = format::DType::F32;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  ///< in elements
 
@@ -28,7 +28,7 @@ class Mosaic {
  public:
   Mosaic() = default;
   /// Makes a tensor without any parts yet.
-  Mosaic(std::vector<int64_t> shape, DType dtype);
+  Mosaic(std::vector<int64_t> shape, format::DType dtype);
   /// Makes a tensor that is one stored tensor.
   explicit Mosaic(const StoredTensor& tensor);
   /// Concatenates tensors along one dim. Throws InputError that names `what` if ranks,
@@ -37,7 +37,7 @@ class Mosaic {
                             const std::string& what);
 
   const std::vector<int64_t>& shape() const { return shape_; }
-  DType dtype() const { return dtype_; }
+  format::DType dtype() const { return dtype_; }
   int64_t num_elements() const;
   uint64_t bytes() const;
 
@@ -51,10 +51,11 @@ class Mosaic {
   void check_complete(const std::string& what) const;
   /// Reads the elements of the box, row-major, converted to `dst`.
   void read(const ForeignFiles& files, const std::vector<int64_t>& offset,
-            const std::vector<int64_t>& extent, DType dst,
+            const std::vector<int64_t>& extent, format::DType dst,
             std::span<std::byte> out) const;
   /// Reads the whole tensor in this way.
-  void read_all(const ForeignFiles& files, DType dst, std::span<std::byte> out) const;
+  void read_all(const ForeignFiles& files, format::DType dst,
+                std::span<std::byte> out) const;
 
  private:
   struct Piece {
@@ -64,7 +65,7 @@ class Mosaic {
     StoredTensor stored;
   };
   std::vector<int64_t> shape_;
-  DType dtype_ = DType::F32;
+  format::DType dtype_ = format::DType::F32;
   std::vector<Piece> pieces_;
 };
 

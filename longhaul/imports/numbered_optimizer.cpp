@@ -183,7 +183,7 @@ class RankReader {
     if (padded.shape().size() != shape.size() || shape.empty() ||
         padded.shape()[0] < shape[0]) {
       fail("{}: shards of {} together, the parameter has {}", name,
-           describe_shape(padded.shape()), describe_shape(shape));
+           format::describe_shape(padded.shape()), format::describe_shape(shape));
     }
     return padded.shape() == shape ? padded : padded.narrow(0, 0, shape[0]);
   }

@@ -41,7 +41,7 @@ NamedTensors parameters_of(const NamedTensors& tensors) {
   NamedTensors result;
   for (const auto& [name, tensor] : tensors) {
     std::string plain = strip_wrappers(name);
-    if (is_buffer(plain) || tensor.dtype() == DType::Bool) continue;
+    if (is_buffer(plain) || tensor.dtype() == format::DType::Bool) continue;
     result.emplace_back(std::move(plain), tensor);
   }
   return result;

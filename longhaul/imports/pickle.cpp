@@ -545,7 +545,7 @@ class Machine {
     return tree_.add(Kind::Storage, static_cast<int64_t>(found->second));
   }
 
-  Ref rebuild(const std::vector<Ref>& arguments, std::optional<DType> dtype) {
+  Ref rebuild(const std::vector<Ref>& arguments, std::optional<format::DType> dtype) {
     const auto shape = tree_.as_ints(arguments[2]);
     const auto strides = tree_.as_ints(arguments[3]);
     if (!tree_.is(arguments[0], Kind::Storage) || !tree_.is(arguments[1], Kind::Int) ||

@@ -13,24 +13,24 @@ using Role = PickleRole;
 
 /// A dtype with the name of its type of storage, where torch has one, and its own names.
 struct TorchType {
-  DType dtype;
+  format::DType dtype;
   const char* storage;
   const char* names;
 };
 
-constexpr TorchType kTorchTypes[] = {{DType::F64, "Double", "float64 double"},
-                                     {DType::F32, "Float", "float32 float"},
-                                     {DType::F16, "Half", "float16 half"},
-                                     {DType::BF16, "BFloat16", "bfloat16"},
-                                     {DType::I64, "Long", "int64 long"},
-                                     {DType::I32, "Int", "int32 int"},
-                                     {DType::I16, "Short", "int16"},
-                                     {DType::I8, "Char", "int8"},
-                                     {DType::U8, "Byte", "uint8"},
-                                     {DType::U16, "", "uint16"},
-                                     {DType::U32, "", "uint32"},
-                                     {DType::U64, "", "uint64"},
-                                     {DType::Bool, "Bool", "bool"}};
+constexpr TorchType kTorchTypes[] = {{format::DType::F64, "Double", "float64 double"},
+                                     {format::DType::F32, "Float", "float32 float"},
+                                     {format::DType::F16, "Half", "float16 half"},
+                                     {format::DType::BF16, "BFloat16", "bfloat16"},
+                                     {format::DType::I64, "Long", "int64 long"},
+                                     {format::DType::I32, "Int", "int32 int"},
+                                     {format::DType::I16, "Short", "int16"},
+                                     {format::DType::I8, "Char", "int8"},
+                                     {format::DType::U8, "Byte", "uint8"},
+                                     {format::DType::U16, "", "uint16"},
+                                     {format::DType::U32, "", "uint32"},
+                                     {format::DType::U64, "", "uint64"},
+                                     {format::DType::Bool, "Bool", "bool"}};
 
 void add_torch_types(Names& names) {
   for (const auto& [dtype, storage, own] : kTorchTypes) {

@@ -28,7 +28,7 @@ enum class PickleRole {
 
 struct PickleName {
   PickleRole role = PickleRole::Record;
-  std::optional<longhaul::DType> dtype;  ///< given for Storage and DType
+  std::optional<longhaul::format::DType> dtype;  ///< given for Storage and DType
 };
 
 /// Returns what a name ("module.name") stands for, or nothing if the name is not on the

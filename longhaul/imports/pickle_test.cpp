@@ -72,7 +72,7 @@ TEST(Pickle, ATensorIsAViewOfItsStorage) {
   EXPECT_EQ(view.shape, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(view.strides, (std::vector<int64_t>{3, 1}));
   EXPECT_EQ(view.offset, 1);
-  EXPECT_EQ(view.dtype, DType::F32);
+  EXPECT_EQ(view.dtype, format::DType::F32);
   EXPECT_EQ(tree.storages.at(0).key, "0");
   EXPECT_EQ(tree.storages.at(0).count, 7U);
 }
@@ -162,7 +162,7 @@ TEST(Pickle, ATreeSurvivesTheWayThroughAPipeAndNothingElseDoes) {
   const PickleTree again = PickleTree::deserialise(bytes, position);
   EXPECT_EQ(position, bytes.size());
   EXPECT_EQ(again.tensor(again.root).shape, tree.tensor(tree.root).shape);
-  EXPECT_EQ(again.storages.at(0).dtype, DType::F32);
+  EXPECT_EQ(again.storages.at(0).dtype, format::DType::F32);
   // With any byte changed the result is a tree whose references are all inside, or an
   // error.
   for (size_t i = 2; i < bytes.size(); ++i) {

@@ -282,8 +282,8 @@ void PickleTree::serialise(std::string& out) const {
 PickleTree PickleTree::deserialise(std::string_view bytes, size_t& position) {
   Reader reader(bytes, position);
   const auto dtype_of = [&](int32_t value) {
-    if (value < 0 || value > static_cast<int32_t>(DType::Bool)) reader.fail();
-    return static_cast<DType>(value);
+    if (value < 0 || value > static_cast<int32_t>(format::DType::Bool)) reader.fail();
+    return static_cast<format::DType>(value);
   };
   PickleTree tree;
   tree.root = reader.number<Ref>();
@@ -354,15 +354,15 @@ std::string problem_of(const PickleTensor& tensor, const PickleStorage& storage)
                        tensor.strides.size());
   }
   uint64_t bytes = 0;
-  if (!tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
+  if (!format::tensor_bytes(tensor.shape, tensor.dtype, &bytes)) {
     return "a tensor whose size does not fit 63 bits";
   }
-  const uint64_t elements = storage.bytes() / dtype_size(tensor.dtype);
+  const uint64_t elements = storage.bytes() / format::dtype_size(tensor.dtype);
   if (tensor.offset < 0) return fmt::format("a tensor at offset {}", tensor.offset);
   if (bytes == 0) return {};
-  if (bytes / dtype_size(tensor.dtype) > elements) {
+  if (bytes / format::dtype_size(tensor.dtype) > elements) {
     return fmt::format("a tensor of {} elements over a storage of {}",
-                       bytes / dtype_size(tensor.dtype), elements);
+                       bytes / format::dtype_size(tensor.dtype), elements);
   }
   auto last = static_cast<uint64_t>(tensor.offset);
   for (size_t d = 0; d < tensor.shape.size(); ++d) {

@@ -33,17 +33,17 @@ enum class PickleKind : uint8_t {
 /// Elements that a torch file keeps in one run of bytes.
 struct PickleStorage {
   std::string key;
-  std::optional<DType> dtype;  ///< nothing: untyped, `count` is bytes
-  uint64_t count = 0;          ///< elements
-  uint64_t begin = 0;          ///< file offset of the first byte, set by read_torch_file
-  uint64_t bytes() const { return count * (dtype ? dtype_size(*dtype) : 1); }
+  std::optional<format::DType> dtype;  ///< nothing: untyped, `count` is bytes
+  uint64_t count = 0;                  ///< elements
+  uint64_t begin = 0;  ///< file offset of the first byte, set by read_torch_file
+  uint64_t bytes() const { return count * (dtype ? format::dtype_size(*dtype) : 1); }
 };
 
 /// A view of a storage. Offset and strides are in elements; the view lies inside the
 /// storage (checked when it was made).
 struct PickleTensor {
   uint32_t storage = 0;  ///< index into PickleTree::storages
-  DType dtype = DType::F32;
+  format::DType dtype = format::DType::F32;
   int64_t offset = 0;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;

@@ -28,7 +28,7 @@ class ShapeMerger {
   ShapeMerger(const ForeignFiles& files, const ModelDescription& model,
               const MergeOptions& options, MergeReport& report)
       : files_(files), model_(model), options_(options), report_(report) {
-    for (const TensorSlice& tensor : model.stored_tensors()) {
+    for (const format::TensorSlice& tensor : model.stored_tensors()) {
       shapes_[tensor.name] = tensor.global_shape;
     }
     for (const UnitDescription& unit : model.units) {
@@ -57,12 +57,12 @@ class ShapeMerger {
         return std::nullopt;
       }
     }
-    if (plain.empty() || is_buffer(plain) || tensor.dtype() == DType::Bool) {
+    if (plain.empty() || is_buffer(plain) || tensor.dtype() == format::DType::Bool) {
       ignored_.insert(found);
       return std::nullopt;
     }
     refuse_tensor("the tensor '{:.100}' {} is none of the model's", found,
-                  describe_shape(tensor.shape()));
+                  format::describe_shape(tensor.shape()));
   }
 
   void merge_stage(const std::vector<NamedTensors>& ranks) {
@@ -106,14 +106,14 @@ class ShapeMerger {
         refuse_tensor(
             "{}: each of {} ranks has a part {} of matrices that lie one after another; "
             "how the parts lie is not known: import the Hugging Face files",
-            name, ranks, describe_shape(part));
+            name, ranks, format::describe_shape(part));
       }
       std::vector<Mosaic> parts;
       for (const Mosaic* one : held) parts.push_back(*one);
       return Mosaic::concatenate(parts, dim, name);
     }
     refuse_tensor("{}: {} on each of {} ranks is no share of {} (config.json)", name,
-                  describe_shape(part), ranks, describe_shape(whole));
+                  format::describe_shape(part), ranks, format::describe_shape(whole));
   }
 
   // Keeps a tensor once, even if two stages hold it.

@@ -32,7 +32,7 @@ bool is_meta_file(const fs::path& path) {
 // Returns the files with weights of a directory; empty if it has none of this kind.
 std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
   if (fs::exists(dir / kBinIndex)) {
-    const HfIndex index = HfIndex::read(dir / kBinIndex);
+    const format::HfIndex index = format::HfIndex::read(dir / kBinIndex);
     std::set<fs::path> paths;
     for (const auto& [tensor, name] : index.weight_map) {
       paths.insert(join_inside(dir, name, "import"));
@@ -135,7 +135,7 @@ std::optional<ForeignModel> open_state_dict(const fs::path& path,
   model.what = "PyTorch state dict";
   std::vector<fs::path> paths;
   if (fs::is_directory(path)) {
-    if (!list_hf_shards(path).empty()) {
+    if (!format::list_hf_shards(path).empty()) {
       fail_input("import",
                  "{}: is a Hugging Face directory with safetensors already; use it as it "
                  "is, or longhaul export for another dtype",

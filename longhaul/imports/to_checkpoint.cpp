@@ -35,12 +35,14 @@ class Writer {
         {checkpoint::kExpAvg, parameters(model_.exp_avg)},
         {checkpoint::kExpAvgSq, parameters(model_.exp_avg_sq)}};
     for (const auto& [kind, source] : kinds) {
-      for (const TensorSlice& tensor : source->tensors()) {
-        total_ += static_cast<uint64_t>(tensor.num_elements()) * dtype_size(DType::F32);
+      for (const format::TensorSlice& tensor : source->tensors()) {
+        total_ += static_cast<uint64_t>(tensor.num_elements()) *
+                  format::dtype_size(format::DType::F32);
       }
     }
     for (const auto& [kind, source] : kinds) {
-      for (const TensorSlice& tensor : source->tensors()) add(kind, tensor, *source);
+      for (const format::TensorSlice& tensor : source->tensors())
+        add(kind, tensor, *source);
     }
     flush();
     checkpoint::CommitContent content;
@@ -60,17 +62,17 @@ class Writer {
   }
 
   // Adds a tensor in fp32, which holds bf16 exactly.
-  void add(const char* kind, const TensorSlice& tensor,
+  void add(const char* kind, const format::TensorSlice& tensor,
            const checkpoint::WeightsSource& source) {
-    const TensorSlice whole =
-        TensorSlice::whole(tensor.name, tensor.global_shape, DType::F32);
+    const format::TensorSlice whole =
+        format::TensorSlice::whole(tensor.name, tensor.global_shape, format::DType::F32);
     for (int64_t begin = 0; begin < whole.num_elements();) {
       const int64_t room = std::max<int64_t>(1, (kFileBytes - held_) / 4);
       const int64_t end = std::min(whole.num_elements(), begin + room);
       std::vector<std::byte>& buffer =
           buffers_.emplace_back(static_cast<size_t>(end - begin) * 4);
-      source.read_flat_range(whole, begin, end, DType::F32, buffer);
-      checkpoint::check_finite(source, whole, begin, DType::F32, buffer);
+      source.read_flat_range(whole, begin, end, format::DType::F32, buffer);
+      checkpoint::check_finite(source, whole, begin, format::DType::F32, buffer);
       if (updates_of(whole.name) == 0) check_no_update(kind, whole.name, buffer);
       checkpoint::append_flat_range(kind, whole, begin, end, buffer, tensors_);
       held_ += static_cast<int64_t>(buffer.size());

@@ -150,7 +150,7 @@ class StreamForm {
       if (left < sizeof count) fail(what_, "it ends before its last storage");
       std::memcpy(&count, bytes_.data() + position_, sizeof count);
       position_ += sizeof count;
-      const uint64_t width = storage.dtype ? dtype_size(*storage.dtype) : 1;
+      const uint64_t width = storage.dtype ? format::dtype_size(*storage.dtype) : 1;
       if (count > (uint64_t{1} << 62) / width) fail(what_, "a storage of 2^62 bytes");
       check_size(storage, count * width, what_);
       if (storage.bytes() > bytes_.size() - position_) {

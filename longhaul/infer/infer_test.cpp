@@ -37,14 +37,15 @@ ModelConfig small() {
 struct Fixture {
   ModelConfig config = small();
   std::unique_ptr<models::Model> model = models::build(config);
-  std::vector<ParameterPtr> parameters = model->parameters();
-  FlatBuffers flat{flat_parameters(parameters, {1.0, 0.0, true}), {DType::F32}, at::kCPU};
+  std::vector<tensor::ParameterPtr> parameters = model->parameters();
+  tensor::FlatBuffers flat{
+      flat_parameters(parameters, {1.0, 0.0, true}), {format::DType::F32}, at::kCPU};
   Fixture() {
-    read_weights(flat, [&](const TensorSlice& slice, int64_t begin, int64_t end, DType,
-                           std::span<std::byte> out) {
+    read_weights(flat, [&](const format::TensorSlice& slice, int64_t begin, int64_t end,
+                           format::DType, std::span<std::byte> out) {
       const bool norm = slice.global_shape.size() == 1;
-      initial_values(slice, {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.2}, 5, begin,
-                     end, reinterpret_cast<float*>(out.data()));
+      tensor::initial_values(slice, {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.2},
+                             5, begin, end, reinterpret_cast<float*>(out.data()));
     });
     model->prepare(64, at::kCPU);
   }

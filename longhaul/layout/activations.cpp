@@ -5,7 +5,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 constexpr int64_t kTargetBytes = 8;
@@ -33,7 +33,7 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
 /// Estimates the temporary memory of a block's backward: the gradients of its inner
 /// features and of its result, and once more the features that are computed again.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
-                   const ShardPlan& plan, int64_t tp_index) {
+                   const format::ShardPlan& plan, int64_t tp_index) {
   const int64_t c = passes.form.compute_bytes;
   const TokenCounts& tokens = passes.tokens;
   int64_t inner = 0;
@@ -64,10 +64,10 @@ int64_t head_work(const Passes& passes, bool gathers, int64_t logits) {
 }
 
 int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
-                     const ShardPlan& plan, int64_t tp_index) {
+                     const format::ShardPlan& plan, int64_t tp_index) {
   const int64_t vocabulary = head.forward.logits;
   const int64_t columns =
-      width_of_rank(ShardUnit::Vocabulary, vocabulary, plan, tp_index);
+      width_of_rank(format::ShardUnit::Vocabulary, vocabulary, plan, tp_index);
   const int64_t agreed = plan.tp > 1 ? vocabulary / plan.tp + 1 : vocabulary;
   return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed,
                      passes.logits_elements) *
@@ -85,7 +85,7 @@ KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
 
 /// Returns the bytes of the unit's own input, where a deferred weight gradient needs it.
 int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
-                      const ShardPlan& plan, int64_t tp_index) {
+                      const format::ShardPlan& plan, int64_t tp_index) {
   int64_t bytes = 0;
   for (const KeptTensor& tensor : unit.forward.put_off) {
     if (tensor.is_input)
@@ -238,4 +238,4 @@ int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
   return elements * (precision.gradients == StateType::Fp32 ? 4 : 2);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

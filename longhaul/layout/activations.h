@@ -4,7 +4,7 @@
 #include "longhaul/families/description.h"
 #include "longhaul/layout/layout_description.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// The numbers that the activations of a run's forward and backward passes follow from.
 /// All ranks have equal Passes.
@@ -59,4 +59,4 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

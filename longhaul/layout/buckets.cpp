@@ -4,7 +4,7 @@
 #include <ranges>
 #include <tuple>
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -95,4 +95,4 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
   return buckets;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

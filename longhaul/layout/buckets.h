@@ -7,7 +7,7 @@
 
 #include "longhaul/format/tensor_slice.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// Every tensor in a bucket begins at a multiple of this many elements and is padded with
 /// zeros to the next multiple. Shards are cut at multiples too, so that a cut never
@@ -64,7 +64,7 @@ inline constexpr int kSumGroups = 3;
 
 /// A parameter of one rank, as the layout places it in a unit and in groups.
 struct PlacedParameter {
-  TensorSlice slice;  ///< the part that this rank holds
+  format::TensorSlice slice;  ///< the part that this rank holds
   /// Parameters of one unit are used, gathered and released together.
   int unit = 0;
   int sum_group = kNoSum;
@@ -110,4 +110,4 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
                                      const FlatSharding& sharding,
                                      int64_t max_bucket_elements = kMaxBucketElements);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 ContextLayout::ContextLayout(int64_t seq_len, int ranks)
     : seq_len_(seq_len), ranks_(ranks) {
@@ -42,4 +42,4 @@ std::vector<int32_t> ContextLayout::take(std::span<const int32_t> rows, int rank
   return local;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

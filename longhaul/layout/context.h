@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// Neighbouring positions of a sequence that one rank holds.
 struct ContextChunk {
@@ -44,4 +44,4 @@ class ContextLayout {
   int ranks_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

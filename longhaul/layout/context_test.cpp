@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 TEST(ContextLayout, PairsEarlyChunksWithLateOnes) {
@@ -74,4 +74,4 @@ TEST(ContextLayout, NamesTheNearestLengthsThatCanBeCut) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

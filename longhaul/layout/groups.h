@@ -5,7 +5,7 @@
 #include "longhaul/format/shard_plan.h"
 #include "longhaul/layout/mesh_shape.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// The groups of ranks that exchange tensors.
 enum class GroupKind {
@@ -42,7 +42,7 @@ class Groups {
   /// `tied` says that the first and the last of several stages hold one embedding. `ep`
   /// ranks have all experts together; `ep` divides dp * cp, and of `ep` and `shards` one
   /// divides the other.
-  Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
+  Groups(const MeshShape& shape, int shards, bool tied, const format::ShardPlan& tensor,
          int ep = 1);
 
   GroupPlace place(GroupKind kind, int rank) const;
@@ -58,7 +58,7 @@ class Groups {
   int shards_;
   bool tied_;
   int ep_;
-  std::vector<KeyReplica> keys_;  ///< one for each tp index
+  std::vector<format::KeyReplica> keys_;  ///< one for each tp index
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

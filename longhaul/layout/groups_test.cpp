@@ -7,7 +7,7 @@
 #include <set>
 #include <tuple>
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 constexpr GroupKind kAll[] = {GroupKind::Pp,
@@ -25,7 +25,7 @@ constexpr GroupKind kAll[] = {GroupKind::Pp,
                               GroupKind::ExpertReplicas};
 
 Groups groups_of(const MeshShape& shape, int shards, bool tied = false, int ep = 1) {
-  return {shape, shards, tied, make_shard_plan(12, 2, shape.tp, false), ep};
+  return {shape, shards, tied, format::make_shard_plan(12, 2, shape.tp, false), ep};
 }
 
 TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
@@ -128,4 +128,4 @@ TEST(Groups, RanksThatHoldAKeyHeadBelongTogether) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -11,7 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/layout/pipeline/partition.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 /// Returns the ranks of each dp x cp group on each machine. Throws ConfigError unless all
@@ -118,12 +118,12 @@ int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
 
 /// Places a parameter's shard. For a tied embedding, `tied_first` says whether this is
 /// the first stage's copy.
-PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
+PlacedParameter place_parameter(format::ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
   PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,
                          /*expert=*/false};
-  if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
-  if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
+  if (shard.sum == format::GradientSum::Tp) placed.sum_group = kTensorSum;
+  if (shard.sum == format::GradientSum::KeyReplicas) placed.sum_group = kKeySum;
   if (tied_first) {
     LH_ASSERT(placed.sum_group == kNoSum, "a tied embedding with a sum of its own");
     placed.sum_group = kTiedSum;
@@ -193,7 +193,8 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
   for (int chunk = 0; chunk < chunks; ++chunk) {
     for (const UnitDescription& described : model.stage(stage(rank, chunk))) {
       for (const ParameterDescription& p : described.parameters) {
-        ParameterShard shard = plan_parameter(tensor, {p.whole(), p.split}, index.tp);
+        format::ParameterShard shard =
+            format::plan_parameter(tensor, {p.whole(), p.split}, index.tp);
         std::optional<bool> tied_first;
         if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
         placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
@@ -231,7 +232,7 @@ RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
                                         const std::vector<BucketShape>& buckets) const {
   RankUnits units;
   units.chunks = chunk_units(model, rank);
-  units.gathered_bytes = longhaul::gathered_bytes(buckets, weight_bytes);
+  units.gathered_bytes = layout::gathered_bytes(buckets, weight_bytes);
   const ChunkUnits& last = units.chunks.back();
   const int units_here = std::max(last.head, last.block(last.spec.end_layer)) + 1;
   units.gathered_bytes.resize(static_cast<size_t>(units_here));
@@ -261,12 +262,13 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   if (p.pp > 1) layout.pipeline = p.pipeline;
   layout.stages = place_layers(config, model);
   layout.tied = model.tied && p.pp > 1;
-  layout.tensor = make_shard_plan(model.query_heads, model.key_heads, p.tp, p.sequence);
+  layout.tensor =
+      format::make_shard_plan(model.query_heads, model.key_heads, p.tp, p.sequence);
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
   // A split that leaves a rank nothing fails on every rank alike: rank 0 is checked.
   for (const UnitDescription& unit : model.units) {
     for (const ParameterDescription& parameter : unit.parameters) {
-      plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);
+      format::plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);
     }
   }
   check_pipeline_plan(layout.pipeline, layout.shape.pp, layout.chunks,
@@ -297,4 +299,4 @@ StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
   return total;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -14,7 +14,7 @@
 #include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/layout/unit_plan.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// Tells which ranks share a machine.
 class Placement {
@@ -48,7 +48,7 @@ struct LayoutDescription {
   PipelineKind pipeline = PipelineKind::OneFOneB;
   /// The stages by global number, which is chunk * pp + the rank's pp index.
   std::vector<StageSpec> stages;
-  ShardPlan tensor;  ///< how parameters split over tp
+  format::ShardPlan tensor;  ///< how parameters split over tp
   /// The cut of sequences over cp; absent where every rank has all positions.
   std::optional<ContextLayout> context;
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
@@ -99,4 +99,4 @@ struct StateBytes {
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -9,7 +9,7 @@
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/settings.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 ModelDescription small(bool tied, int64_t layers = 6) {
@@ -132,7 +132,7 @@ TEST(LayoutDescription, EveryElementIsSavedByOneRankAlone) {
           }
         }
       }
-      for (const TensorSlice& whole : model.tensors()) {
+      for (const format::TensorSlice& whole : model.tensors()) {
         EXPECT_EQ(saved[whole.name], whole.num_elements()) << whole.name;
       }
       EXPECT_EQ(saved.size(), model.names().size());
@@ -218,7 +218,7 @@ TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
           .description;
   const RunConfig config = config_of({"parallel.tp=8", "parallel.pp=4", "parallel.zero=1",
                                       "batch.global_size=1024", "data.seq_len=8192"});
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const LayoutDescription layout =
       describe_layout(config, model, 512, Placement::even(8));
   int64_t elements = 0;
@@ -278,4 +278,4 @@ TEST(LayoutDescription, MatricesWithOneInputLieSideBySide) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 struct Axis {
@@ -85,4 +85,4 @@ std::string to_string(const MeshIndex& index) {
   return fmt::format("pp {} dp {} cp {} tp {}", index.pp, index.dp, index.cp, index.tp);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

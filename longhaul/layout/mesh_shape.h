@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// Ranks along each axis. World ranks count along tp first, then cp, dp and pp.
 struct MeshShape {
@@ -52,4 +52,4 @@ std::string to_string(const MeshIndex& index);
 /// Throws ConfigError with the numbers unless the axes make up the world.
 void check_mesh(const MeshShape& shape, int world);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -1,6 +1,6 @@
 #include "longhaul/layout/rank_costs.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 int64_t most_bytes(const RankCosts& costs) {
   const StateBytes& state = costs.state;
@@ -45,4 +45,4 @@ const RankCosts& LayoutCosts::of(int rank) const {
                    static_cast<size_t>(at.tp));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -6,7 +6,7 @@
 
 #include "longhaul/layout/traffic.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// Bytes of units that ZeRO 2 and 3 hold whole for a while.
 struct WholeUnits {
@@ -44,4 +44,4 @@ class LayoutCosts {
   std::vector<RankCosts> costs_;  ///< by pp index, then by tp index
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

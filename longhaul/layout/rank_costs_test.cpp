@@ -7,7 +7,7 @@
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/settings.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 ModelDescription llama3_70b() {
@@ -69,7 +69,7 @@ TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
   const auto measure = [&](const std::vector<std::string>& sets, int ranks) {
     const RunConfig config = settings(sets);
     const int64_t before = resident_bytes();
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     const LayoutDescription layout =
         describe_layout(config, model, ranks, Placement::even(8));
     const LayoutCosts costs(config, model, layout);
@@ -92,4 +92,4 @@ TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

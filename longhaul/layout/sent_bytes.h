@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace longhaul {
+namespace longhaul::layout {
 
 // The bytes that one rank of a group sends to the other ranks in an operation of comm/.
 // Bytes that a rank keeps for itself are not counted.
@@ -37,4 +37,4 @@ constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count
   return (count + (ranks - 2) * (end - begin)) * element_bytes;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -6,7 +6,7 @@
 #include "longhaul/layout/pipeline/messages.h"
 #include "longhaul/layout/sent_bytes.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 /// Counts the messages of one rank in one step.
@@ -135,8 +135,8 @@ class StepTraffic {
     const int64_t ranks = layout_.shape.cp;
     if (ranks == 1 || unit.forward.keys == 0) return;
     const int64_t elements =
-        passes_.tokens.inside *
-        width_of_rank(ShardUnit::KeyHeads, unit.forward.keys, layout_.tensor, at_.tp);
+        passes_.tokens.inside * width_of_rank(format::ShardUnit::KeyHeads,
+                                              unit.forward.keys, layout_.tensor, at_.tp);
     const bool again = passes_.form_of(unit).recompute != ForwardForm::Recompute::None;
     const int64_t rounds = forwards * (again ? 3 : 2);
     const int64_t c = passes_.form.compute_bytes;
@@ -251,4 +251,4 @@ Traffic step_traffic(const Passes& passes, const RunConfig& config,
   return StepTraffic(passes, config, model, layout, plan, units, at).count(buckets);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

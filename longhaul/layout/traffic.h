@@ -5,7 +5,7 @@
 
 #include "longhaul/layout/activations.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// What the bytes that a rank sends in a step serve.
 enum class TrafficKind {
@@ -54,4 +54,4 @@ Traffic step_traffic(const Passes& passes, const RunConfig& config,
                      const PipelinePlan& plan, const UnitPlan& units,
                      const std::vector<BucketPlan>& buckets, const MeshIndex& at);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

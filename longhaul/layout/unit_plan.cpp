@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -221,4 +221,4 @@ std::vector<int64_t> gathered_bytes(std::span<const BucketShape> buckets,
   return bytes;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -9,7 +9,7 @@
 #include "longhaul/layout/buckets.h"
 #include "longhaul/layout/pipeline/plan.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// The units of a chunk, numbered among all units of its rank; -1: the chunk has no such
 /// unit.
@@ -88,4 +88,4 @@ int64_t gathered_peak(const UnitPlan& plan, const RankUnits& units);
 std::vector<int64_t> gathered_bytes(std::span<const BucketShape> buckets,
                                     int64_t element_bytes);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

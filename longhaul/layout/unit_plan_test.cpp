@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -171,4 +171,4 @@ TEST(UnitPlan, BuffersAreCountedBySize) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

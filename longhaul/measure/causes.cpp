@@ -65,7 +65,7 @@ std::optional<double> time_of(double work, double per_second) {
 
 }  // namespace
 
-std::vector<Cause> causes_of(const ProfileEvent& step, const StepWork& work,
+std::vector<Cause> causes_of(const run::ProfileEvent& step, const StepWork& work,
                              const HardwareProfile& machine, const std::string& dtype) {
   std::map<std::string, double> seconds = {{kProducts, 0.0}};
   double told = 0.0;
@@ -94,11 +94,11 @@ std::vector<Cause> causes_of(const ProfileEvent& step, const StepWork& work,
   return causes;
 }
 
-const ProfileEvent& typical_step(const std::vector<ProfileEvent>& steps) {
+const run::ProfileEvent& typical_step(const std::vector<run::ProfileEvent>& steps) {
   LH_CHECK(!steps.empty(), "bench", "no step was profiled");
-  std::vector<const ProfileEvent*> sorted;
-  for (const ProfileEvent& step : steps) sorted.push_back(&step);
-  std::ranges::sort(sorted, {}, [](const ProfileEvent* e) { return e->seconds; });
+  std::vector<const run::ProfileEvent*> sorted;
+  for (const run::ProfileEvent& step : steps) sorted.push_back(&step);
+  std::ranges::sort(sorted, {}, [](const run::ProfileEvent* e) { return e->seconds; });
   return *sorted[sorted.size() / 2];
 }
 

@@ -27,10 +27,10 @@ struct Cause {
 
 /// Returns the time of a profiled step by cause, the longest first. The causes add up to
 /// the step. `dtype` is the products' dtype, "bf16" or "fp32".
-std::vector<Cause> causes_of(const ProfileEvent& step, const StepWork& work,
+std::vector<Cause> causes_of(const run::ProfileEvent& step, const StepWork& work,
                              const HardwareProfile& machine, const std::string& dtype);
 
 /// Returns the profiled step of median length.
-const ProfileEvent& typical_step(const std::vector<ProfileEvent>& steps);
+const run::ProfileEvent& typical_step(const std::vector<run::ProfileEvent>& steps);
 
 }  // namespace longhaul::measure

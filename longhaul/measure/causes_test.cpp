@@ -18,7 +18,7 @@ const Cause& cause(const std::vector<Cause>& causes, const std::string& name) {
 }
 
 TEST(Causes, AddUpToTheStepAndAreHeldAgainstTheMachine) {
-  ProfileEvent step;
+  run::ProfileEvent step;
   step.seconds = 2.0;
   step.operations = {row("aten::mm", 0.8),
                      row("longhaul::weight_gradient", 0.2),
@@ -54,7 +54,7 @@ TEST(Causes, AddUpToTheStepAndAreHeldAgainstTheMachine) {
 }
 
 TEST(Causes, WithoutARateNothingIsPromised) {
-  ProfileEvent step;
+  run::ProfileEvent step;
   step.seconds = 1.0;
   step.operations = Json::array();
   const auto causes = causes_of(step, {.product_flops = 1e12}, {}, "fp32");
@@ -62,7 +62,7 @@ TEST(Causes, WithoutARateNothingIsPromised) {
 }
 
 TEST(Causes, AreOfTheStepOfMedianLength) {
-  std::vector<ProfileEvent> steps(3);
+  std::vector<run::ProfileEvent> steps(3);
   steps[0].seconds = 3.0;
   steps[1].seconds = 1.0;
   steps[2].seconds = 2.0;

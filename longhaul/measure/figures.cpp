@@ -9,7 +9,7 @@ namespace longhaul::measure {
 namespace {
 
 double rate_of(const Probe& probe, double seconds) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   double runs = 0.0;
   do {
     probe.run();

@@ -157,16 +157,16 @@ std::vector<Probe> group_probes(comm::Communicator& world) {
   const auto bytes = static_cast<double>(kGroupElements) * sizeof(float);
   return {{fmt::format("sum over {} ranks", world.size()), "B", bytes,
            [values, &world] {
-             world.all_reduce_wait({values->data(), kGroupElements, DType::F32},
+             world.all_reduce_wait({values->data(), kGroupElements, format::DType::F32},
                                    comm::ReduceOp::Sum);
            },
            kGroupRuns},
           {fmt::format("gather over {} ranks", world.size()), "B", bytes * world.size(),
            [values, gathered, &world] {
              world
-                 .all_gather(
-                     {values->data(), kGroupElements, DType::F32},
-                     {gathered->data(), kGroupElements * world.size(), DType::F32})
+                 .all_gather({values->data(), kGroupElements, format::DType::F32},
+                             {gathered->data(), kGroupElements * world.size(),
+                              format::DType::F32})
                  ->wait();
            },
            kGroupRuns}};

@@ -20,7 +20,7 @@ namespace {
 /// tanh(dense(first token)).
 class NextSentence {
  public:
-  explicit NextSentence(ParameterSet& parameters)
+  explicit NextSentence(tensor::ParameterSet& parameters)
       : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
         relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
 
@@ -40,8 +40,8 @@ class NextSentence {
 /// rank has every masked token, and the gradient of its part of the vocabulary.
 class BertHead : public Head {
  public:
-  BertHead(ParameterSet& parameters, const families::BertHead& form,
-           const ParameterPtr& words)
+  BertHead(tensor::ParameterSet& parameters, const families::BertHead& form,
+           const tensor::ParameterPtr& words)
       : dense_(parameters, "cls.predictions.transform.dense", nn::Bias::Yes),
         norm_(parameters, {families::Norm::Kind::Layer,
                            "cls.predictions.transform.LayerNorm", form.eps}),
@@ -85,15 +85,16 @@ class BertHead : public Head {
   nn::Linear dense_;
   nn::Norm norm_;
   Activation gelu_;
-  ParameterPtr words_;
-  ParameterPtr bias_;
+  tensor::ParameterPtr words_;
+  tensor::ParameterPtr bias_;
   std::optional<NextSentence> next_sentence_;
 };
 
 }  // namespace
 
-std::unique_ptr<Head> make_head(ParameterSet& parameters, const families::BertHead& form,
-                                const ParameterPtr& tokens) {
+std::unique_ptr<Head> make_head(tensor::ParameterSet& parameters,
+                                const families::BertHead& form,
+                                const tensor::ParameterPtr& tokens) {
   return std::make_unique<BertHead>(parameters, form, tokens);
 }
 

@@ -11,12 +11,12 @@
 namespace longhaul::models {
 namespace {
 
-std::optional<nn::Norm> make_norm(ParameterSet& parameters,
+std::optional<nn::Norm> make_norm(tensor::ParameterSet& parameters,
                                   const std::optional<families::Norm>& form) {
   return form ? std::optional<nn::Norm>(std::in_place, parameters, *form) : std::nullopt;
 }
 
-std::variant<nn::Attention, nn::FeedForward> make_core(ParameterSet& parameters,
+std::variant<nn::Attention, nn::FeedForward> make_core(tensor::ParameterSet& parameters,
                                                        const families::Core& form,
                                                        int64_t layer) {
   if (const auto* attention = std::get_if<families::Attention>(&form)) {
@@ -27,7 +27,7 @@ std::variant<nn::Attention, nn::FeedForward> make_core(ParameterSet& parameters,
 
 }  // namespace
 
-Block::Block(ParameterSet& parameters, const families::Block& form, int64_t layer)
+Block::Block(tensor::ParameterSet& parameters, const families::Block& form, int64_t layer)
     : layer_(layer) {
   for (const families::Step& step : form) {
     Step made{{}, make_norm(parameters, step.of_stream)};

@@ -14,7 +14,7 @@ namespace longhaul::models {
 class Block {
  public:
   /// Takes the parameters of block number `layer`.
-  Block(ParameterSet& parameters, const families::Block& form, int64_t layer);
+  Block(tensor::ParameterSet& parameters, const families::Block& form, int64_t layer);
 
   /// Maps x [T, H] to [T, H], both for this rank's part of T.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const;

@@ -8,7 +8,7 @@
 
 namespace longhaul::models {
 
-Embedding::Embedding(ParameterSet& parameters, const families::Embedding& form)
+Embedding::Embedding(tensor::ParameterSet& parameters, const families::Embedding& form)
     : dropout_(form.dropout), scale_(form.scale), rounds_scale_(form.rounds_scale) {
   if (form.positions) positions_.emplace(parameters, form.positions->name);
   if (form.types) types_.emplace(parameters, form.types->name);

@@ -12,7 +12,7 @@ namespace longhaul::models {
 class Embedding {
  public:
   /// Takes the parameters that `form` names.
-  Embedding(ParameterSet& parameters, const families::Embedding& form);
+  Embedding(tensor::ParameterSet& parameters, const families::Embedding& form);
   /// Returns [T, H] for this rank's part of T.
   at::Tensor forward(const nn::Embedding& tokens,
                      const nn::ForwardContext& context) const;

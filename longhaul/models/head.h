@@ -24,10 +24,11 @@ class Head {
 
 /// Makes a head, which takes its parameters from `parameters`. `tokens` is the
 /// embedding's table where the stage has the table: a tied head uses it.
-std::unique_ptr<Head> make_head(ParameterSet& parameters,
+std::unique_ptr<Head> make_head(tensor::ParameterSet& parameters,
                                 const families::LanguageHead& form,
-                                const ParameterPtr& tokens);
-std::unique_ptr<Head> make_head(ParameterSet& parameters, const families::BertHead& form,
-                                const ParameterPtr& tokens);
+                                const tensor::ParameterPtr& tokens);
+std::unique_ptr<Head> make_head(tensor::ParameterSet& parameters,
+                                const families::BertHead& form,
+                                const tensor::ParameterPtr& tokens);
 
 }  // namespace longhaul::models

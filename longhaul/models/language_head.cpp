@@ -11,8 +11,8 @@ namespace {
 
 class LanguageHead : public Head {
  public:
-  LanguageHead(ParameterSet& parameters, const families::LanguageHead& form,
-               const ParameterPtr& tokens)
+  LanguageHead(tensor::ParameterSet& parameters, const families::LanguageHead& form,
+               const tensor::ParameterPtr& tokens)
       : norm_(parameters, form.norm),
         weight_(form.tied ? tokens : parameters.take(form.name + ".weight")),
         divisor_(form.logits_divisor) {}
@@ -37,15 +37,15 @@ class LanguageHead : public Head {
 
  private:
   nn::Norm norm_;
-  ParameterPtr weight_;
+  tensor::ParameterPtr weight_;
   double divisor_;
 };
 
 }  // namespace
 
-std::unique_ptr<Head> make_head(ParameterSet& parameters,
+std::unique_ptr<Head> make_head(tensor::ParameterSet& parameters,
                                 const families::LanguageHead& form,
-                                const ParameterPtr& tokens) {
+                                const tensor::ParameterPtr& tokens) {
   return std::make_unique<LanguageHead>(parameters, form, tokens);
 }
 

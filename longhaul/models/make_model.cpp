@@ -4,7 +4,7 @@
 namespace longhaul::models {
 
 std::unique_ptr<Model> make_model(const ModelConfig& config, const StageSpec& stage,
-                                  ParameterSet& parameters) {
+                                  tensor::ParameterSet& parameters) {
   return std::make_unique<Model>(config, stage, parameters);
 }
 

@@ -13,7 +13,8 @@ bool has_tokens(const families::Network& network, const StageSpec& stage) {
 
 }  // namespace
 
-Model::Model(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
+Model::Model(const ModelConfig& config, const StageSpec& stage,
+             tensor::ParameterSet& parameters)
     : stage_(stage),
       max_positions_(config.network.max_positions),
       max_positions_key_(config.network.max_positions_key),
@@ -29,15 +30,15 @@ Model::Model(const ModelConfig& config, const StageSpec& stage, ParameterSet& pa
     blocks_.emplace_back(parameters, network.blocks.at(static_cast<size_t>(i)), i);
   }
   if (!stage.head) return;
-  const ParameterPtr tokens = tokens_ ? tokens_->weight() : nullptr;
+  const tensor::ParameterPtr tokens = tokens_ ? tokens_->weight() : nullptr;
   head_ =
       std::visit([&](const auto& head) { return make_head(parameters, head, tokens); },
                  network.head);
 }
 
-std::vector<ParameterPtr> Model::parameters() const {
-  std::vector<ParameterPtr> all;
-  for (const ParameterUnit& unit : units_) {
+std::vector<tensor::ParameterPtr> Model::parameters() const {
+  std::vector<tensor::ParameterPtr> all;
+  for (const tensor::ParameterUnit& unit : units_) {
     all.insert(all.end(), unit.parameters.begin(), unit.parameters.end());
   }
   return all;
@@ -110,7 +111,7 @@ const Head& Model::own_head() const {
 }
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {
-  ParameterSet parameters(config.description.stage(stage));
+  tensor::ParameterSet parameters(config.description.stage(stage));
   std::unique_ptr<Model> model = make_model(config, stage, parameters);
   parameters.check_taken();
   return model;

@@ -18,14 +18,15 @@ namespace longhaul::models {
 class Model {
  public:
   /// Builds the stage's part of config.network from `parameters`, the stage's parameters.
-  Model(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters);
+  Model(const ModelConfig& config, const StageSpec& stage,
+        tensor::ParameterSet& parameters);
   virtual ~Model() = default;
 
   const StageSpec& stage() const { return stage_; }
   /// Returns the units of the stage in forward order, with each parameter once.
-  const std::vector<ParameterUnit>& units() const { return units_; }
+  const std::vector<tensor::ParameterUnit>& units() const { return units_; }
   /// Returns the parameters of all units in forward order.
-  std::vector<ParameterPtr> parameters() const;
+  std::vector<tensor::ParameterPtr> parameters() const;
 
   // The units of the stage, which a runner calls in forward order. The tensors are the
   // tensors of ModelDescription::passed, hidden states first, each [T, width of the
@@ -81,7 +82,7 @@ class Model {
   std::string max_positions_key_;
   bool causal_;
   size_t num_losses_;
-  std::vector<ParameterUnit> units_;
+  std::vector<tensor::ParameterUnit> units_;
   std::optional<nn::Embedding> tokens_;
   std::optional<Embedding> embedding_;
   std::vector<Block> blocks_;
@@ -95,6 +96,6 @@ std::unique_ptr<Model> build(const ModelConfig& config);
 
 /// Makes the model of these parameters, for build(). A test replaces this function.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const StageSpec& stage,
-                                  ParameterSet& parameters);
+                                  tensor::ParameterSet& parameters);
 
 }  // namespace longhaul::models

@@ -89,7 +89,7 @@ class GoldenFile {
       return static_cast<size_t>(found - fields.begin());
     };
     step_column_ = column("step");
-    loss_column_ = column(kLossKey);
+    loss_column_ = column(run::kLossKey);
   }
 
   void add(double step, std::string_view text) {
@@ -109,12 +109,12 @@ class GoldenFile {
   // Lines of metrics.jsonl that are no steps (validations) are passed over.
   void json_line(std::string_view text) {
     const Json json = parse_json(text, fmt::format("{}:{}", name_, number_), 16);
-    if (json.contains(kValidationKey)) return;
+    if (json.contains(run::kValidationKey)) return;
     const double none = std::numeric_limits<double>::quiet_NaN();
     const double step = number_at(json, "step", -1.0);
-    if (step < 0.0 || !json.contains(kLossKey)) fail("has no \"step\" and \"loss\"");
-    add_point(step, number_at(json, kLossKey, none));
-    rates_.push_back(number_at(json, kSeqsPerSecondKey, none));
+    if (step < 0.0 || !json.contains(run::kLossKey)) fail("has no \"step\" and \"loss\"");
+    add_point(step, number_at(json, run::kLossKey, none));
+    rates_.push_back(number_at(json, run::kSeqsPerSecondKey, none));
   }
 
   std::string name_;
@@ -226,15 +226,15 @@ bool judge_loss(const Reference& run, const Reference& reference,
                         counted(found.undefined, "step"));
   }
   result.lines.push_back(std::move(line));
-  result.json[kLossKey] = {{"passed", passed},
-                           {"from_step", from_step},
-                           {"points", found.common},
-                           {"within", found.within},
-                           {"undefined", found.undefined},
-                           {"share", share},
-                           {"first_outside", found.first_outside},
-                           {"worst_step", found.worst_step},
-                           {"worst", found.worst}};
+  result.json[run::kLossKey] = {{"passed", passed},
+                                {"from_step", from_step},
+                                {"points", found.common},
+                                {"within", found.within},
+                                {"undefined", found.undefined},
+                                {"share", share},
+                                {"first_outside", found.first_outside},
+                                {"worst_step", found.worst_step},
+                                {"worst", found.worst}};
   return passed;
 }
 
@@ -245,7 +245,7 @@ bool judge_throughput(const Reference& run, const Reference& reference, double r
     if (rate > 0.0) return rate;
     throw InputError("report", fmt::format("the {} says no throughput ({}); leave "
                                            "--throughput-rtol out",
-                                           which, kSeqsPerSecondKey));
+                                           which, run::kSeqsPerSecondKey));
   };
   const double golden = known(reference, "reference");
   const double ours = known(run, "run");
@@ -255,7 +255,7 @@ bool judge_throughput(const Reference& run, const Reference& reference, double r
       "throughput: {}: median {:.4g} sequences/s against {:.4g} ({:.1f}%; needs {:g}%)",
       passed ? "holds" : "MISSES", ours, golden, 100.0 * ratio, 100.0 * (1.0 - rtol)));
   result.json["throughput"] = {{"passed", passed},
-                               {kSeqsPerSecondKey, ours},
+                               {run::kSeqsPerSecondKey, ours},
                                {"reference", golden},
                                {"ratio", ratio}};
   return passed;
@@ -266,7 +266,7 @@ bool judge_throughput(const Reference& run, const Reference& reference, double r
 Reference reference_of(const Records& records) {
   Reference out;
   for (const size_t at : records.counted()) {
-    const StepRecord& record = records.all()[at];
+    const run::StepRecord& record = records.all()[at];
     out.loss.emplace_hint(out.loss.end(), record.step, record.loss);
   }
   const double rate = median_throughput(records);

@@ -22,26 +22,26 @@ std::string value_text(const Json& value) {
 std::string all_fields(const Json& fields) {
   std::string text;
   for (const auto& [key, value] : fields.items()) {
-    if (EventHead::has(key)) continue;
+    if (run::EventHead::has(key)) continue;
     if (!text.empty()) text += ", ";
     text += plain_text(key, 40) + " " + value_text(value);
   }
   return text;
 }
 
-std::string describe(const StartEvent& start) {
+std::string describe(const run::StartEvent& start) {
   return fmt::format("attempt {} from step {}, {} rank{}{}{}", start.attempt, start.step,
                      start.world, start.world == 1 ? "" : "s",
                      start.job.empty() ? "" : ", job ", start.job);
 }
 
-std::string describe(const CheckpointEvent& saved) {
+std::string describe(const run::CheckpointEvent& saved) {
   return fmt::format("step {}, {} in {:.1f} s, training stood still for {:.2f} s",
                      saved.step, human_bytes(saved.bytes), saved.seconds,
                      saved.stall.value_or(saved.seconds));
 }
 
-std::string describe(const EndEvent& end) {
+std::string describe(const run::EndEvent& end) {
   std::string why;
   if (end.signal != 0) {
     why = fmt::format(", stopped by signal {}", end.signal);
@@ -54,16 +54,18 @@ std::string describe(const EndEvent& end) {
 
 }  // namespace
 
-bool is_shown(const Event& event) { return event.kind != kTrafficEvent; }
+bool is_shown(const Event& event) { return event.kind != run::kTrafficEvent; }
 
 std::string describe(const Event& event) {
-  if (event.kind == StartEvent::kKind) return describe(event.as<StartEvent>());
-  if (event.kind == CheckpointEvent::kKind) return describe(event.as<CheckpointEvent>());
-  if (event.kind == EndEvent::kKind) return describe(event.as<EndEvent>());
-  if (event.kind == ProfileEvent::kKind) {
-    return describe_profile(event.as<ProfileEvent>());
+  if (event.kind == run::StartEvent::kKind) return describe(event.as<run::StartEvent>());
+  if (event.kind == run::CheckpointEvent::kKind)
+    return describe(event.as<run::CheckpointEvent>());
+  if (event.kind == run::EndEvent::kKind) return describe(event.as<run::EndEvent>());
+  if (event.kind == run::ProfileEvent::kKind) {
+    return describe_profile(event.as<run::ProfileEvent>());
   }
-  if (event.kind == FailureEvent::kKind) return event.as<FailureEvent>().message;
+  if (event.kind == run::FailureEvent::kKind)
+    return event.as<run::FailureEvent>().message;
   return all_fields(event.fields);
 }
 

@@ -64,17 +64,17 @@ class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
     for (const Event& event : events) {
-      if (event.kind == CheckpointEvent::kKind) begins_[key_of(event)] = 0;
+      if (event.kind == run::CheckpointEvent::kKind) begins_[key_of(event)] = 0;
     }
     if (begins_.empty()) return;
-    for (const StepRecord& record : records.all())
+    for (const run::StepRecord& record : records.all())
       move(record.attempt, record.step, record.time);
-    for (const ValidationRecord& v : records.validations())
+    for (const run::ValidationRecord& v : records.validations())
       move(v.attempt, v.step, v.time);
   }
 
   std::optional<Item> place(const Event& event) const {
-    const auto saved = event.as<CheckpointEvent>();
+    const auto saved = event.as<run::CheckpointEvent>();
     const double stall = saved.stall.value_or(saved.seconds);
     if (!(stall > 0.0)) return std::nullopt;
     int64_t begin = begins_.at(key_of(event));
@@ -87,7 +87,7 @@ class SavePlaces {
 
  private:
   static AttemptStep key_of(const Event& event) {
-    const auto saved = event.as<CheckpointEvent>();
+    const auto saved = event.as<run::CheckpointEvent>();
     return {saved.attempt, saved.step};
   }
   void move(int64_t attempt, int64_t step, double time) {
@@ -99,13 +99,13 @@ class SavePlaces {
 
 std::vector<Item> other_items(const Records& records, const std::vector<Event>& events) {
   std::vector<Item> items;
-  for (const ValidationRecord& v : records.validations()) {
+  for (const run::ValidationRecord& v : records.validations()) {
     const int64_t end = to_micros(v.time);
     items.push_back({end - to_micros(v.seconds), end, 0, TimeClass::Validation});
   }
   const SavePlaces saves(records, events);
   for (const Event& event : events) {
-    if (event.kind != CheckpointEvent::kKind) continue;
+    if (event.kind != run::CheckpointEvent::kKind) continue;
     if (const auto item = saves.place(event)) items.push_back(*item);
   }
   std::stable_sort(items.begin(), items.end(), earlier);
@@ -174,12 +174,12 @@ int64_t Ledger::total_micros() const {
 
 double Ledger::share(TimeClass kind) const {
   const int64_t total = total_micros();
-  return total > 0 ? seconds(kind) / (static_cast<double>(total) * 1e-6) : kNoFigure;
+  return total > 0 ? seconds(kind) / (static_cast<double>(total) * 1e-6) : run::kNoFigure;
 }
 
 double Ledger::goodput_of_allocation() const {
   const double allocated = total_seconds() - seconds(TimeClass::Waiting);
-  return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : kNoFigure;
+  return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : run::kNoFigure;
 }
 
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,

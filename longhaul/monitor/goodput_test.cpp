@@ -111,7 +111,7 @@ TEST(Goodput, AddsUpExactlyWhateverTheTimesSay) {
     Records records;
     std::vector<Event> events;
     for (int i = 0; i < 60; ++i) {
-      StepRecord record;
+      run::StepRecord record;
       record.step = static_cast<int64_t>(random() % 30);
       record.attempt = static_cast<int>(random() % 4);
       record.time = time(random);

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 /// What a supervisor says when the workers are gone. `restart` comes when they are back.
-constexpr std::array<std::string_view, 3> kFaults = {FaultEvent::kKind, kHangEvent,
-                                                     RequeueEvent::kKind};
+constexpr std::array<std::string_view, 3> kFaults = {
+    run::FaultEvent::kKind, run::kHangEvent, run::RequeueEvent::kKind};
 
 /// One start of the run. Microseconds since 1970.
 struct Attempt {
@@ -58,7 +58,7 @@ using Attempts = std::map<int64_t, Attempt>;
 void add_records(const Records& records, Attempts& attempts) {
   Attempt* current = nullptr;
   int64_t number = -1;
-  for (const StepRecord& record : records.all()) {
+  for (const run::StepRecord& record : records.all()) {
     if (current == nullptr || record.attempt != number) {
       number = record.attempt;
       current = &attempts[number];
@@ -68,7 +68,7 @@ void add_records(const Records& records, Attempts& attempts) {
     current->sign(begin, end);
     current->first_step = std::min(current->first_step, begin);
   }
-  for (const ValidationRecord& v : records.validations()) {
+  for (const run::ValidationRecord& v : records.validations()) {
     const int64_t end = to_micros(v.time);
     attempts[v.attempt].sign(end - to_micros(v.seconds), end);
   }
@@ -79,11 +79,12 @@ void add_event(const Event& event, Attempts& attempts) {
   const int64_t number = event.attempt();
   if (number < 0) return;
   Attempt& attempt = attempts[number];
-  const bool start = event.kind == StartEvent::kKind;
-  attempt.sign(start ? time - to_micros(event.as<StartEvent>().seconds) : time, time);
-  if (start) attempt.allocation = allocation_of<StartEvent>(event);
-  const bool orderly = event.kind == EndEvent::kKind;
-  if (orderly || event.kind == FailureEvent::kKind) {
+  const bool start = event.kind == run::StartEvent::kKind;
+  attempt.sign(start ? time - to_micros(event.as<run::StartEvent>().seconds) : time,
+               time);
+  if (start) attempt.allocation = allocation_of<run::StartEvent>(event);
+  const bool orderly = event.kind == run::EndEvent::kKind;
+  if (orderly || event.kind == run::FailureEvent::kKind) {
     attempt.down = time;
     attempt.orderly = orderly;
   }
@@ -137,10 +138,10 @@ std::vector<Supervisor> supervisors_of(const std::vector<Event>& events,
     const int64_t time = to_micros(event.time);
     // A clock that went back: they stay in order.
     const int64_t earliest = found.empty() ? 0 : found.back().begin;
-    if (event.kind == SupervisorStartEvent::kKind) {
-      found.push_back(
-          {std::max(time, earliest), kNever, allocation_of<SupervisorStartEvent>(event)});
-    } else if (event.kind == kSupervisorEndEvent && !found.empty() &&
+    if (event.kind == run::SupervisorStartEvent::kKind) {
+      found.push_back({std::max(time, earliest), kNever,
+                       allocation_of<run::SupervisorStartEvent>(event)});
+    } else if (event.kind == run::kSupervisorEndEvent && !found.empty() &&
                found.back().end == kNever) {
       found.back().end = std::max(time, earliest);
     }
@@ -188,7 +189,7 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
       open = true;
     } else if (open && ends_pause(event)) {
       // Starts and ends are changes of their own.
-      if (event.kind == kResumedEvent) changes.push_back({time, TimeClass::Other});
+      if (event.kind == run::kResumedEvent) changes.push_back({time, TimeClass::Other});
       open = false;
     }
   }
@@ -213,13 +214,14 @@ int64_t to_micros(double seconds) {
 }
 
 bool begins_pause(const Event& event) {
-  return event.kind == SignalEvent::kKind && event.as<SignalEvent>().file == kPauseFile;
+  return event.kind == run::SignalEvent::kKind &&
+         event.as<run::SignalEvent>().file == run::kPauseFile;
 }
 
 bool ends_pause(const Event& event) {
   constexpr std::array<std::string_view, 6> kEnds = {
-      kResumedEvent,       StartEvent::kKind, EndEvent::kKind,
-      FailureEvent::kKind, FaultEvent::kKind, kSupervisorEndEvent};
+      run::kResumedEvent,       run::StartEvent::kKind, run::EndEvent::kKind,
+      run::FailureEvent::kKind, run::FaultEvent::kKind, run::kSupervisorEndEvent};
   return std::ranges::find(kEnds, event.kind) != kEnds.end();
 }
 

@@ -21,13 +21,13 @@ std::string text_of(const Json& entry, const char* key) {
 
 std::string name_of(const Json& entry) { return text_of(entry, "name"); }
 
-double share(const ProfileEvent& event, double seconds) {
+double share(const run::ProfileEvent& event, double seconds) {
   return event.seconds > 0.0 ? 100.0 * seconds / event.seconds : 0.0;
 }
 
 }  // namespace
 
-std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most) {
+std::vector<ProfileRow> profile_rows(const run::ProfileEvent& event, size_t most) {
   std::vector<ProfileRow> rows;
   ProfileRow others;
   double told = 0.0;
@@ -57,7 +57,7 @@ std::string ProductRow::title() const {
   return (colons == std::string::npos ? name : name.substr(colons + 1)) + " " + shape;
 }
 
-std::vector<ProductRow> product_rows(const ProfileEvent& event) {
+std::vector<ProductRow> product_rows(const run::ProfileEvent& event) {
   std::vector<ProductRow> rows;
   for (const Json* entry : objects_in(event.products)) {
     rows.push_back({name_of(*entry), text_of(*entry, "shape"),
@@ -67,7 +67,7 @@ std::vector<ProductRow> product_rows(const ProfileEvent& event) {
   return rows;
 }
 
-std::string describe_profile(const ProfileEvent& event) {
+std::string describe_profile(const run::ProfileEvent& event) {
   std::string text = fmt::format("step {}: {:.3f} s", event.step, event.seconds);
   for (const ProfileRow& row : profile_rows(event, 3)) {
     text += fmt::format(", {} {:.1f}%", row.name, share(event, row.seconds));
@@ -78,10 +78,10 @@ std::string describe_profile(const ProfileEvent& event) {
 std::string profile_section(const RunFiles& run) {
   const auto& events = run.events();
   const auto newest = std::find_if(events.rbegin(), events.rend(), [](const Event& e) {
-    return e.kind == ProfileEvent::kKind;
+    return e.kind == run::ProfileEvent::kKind;
   });
   if (newest == events.rend()) return {};
-  const auto event = newest->as<ProfileEvent>();
+  const auto event = newest->as<run::ProfileEvent>();
   std::string text = fmt::format(
       "<h2>A step</h2><section class=\"card\"><h3>Profile of step {}</h3><p>{:.3f} s on "
       "rank 0 (times: {})",

@@ -16,7 +16,7 @@ struct ProfileRow {
 
 /// Returns at most `most` rows of operations, then a row for the other operations, then a
 /// row for what was outside of all operations. Anybody may have written the event.
-std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most);
+std::vector<ProfileRow> profile_rows(const run::ProfileEvent& event, size_t most);
 
 /// Products of one size in a profiled step.
 struct ProductRow {
@@ -33,10 +33,10 @@ struct ProductRow {
 };
 
 /// Returns the products as the event has them, the longest first.
-std::vector<ProductRow> product_rows(const ProfileEvent& event);
+std::vector<ProductRow> product_rows(const run::ProfileEvent& event);
 
 /// Returns "step 20: 3.61 s, aten::mm 41.0%, longhaul::attention_backward 20.1%, ..."
-std::string describe_profile(const ProfileEvent& event);
+std::string describe_profile(const run::ProfileEvent& event);
 
 /// Returns the newest profile of the run as a part of the report; empty where there is
 /// none.

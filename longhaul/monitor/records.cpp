@@ -9,24 +9,24 @@
 #include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
-static_assert(LineTail::kPadding >= kRecordPadding);
-static_assert(LineTail::kLongestLine <= kLongestRecord);
+static_assert(LineTail::kPadding >= run::kRecordPadding);
+static_assert(LineTail::kLongestLine <= run::kLongestRecord);
 
 void Records::add_line(std::string_view padded) {
-  RunRecord record = read_record(padded);
-  if (auto* const validation = std::get_if<ValidationRecord>(&record)) {
+  run::RunRecord record = run::read_record(padded);
+  if (auto* const validation = std::get_if<run::ValidationRecord>(&record)) {
     if (validations_.size() < kMost) validations_.push_back(std::move(*validation));
-  } else if (const auto* const step = std::get_if<StepRecord>(&record)) {
+  } else if (const auto* const step = std::get_if<run::StepRecord>(&record)) {
     add(*step);
   } else {
     ++unreadable_;
   }
 }
 
-void Records::add(const StepRecord& record) {
+void Records::add(const run::StepRecord& record) {
   if (all_.size() >= kMost) {
     throw InputError("run directory",
-                     std::string(kMetricsFile) + " has more than 20,000,000 lines");
+                     std::string(run::kMetricsFile) + " has more than 20,000,000 lines");
   }
   all_.push_back({record});
   first_.try_emplace(record.attempt, record.step);
@@ -56,21 +56,21 @@ void Records::set_clocks(const std::function<double(int attempt)>& shift) {
     all_[set_steps_].time += shift(all_[set_steps_].attempt);
   }
   for (; set_validations_ < validations_.size(); ++set_validations_) {
-    ValidationRecord& one = validations_[set_validations_];
+    run::ValidationRecord& one = validations_[set_validations_];
     one.time += shift(one.attempt);
   }
 }
 
 void Records::clear() { *this = Records(); }
 
-bool Records::is_first_of_attempt(const StepRecord& record) const {
+bool Records::is_first_of_attempt(const run::StepRecord& record) const {
   const auto found = first_.find(record.attempt);
   return found != first_.end() && found->second == record.step;
 }
 
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return kNoFigure;
+  if (values.empty()) return run::kNoFigure;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
@@ -81,7 +81,7 @@ double median_throughput(const Records& records) {
   std::vector<double> rates;
   std::vector<double> warm;
   for (const size_t at : records.counted()) {
-    const StepRecord& record = records.all()[at];
+    const run::StepRecord& record = records.all()[at];
     rates.push_back(record.seqs_per_s);
     if (!records.is_first_of_attempt(record)) warm.push_back(record.seqs_per_s);
   }

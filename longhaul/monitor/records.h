@@ -12,7 +12,7 @@
 namespace longhaul::monitor {
 
 /// A step's record, as it lies among the others.
-struct StepRow : StepRecord {
+struct StepRow : run::StepRecord {
   bool counts = true;  ///< false: taken back by a later start or a rollback
 };
 
@@ -28,7 +28,7 @@ class Records {
   /// Adds one line; `padded` has LineTail::kPadding readable bytes behind it. Throws
   /// InputError beyond kMost lines.
   void add_line(std::string_view padded);
-  void add(const StepRecord& record);
+  void add(const run::StepRecord& record);
   /// Takes steps back, for a start from the checkpoint of `step` or a return to it: what
   /// attempts up to `attempt` recorded above `step` until `before` (seconds since 1970)
   /// counts no more.
@@ -40,24 +40,24 @@ class Records {
 
   /// Returns all steps, including those that count no more.
   const std::vector<StepRow>& all() const { return all_; }
-  const std::vector<ValidationRecord>& validations() const { return validations_; }
+  const std::vector<run::ValidationRecord>& validations() const { return validations_; }
   /// Returns indices into all(): the steps that count, ascending.
   const std::vector<size_t>& counted() const { return counted_; }
-  const StepRecord& counted_at(size_t i) const { return all_[counted_[i]]; }
+  const run::StepRecord& counted_at(size_t i) const { return all_[counted_[i]]; }
   /// Returns the step done last; null when there is none.
-  const StepRecord* last() const {
+  const run::StepRecord* last() const {
     return counted_.empty() ? nullptr : &all_[counted_.back()];
   }
   /// Returns how many lines are no record.
   int64_t unreadable() const { return unreadable_; }
   int newest_attempt() const { return newest_attempt_; }
   /// Returns whether this is the first step that an attempt recorded: it warms up.
-  bool is_first_of_attempt(const StepRecord& record) const;
+  bool is_first_of_attempt(const run::StepRecord& record) const;
 
  private:
   std::vector<StepRow> all_;
   std::vector<size_t> counted_;
-  std::vector<ValidationRecord> validations_;
+  std::vector<run::ValidationRecord> validations_;
   std::map<int, int64_t> first_;
   size_t set_steps_ = 0;  ///< of all_, whose clocks are set
   size_t set_validations_ = 0;

@@ -41,8 +41,10 @@ void tile(std::string& out, const std::string& value, const std::string& what) {
 }
 
 std::string header(const RunView& view) {
-  const bool bad = view.state == RunStatus::kFailed || view.state == RunStatus::kKilled;
-  const bool good = view.state == RunStatus::kDone || view.state == RunStatus::kTraining;
+  const bool bad =
+      view.state == run::RunStatus::kFailed || view.state == run::RunStatus::kKilled;
+  const bool good =
+      view.state == run::RunStatus::kDone || view.state == run::RunStatus::kTraining;
   std::string out = fmt::format("<header><h1>{}</h1><span class=\"state {}\">{}</span>",
                                 escape(fs::path(view.name).filename().string()),
                                 bad ? "bad" : (good ? "good" : ""), escape(view.state));
@@ -226,8 +228,8 @@ std::string event_section(const RunFiles& run) {
 /// ends stay.
 std::string config_section(const RunFiles& run) {
   if (run.config_text().empty()) return {};
-  std::string out =
-      fmt::format("<details><summary>Configuration ({})</summary><pre>", kConfigFile);
+  std::string out = fmt::format("<details><summary>Configuration ({})</summary><pre>",
+                                run::kConfigFile);
   for (const std::string_view line : lines_of(run.config_text())) {
     out += escape(line) + "\n";
   }

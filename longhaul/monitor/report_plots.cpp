@@ -17,18 +17,19 @@ namespace {
 constexpr size_t kMostSets = 4;
 constexpr std::array<const char*, kMostSets> kSetStyles = {"b", "c", "d", "e"};
 
-std::vector<Point> series(const Records& records, double StepRecord::* member) {
+std::vector<Point> series(const Records& records, double run::StepRecord::* member) {
   std::vector<Point> points;
   points.reserve(records.counted().size());
   for (const size_t at : records.counted()) {
-    const StepRecord& record = records.all()[at];
+    const run::StepRecord& record = records.all()[at];
     points.push_back({static_cast<double>(record.step), record.*member});
   }
   return points;
 }
 
 /// Returns the points of a member, and none where no line has the member.
-std::vector<Point> series_if_any(const Records& records, double StepRecord::* member) {
+std::vector<Point> series_if_any(const Records& records,
+                                 double run::StepRecord::* member) {
   std::vector<Point> points = series(records, member);
   const bool any =
       std::ranges::any_of(points, [](const Point& p) { return std::isfinite(p.y); });
@@ -81,13 +82,13 @@ std::vector<PlotMark> marks_of(const RunFiles& run) {
     const auto mark = [&](int64_t step, const char* style, const char* what) {
       marks.push_back({static_cast<double>(step), style, what + describe(event)});
     };
-    if (event.kind == StartEvent::kKind) {
-      if (!first) mark(event.as<StartEvent>().step, "restarted", "restart: ");
+    if (event.kind == run::StartEvent::kKind) {
+      if (!first) mark(event.as<run::StartEvent>().step, "restarted", "restart: ");
       first = false;
-    } else if (event.kind == BadStepEvent::kKind) {
-      mark(event.as<BadStepEvent>().step, "bad", "bad step: ");
-    } else if (event.kind == RollbackEvent::kKind) {
-      mark(event.as<RollbackEvent>().to_step, "bad", "rollback: ");
+    } else if (event.kind == run::BadStepEvent::kKind) {
+      mark(event.as<run::BadStepEvent>().step, "bad", "bad step: ");
+    } else if (event.kind == run::RollbackEvent::kKind) {
+      mark(event.as<run::RollbackEvent>().to_step, "bad", "rollback: ");
     }
   }
   return marks;
@@ -104,25 +105,25 @@ std::string card(const PlotOptions& options, const std::vector<Curve>& curves,
 std::string plot_cards(const RunFiles& run) {
   const Records& records = run.records();
   const std::vector<PlotMark> marks = marks_of(run);
-  std::vector<Curve> loss = {{"training", "a", series(records, &StepRecord::loss)}};
+  std::vector<Curve> loss = {{"training", "a", series(records, &run::StepRecord::loss)}};
   const std::vector<SetChange> sets = set_changes(run);
   for (Curve& curve : validation_curves(sets)) loss.push_back(std::move(curve));
   std::string out = card({"Loss"}, loss, marks) + forgetting_card(sets);
-  const auto one = [&](const char* title, double StepRecord::* member, Unit unit,
+  const auto one = [&](const char* title, double run::StepRecord::* member, Unit unit,
                        Scale scale) {
     out += card({title, unit, scale}, {{"", "a", series_if_any(records, member)}}, marks);
   };
-  out += card({"Gradient norm"}, {{"", "a", series(records, &StepRecord::grad_norm)}},
-              marks);
-  one("Learning rate", &StepRecord::lr, Unit::Number, Scale::FromZero);
-  one("Throughput, tokens per second", &StepRecord::tokens_per_s, Unit::Number,
+  out += card({"Gradient norm"},
+              {{"", "a", series(records, &run::StepRecord::grad_norm)}}, marks);
+  one("Learning rate", &run::StepRecord::lr, Unit::Number, Scale::FromZero);
+  one("Throughput, tokens per second", &run::StepRecord::tokens_per_s, Unit::Number,
       Scale::FromZero);
-  one("Model FLOPs utilisation", &StepRecord::mfu, Unit::Percent, Scale::FromZero);
-  out +=
-      card({"Memory", Unit::Bytes, Scale::FromZero},
-           {{"largest of a rank", "a", series_if_any(records, &StepRecord::memory_peak)},
-            {"host, rank 0", "b", series_if_any(records, &StepRecord::host_memory)}},
-           marks);
+  one("Model FLOPs utilisation", &run::StepRecord::mfu, Unit::Percent, Scale::FromZero);
+  out += card(
+      {"Memory", Unit::Bytes, Scale::FromZero},
+      {{"largest of a rank", "a", series_if_any(records, &run::StepRecord::memory_peak)},
+       {"host, rank 0", "b", series_if_any(records, &run::StepRecord::host_memory)}},
+      marks);
   return out;
 }
 

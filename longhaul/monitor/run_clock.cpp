@@ -13,7 +13,7 @@ constexpr double kOutOfOrder = 5.0;
 
 }  // namespace
 
-double RunClock::time_of(const EventHead& event) {
+double RunClock::time_of(const run::EventHead& event) {
   const auto& [kind, time, boot, booted, attempt] = event;
   if (boot.empty() || booted <= 0.0 || time < 0.0) return time;
   if (!booted_.contains(boot) && booted_.size() < kMostBoots) {

@@ -17,7 +17,7 @@ class RunClock {
  public:
   /// Returns the time of an event by the run's clock. Events must come in the order of
   /// events.jsonl.
-  double time_of(const EventHead& event);
+  double time_of(const run::EventHead& event);
   /// Returns by how many seconds the times of an attempt's rows in metrics.jsonl have to
   /// be moved.
   double shift_of(int64_t attempt) const;

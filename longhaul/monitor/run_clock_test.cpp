@@ -5,7 +5,7 @@
 namespace longhaul::monitor {
 namespace {
 
-EventHead event_of(const char* boot, double booted, double time, int attempt = -1) {
+run::EventHead event_of(const char* boot, double booted, double time, int attempt = -1) {
   return {"start", time, boot, booted, attempt};
 }
 

@@ -27,8 +27,9 @@ constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
 constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostStepDirectories = 100'000;
-constexpr const char* kRunFiles[] = {kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
-                                     kRunLockFile};
+constexpr const char* kRunFiles[] = {run::kMetricsFile, run::kEventsFile,
+                                     run::kStatusFile, run::kConfigFile,
+                                     run::kRunLockFile};
 
 std::optional<FileStamp> stamp_of(const fs::path& path) {
   struct stat held{};
@@ -99,13 +100,13 @@ bool may_become_run(const fs::path& dir) {
   if (!fs::exists(dir, error)) return true;
   if (!fs::is_directory(dir, error)) return false;
   return fs::is_empty(dir, error) ||
-         (fs::exists(dir / kBatchScriptFile, error) && !holds_run(dir));
+         (fs::exists(dir / run::kBatchScriptFile, error) && !holds_run(dir));
 }
 
 RunFiles::RunFiles(fs::path dir)
     : dir_(std::move(dir)),
-      metrics_tail_(dir_ / kMetricsFile),
-      events_tail_(dir_ / kEventsFile) {
+      metrics_tail_(dir_ / run::kMetricsFile),
+      events_tail_(dir_ / run::kEventsFile) {
   std::error_code error;
   if (!fs::is_directory(dir_, error)) {
     throw InputError("run directory",
@@ -118,8 +119,8 @@ RunFiles::RunFiles(fs::path dir)
         "run directory",
         fmt::format("{} holds nothing of a run (no {}, {}, {}, {}); give the run.dir of "
                     "a run{}",
-                    dir_.string(), kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
-                    runs_below(dir_)));
+                    dir_.string(), run::kMetricsFile, run::kEventsFile, run::kStatusFile,
+                    run::kConfigFile, runs_below(dir_)));
   }
 }
 
@@ -141,19 +142,21 @@ bool RunFiles::refresh() {
   records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
   settle_takebacks();
   const FileStamp status_before = status_stamp_;
-  read_changed(kStatusFile, status_stamp_, kLargestStatus, [&](const std::string& text) {
-    status_ =
-        RunStatus::from_json(parse_json(text, kStatusFile, kMaxFileDepth), plain_text);
-  });
-  if (status_stamp_ == FileStamp{}) status_.reset();
-  read_changed(kResultsFile, results_stamp_, kLargestStatus,
+  read_changed(run::kStatusFile, status_stamp_, kLargestStatus,
                [&](const std::string& text) {
-                 results_ = parse_json(text, kResultsFile, kMaxFileDepth);
+                 status_ = run::RunStatus::from_json(
+                     parse_json(text, run::kStatusFile, kMaxFileDepth), plain_text);
                });
-  read_changed(kConfigFile, config_stamp_, kLargestConfig, [&](const std::string& text) {
-    config_text_ = text;
-    config_ = parse_run_config(text, kConfigFile).config;
-  });
+  if (status_stamp_ == FileStamp{}) status_.reset();
+  read_changed(run::kResultsFile, results_stamp_, kLargestStatus,
+               [&](const std::string& text) {
+                 results_ = parse_json(text, run::kResultsFile, kMaxFileDepth);
+               });
+  read_changed(run::kConfigFile, config_stamp_, kLargestConfig,
+               [&](const std::string& text) {
+                 config_text_ = text;
+                 config_ = parse_run_config(text, run::kConfigFile).config;
+               });
   read_lock();
   return metrics != LineTail::Found::Nothing || events != LineTail::Found::Nothing ||
          status_before != status_stamp_;
@@ -183,12 +186,12 @@ void RunFiles::add_event(std::string_view line) {
   }
   try {
     Event event;
-    event.fields = parse_json(line, kEventsFile, kMaxFileDepth);
+    event.fields = parse_json(line, run::kEventsFile, kMaxFileDepth);
     if (!event.fields.is_object()) throw InputError("json", "no object");
-    EventHead head = EventHead::read(event.fields, plain_text);
+    run::EventHead head = run::EventHead::read(event.fields, plain_text);
     event.time = clock_.time_of(head);
     event.kind = std::move(head.kind);
-    if (event.kind.empty() || event.time < 0.0 || event.time > kLastTime) {
+    if (event.kind.empty() || event.time < 0.0 || event.time > run::kLastTime) {
       throw InputError("json", "no event");
     }
     event_counts_.bytes += line.size();
@@ -206,31 +209,31 @@ void RunFiles::settle_takebacks() {
     const int64_t told =
         event.attempt() < 0 ? records_.newest_attempt() : event.attempt();
     const auto attempt = static_cast<int>(std::min<int64_t>(told, 1'000'000'000));
-    if (event.kind == StartEvent::kKind) {
-      records_.take_back(event.as<StartEvent>().step, attempt - 1,
+    if (event.kind == run::StartEvent::kKind) {
+      records_.take_back(event.as<run::StartEvent>().step, attempt - 1,
                          std::numeric_limits<double>::infinity());
-    } else if (event.kind == RollbackEvent::kKind) {
-      records_.take_back(event.as<RollbackEvent>().to_step, attempt, event.time);
+    } else if (event.kind == run::RollbackEvent::kKind) {
+      records_.take_back(event.as<run::RollbackEvent>().to_step, attempt, event.time);
     }
   }
 }
 
 void RunFiles::read_lock() {
-  problems_.erase(kRunLockFile);
+  problems_.erase(run::kRunLockFile);
   try {
-    OwnerLockOptions options;
+    system::OwnerLockOptions options;
     options.probe = false;
-    lock_ = OwnerLock::look(dir_ / kRunLockFile, options);
+    lock_ = system::OwnerLock::look(dir_ / run::kRunLockFile, options);
   } catch (const Error& error) {
     lock_.reset();
-    problems_[kRunLockFile] = plain_text(error.what());
+    problems_[run::kRunLockFile] = plain_text(error.what());
   }
 }
 
 std::optional<int64_t> RunFiles::last_step() const {
   for (size_t i = events_.size(); i-- > 0;) {
-    if (events_[i].kind != StartEvent::kKind) continue;
-    const int64_t step = events_[i].as<StartEvent>().last_step;
+    if (events_[i].kind != run::StartEvent::kKind) continue;
+    const int64_t step = events_[i].as<run::StartEvent>().last_step;
     if (step > 0) return step;
     break;
   }
@@ -243,7 +246,7 @@ std::optional<int64_t> RunFiles::last_step() const {
 
 fs::path RunFiles::checkpoint_dir() const {
   if (config_ && !config_->checkpoint.dir.empty()) return config_->checkpoint.dir;
-  return dir_ / kCheckpointsDir;
+  return dir_ / run::kCheckpointsDir;
 }
 
 std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
@@ -251,7 +254,7 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
   std::error_code error;
   for (fs::directory_iterator it(checkpoint_dir(), error), end; !error && it != end;
        it.increment(error)) {
-    const auto step = step_of(it->path());
+    const auto step = run::step_of(it->path());
     if (step) found.emplace_back(*step, it->path());
     if (found.size() >= kMostStepDirectories) break;
   }
@@ -261,7 +264,7 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
 
 // A checkpoint does not change once its manifest is there: judged once.
 const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
-  const auto manifest_stamp = stamp_of(path / kManifestFile);
+  const auto manifest_stamp = stamp_of(path / run::kManifestFile);
   auto& [judged_at, info] = judged_[path];
   if (manifest_stamp && judged_at == *manifest_stamp) return info;
   judged_at = manifest_stamp.value_or(FileStamp());
@@ -273,8 +276,9 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
   }
   info.saved = static_cast<double>(manifest_stamp->nanoseconds) * 1e-9;
   try {
-    const Json manifest = parse_json(read_text(path / kManifestFile, kLargestManifest),
-                                     kManifestFile, kMaxFileDepth);
+    const Json manifest =
+        parse_json(read_text(path / run::kManifestFile, kLargestManifest),
+                   run::kManifestFile, kMaxFileDepth);
     info.problem = check_files(manifest, path, info.bytes);
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
       info.problem = "its manifest is of another step";
@@ -303,8 +307,8 @@ std::optional<CheckpointInfo> RunFiles::newest_checkpoint() {
 
 std::optional<int64_t> RunFiles::missing_step() const {
   try {
-    if (!read_run_identity(dir_)) return std::nullopt;
-    const auto past = RunPast::read(dir_);
+    if (!run::read_run_identity(dir_)) return std::nullopt;
+    const auto past = run::RunPast::read(dir_);
     return past && past->misses_newest(checkpoint_dir()) ? past->newest : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;
@@ -317,11 +321,11 @@ std::vector<std::string> RunFiles::notes() const {
   const auto count = [&](int64_t number, const char* file, const char* what) {
     if (number > 0) lines.push_back(fmt::format("{} lines of {} {}", number, file, what));
   };
-  count(records_.unreadable(), kMetricsFile, "cannot be read");
-  count(metrics_tail_.too_long(), kMetricsFile, "are longer than 1 MiB");
-  count(event_counts_.unreadable, kEventsFile, "cannot be read");
-  count(events_tail_.too_long(), kEventsFile, "are longer than 1 MiB");
-  count(event_counts_.left_out, kEventsFile, "are left out: it is too large");
+  count(records_.unreadable(), run::kMetricsFile, "cannot be read");
+  count(metrics_tail_.too_long(), run::kMetricsFile, "are longer than 1 MiB");
+  count(event_counts_.unreadable, run::kEventsFile, "cannot be read");
+  count(events_tail_.too_long(), run::kEventsFile, "are longer than 1 MiB");
+  count(event_counts_.left_out, run::kEventsFile, "are left out: it is too large");
   return lines;
 }
 

@@ -27,7 +27,7 @@ struct Event {
   std::string kind;
   double time = 0.0;  ///< seconds since 1970
   Json fields;
-  int64_t attempt() const { return EventHead::attempt_of(fields); }  ///< -1: none
+  int64_t attempt() const { return run::EventHead::attempt_of(fields); }  ///< -1: none
   /// Returns the line as an event of type Kind, with plain texts.
   template <typename Kind>
   Kind as() const {
@@ -69,10 +69,10 @@ class RunFiles {
   /// Returns the clock of all times in records() and events().
   const RunClock& clock() const { return clock_; }
   /// Returns status.json with plain texts.
-  const std::optional<RunStatus>& status() const { return status_; }
+  const std::optional<run::RunStatus>& status() const { return status_; }
   const std::optional<Json>& results() const { return results_; }
   /// Returns the run's lock; nothing where the run never had a writer.
-  const std::optional<LockState>& lock() const { return lock_; }
+  const std::optional<system::LockState>& lock() const { return lock_; }
   /// Returns config.toml, and its text as it is.
   const std::optional<RunConfig>& config() const { return config_; }
   const std::string& config_text() const { return config_text_; }
@@ -115,11 +115,11 @@ class RunFiles {
   RunClock clock_;
   size_t settled_ = 0;  ///< events whose take-backs are done
   EventCounts event_counts_;
-  std::optional<RunStatus> status_;
+  std::optional<run::RunStatus> status_;
   std::optional<Json> results_;
   std::optional<RunConfig> config_;
   std::string config_text_;
-  std::optional<LockState> lock_;
+  std::optional<system::LockState> lock_;
   FileStamp status_stamp_;
   FileStamp results_stamp_;
   FileStamp config_stamp_;

@@ -152,7 +152,7 @@ TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
   EXPECT_HAS(all[2].problem, "no manifest");
   EXPECT_EQ(run.newest_checkpoint()->step, 3);
   // Whoever watches is not to take it for the newest that there was.
-  RunPast past = RunPast::begin();
+  run::RunPast past = run::RunPast::begin();
   past.newest = 12;
   past.write(dir.path());
   std::string notes;

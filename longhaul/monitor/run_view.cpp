@@ -18,16 +18,16 @@ constexpr size_t kRecentSteps = 20;
 constexpr double kFreshSeconds = 30.0;
 
 bool is_final(const std::string& state) {
-  return state == RunStatus::kDone || state == RunStatus::kFailed ||
-         state == RunStatus::kStopped;
+  return state == run::RunStatus::kDone || state == run::RunStatus::kFailed ||
+         state == run::RunStatus::kStopped;
 }
 
 /// Returns how the last attempt that said so ended; null while none has.
 const Event* last_of_attempts(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     const std::string& kind = events[i].kind;
-    if (kind == StartEvent::kKind || kind == EndEvent::kKind ||
-        kind == FailureEvent::kKind) {
+    if (kind == run::StartEvent::kKind || kind == run::EndEvent::kKind ||
+        kind == run::FailureEvent::kKind) {
       return &events[i];
     }
   }
@@ -50,22 +50,22 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     view.alive = true;
     const bool stepped = run.records().newest_attempt() >= lock->holder.attempt;
     view.state = is_paused(run.events())
-                     ? RunStatus::kPaused
-                     : (stepped ? RunStatus::kTraining : RunStatus::kStarting);
+                     ? run::RunStatus::kPaused
+                     : (stepped ? run::RunStatus::kTraining : run::RunStatus::kStarting);
     return;
   }
   view.ended = true;
-  if (last != nullptr && last->kind == EndEvent::kKind) {
-    const auto end = last->as<EndEvent>();
+  if (last != nullptr && last->kind == run::EndEvent::kKind) {
+    const auto end = last->as<run::EndEvent>();
     const auto goal = run.last_step();
     const bool stopped = end.signal != 0 || !end.stopped_by.empty() ||
                          (goal && end.step.value_or(*goal) < *goal);
     view.state = stopped ? "stopped" : "done";
-  } else if (last != nullptr && last->kind == FailureEvent::kKind) {
-    view.state = RunStatus::kFailed;
-    view.detail = last->as<FailureEvent>().message;
+  } else if (last != nullptr && last->kind == run::FailureEvent::kKind) {
+    view.state = run::RunStatus::kFailed;
+    view.detail = last->as<run::FailureEvent>().message;
   } else if (lock) {
-    view.state = RunStatus::kKilled;
+    view.state = run::RunStatus::kKilled;
     view.detail = plain_text(lock->reason);
   } else {
     // A copy of a run, say: nobody is known to hold it.
@@ -97,16 +97,16 @@ void judge_state(const RunFiles& run, RunView& view) {
     return;
   }
   judge_by_lock(run, view);
-  view.notes.push_back(std::string(kStatusFile) +
+  view.notes.push_back(std::string(run::kStatusFile) +
                        " is old: its supervisor is gone or cut off");
 }
 
 /// Returns the median of one member over the last steps that count.
-double recent(const Records& records, double StepRecord::* member) {
+double recent(const Records& records, double run::StepRecord::* member) {
   std::vector<double> values;
   const size_t count = records.counted().size();
   for (size_t i = count - std::min(count, kRecentSteps); i < count; ++i) {
-    const StepRecord& record = records.counted_at(i);
+    const run::StepRecord& record = records.counted_at(i);
     if (count > 1 && records.is_first_of_attempt(record)) continue;
     values.push_back(record.*member);
   }
@@ -119,11 +119,11 @@ void take_progress(const RunFiles& run, RunView& view) {
   for (double* number :
        {&view.loss, &view.grad_norm, &view.lr, &view.step_time, &view.seqs_per_s,
         &view.tokens_per_s, &view.mfu, &view.memory_peak, &view.step_age}) {
-    *number = kNoFigure;
+    *number = run::kNoFigure;
   }
   if (!records.validations().empty()) view.validation = records.validations().back();
   if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
-  const StepRecord* last = records.last();
+  const run::StepRecord* last = records.last();
   if (last == nullptr) return;
   view.step = last->step;
   view.loss = last->loss;
@@ -131,10 +131,10 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.lr = last->lr;
   view.memory_peak = last->memory_peak;
   view.step_age = std::max(0.0, run.clock().now(view.now) - last->time);
-  view.step_time = recent(records, &StepRecord::step_time);
-  view.seqs_per_s = recent(records, &StepRecord::seqs_per_s);
-  view.tokens_per_s = recent(records, &StepRecord::tokens_per_s);
-  view.mfu = recent(records, &StepRecord::mfu);
+  view.step_time = recent(records, &run::StepRecord::step_time);
+  view.seqs_per_s = recent(records, &run::StepRecord::seqs_per_s);
+  view.tokens_per_s = recent(records, &run::StepRecord::tokens_per_s);
+  view.mfu = recent(records, &run::StepRecord::mfu);
 }
 
 /// Estimates the time left by the pace of the last steps, with what the run's saves and
@@ -145,10 +145,10 @@ void guess_time_left(const RunFiles& run, RunView& view) {
   const size_t count = records.counted().size();
   if (count < 2) return;
   const size_t from = count - std::min<size_t>(count, 200);
-  const StepRecord& last = records.counted_at(count - 1);
+  const run::StepRecord& last = records.counted_at(count - 1);
   size_t begin = count - 1;
   while (begin > from && records.counted_at(begin - 1).attempt == last.attempt) --begin;
-  const StepRecord& first = records.counted_at(begin);
+  const run::StepRecord& first = records.counted_at(begin);
   const auto steps = static_cast<double>(last.step - first.step);
   const double pace = steps > 0 ? (last.time - first.time) / steps : view.step_time;
   if (!(pace > 0.0)) return;
@@ -159,11 +159,11 @@ void rank_speeds(const RunFiles& run, RunView& view) {
   if (!run.status()) return;
   view.nodes = run.status()->nodes;
   std::vector<double> busy;
-  for (const RunStatus::Rank& rank : run.status()->ranks) {
+  for (const run::RunStatus::Rank& rank : run.status()->ranks) {
     if (rank.busy_seconds > 0.0) busy.push_back(rank.busy_seconds);
   }
   const double middle = median(busy);
-  for (const RunStatus::Rank& rank : run.status()->ranks) {
+  for (const run::RunStatus::Rank& rank : run.status()->ranks) {
     view.ranks.push_back({rank, middle > 0.0 ? rank.busy_seconds / middle : 0.0});
   }
   std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
@@ -210,8 +210,9 @@ RunView make_view(RunFiles& run, double now) {
   view.notes = run.notes();
   judge_state(run, view);
   const Event* last = last_of_attempts(run.events());
-  view.on_request = view.state == RunStatus::kStopped && last != nullptr &&
-                    last->kind == EndEvent::kKind && last->as<EndEvent>().for_good();
+  view.on_request = view.state == run::RunStatus::kStopped && last != nullptr &&
+                    last->kind == run::EndEvent::kKind &&
+                    last->as<run::EndEvent>().for_good();
   take_progress(run, view);
   guess_time_left(run, view);
   rank_speeds(run, view);
@@ -252,22 +253,22 @@ Json to_json(const RunView& view) {
                {"restarts", view.restarts},
                {"step", view.step},
                {"last_step", or_null(view.last_step)},
-               {kLossKey, view.loss},
-               {kGradNormKey, view.grad_norm},
-               {kLrKey, view.lr},
-               {kStepTimeKey, view.step_time},
-               {kSeqsPerSecondKey, view.seqs_per_s},
-               {kTokensPerSecondKey, view.tokens_per_s},
-               {kMfuKey, view.mfu},
-               {kMemoryPeakKey, view.memory_peak},
+               {run::kLossKey, view.loss},
+               {run::kGradNormKey, view.grad_norm},
+               {run::kLrKey, view.lr},
+               {run::kStepTimeKey, view.step_time},
+               {run::kSeqsPerSecondKey, view.seqs_per_s},
+               {run::kTokensPerSecondKey, view.tokens_per_s},
+               {run::kMfuKey, view.mfu},
+               {run::kMemoryPeakKey, view.memory_peak},
                {"seconds_since_step", view.step_age},
                {"seconds_left", or_null(view.seconds_left)},
                {"ledger", to_json(view.ledger)},
                {"nodes", Json::array()},
                {"ranks", ranks_json(view)},
                {"notes", view.notes}};
-  for (const RunStatus::Node& node : view.nodes) {
-    json["nodes"].push_back(write_fields(node));
+  for (const run::RunStatus::Node& node : view.nodes) {
+    json["nodes"].push_back(run::write_fields(node));
   }
   json["checkpoint"] = nullptr;
   if (view.checkpoint) {

@@ -12,7 +12,7 @@ namespace longhaul::monitor {
 
 /// One rank beside the others: a ratio of 1.2 takes a fifth longer than the median.
 struct RankSpeed {
-  RunStatus::Rank rank;
+  run::RunStatus::Rank rank;
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
@@ -42,10 +42,10 @@ struct RunView {
   double memory_peak = 0.0;   ///< bytes
   double step_age = 0.0;      ///< seconds since the last step
   std::optional<double> seconds_left;
-  std::optional<ValidationRecord> validation;
+  std::optional<run::ValidationRecord> validation;
   std::optional<CheckpointInfo> checkpoint;
   Ledger ledger;
-  std::vector<RunStatus::Node> nodes;
+  std::vector<run::RunStatus::Node> nodes;
   std::vector<RankSpeed> ranks;    ///< the slowest first
   std::vector<std::string> notes;  ///< what could not be read
 };

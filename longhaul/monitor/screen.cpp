@@ -96,9 +96,9 @@ class Lines {
 };
 
 Ink state_ink(const RunView& view) {
-  if (view.state == RunStatus::kFailed || view.state == RunStatus::kKilled)
+  if (view.state == run::RunStatus::kFailed || view.state == run::RunStatus::kKilled)
     return Ink::Bad;
-  if (view.state == RunStatus::kTraining || view.state == RunStatus::kDone)
+  if (view.state == run::RunStatus::kTraining || view.state == run::RunStatus::kDone)
     return Ink::Good;
   return Ink::Warn;
 }
@@ -224,14 +224,14 @@ void draw_nodes(const RunView& view, size_t most, Lines& lines) {
               (narrow ? " state     cpu   devices"
                       : " state     cpu   host memory                 devices"));
   size_t shown = 0;
-  for (const RunStatus::Node& node : view.nodes) {
+  for (const run::RunStatus::Node& node : view.nodes) {
     if (++shown + 2 > most) {
       lines.add(
           {{fmt::format("... {} more", view.nodes.size() - shown + 1), Ink::Faint}});
       return;
     }
     std::string devices;
-    for (const RunStatus::Device& device : node.devices) {
+    for (const run::RunStatus::Device& device : node.devices) {
       devices += fmt::format("{} {}", device.name, busy_text(device.busy));
       if (!narrow) {
         devices += " " + memory_text(device.memory_used_bytes, device.memory_total_bytes);
@@ -244,8 +244,8 @@ void draw_nodes(const RunView& view, size_t most, Lines& lines) {
                    memory_text(node.memory_used_bytes, node.memory_total_bytes), 27) +
                " ";
     }
-    const bool up =
-        node.state == RunStatus::Node::kUp || node.state == RunStatus::Node::kSpare;
+    const bool up = node.state == run::RunStatus::Node::kUp ||
+                    node.state == run::RunStatus::Node::kSpare;
     lines.add({{fit_to_columns(node.name, name) + " "},
                {fit_to_columns(node.state, 9) + " ", up ? Ink::Plain : Ink::Bad},
                {fit_to_columns(busy_text(node.cpu_busy), 5) + " " + memory + devices}});
@@ -266,7 +266,7 @@ void draw_ranks(const RunView& view, size_t most, Lines& lines) {
           {{fmt::format("... {} more", view.ranks.size() - shown + 1), Ink::Faint}});
       return;
     }
-    const RunStatus::Rank& rank = speed.rank;
+    const run::RunStatus::Rank& rank = speed.rank;
     std::string waits;
     if (!rank.waits_for.empty()) {
       waits = fmt::format("  waits {} for {}", human_duration(rank.waits_seconds),
@@ -289,12 +289,12 @@ Ink event_ink(const std::string& kind) {
   const auto is_one_of = [&](std::initializer_list<std::string_view> kinds) {
     return std::ranges::find(kinds, kind) != kinds.end();
   };
-  if (is_one_of({FailureEvent::kKind, kBadSaveEvent, FaultEvent::kKind, kHangEvent,
-                 kCorruptionEvent})) {
+  if (is_one_of({run::FailureEvent::kKind, run::kBadSaveEvent, run::FaultEvent::kKind,
+                 run::kHangEvent, run::kCorruptionEvent})) {
     return Ink::Bad;
   }
-  const bool good =
-      is_one_of({CheckpointEvent::kKind, StartEvent::kKind, EndEvent::kKind});
+  const bool good = is_one_of(
+      {run::CheckpointEvent::kKind, run::StartEvent::kKind, run::EndEvent::kKind});
   return good ? Ink::Plain : Ink::Warn;
 }
 

@@ -41,11 +41,11 @@ RunView hostile_view() {
   view.loss = view.mfu = std::numeric_limits<double>::quiet_NaN();
   view.checkpoint = CheckpointInfo{1200, 940.0, 1e9, true, ""};
   for (int i = 0; i < 40; ++i) {
-    RunStatus::Node node;
+    run::RunStatus::Node node;
     node.name = plain_text("節点\x1b[31m" + std::to_string(i));
     node.devices = {{"cuda:0", 1'000'000'000, 80'000'000'000, 0.5}};
     view.nodes.push_back(node);
-    RunStatus::Rank rank;
+    run::RunStatus::Rank rank;
     rank.rank = i;
     rank.node = node.name;
     rank.busy_seconds = 1.0 + i * 0.1;

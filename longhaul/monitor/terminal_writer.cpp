@@ -48,7 +48,7 @@ struct Terminal::Saved {
   struct sigaction resized{};
 };
 
-bool Terminal::available() { return is_terminal(STDOUT_FILENO); }
+bool Terminal::available() { return system::is_terminal(STDOUT_FILENO); }
 
 Terminal::Terminal() : saved_(std::make_unique<Saved>()) {
   saved_->has_input =

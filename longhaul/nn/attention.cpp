@@ -43,7 +43,7 @@ std::shared_ptr<const ops::RopeTable> RopeTables::table(
   return tables_.back().second;
 }
 
-Attention::Attention(ParameterSet& parameters, const families::Attention& form,
+Attention::Attention(tensor::ParameterSet& parameters, const families::Attention& form,
                      int64_t layer)
     : q_(parameters, form.query),
       k_(parameters, form.key),

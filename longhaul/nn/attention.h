@@ -34,7 +34,8 @@ class RopeTables {
 class Attention {
  public:
   /// Takes the parameters of block number `layer`.
-  Attention(ParameterSet& parameters, const families::Attention& form, int64_t layer);
+  Attention(tensor::ParameterSet& parameters, const families::Attention& form,
+            int64_t layer);
   /// Takes the table of the rotation. Must be called before forward(), and again for more
   /// positions.
   void prepare(RopeTables& tables);

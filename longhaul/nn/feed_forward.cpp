@@ -6,7 +6,8 @@
 
 namespace longhaul::nn {
 
-FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& form)
+FeedForward::FeedForward(tensor::ParameterSet& parameters,
+                         const families::FeedForward& form)
     : up_(parameters, form.up),
       down_(parameters, form.down),
       activation_(form.activation) {

@@ -12,7 +12,7 @@ namespace longhaul::nn {
 /// SplitRegion gate and up have a part of the inner features.
 class FeedForward {
  public:
-  FeedForward(ParameterSet& parameters, const families::FeedForward& form);
+  FeedForward(tensor::ParameterSet& parameters, const families::FeedForward& form);
   /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
   /// there is a region.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;

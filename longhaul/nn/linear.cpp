@@ -6,7 +6,7 @@
 
 namespace longhaul::nn {
 
-Linear::Linear(ParameterSet& parameters, const std::string& name, Bias bias)
+Linear::Linear(tensor::ParameterSet& parameters, const std::string& name, Bias bias)
     : weight_(parameters.take(name + ".weight")) {
   if (bias == Bias::Yes) bias_ = parameters.take(name + ".bias");
 }
@@ -35,7 +35,7 @@ std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& la
   return results;
 }
 
-OutLinear::OutLinear(ParameterSet& parameters, const families::Projection& form)
+OutLinear::OutLinear(tensor::ParameterSet& parameters, const families::Projection& form)
     : projection_(parameters, form.name) {
   if (form.bias) bias_ = parameters.take(form.name + ".bias");
 }
@@ -46,7 +46,7 @@ at::Tensor OutLinear::forward(const ops::LinearInput& x,
   return bias_ ? ops::add_bias(y, bias_) : y;
 }
 
-Embedding::Embedding(ParameterSet& parameters, const std::string& name)
+Embedding::Embedding(tensor::ParameterSet& parameters, const std::string& name)
     : weight_(parameters.take(name + ".weight")) {}
 
 at::Tensor Embedding::forward(const at::Tensor& ids,

@@ -12,12 +12,12 @@ enum class Bias { No, Yes };
 class Linear {
  public:
   /// Takes the parameter NAME.weight, and NAME.bias with a bias.
-  Linear(ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
-  Linear(ParameterSet& parameters, const families::Projection& form)
+  Linear(tensor::ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
+  Linear(tensor::ParameterSet& parameters, const families::Projection& form)
       : Linear(parameters, form.name, form.bias ? Bias::Yes : Bias::No) {}
   /// Maps [T, in] to [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
-  const ParameterPtr& weight() const { return weight_; }
+  const tensor::ParameterPtr& weight() const { return weight_; }
 
   /// Returns forward() of each layer, in their order. Layers whose weights lie side by
   /// side are one product (ops::joint_linear), unless the context asks for the plain
@@ -27,38 +27,38 @@ class Linear {
                                              const ForwardContext& context);
 
  private:
-  ParameterPtr weight_;
-  ParameterPtr bias_;  ///< null: no bias
+  tensor::ParameterPtr weight_;
+  tensor::ParameterPtr bias_;  ///< null: no bias
 };
 
 /// Computes leave(x W^T) + b: the projection at the end of a region with split features
 /// (SplitRegion). The bias is added once, outside of the region.
 class OutLinear {
  public:
-  OutLinear(ParameterSet& parameters, const families::Projection& form);
+  OutLinear(tensor::ParameterSet& parameters, const families::Projection& form);
   /// Maps [T, in] to [T, out] for this rank's part of T. Collective if there is a region.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
 
  private:
   Linear projection_;
-  ParameterPtr bias_;  ///< null: no bias
+  tensor::ParameterPtr bias_;  ///< null: no bias
 };
 
 /// Looks up rows of a [V, H] table, whose vocabulary may be split.
 class Embedding {
  public:
   /// Takes the parameter NAME.weight.
-  Embedding(ParameterSet& parameters, const std::string& name);
+  Embedding(tensor::ParameterSet& parameters, const std::string& name);
   /// Maps ids [T] to [T, H], or to this rank's part of T (SplitRegion::leave). Collective
   /// if there is a region.
   at::Tensor forward(const at::Tensor& ids, const ForwardContext& context) const;
   /// Returns the rows before the ranks of a split vocabulary are summed: zeros for ids
   /// that other ranks have.
   at::Tensor partial(const at::Tensor& ids) const;
-  const ParameterPtr& weight() const { return weight_; }
+  const tensor::ParameterPtr& weight() const { return weight_; }
 
  private:
-  ParameterPtr weight_;
+  tensor::ParameterPtr weight_;
 };
 
 }  // namespace longhaul::nn

@@ -28,7 +28,7 @@ at::Tensor counted(const ops::LossHeadResult& result, size_t term,
 
 }  // namespace
 
-at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
+at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor) {
   // The head forms its gradients at once, so that the backward does not need its input.
   const at::Tensor rows =
@@ -40,8 +40,9 @@ at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
 }
 
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
-                            const ParameterPtr& weight, const ParameterPtr& bias,
-                            size_t term, const ForwardContext& context) {
+                            const tensor::ParameterPtr& weight,
+                            const tensor::ParameterPtr& bias, size_t term,
+                            const ForwardContext& context) {
   ops::LossHeadOptions options = head_options(term, context);
   options.bias = bias;
   return counted(ops::loss_head(rows, weight, targets, options), term, context);

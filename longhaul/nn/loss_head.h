@@ -10,14 +10,15 @@ namespace longhaul::nn {
 /// is the same on every rank of a SplitRegion. Adds the sum of the term to
 /// context.losses. The logits are divided by `logits_divisor`. Collective if there is a
 /// region.
-at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
+at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor = 1.0);
 
 /// Returns any term of the loss in the same way, with a bias, for rows [R, H] that have
 /// already entered the region. `targets` is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
-                            const ParameterPtr& weight, const ParameterPtr& bias,
-                            size_t term, const ForwardContext& context);
+                            const tensor::ParameterPtr& weight,
+                            const tensor::ParameterPtr& bias, size_t term,
+                            const ForwardContext& context);
 
 /// Returns the numbers of the tokens that have a target of the first term of the loss,
 /// ascending, int64.

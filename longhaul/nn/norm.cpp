@@ -6,7 +6,7 @@
 
 namespace longhaul::nn {
 
-Norm::Norm(ParameterSet& parameters, const families::Norm& form)
+Norm::Norm(tensor::ParameterSet& parameters, const families::Norm& form)
     : weight_(parameters.take(form.name + ".weight")), eps_(form.eps), form_(form.form) {
   if (form.kind == families::Norm::Kind::Layer) {
     bias_ = parameters.take(form.name + ".bias");

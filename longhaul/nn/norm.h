@@ -10,7 +10,7 @@ namespace longhaul::nn {
 /// ops::rms_norm or ops::layer_norm with the parameters [H] of the norm.
 class Norm {
  public:
-  Norm(ParameterSet& parameters, const families::Norm& form);
+  Norm(tensor::ParameterSet& parameters, const families::Norm& form);
   /// Maps x [T, H] to [T, H].
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Returns x + delta, or x if delta is undefined, and the norm of this sum. An RMS norm
@@ -19,8 +19,8 @@ class Norm {
                              const at::Tensor& delta) const;
 
  private:
-  ParameterPtr weight_;
-  ParameterPtr bias_;  ///< the bias of a LayerNorm; null for an RMS norm
+  tensor::ParameterPtr weight_;
+  tensor::ParameterPtr bias_;  ///< the bias of a LayerNorm; null for an RMS norm
   double eps_;
   RmsForm form_;
 };

@@ -20,14 +20,14 @@ struct LocalRows {
   at::Tensor outside;
 };
 
-LocalRows local_rows(const at::Tensor& ids, const Parameter& table) {
-  const TensorSlice& slice = table.slice();
+LocalRows local_rows(const at::Tensor& ids, const tensor::Parameter& table) {
+  const format::TensorSlice& slice = table.slice();
   if (slice.extent[0] == slice.global_shape[0]) return {ids, {}};
   const at::Tensor rows = ids - slice.offset[0];
   return {rows, rows.lt(0).logical_or(rows.ge(slice.extent[0]))};
 }
 
-at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
+at::Tensor look_up(const at::Tensor& ids, const tensor::Parameter& table) {
   const auto [rows, outside] = local_rows(ids, table);
   if (!outside.defined()) return at::index_select(table.weight(), 0, rows);
   return at::index_select(table.weight(), 0, rows.masked_fill(outside, 0))
@@ -35,7 +35,7 @@ at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
 }
 
 /// Returns local_rows() for the backward, where rows without a gradient count as outside.
-LocalRows trained_rows(const at::Tensor& ids, const Parameter& table) {
+LocalRows trained_rows(const at::Tensor& ids, const tensor::Parameter& table) {
   LocalRows local = local_rows(ids, table);
   const auto padding = table.padding_row();
   if (!padding) return local;
@@ -44,7 +44,8 @@ LocalRows trained_rows(const at::Tensor& ids, const Parameter& table) {
   return local;
 }
 
-void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
+void add_gradient(const at::Tensor& ids, const at::Tensor& dy,
+                  const tensor::Parameter& table) {
   at::Tensor grad = table.grad();
   const auto [rows, outside] = trained_rows(ids, table);
   if (fused::supports(dy, fused::embedding_gradient) &&
@@ -75,7 +76,7 @@ void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& 
 
 struct EmbeddingNode : Function<EmbeddingNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*anchor*/,
-                            const at::Tensor& ids, ParameterPtr table) {
+                            const at::Tensor& ids, tensor::ParameterPtr table) {
     ctx->save_for_backward({ids});
     at::Tensor y = look_up(ids, *table);
     save(ctx, std::move(table));
@@ -83,7 +84,7 @@ struct EmbeddingNode : Function<EmbeddingNode> {
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const ParameterPtr& table = saved<ParameterPtr>(ctx);
+    const tensor::ParameterPtr& table = saved<tensor::ParameterPtr>(ctx);
     if (!table->frozen()) add_gradient(ctx->get_saved_variables()[0], grads[0], *table);
     return {Variable(), Variable(), Variable()};
   }
@@ -91,7 +92,7 @@ struct EmbeddingNode : Function<EmbeddingNode> {
 
 }  // namespace
 
-at::Tensor embedding(const at::Tensor& ids, const ParameterPtr& table) {
+at::Tensor embedding(const at::Tensor& ids, const tensor::ParameterPtr& table) {
   if (!at::GradMode::is_enabled()) return look_up(ids, *table);
   const at::Tensor anchor =
       at::empty({0}, table->weight().options()).set_requires_grad(true);

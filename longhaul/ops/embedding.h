@@ -12,6 +12,6 @@ namespace longhaul::ops {
 /// requires a gradient, because the graph of the first stage begins with it. The backward
 /// adds rows in ascending order of tokens, so that its bits repeat, and adds nothing to
 /// the padding row of the table.
-at::Tensor embedding(const at::Tensor& ids, const ParameterPtr& table);
+at::Tensor embedding(const at::Tensor& ids, const tensor::ParameterPtr& table);
 
 }  // namespace longhaul::ops

@@ -13,11 +13,12 @@ namespace longhaul::ops {
 namespace {
 
 struct LayerNormSaved {
-  ParameterPtr weight;
-  ParameterPtr bias;
+  tensor::ParameterPtr weight;
+  tensor::ParameterPtr bias;
 };
 
-void add_vector_gradient(const ParameterPtr& parameter, const at::Tensor& gradient) {
+void add_vector_gradient(const tensor::ParameterPtr& parameter,
+                         const at::Tensor& gradient) {
   if (parameter->frozen()) return;
   at::Tensor grad = parameter->grad();
   grad.add_(gradient);
@@ -50,8 +51,8 @@ struct LayerNormNode : Function<LayerNormNode> {
 
 }  // namespace
 
-at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight,
-                      const ParameterPtr& bias, double eps) {
+at::Tensor layer_norm(const at::Tensor& x, const tensor::ParameterPtr& weight,
+                      const tensor::ParameterPtr& bias, double eps) {
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[0] &&
                x.size(1) == bias->slice().extent[0],
            "layer_norm", "{} has {} elements, the input's last dim {}", weight->name(),

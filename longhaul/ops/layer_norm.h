@@ -11,7 +11,7 @@ namespace longhaul::ops {
 /// computed in fp32 and rounded once. x is [T, H], weight and bias are [H], and y [T, H]
 /// has the dtype of x. The backward adds the gradients of weight and bias to their
 /// accumulators.
-at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight,
-                      const ParameterPtr& bias, double eps);
+at::Tensor layer_norm(const at::Tensor& x, const tensor::ParameterPtr& weight,
+                      const tensor::ParameterPtr& bias, double eps);
 
 }  // namespace longhaul::ops

@@ -151,7 +151,7 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
 
 /// Returns the rows of a chunk. With a split vocabulary they follow from the whole size,
 /// so that all ranks agree.
-int64_t chunk_rows(const Parameter& weight, const at::Tensor& h,
+int64_t chunk_rows(const tensor::Parameter& weight, const at::Tensor& h,
                    const LossHeadOptions& options) {
   const int64_t vocabulary =
       options.combine ? weight.slice().global_shape[0] / options.vocabulary_parts + 1
@@ -171,7 +171,7 @@ struct HeadTotals {
 
 at::Tensor sum_of(const at::Tensor& rows) { return rows.sum(at::kDouble); }
 
-HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
+HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
                       bool want_gradient) {
   const int64_t T = h.size(0);
@@ -247,15 +247,15 @@ HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
 
 }  // namespace
 
-LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
+LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options) {
   LH_CHECK(h.dim() == 2 && targets.dim() == 1 && targets.size(0) == h.size(0) &&
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows, {} targets", h.size(0), targets.numel());
-  const TensorSlice& slice = weight->slice();
+  const format::TensorSlice& slice = weight->slice();
   LH_CHECK(options.combine || slice.extent[0] == slice.global_shape[0], "loss_head",
            "{} is a part of the vocabulary, and nothing combines the parts",
-           describe_slice(slice));
+           format::describe_slice(slice));
   LH_CHECK(options.logits_divisor > 0.0, "loss_head",
            "the logits are divided by {}, which must be positive",
            options.logits_divisor);

@@ -25,7 +25,7 @@ struct LossHeadOptions {
   /// Bytes of logits that exist at once on a device that is not a CPU.
   int64_t device_logits_bytes = kDeviceLogitsBytes;
   /// The bias of the logits, [V], split as the weight is; null: there is no bias.
-  ParameterPtr bias = nullptr;
+  tensor::ParameterPtr bias = nullptr;
   /// The logits, with the bias, are divided by this number (`logits_scaling` of Granite)
   /// and rounded to the compute dtype once more, as the code of a model does. The loss
   /// and the z-loss are those of the quotients.
@@ -51,7 +51,7 @@ struct LossHeadResult {
 /// share of this part: the sum over parts is the gradient. Per chunk only the
 /// log-sum-exps and the target logits of the rows cross the ranks (Shoeybi et al.,
 /// "Megatron-LM", section 3).
-LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
+LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 
 /// Computes the cross-entropy of logits [R, V] that are few, final and of the whole

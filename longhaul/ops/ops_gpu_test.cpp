@@ -53,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(All, GpuOps,
                                             ::testing::Bool()));
 
 /// Returns bound() on a device.
-ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
-  auto parameter = make_parameter("w", values.sizes().vec(), {});
+tensor::ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
+  auto parameter = tensor::make_parameter("w", values.sizes().vec(), {});
   parameter->set_frozen(false);
   parameter->bind(
       values.to(device),

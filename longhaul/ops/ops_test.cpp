@@ -63,7 +63,7 @@ TEST_P(Ops, DeferredWeightGradientsAreBitwiseTheImmediateOnes) {
   const at::Tensor x = random({64, 48}), w = random({32, 48}), dy = random({64, 32});
   const auto now = bound(w), later = bound(w);
   const auto queue = std::make_shared<WeightGradients>();
-  const auto run = [&](const ParameterPtr& weight) {
+  const auto run = [&](const tensor::ParameterPtr& weight) {
     for (int i = 0; i < 2; ++i) backward(linear(leaf(x + i), weight, queue), dy);
   };
   run(now);

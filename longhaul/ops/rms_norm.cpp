@@ -18,7 +18,7 @@ namespace longhaul::ops {
 namespace {
 
 struct NormWeight {
-  ParameterPtr weight;
+  tensor::ParameterPtr weight;
   RmsForm form;
 
   /// Returns the factor of a normed element.
@@ -40,7 +40,7 @@ struct ScaleNode : Function<ScaleNode> {
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto& scale = saved<NormWeight>(ctx);
-    const ParameterPtr& weight = scale.weight;
+    const tensor::ParameterPtr& weight = scale.weight;
     const at::Tensor x = ctx->get_saved_variables()[0];
     if (!weight->frozen()) {
       at::Tensor grad = weight->grad();
@@ -168,7 +168,7 @@ at::Tensor composite_norm(const at::Tensor& x, const NormWeight& scale, double e
   return ScaleNode::apply(normal, scale).to(x.scalar_type());
 }
 
-void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
+void check_norm(const at::Tensor& x, int64_t dims, const tensor::ParameterPtr& weight) {
   LH_CHECK(x.dim() == dims && x.size(-1) == weight->slice().extent[0], "rms_norm",
            "{} has {} elements, the input's last dim {}", weight->name(),
            weight->slice().extent[0], x.size(-1));
@@ -182,7 +182,7 @@ void check_heads(const at::Tensor& x) {
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
+at::Tensor rms_norm(const at::Tensor& x, const tensor::ParameterPtr& weight, double eps,
                     bool fused, RmsForm form) {
   check_norm(x, 2, weight);
   if (!takes_fused(fused, x)) return composite_norm(x, {weight, form}, eps);
@@ -190,7 +190,7 @@ at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
 }
 
 ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
-                               const ParameterPtr& weight, double eps, bool fused,
+                               const tensor::ParameterPtr& weight, double eps, bool fused,
                                RmsForm form) {
   check_norm(x, 2, weight);
   LH_CHECK(!delta.defined() || delta.sizes() == x.sizes(), "rms_norm",

@@ -13,7 +13,7 @@ namespace longhaul::ops {
 /// statistics are in fp32, and the cast to the dtype of x is where transformers has it. x
 /// is [T, H], weight [H], y [T, H]. The backward adds the gradient of the weight to the
 /// weight's accumulator.
-at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
+at::Tensor rms_norm(const at::Tensor& x, const tensor::ParameterPtr& weight, double eps,
                     bool fused, RmsForm form = RmsForm::WeightAfterCast);
 
 /// The sum that a block adds to, and the norm of the sum.
@@ -26,12 +26,12 @@ struct ResidualNorm {
 /// gradient through the norm, in fp32 and rounded once. `sum` may lie in the memory of x,
 /// and must not be written.
 ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
-                               const ParameterPtr& weight, double eps, bool fused,
+                               const tensor::ParameterPtr& weight, double eps, bool fused,
                                RmsForm form = RmsForm::WeightAfterCast);
 
 /// The weights [D] of the norms of the heads of queries and keys.
 struct HeadNorms {
-  ParameterPtr q, k;
+  tensor::ParameterPtr q, k;
   double eps = 0.0;
   RmsForm form = RmsForm::WeightAfterCast;
 };

@@ -8,8 +8,8 @@ namespace {
 
 /// Returns a parameter with rows [begin, end) of a table.
 ParameterPtr part_of(const at::Tensor& table, int64_t begin, int64_t end) {
-  auto parameter = make_parameter("table", table.sizes().vec(), {});
-  TensorSlice slice = parameter->slice();
+  auto parameter = tensor::make_parameter("table", table.sizes().vec(), {});
+  format::TensorSlice slice = parameter->slice();
   slice.offset[0] = begin;
   slice.extent[0] = end - begin;
   parameter->set_slice(slice);

@@ -18,20 +18,20 @@ namespace longhaul::ops {
 namespace {
 
 /// Returns N.
-int64_t whole_width(const ParameterPtr& weight) {
+int64_t whole_width(const tensor::ParameterPtr& weight) {
   return weight->slice().global_shape[0];
 }
 
 /// Returns whether this rank counts its key heads. If several ranks hold the same key
 /// heads, the rank that holds the first of their query heads counts them.
 bool counts_keys(const WideNorms& norms) {
-  const TensorSlice &q = norms.q->slice(), &k = norms.k->slice();
+  const format::TensorSlice &q = norms.q->slice(), &k = norms.k->slice();
   return q.offset[0] * k.global_shape[0] == k.offset[0] * q.global_shape[0];
 }
 
 /// The queries or the keys, as a pass works on them.
 struct WidePart {
-  const ParameterPtr& weight;
+  const tensor::ParameterPtr& weight;
   bool counted;
   at::Tensor wide;  ///< x, fp32 [T, n]
 };
@@ -128,8 +128,9 @@ struct WideNormsNode : Function<WideNormsNode> {
   }
 };
 
-void check_wide_norm(const at::Tensor& x, const ParameterPtr& weight, bool combines) {
-  const TensorSlice& slice = weight->slice();
+void check_wide_norm(const at::Tensor& x, const tensor::ParameterPtr& weight,
+                     bool combines) {
+  const format::TensorSlice& slice = weight->slice();
   LH_CHECK(x.dim() == 3 && x.size(1) * x.size(2) == slice.extent[0], "wide_norm",
            "{} has {} elements here, the input {} heads of {}", weight->name(),
            slice.extent[0], x.size(1), x.size(-1));

@@ -10,7 +10,7 @@ namespace longhaul::ops {
 /// The weights of the norms of queries and of keys. Each norm is over all features of all
 /// heads of a token.
 struct WideNorms {
-  ParameterPtr q, k;  ///< [all heads * D], cut to the heads of this rank
+  tensor::ParameterPtr q, k;  ///< [all heads * D], cut to the heads of this rank
   double eps = 0.0;
   /// Adds fp32 [2, T] over the ranks that share the heads, in place. The function must
   /// stay valid until the backward has run; it is empty if all heads are on this rank.

@@ -172,12 +172,12 @@ TEST(WideNorms, RefusesAnotherWidthAndAPartThatNothingSums) {
     }
     return "";
   };
-  const ParameterPtr fits = bound(at::ones({16}), "q_norm.weight");
+  const tensor::ParameterPtr fits = bound(at::ones({16}), "q_norm.weight");
   EXPECT_NE(refusal({fits, bound(at::ones({8}), "k_norm.weight"), kEps})
                 .find("k_norm.weight has 8 elements here, the input 2 heads of 8"),
             std::string::npos);
-  const ParameterPtr half = make_parameter("q_norm.weight", {32}, {});
-  TensorSlice slice = half->slice();
+  const tensor::ParameterPtr half = tensor::make_parameter("q_norm.weight", {32}, {});
+  format::TensorSlice slice = half->slice();
   slice.extent[0] = 16;
   half->set_slice(slice);
   half->bind(at::ones({16}), at::zeros({16}));

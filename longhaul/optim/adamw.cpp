@@ -9,9 +9,9 @@
 namespace longhaul::optim {
 namespace {
 
-void check_dtype(const char* what, DType dtype) {
-  LH_CHECK(dtype == DType::F32 || dtype == DType::BF16, "optim",
-           "AdamW: {} of {}; F32 and BF16 are known", what, dtype_name(dtype));
+void check_dtype(const char* what, format::DType dtype) {
+  LH_CHECK(dtype == format::DType::F32 || dtype == format::DType::BF16, "optim",
+           "AdamW: {} of {}; F32 and BF16 are known", what, format::dtype_name(dtype));
 }
 
 }  // namespace
@@ -41,18 +41,20 @@ void check_range(const AdamWRange& range, int64_t update) {
   check_dtype("weights", range.weight_dtype);
   LH_CHECK(update >= 1, "optim", "AdamW: update = {}; updates count from 1", update);
   const bool shared = range.weight == range.master;
-  LH_CHECK(range.rounding != nullptr || !shared || range.weight_dtype == DType::F32,
-           "optim", "AdamW: a BF16 master is rounded stochastically or not at all{}", "");
-  LH_CHECK(range.rounding == nullptr || (shared && range.weight_dtype == DType::BF16),
-           "optim", "AdamW: stochastic rounding is for BF16 weights that are masters{}",
-           "");
+  LH_CHECK(
+      range.rounding != nullptr || !shared || range.weight_dtype == format::DType::F32,
+      "optim", "AdamW: a BF16 master is rounded stochastically or not at all{}", "");
+  LH_CHECK(
+      range.rounding == nullptr || (shared && range.weight_dtype == format::DType::BF16),
+      "optim", "AdamW: stochastic rounding is for BF16 weights that are masters{}", "");
 }
 
-const UpdateLoops& updates_of(Isa isa) {
-  return isa == Isa::Avx2 ? avx2_updates() : avx512_updates();
+const UpdateLoops& updates_of(system::Isa isa) {
+  return isa == system::Isa::Avx2 ? avx2_updates() : avx512_updates();
 }
 
-void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update, Isa isa) {
+void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+                system::Isa isa) {
   updates_of(isa).adamw(range, s, update);
 }
 

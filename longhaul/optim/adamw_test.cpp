@@ -139,9 +139,9 @@ TEST(AdamW, InstructionSetsAndThreadCountsGiveTheSameBits) {
     step.grad_scale = 0.37;
     State reference = random_state(count);
     omp_set_num_threads(1);
-    adamw_update(reference.range(), step, Isa::Avx2);
-    for (const Isa isa : {Isa::Avx2, Isa::Avx512}) {
-      if (isa > best_isa()) continue;
+    adamw_update(reference.range(), step, system::Isa::Avx2);
+    for (const system::Isa isa : {system::Isa::Avx2, system::Isa::Avx512}) {
+      if (isa > system::best_isa()) continue;
       for (const int threads : {1, 2, 5}) {
         State other = random_state(count);
         omp_set_num_threads(threads);
@@ -197,13 +197,14 @@ TEST(AdamW, WritesASeparateWeightInItsOwnType) {
     std::vector<uint16_t> weight(1001 + place + 1, 7);
     AdamWRange range = bf16.range();
     range.weight = weight.data() + place;
-    range.weight_dtype = DType::BF16;
+    range.weight_dtype = format::DType::BF16;
     adamw_update(range, kStep);
     EXPECT_EQ(bf16.master, plain.master);
     EXPECT_EQ(weight[place - 1], 7);
     EXPECT_EQ(weight[place + 1001], 7);
     for (size_t i = 0; i < plain.master.size(); ++i) {
-      ASSERT_EQ(weight[place + i], float_to_bf16(plain.master[i])) << place << ", " << i;
+      ASSERT_EQ(weight[place + i], format::float_to_bf16(plain.master[i]))
+          << place << ", " << i;
     }
   }
 }
@@ -213,26 +214,26 @@ TEST(AdamW, Bf16MomentsAndGradientsAreRoundedOnlyWhenStored) {
   State exact = random_state(count);
   std::vector<uint16_t> g(count), m(count), v(count);
   for (size_t i = 0; i < count; ++i) {
-    g[i] = float_to_bf16(exact.grad[i]);
-    m[i] = float_to_bf16(exact.m[i]);
-    v[i] = float_to_bf16(exact.v[i]);
-    exact.grad[i] = bf16_to_float(g[i]);
-    exact.m[i] = bf16_to_float(m[i]);
-    exact.v[i] = bf16_to_float(v[i]);
+    g[i] = format::float_to_bf16(exact.grad[i]);
+    m[i] = format::float_to_bf16(exact.m[i]);
+    v[i] = format::float_to_bf16(exact.v[i]);
+    exact.grad[i] = format::bf16_to_float(g[i]);
+    exact.m[i] = format::bf16_to_float(m[i]);
+    exact.v[i] = format::bf16_to_float(v[i]);
   }
   State rounded = exact;
   adamw_update(exact.range(), kStep);
   AdamWRange range = rounded.range();
   range.grad = g.data();
-  range.grad_dtype = DType::BF16;
+  range.grad_dtype = format::DType::BF16;
   range.exp_avg = m.data();
   range.exp_avg_sq = v.data();
-  range.moments_dtype = DType::BF16;
+  range.moments_dtype = format::DType::BF16;
   adamw_update(range, kStep);
   EXPECT_EQ(rounded.master, exact.master);
   for (size_t i = 0; i < count; ++i) {
-    ASSERT_EQ(m[i], float_to_bf16(exact.m[i])) << i;
-    ASSERT_EQ(v[i], float_to_bf16(exact.v[i])) << i;
+    ASSERT_EQ(m[i], format::float_to_bf16(exact.m[i])) << i;
+    ASSERT_EQ(v[i], format::float_to_bf16(exact.v[i])) << i;
   }
 }
 
@@ -242,10 +243,10 @@ TEST(AdamW, NotANumberStaysVisibleInABf16Weight) {
   std::vector<uint16_t> weight(40);
   AdamWRange range = s.range();
   range.weight = weight.data();
-  range.weight_dtype = DType::BF16;
+  range.weight_dtype = format::DType::BF16;
   adamw_update(range, kStep);
   for (size_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(std::isnan(bf16_to_float(weight[i])), i == 17) << i;
+    EXPECT_EQ(std::isnan(format::bf16_to_float(weight[i])), i == 17) << i;
   }
 }
 
@@ -255,10 +256,10 @@ TEST(AdamW, RefusesWhatItCannotDo) {
   step.update = 0;
   EXPECT_THROW(adamw_update(s.range(), step), Error);
   AdamWRange range = s.range();
-  range.weight_dtype = DType::BF16;
+  range.weight_dtype = format::DType::BF16;
   EXPECT_THROW(adamw_update(range, kStep), Error);
   range = s.range();
-  range.moments_dtype = DType::F16;
+  range.moments_dtype = format::DType::F16;
   EXPECT_THROW(adamw_update(range, kStep), Error);
 }
 

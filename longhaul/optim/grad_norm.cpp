@@ -26,10 +26,11 @@ double sum_typed(const T* data, int64_t count) {
 
 }  // namespace
 
-double sum_of_squares(const void* data, int64_t count, DType dtype) {
-  LH_CHECK(dtype == DType::F32 || dtype == DType::BF16, "optim",
-           "sum_of_squares of {}; gradients are F32 or BF16", dtype_name(dtype));
-  if (dtype == DType::F32) return sum_typed(static_cast<const float*>(data), count);
+double sum_of_squares(const void* data, int64_t count, format::DType dtype) {
+  LH_CHECK(dtype == format::DType::F32 || dtype == format::DType::BF16, "optim",
+           "sum_of_squares of {}; gradients are F32 or BF16", format::dtype_name(dtype));
+  if (dtype == format::DType::F32)
+    return sum_typed(static_cast<const float*>(data), count);
   return sum_typed(static_cast<const uint16_t*>(data), count);
 }
 

@@ -18,7 +18,7 @@ constexpr int64_t norm_blocks(int64_t count) {
 /// Returns the sum of squares of `count` elements (F32 or BF16) in fp64: partial sums
 /// over blocks of kNormBlock, added in block order. The bits depend neither on the number
 /// of threads nor on the instruction set. Uses OpenMP threads.
-double sum_of_squares(const void* data, int64_t count, DType dtype);
+double sum_of_squares(const void* data, int64_t count, format::DType dtype);
 
 /// A range of elements, and where the sum of their squares is added.
 struct SquaresRange {

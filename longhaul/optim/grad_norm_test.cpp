@@ -28,16 +28,16 @@ TEST(SumOfSquares, EqualsALongDoubleSumForAnyLength) {
     long double full = 0;
     long double rounded = 0;
     for (size_t i = 0; i < count; ++i) {
-      half[i] = float_to_bf16(x[i]);
+      half[i] = format::float_to_bf16(x[i]);
       full += static_cast<long double>(x[i]) * x[i];
-      rounded +=
-          static_cast<long double>(bf16_to_float(half[i])) * bf16_to_float(half[i]);
+      rounded += static_cast<long double>(format::bf16_to_float(half[i])) *
+                 format::bf16_to_float(half[i]);
     }
     const auto n = static_cast<int64_t>(count);
     const auto exact = static_cast<double>(full);
-    EXPECT_NEAR(sum_of_squares(x.data(), n, DType::F32), exact, exact * 1e-14);
-    EXPECT_NEAR(sum_of_squares(half.data(), n, DType::BF16), static_cast<double>(rounded),
-                exact * 1e-14);
+    EXPECT_NEAR(sum_of_squares(x.data(), n, format::DType::F32), exact, exact * 1e-14);
+    EXPECT_NEAR(sum_of_squares(half.data(), n, format::DType::BF16),
+                static_cast<double>(rounded), exact * 1e-14);
   }
 }
 
@@ -45,10 +45,10 @@ TEST(SumOfSquares, IsBitwiseTheSameForAnyNumberOfThreads) {
   const auto x = random_floats(1000003);
   const int before = omp_get_max_threads();
   omp_set_num_threads(1);
-  const double one = sum_of_squares(x.data(), 1000003, DType::F32);
+  const double one = sum_of_squares(x.data(), 1000003, format::DType::F32);
   for (const int threads : {2, 3, 7}) {
     omp_set_num_threads(threads);
-    EXPECT_EQ(sum_of_squares(x.data(), 1000003, DType::F32), one);
+    EXPECT_EQ(sum_of_squares(x.data(), 1000003, format::DType::F32), one);
   }
   omp_set_num_threads(before);
 }
@@ -57,14 +57,14 @@ TEST(SumOfSquares, IsTheSumOfItsBlocksInOrder) {
   const auto x = random_floats(3 * kNormBlock);
   double sum = 0.0;
   for (int64_t b = 0; b < 3; ++b) {
-    sum += sum_of_squares(x.data() + b * kNormBlock, kNormBlock, DType::F32);
+    sum += sum_of_squares(x.data() + b * kNormBlock, kNormBlock, format::DType::F32);
   }
-  EXPECT_EQ(sum_of_squares(x.data(), 3 * kNormBlock, DType::F32), sum);
+  EXPECT_EQ(sum_of_squares(x.data(), 3 * kNormBlock, format::DType::F32), sum);
 }
 
 TEST(SumOfSquares, RefusesOtherTypes) {
   const int64_t x = 1;
-  EXPECT_THROW(sum_of_squares(&x, 1, DType::I64), Error);
+  EXPECT_THROW(sum_of_squares(&x, 1, format::DType::I64), Error);
 }
 
 TEST(ClipCoefficient, IsThatOfTorch) {

@@ -33,7 +33,7 @@ AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double r
 }
 
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
-                           int64_t update, Isa isa) {
+                           int64_t update, system::Isa isa) {
   std::vector<LambSums> partial(static_cast<size_t>(norm_blocks(range.count)));
   updates_of(isa).lamb_moments(range, s, decay, update, partial.data());
   LambSums sums;
@@ -45,7 +45,7 @@ LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float
 }
 
 void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
-                     Isa isa) {
+                     system::Isa isa) {
   updates_of(isa).lamb_apply(range, s, update);
 }
 

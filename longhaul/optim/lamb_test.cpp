@@ -26,9 +26,9 @@ struct LambState {
     if (narrow) {
       r.exp_avg = m16.data();
       r.exp_avg_sq = v16.data();
-      r.moments_dtype = DType::BF16;
+      r.moments_dtype = format::DType::BF16;
       r.weight = weight.data();
-      r.weight_dtype = DType::BF16;
+      r.weight_dtype = format::DType::BF16;
     }
     return r;
   }
@@ -42,8 +42,8 @@ LambState lamb_state(size_t count) {
     s.master.push_back(0.02F * normal_from_bits(bits[0], bits[1])[1]);
     s.m.push_back(uniform_from_bits(bits[2]) - 0.5F);
     s.v.push_back(uniform_from_bits(bits[3]));
-    s.m16.push_back(float_to_bf16(s.m.back()));
-    s.v16.push_back(float_to_bf16(s.v.back()));
+    s.m16.push_back(format::float_to_bf16(s.m.back()));
+    s.v16.push_back(format::float_to_bf16(s.v.back()));
   }
   s.weight.resize(count);
   return s;
@@ -58,7 +58,8 @@ constexpr AdamWStep kLambStep{.beta1 = 0.9,
                               .update = 7};
 
 /// Makes one update of the whole range as a tensor of its own, and returns the ratio.
-double lamb_update(const AdamWRange& range, AdamWStep step, Isa isa = best_isa()) {
+double lamb_update(const AdamWRange& range, AdamWStep step,
+                   system::Isa isa = system::best_isa()) {
   const double ratio = trust_ratio(lamb_moments(range, step, isa));
   step.lr *= ratio;
   lamb_apply(range, step, isa);
@@ -116,9 +117,10 @@ TEST(Lamb, InstructionSetsAndThreadCountsGiveTheSameBits) {
   for (const bool narrow : {false, true}) {
     LambState reference = lamb_state(count);
     omp_set_num_threads(1);
-    const double ratio = lamb_update(reference.range(narrow), kLambStep, Isa::Avx2);
-    for (const Isa isa : {Isa::Avx2, Isa::Avx512}) {
-      if (isa > best_isa()) continue;
+    const double ratio =
+        lamb_update(reference.range(narrow), kLambStep, system::Isa::Avx2);
+    for (const system::Isa isa : {system::Isa::Avx2, system::Isa::Avx512}) {
+      if (isa > system::best_isa()) continue;
       for (const int threads : {1, 2, 5}) {
         LambState other = lamb_state(count);
         omp_set_num_threads(threads);
@@ -153,27 +155,27 @@ TEST(Lamb, SumsOfBlocksAreTheSumsOfTheWhole) {
   }
   EXPECT_EQ(added.weight, sums.weight);
   EXPECT_EQ(added.update, sums.update);
-  EXPECT_EQ(sums.weight, sum_of_squares(whole.master.data(), count, DType::F32));
+  EXPECT_EQ(sums.weight, sum_of_squares(whole.master.data(), count, format::DType::F32));
 }
 
 TEST(Lamb, Bf16MomentsAreReadAsTheyAreStored) {
   LambState narrow = lamb_state(777);
   LambState wide = narrow;
   for (size_t i = 0; i < 777; ++i) {
-    wide.m[i] = bf16_to_float(wide.m16[i]);
-    wide.v[i] = bf16_to_float(wide.v16[i]);
+    wide.m[i] = format::bf16_to_float(wide.m16[i]);
+    wide.v[i] = format::bf16_to_float(wide.v16[i]);
   }
   lamb_moments(narrow.range(true), kLambStep);
   lamb_moments(wide.range(), kLambStep);
   for (size_t i = 0; i < 777; ++i) {
-    ASSERT_EQ(narrow.m16[i], float_to_bf16(wide.m[i])) << i;
-    wide.m[i] = bf16_to_float(narrow.m16[i]);
-    wide.v[i] = bf16_to_float(narrow.v16[i]);
+    ASSERT_EQ(narrow.m16[i], format::float_to_bf16(wide.m[i])) << i;
+    wide.m[i] = format::bf16_to_float(narrow.m16[i]);
+    wide.v[i] = format::bf16_to_float(narrow.v16[i]);
   }
   lamb_apply(narrow.range(true), kLambStep);
   lamb_apply(wide.range(), kLambStep);
   EXPECT_EQ(narrow.master, wide.master);
-  EXPECT_EQ(narrow.weight[5], float_to_bf16(wide.master[5]));
+  EXPECT_EQ(narrow.weight[5], format::float_to_bf16(wide.master[5]));
 }
 
 }  // namespace

@@ -90,13 +90,13 @@ inline AdamWRange range_of(const at::Tensor& gradient, const at::Tensor& master,
                            const std::optional<Rounding>& rounding) {
   const AdamWRange range{master.numel(),
                          gradient.data_ptr(),
-                         from_scalar_type(gradient.scalar_type()),
+                         tensor::from_scalar_type(gradient.scalar_type()),
                          master.data_ptr(),
                          exp_avg.data_ptr(),
                          exp_avg_sq.data_ptr(),
-                         from_scalar_type(exp_avg.scalar_type()),
+                         tensor::from_scalar_type(exp_avg.scalar_type()),
                          weight.data_ptr(),
-                         from_scalar_type(weight.scalar_type()),
+                         tensor::from_scalar_type(weight.scalar_type()),
                          rounding ? &*rounding : nullptr};
   check_range(range, update);
   return range;
@@ -147,7 +147,7 @@ void implement_updates(torch::Library& library) {
         }
         if (parts.empty()) return;
         Launch::add_squares(std::span<const SquaresRange>(parts),
-                            from_scalar_type(x[0].scalar_type()), into.device());
+                            tensor::from_scalar_type(x[0].scalar_type()), into.device());
       });
 }
 

@@ -29,7 +29,7 @@ struct OnCpu {
                          at::Device /*device*/) {
     lamb_apply_loop(range, lamb_scalars_at(s, of, *rate), update);
   }
-  static void add_squares(std::span<const SquaresRange> parts, DType dtype,
+  static void add_squares(std::span<const SquaresRange> parts, format::DType dtype,
                           at::Device /*device*/) {
     for (const SquaresRange& part : parts) {
       *part.into += sum_of_squares(part.x, part.count, dtype);

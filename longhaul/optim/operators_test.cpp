@@ -109,7 +109,7 @@ void expect_loops(at::Device device) {
     add_squares({a.gradient, head, head}, {2, 0, 2}, into);
     const auto squares = [&](int64_t count) {
       return sum_of_squares(b.gradient.data_ptr(), count,
-                            from_scalar_type(held.gradient));
+                            tensor::from_scalar_type(held.gradient));
     };
     EXPECT_EQ(into.cpu()[0].item<double>(), 0.5 + squares(7));
     EXPECT_EQ(into.cpu()[1].item<double>(), 0.5);
@@ -141,7 +141,7 @@ struct OfAPlugin {
     ++plugin_calls;
     lamb_apply_loop(r, lamb_scalars_at(s, of, *rate), update);
   }
-  static void add_squares(std::span<const SquaresRange> parts, DType dtype,
+  static void add_squares(std::span<const SquaresRange> parts, format::DType dtype,
                           at::Device /*device*/) {
     ++plugin_calls;
     for (const SquaresRange& part : parts) {
@@ -228,19 +228,20 @@ TEST(UpdateComposites, TakeMemoryForAPartAndNotForTheWhole) {
 
 /// Two trained parameters of one tensor, and one of another.
 struct OnADevice {
-  OnADevice(at::Device device, DType states)
+  OnADevice(at::Device device, format::DType states)
       : flat(flat_parameters(parameters, {1.0, 0.1, false}),
-             {DType::BF16, states, states}, device) {
+             {format::DType::BF16, states, states}, device) {
     at::manual_seed(8);
-    for (const ParameterPtr& p : parameters) {
+    for (const tensor::ParameterPtr& p : parameters) {
       p->weight().copy_(at::randn(p->slice().extent) * 0.1);
       p->grad().copy_(at::randn(p->slice().extent));
     }
   }
-  std::vector<ParameterPtr> parameters = {make_parameter("b", {40, 50}, {}),
-                                          make_parameter("a", {70, 10}, {}),
-                                          make_parameter("c", {30, 20}, {})};
-  FlatBuffers flat;
+  std::vector<tensor::ParameterPtr> parameters = {
+      tensor::make_parameter("b", {40, 50}, {}),
+      tensor::make_parameter("a", {70, 10}, {}),
+      tensor::make_parameter("c", {30, 20}, {})};
+  tensor::FlatBuffers flat;
 };
 
 Optimizer optimizer_of(OnADevice& model, OptimizerKind kind) {
@@ -250,7 +251,7 @@ Optimizer optimizer_of(OnADevice& model, OptimizerKind kind) {
 }
 
 /// Waits of one update after another.
-std::vector<std::string> waits_of_an_update(OptimizerKind kind, DType states) {
+std::vector<std::string> waits_of_an_update(OptimizerKind kind, format::DType states) {
   make_device();
   OnADevice model(kDevice, states);
   Optimizer optimizer = optimizer_of(model, kind);
@@ -261,7 +262,7 @@ std::vector<std::string> waits_of_an_update(OptimizerKind kind, DType states) {
 }
 
 TEST(OptimizerOnADevice, DoesNotWaitForIt) {
-  for (const DType states : {DType::F32, DType::BF16}) {
+  for (const format::DType states : {format::DType::F32, format::DType::BF16}) {
     EXPECT_TRUE(waits_of_an_update(OptimizerKind::AdamW, states).empty());
     EXPECT_TRUE(waits_of_an_update(OptimizerKind::Lamb, states).empty());
   }
@@ -295,7 +296,7 @@ TEST(TrustRatios, HaveTheSameBitsHereAndMissTheLastOnADeviceAtMost) {
 
 TEST(OptimizerOnADevice, HasTheRatiosOfTheCpus) {
   make_device();
-  OnADevice there(kDevice, DType::F32), here(at::kCPU, DType::F32);
+  OnADevice there(kDevice, format::DType::F32), here(at::kCPU, format::DType::F32);
   Optimizer a = optimizer_of(there, OptimizerKind::Lamb);
   Optimizer b = optimizer_of(here, OptimizerKind::Lamb);
   for (int i = 0; i < 2; ++i) {
@@ -303,7 +304,7 @@ TEST(OptimizerOnADevice, HasTheRatiosOfTheCpus) {
     b.step(0.01, 0.5, *comm::self_world());
   }
   std::map<std::string, double> ratios;
-  for (const FlatMember& member : there.flat.buckets()[0].members) {
+  for (const tensor::FlatMember& member : there.flat.buckets()[0].members) {
     ratios[member.parameter->name()] = a.trust_ratio(member);
     EXPECT_NEAR(a.trust_ratio(member), b.trust_ratio(member), 1e-6);
     EXPECT_LT(a.trust_ratio(member), 1.0);

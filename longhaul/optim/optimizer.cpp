@@ -17,29 +17,29 @@
 namespace longhaul::optim {
 namespace {
 
-at::Tensor part(const at::Tensor& flat, FlatRange range) {
+at::Tensor part(const at::Tensor& flat, layout::FlatRange range) {
   return flat.narrow(0, range.begin, range.size());
 }
 
 /// Owned elements side by side that are updated in the same way.
 struct ClassRun {
-  ParameterClass kind;
-  int64_t update = 0;  ///< the number of the update of the members
-  FlatRange range;     ///< counts from the start of the owned range
+  tensor::ParameterClass kind;
+  int64_t update = 0;       ///< the number of the update of the members
+  layout::FlatRange range;  ///< counts from the start of the owned range
 };
 
 /// Returns the runs of a bucket. A padding belongs to the tensor before it: zeros stay
 /// zeros under any class.
-std::vector<ClassRun> runs_of(const Bucket& bucket, const UpdateCounts& counts) {
+std::vector<ClassRun> runs_of(const tensor::Bucket& bucket, const UpdateCounts& counts) {
   std::vector<ClassRun> runs;
   for (size_t i = 0; i < bucket.members.size(); ++i) {
-    const FlatMember& member = bucket.members[i];
+    const tensor::FlatMember& member = bucket.members[i];
     const int64_t next =
         i + 1 < bucket.members.size() ? bucket.members[i + 1].begin : bucket.num_elements;
     const int64_t begin = std::max(member.begin, bucket.owned.begin);
     const int64_t end = std::min(next, bucket.owned.end);
     if (begin >= end) continue;
-    const FlatRange range{begin - bucket.owned.begin, end - bucket.owned.begin};
+    const layout::FlatRange range{begin - bucket.owned.begin, end - bucket.owned.begin};
     const int64_t update = counts.of(member.parameter->name());
     if (!runs.empty() && runs.back().kind == member.kind &&
         runs.back().update == update) {
@@ -53,8 +53,8 @@ std::vector<ClassRun> runs_of(const Bucket& bucket, const UpdateCounts& counts) 
 
 /// Returns the tensors of a range of the owned elements of a bucket, which counts from
 /// the first owned element.
-AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
-                           FlatRange range) {
+AdamWTensors owned_tensors(const tensor::Bucket& bucket, const BucketState& state,
+                           layout::FlatRange range) {
   return {part(bucket.owned_grads, range), part(state.master, range),
           part(state.exp_avg, range), part(state.exp_avg_sq, range),
           part(bucket.owned_weights, range)};
@@ -63,13 +63,14 @@ AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
 /// A part of a tensor that this rank updates, and whether this rank counts the part in
 /// norms.
 struct CountedRange {
-  FlatRange range;  ///< counts elements of the bucket
+  layout::FlatRange range;  ///< counts elements of the bucket
   bool counted = false;
 };
 
 /// Returns the parts of a piece before, in and after `saved`, in this order.
-std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& piece) {
-  const FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
+std::vector<CountedRange> counted_parts(const tensor::Bucket& bucket,
+                                        const tensor::FlatPiece& piece) {
+  const layout::FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
   const int64_t begin = std::clamp(bucket.saved.begin, all.begin, all.end);
   const int64_t end = std::clamp(bucket.saved.end, begin, all.end);
   std::vector<CountedRange> parts;
@@ -83,22 +84,22 @@ std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& p
 
 }  // namespace
 
-Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
+Optimizer::Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings,
                      OptimizerInputs inputs)
     : flat_(flat), settings_(settings), frozen_(std::move(inputs.frozen)) {
   set_counts({});
   if (settings.kind == OptimizerKind::Lamb) ratios_.emplace(std::move(inputs.tensor_of));
-  const DTypePolicy& policy = flat.policy();
-  if (policy.master == DType::BF16) {
-    LH_CHECK(policy.compute == DType::BF16, "optim", "masters of BF16 and weights of {}",
-             dtype_name(policy.compute));
+  const tensor::DTypePolicy& policy = flat.policy();
+  if (policy.master == format::DType::BF16) {
+    LH_CHECK(policy.compute == format::DType::BF16, "optim",
+             "masters of BF16 and weights of {}", format::dtype_name(policy.compute));
     rounding_ = inputs.seed;
   }
-  for (const Bucket& bucket : flat.buckets()) {
+  for (const tensor::Bucket& bucket : flat.buckets()) {
     BucketState state;
     const int64_t size = bucket.owned.size();
-    const auto make = [&](DType dtype) {
-      return allocate_flat(size, to_scalar_type(dtype), flat.device());
+    const auto make = [&](format::DType dtype) {
+      return tensor::allocate_flat(size, tensor::to_scalar_type(dtype), flat.device());
     };
     if (policy.master == policy.compute) {
       state.master = bucket.owned_weights;
@@ -123,9 +124,9 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
                               at::TensorOptions(at::kDouble).device(flat_.device()));
   std::vector<at::Tensor> parts;
   std::vector<int64_t> places;
-  for (const Bucket& bucket : flat_.buckets()) {
+  for (const tensor::Bucket& bucket : flat_.buckets()) {
     if (bucket.frozen) continue;
-    for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
+    for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.saved)) {
       const auto found = place_of.find(piece.member->parameter->name());
       LH_ASSERT(found != place_of.end(), "{} is no parameter of the model",
                 piece.member->parameter->name());
@@ -147,7 +148,7 @@ double Optimizer::gradient_norm(comm::Communicator& world,
 
 double norm_over(comm::Communicator& world, std::vector<double> squares) {
   world.all_reduce_wait(
-      {squares.data(), static_cast<int64_t>(squares.size()), DType::F64},
+      {squares.data(), static_cast<int64_t>(squares.size()), format::DType::F64},
       comm::ReduceOp::Sum);
   return norm_of_sums(squares);
 }
@@ -166,8 +167,8 @@ void Optimizer::set_counts(UpdateCounts counts) {
   counts_.begin_anew(frozen_);
 }
 
-AdamWStep Optimizer::step_of(const ParameterClass& kind, int64_t update, double lr,
-                             double gradient_scale) const {
+AdamWStep Optimizer::step_of(const tensor::ParameterClass& kind, int64_t update,
+                             double lr, double gradient_scale) const {
   return {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
           lr * kind.lr_scale,   kind.weight_decay,  gradient_scale,     update};
 }
@@ -177,17 +178,18 @@ void Optimizer::for_pieces(const Act& act) {
   const auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].frozen) continue;
-    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) act(i, piece);
+    for (const tensor::FlatPiece& piece : tensor::pieces_in(buckets[i], buckets[i].owned))
+      act(i, piece);
   }
 }
 
-AdamWTensors Optimizer::tensors_of(size_t bucket, const FlatPiece& piece,
-                                   FlatRange range) const {
-  const Bucket& of = flat_.buckets()[bucket];
+AdamWTensors Optimizer::tensors_of(size_t bucket, const tensor::FlatPiece& piece,
+                                   layout::FlatRange range) const {
+  const tensor::Bucket& of = flat_.buckets()[bucket];
   AdamWTensors t = owned_tensors(
       of, states_[bucket], {range.begin - of.owned.begin, range.end - of.owned.begin});
   if (rounding_) {
-    const Parameter& parameter = *piece.member->parameter;
+    const tensor::Parameter& parameter = *piece.member->parameter;
     t.rounding = {rounding_key(*rounding_, parameter.name()),
                   element_place(parameter.slice(),
                                 piece.in_member.begin + range.begin - piece.in_bucket)};
@@ -198,7 +200,7 @@ AdamWTensors Optimizer::tensors_of(size_t bucket, const FlatPiece& piece,
 void Optimizer::adamw_step(double lr, double gradient_scale) {
   const auto& buckets = flat_.buckets();
   if (rounding_) {
-    for_pieces([&](size_t i, const FlatPiece& piece) {
+    for_pieces([&](size_t i, const tensor::FlatPiece& piece) {
       const int64_t begin = piece.in_bucket;
       update_adamw(
           tensors_of(i, piece, {begin, begin + piece.in_member.size()}),
@@ -219,7 +221,7 @@ void Optimizer::adamw_step(double lr, double gradient_scale) {
 void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& world) {
   const auto& buckets = flat_.buckets();
   ratios_->begin(flat_.device());
-  for_pieces([&](size_t i, const FlatPiece& piece) {
+  for_pieces([&](size_t i, const tensor::FlatPiece& piece) {
     const std::string& name = piece.member->parameter->name();
     const AdamWStep step =
         step_of(piece.member->kind, counts_.of(name), lr, gradient_scale);
@@ -229,8 +231,8 @@ void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& 
     }
   });
   ratios_->finish(world, lr);
-  for_pieces([&](size_t i, const FlatPiece& piece) {
-    const FlatMember& member = *piece.member;
+  for_pieces([&](size_t i, const tensor::FlatPiece& piece) {
+    const tensor::FlatMember& member = *piece.member;
     const std::string& name = member.parameter->name();
     const AdamWStep step = step_of(member.kind, counts_.of(name), 1.0, gradient_scale);
     const at::Tensor rate = member.kind.weight_decay == 0.0
@@ -242,7 +244,7 @@ void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& 
   });
 }
 
-double Optimizer::trust_ratio(const FlatMember& member) const {
+double Optimizer::trust_ratio(const tensor::FlatMember& member) const {
   if (!ratios_ || member.kind.weight_decay == 0.0) return 1.0;
   return ratios_->of(member.parameter->name());
 }

@@ -41,7 +41,7 @@ class Optimizer {
  public:
   /// Makes the state of the buckets of `flat`, which must outlive the optimizer. Moments
   /// start at zero, masters at the weights.
-  Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
+  Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings,
             OptimizerInputs inputs = {});
 
   /// Returns sums of squares of the gradients over the elements that this rank alone
@@ -63,7 +63,7 @@ class Optimizer {
 
   /// Returns the factor of the rate of this parameter in the last update: 1 for AdamW and
   /// for parameters without weight decay. Waits for the device.
-  double trust_ratio(const FlatMember& member) const;
+  double trust_ratio(const tensor::FlatMember& member) const;
 
   /// Copies the masters to the owned weights, after masters were written from outside.
   void publish_masters();
@@ -84,17 +84,18 @@ class Optimizer {
   int64_t bytes() const;
 
  private:
-  AdamWStep step_of(const ParameterClass& kind, int64_t update, double lr,
+  AdamWStep step_of(const tensor::ParameterClass& kind, int64_t update, double lr,
                     double gradient_scale) const;
   /// Calls act(number of the bucket, piece) for each part of a tensor that is updated.
   template <typename Act>
   void for_pieces(const Act& act);
   /// Returns the state of a part of a piece; `range` counts elements of the bucket.
-  AdamWTensors tensors_of(size_t bucket, const FlatPiece& piece, FlatRange range) const;
+  AdamWTensors tensors_of(size_t bucket, const tensor::FlatPiece& piece,
+                          layout::FlatRange range) const;
   void adamw_step(double lr, double gradient_scale);
   void lamb_step(double lr, double gradient_scale, comm::Communicator& world);
 
-  FlatBuffers& flat_;
+  tensor::FlatBuffers& flat_;
   OptimizerSection settings_;
   std::optional<TrustRatios> ratios_;  ///< for LAMB
   std::optional<uint64_t> rounding_;   ///< the seed, if masters are bf16

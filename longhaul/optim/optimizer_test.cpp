@@ -40,10 +40,10 @@ TEST(AdamWComposite, IsTheFusedUpdate) {
       const AdamWTensors a = random_state(at::kBFloat16, moments);
       const AdamWTensors b = random_state(at::kBFloat16, moments);
       adamw_composite(a, step);
-      adamw_update({5000, b.gradient.data_ptr(), DType::F32, b.master.data_ptr(),
+      adamw_update({5000, b.gradient.data_ptr(), format::DType::F32, b.master.data_ptr(),
                     b.exp_avg.data_ptr(), b.exp_avg_sq.data_ptr(),
-                    moments == at::kFloat ? DType::F32 : DType::BF16, b.weight.data_ptr(),
-                    DType::BF16},
+                    moments == at::kFloat ? format::DType::F32 : format::DType::BF16,
+                    b.weight.data_ptr(), format::DType::BF16},
                    step);
       const auto close = [](const at::Tensor& x, const at::Tensor& y, double tolerance) {
         return (x.to(at::kDouble) - y.to(at::kDouble)).abs().max().item<double>() <=
@@ -66,15 +66,16 @@ TEST(LambComposite, IsTheFusedUpdate) {
     step.update = 3;
     const AdamWTensors a = random_state(at::kBFloat16, moments);
     const AdamWTensors b = random_state(at::kBFloat16, moments);
-    const AdamWRange range{5000,
-                           b.gradient.data_ptr(),
-                           DType::F32,
-                           b.master.data_ptr(),
-                           b.exp_avg.data_ptr(),
-                           b.exp_avg_sq.data_ptr(),
-                           moments == at::kFloat ? DType::F32 : DType::BF16,
-                           b.weight.data_ptr(),
-                           DType::BF16};
+    const AdamWRange range{
+        5000,
+        b.gradient.data_ptr(),
+        format::DType::F32,
+        b.master.data_ptr(),
+        b.exp_avg.data_ptr(),
+        b.exp_avg_sq.data_ptr(),
+        moments == at::kFloat ? format::DType::F32 : format::DType::BF16,
+        b.weight.data_ptr(),
+        format::DType::BF16};
     const at::Tensor sums = at::zeros({2}, at::kDouble);
     lamb_moments_composite(a, step, sums);
     const LambSums fused = lamb_moments(range, step);
@@ -97,12 +98,13 @@ struct Model {
       : flat({{parameters[0], {1.0, 0.1, false}, 0},
               {parameters[1], {0.5, 0.0, false}, 0},
               {parameters[2], {1.0, 0.0, true}, 0}},
-             {DType::BF16}, at::kCPU, {shard, shards}) {}
-  std::vector<ParameterPtr> parameters = {make_parameter("b", {40, 50}, {}),
-                                          make_parameter("a", {70, 10}, {}),
-                                          make_parameter("frozen", {30}, {})};
+             {format::DType::BF16}, at::kCPU, {shard, shards}) {}
+  std::vector<tensor::ParameterPtr> parameters = {
+      tensor::make_parameter("b", {40, 50}, {}),
+      tensor::make_parameter("a", {70, 10}, {}),
+      tensor::make_parameter("frozen", {30}, {})};
   std::vector<std::string> names = {"a", "b", "frozen"};
-  FlatBuffers flat;
+  tensor::FlatBuffers flat;
 };
 
 TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
@@ -113,7 +115,7 @@ TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
     Model model(rank, 2);
     at::manual_seed(2);
     expected = 0.0;
-    for (const ParameterPtr& p : model.parameters) {
+    for (const tensor::ParameterPtr& p : model.parameters) {
       if (p->frozen()) continue;
       at::Tensor grad = p->grad();
       grad.copy_(at::randn(grad.sizes()));
@@ -127,9 +129,9 @@ TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
 }
 
 TEST(Optimizer, CountsCopiesOnce) {
-  const ParameterPtr p = make_parameter("w", {2000}, {});
+  const tensor::ParameterPtr p = tensor::make_parameter("w", {2000}, {});
   for (const bool counted : {true, false}) {
-    FlatBuffers flat({{p, {}, 0, 0, counted}}, {DType::F32}, at::kCPU);
+    tensor::FlatBuffers flat({{p, {}, 0, 0, counted}}, {format::DType::F32}, at::kCPU);
     at::Tensor(p->grad()).fill_(2.0);
     const double norm = Optimizer(flat, {}).gradient_norm(*comm::self_world(), {"w"});
     EXPECT_NEAR(norm, counted ? 2.0 * std::sqrt(2000.0) : 0.0, 1e-9);
@@ -140,13 +142,13 @@ TEST(Optimizer, SquaresOfGradientsAreInTheOrderOfTheNames) {
   Model model;
   at::manual_seed(3);
   std::map<std::string, double> expected = {{"elsewhere", 0.0}, {"frozen", 0.0}};
-  for (const ParameterPtr& p : model.parameters) {
+  for (const tensor::ParameterPtr& p : model.parameters) {
     if (p->frozen()) continue;
     at::Tensor grad = p->grad();
     grad.copy_(at::randn(grad.sizes()));
-    expected[p->name()] =
-        sum_of_squares(grad.data_ptr(), grad.numel(),
-                       grad.scalar_type() == at::kFloat ? DType::F32 : DType::BF16);
+    expected[p->name()] = sum_of_squares(
+        grad.data_ptr(), grad.numel(),
+        grad.scalar_type() == at::kFloat ? format::DType::F32 : format::DType::BF16);
   }
   const Optimizer optimizer(model.flat, {});
   const std::vector<std::string> names = {"elsewhere", "b", "frozen", "a"};
@@ -168,18 +170,19 @@ TEST(SquaresComposite, OfManyPartsIsTheFusedSum) {
     const at::Tensor x = at::randn({kSquaresElements + 1001}).to(type);
     const at::Tensor sum = at::full({1}, 0.5, at::kDouble);
     add_squares_composite(x, sum);
-    const double fused = sum_of_squares(x.data_ptr(), x.numel(),
-                                        type == at::kFloat ? DType::F32 : DType::BF16);
+    const double fused =
+        sum_of_squares(x.data_ptr(), x.numel(),
+                       type == at::kFloat ? format::DType::F32 : format::DType::BF16);
     EXPECT_NEAR(sum.item<double>() - 0.5, fused, 1e-12 * fused);
   }
 }
 
 /// Expects that the first update is lr * lr_scale whatever the gradient, plus the decay.
-void check_first_update(Model& model, const FlatRange& owned) {
-  for (const FlatMember& member : model.flat.buckets()[1].members) {
+void check_first_update(Model& model, const layout::FlatRange& owned) {
+  for (const tensor::FlatMember& member : model.flat.buckets()[1].members) {
     const bool decayed = member.parameter->name() == "b";
     const double expected = decayed ? 1.0 - 0.25 * 0.1 - 0.25 : 1.0 - 0.125;
-    const FlatRange own = Bucket::overlap(member, owned);
+    const layout::FlatRange own = tensor::Bucket::overlap(member, owned);
     const at::Tensor w = member.parameter->weight().flatten();
     for (int64_t i = 0; i < member.num_elements; ++i) {
       const bool mine = i >= own.begin && i < own.end;
@@ -191,7 +194,7 @@ void check_first_update(Model& model, const FlatRange& owned) {
 TEST(Optimizer, MovesOwnedWeightsByTheirClassAndLeavesFrozenOnes) {
   for (const auto& [shard, shards] : {std::pair(0, 1), {0, 2}, {1, 2}, {2, 4}}) {
     Model model(shard, shards);
-    for (const ParameterPtr& p : model.parameters) {
+    for (const tensor::ParameterPtr& p : model.parameters) {
       at::Tensor w = p->weight();
       w.fill_(1.0);
       if (!p->frozen()) at::Tensor(p->grad()).fill_(1.0);
@@ -214,7 +217,7 @@ OptimizerSection lamb() {
 }
 
 /// Returns numbers that are the same on every rank and in every call.
-at::Tensor made_up(const Parameter& p, double salt) {
+at::Tensor made_up(const tensor::Parameter& p, double salt) {
   const at::Tensor i = at::arange(p.slice().num_elements(), at::kDouble);
   return at::sin(i * (0.37 + salt) + p.name().size()).reshape(p.slice().extent);
 }
@@ -227,7 +230,7 @@ struct Updated {
 Updated two_lamb_updates(Model& model, comm::Communicator& world,
                          TensorOfParameter tensor_of) {
   Optimizer optimizer(model.flat, lamb(), {std::move(tensor_of), 0});
-  for (const ParameterPtr& p : model.parameters) {
+  for (const tensor::ParameterPtr& p : model.parameters) {
     at::Tensor w = p->weight();
     w.copy_(made_up(*p, 0.0) * 0.1);
   }
@@ -235,7 +238,7 @@ Updated two_lamb_updates(Model& model, comm::Communicator& world,
     optimizer.states()[i].master.copy_(model.flat.buckets()[i].owned_weights);
   }
   for (int step = 0; step < 2; ++step) {
-    for (const ParameterPtr& p : model.parameters) {
+    for (const tensor::ParameterPtr& p : model.parameters) {
       if (p->frozen()) continue;
       at::Tensor grad = p->grad();
       grad.copy_(made_up(*p, 0.1 * (step + 1)));
@@ -243,9 +246,9 @@ Updated two_lamb_updates(Model& model, comm::Communicator& world,
     optimizer.step(0.01, 0.5, world);
   }
   Updated updated;
-  for (const Bucket& bucket : model.flat.buckets()) {
-    for (const FlatMember& member : bucket.members) {
-      const ParameterPtr& p = member.parameter;
+  for (const tensor::Bucket& bucket : model.flat.buckets()) {
+    for (const tensor::FlatMember& member : bucket.members) {
+      const tensor::ParameterPtr& p = member.parameter;
       updated.weights[p->name()] = p->weight().to(at::kDouble).flatten();
       if (!bucket.frozen) updated.ratios[p->name()] = optimizer.trust_ratio(member);
     }
@@ -259,10 +262,10 @@ const TensorOfParameter kApart = {{"a", "a"}, {"b", "b"}, {"frozen", "frozen"}};
 /// Both trained parameters decay.
 struct DecayedModel : Model {
   explicit DecayedModel(int shard = 0, int shards = 1, bool counted = true) {
-    flat = FlatBuffers({{parameters[0], {1.0, 0.1, false}, 0, 0, counted},
-                        {parameters[1], {0.5, 0.1, false}, 0, 0, counted},
-                        {parameters[2], {1.0, 0.0, true}, 0}},
-                       {DType::BF16}, at::kCPU, {shard, shards});
+    flat = tensor::FlatBuffers({{parameters[0], {1.0, 0.1, false}, 0, 0, counted},
+                                {parameters[1], {0.5, 0.1, false}, 0, 0, counted},
+                                {parameters[2], {1.0, 0.0, true}, 0}},
+                               {format::DType::BF16}, at::kCPU, {shard, shards});
   }
 };
 
@@ -293,9 +296,9 @@ TEST(Optimizer, LambOfShardsIsLambOfTheWholeAndItsRatiosAreOneNumber) {
     DecayedModel shard(rank, 2);
     const Updated updated = two_lamb_updates(shard, *world, kFused);
     ratios[static_cast<size_t>(rank)] = updated.ratios.at("a");
-    const Bucket& bucket = shard.flat.buckets()[1];
-    for (const FlatMember& member : bucket.members) {
-      const FlatRange own = Bucket::overlap(member, bucket.owned);
+    const tensor::Bucket& bucket = shard.flat.buckets()[1];
+    for (const tensor::FlatMember& member : bucket.members) {
+      const layout::FlatRange own = tensor::Bucket::overlap(member, bucket.owned);
       const std::string& name = member.parameter->name();
       const auto mine = [&](const Updated& u) {
         return u.weights.at(name).narrow(0, own.begin, own.size());
@@ -316,23 +319,24 @@ std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind ki
                                                                 int shard, int shards,
                                                                 int tp, int parts,
                                                                 int64_t dim) {
-  std::vector<FlatParameter> placed;
+  std::vector<tensor::FlatParameter> placed;
   for (const auto& [name, shape] :
        {std::pair<std::string, std::vector<int64_t>>{"b", {40, 50}}, {"a", {70, 30}}}) {
-    const ParameterPtr p = make_parameter(name, shape, {});
-    TensorSlice slice = p->slice();
+    const tensor::ParameterPtr p = tensor::make_parameter(name, shape, {});
+    format::TensorSlice slice = p->slice();
     slice.extent[static_cast<size_t>(dim)] /= parts;
     slice.offset[static_cast<size_t>(dim)] = tp * slice.extent[static_cast<size_t>(dim)];
     p->set_slice(slice);
     placed.push_back({p, {1.0, 0.0, false}, 0});
   }
-  FlatBuffers flat(placed, {DType::BF16, DType::BF16, DType::BF16}, at::kCPU,
-                   {shard, shards});
+  tensor::FlatBuffers flat(
+      placed, {format::DType::BF16, format::DType::BF16, format::DType::BF16}, at::kCPU,
+      {shard, shards});
   OptimizerSection settings = lamb();
   settings.kind = kind;
   Optimizer optimizer(flat, settings, {{{"a", "a"}, {"b", "b"}}, 17});
   // Gradients and first weights by element number.
-  const auto fill = [](const Parameter& p, at::Tensor into, double salt) {
+  const auto fill = [](const tensor::Parameter& p, at::Tensor into, double salt) {
     const ElementPlace place = element_place(p.slice(), 0);
     const at::Tensor j = at::arange(p.slice().num_elements(), at::kLong);
     const at::Tensor column = j.remainder(place.row);
@@ -340,17 +344,18 @@ std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind ki
         (j - column).divide(place.row, "trunc") * place.stride + place.first + column;
     into.copy_(at::sin(number.to(at::kDouble) * (0.37 + salt)).reshape(into.sizes()));
   };
-  for (const FlatParameter& p : placed) fill(*p.parameter, p.parameter->weight(), 0.0);
+  for (const tensor::FlatParameter& p : placed)
+    fill(*p.parameter, p.parameter->weight(), 0.0);
   for (int step = 1; step <= 3; ++step) {
-    for (const FlatParameter& p : placed) {
+    for (const tensor::FlatParameter& p : placed) {
       fill(*p.parameter, p.parameter->grad(), 0.1 * step);
     }
     optimizer.step(0.01, 0.5, *comm::self_world());
   }
   std::map<std::string, std::map<int64_t, float>> found;
-  for (const Bucket& bucket : flat.buckets()) {
-    for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
-      const Parameter& p = *piece.member->parameter;
+  for (const tensor::Bucket& bucket : flat.buckets()) {
+    for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
+      const tensor::Parameter& p = *piece.member->parameter;
       const at::Tensor w = p.weight().to(at::kFloat).flatten();
       const ElementPlace place = element_place(p.slice(), 0);
       for (int64_t j = piece.in_member.begin; j < piece.in_member.end; ++j) {
@@ -389,10 +394,12 @@ TEST(Optimizer, RoundsAnElementTheSameWhereverItLies) {
 }
 
 TEST(Optimizer, KeepsSixBytesAParameterWithBf16States) {
-  FlatBuffers flat(flat_parameters({make_parameter("w", {2000}, {})}, {}),
-                   {DType::BF16, DType::BF16, DType::BF16, DType::BF16}, at::kCPU);
+  tensor::FlatBuffers flat(flat_parameters({tensor::make_parameter("w", {2000}, {})}, {}),
+                           {format::DType::BF16, format::DType::BF16, format::DType::BF16,
+                            format::DType::BF16},
+                           at::kCPU);
   const Optimizer optimizer(flat, {});
-  const Bucket& bucket = flat.buckets()[0];
+  const tensor::Bucket& bucket = flat.buckets()[0];
   EXPECT_EQ(optimizer.states()[0].master.data_ptr(), bucket.weights.data_ptr());
   const int64_t without_gradients =
       optimizer.bytes() + static_cast<int64_t>(bucket.weights.nbytes());
@@ -412,7 +419,7 @@ TEST(RoundingComposite, HasTheBitsOfTheFusedForm) {
     const int64_t number = j / 333 * 1000 + rounding.place.first + j % 333;
     const auto bits = std::bit_cast<uint32_t>(x[i].item<float>()) +
                       rounding_bits(rounding, kRoundExpAvgSq, 6, number);
-    const auto expected = bf16_to_float(static_cast<uint16_t>(bits >> 16));
+    const auto expected = format::bf16_to_float(static_cast<uint16_t>(bits >> 16));
     if (i == 7) continue;
     ASSERT_EQ(composite[i].item<float>(), expected) << i;
   }
@@ -420,8 +427,8 @@ TEST(RoundingComposite, HasTheBitsOfTheFusedForm) {
 }
 
 TEST(Optimizer, MasterSharesMemoryWithWeightsOfTheSameDtype) {
-  FlatBuffers flat(flat_parameters({make_parameter("w", {2000}, {})}, {}), {DType::F32},
-                   at::kCPU);
+  tensor::FlatBuffers flat(flat_parameters({tensor::make_parameter("w", {2000}, {})}, {}),
+                           {format::DType::F32}, at::kCPU);
   const Optimizer optimizer(flat, {});
   EXPECT_EQ(optimizer.states()[0].master.data_ptr(),
             flat.buckets()[0].weights.data_ptr());

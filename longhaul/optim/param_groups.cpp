@@ -34,9 +34,9 @@ std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
   return parameters;
 }
 
-ParameterClass settings_of(const NamedParameter& parameter,
-                           const OptimizerSection& optimizer) {
-  ParameterClass settings;
+tensor::ParameterClass settings_of(const NamedParameter& parameter,
+                                   const OptimizerSection& optimizer) {
+  tensor::ParameterClass settings;
   const bool usual = optimizer.no_decay == OptimizerSection{}.no_decay;
   const bool decays =
       !(usual && !parameter.decays) &&

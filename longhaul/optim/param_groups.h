@@ -12,7 +12,8 @@
 namespace longhaul::optim {
 
 struct ParamGroups {
-  std::map<std::string, ParameterClass> settings;  ///< by parameter, for the whole model
+  std::map<std::string, tensor::ParameterClass>
+      settings;  ///< by parameter, for the whole model
   /// Messages about groups that match no parameter of the whole model. Such a group has
   /// no effect, so that no run should begin with one.
   std::vector<std::string> unmatched;

@@ -63,7 +63,7 @@ std::set<std::string> frozen_by(const std::string& pattern) {
 
 TEST(ParamGroups, NormsAndBiasesAreNotDecayedByDefault) {
   const auto groups = assign_param_groups(plain_model(), section());
-  const std::map<std::string, ParameterClass> expected = {
+  const std::map<std::string, tensor::ParameterClass> expected = {
       {"model.embed_tokens.weight", {1.0, 0.1, false}},
       {"model.layers.0.input_layernorm.weight", {1.0, 0.0, false}},
       {"model.layers.0.mlp.up_proj.weight", {1.0, 0.1, false}},
@@ -78,11 +78,12 @@ TEST(ParamGroups, TheFirstGroupThatMatchesWins) {
   OptimizerSection s = section();
   s.groups = {{"embed", 0.5, {}, false}, {"*weight", 2.0, 0.3, true}};
   const auto settings = assign_param_groups(plain_model(), s).settings;
-  EXPECT_EQ(settings.at("model.embed_tokens.weight"), (ParameterClass{0.5, 0.1, false}));
+  EXPECT_EQ(settings.at("model.embed_tokens.weight"),
+            (tensor::ParameterClass{0.5, 0.1, false}));
   EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.weight"),
-            (ParameterClass{2.0, 0.3, true}));
+            (tensor::ParameterClass{2.0, 0.3, true}));
   EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.bias"),
-            (ParameterClass{1.0, 0.0, false}));
+            (tensor::ParameterClass{1.0, 0.0, false}));
 }
 
 TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
@@ -91,7 +92,7 @@ TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
   const auto settings = assign_param_groups(plain_model(), s).settings;
   EXPECT_EQ(settings.at("model.norm.weight").weight_decay, 0.2);
   EXPECT_EQ(settings.at("model.layers.0.input_layernorm.weight"),
-            (ParameterClass{3.0, 0.0, false}));
+            (tensor::ParameterClass{3.0, 0.0, false}));
 }
 
 TEST(ParamGroups, MatchEveryNameThatAParameterHas) {

@@ -23,10 +23,10 @@ void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups
   for (const std::string& name : model.names()) {
     const std::string& tensor = tensors.at(name);
     const std::string& before = first.emplace(tensor, name).first->second;
-    const ParameterClass& one = groups.settings.at(before);
-    const ParameterClass& other = groups.settings.at(name);
+    const tensor::ParameterClass& one = groups.settings.at(before);
+    const tensor::ParameterClass& other = groups.settings.at(name);
     if (one.weight_decay == other.weight_decay && one.frozen == other.frozen) continue;
-    const auto text = [](const ParameterClass& s) {
+    const auto text = [](const tensor::ParameterClass& s) {
       return s.frozen ? std::string("frozen")
                       : fmt::format("weight_decay {}", s.weight_decay);
     };

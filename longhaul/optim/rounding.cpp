@@ -8,12 +8,13 @@
 
 namespace longhaul::optim {
 
-ElementPlace element_place(const TensorSlice& slice, int64_t begin) {
+ElementPlace element_place(const format::TensorSlice& slice, int64_t begin) {
   ElementPlace place{begin, 1, 1, 0};
   bool cut = false;
   for (size_t d = slice.extent.size(); d-- > 0;) {
     const bool whole = slice.extent[d] == slice.global_shape[d];
-    LH_ASSERT(whole || !cut, "{} is cut in more than one dim", describe_slice(slice));
+    LH_ASSERT(whole || !cut, "{} is cut in more than one dim",
+              format::describe_slice(slice));
     if (!cut) {
       place.first = slice.offset[d] * place.row;
       place.stride = slice.global_shape[d] * place.row;

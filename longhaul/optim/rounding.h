@@ -32,7 +32,7 @@ struct ElementPlace {
 
 /// Returns the place of the elements of the slice from `begin` on. Throws an Internal
 /// error if the slice is cut in more than one dim.
-ElementPlace element_place(const TensorSlice& slice, int64_t begin);
+ElementPlace element_place(const format::TensorSlice& slice, int64_t begin);
 
 struct Rounding {
   uint64_t key = 0;  ///< rounding_key

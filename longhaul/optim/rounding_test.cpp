@@ -27,9 +27,9 @@ struct RoundedState {
             .master = weight.data(),
             .exp_avg = m.data(),
             .exp_avg_sq = v.data(),
-            .moments_dtype = DType::BF16,
+            .moments_dtype = format::DType::BF16,
             .weight = weight.data(),
-            .weight_dtype = DType::BF16,
+            .weight_dtype = format::DType::BF16,
             .rounding = &rounding};
   }
 };
@@ -38,11 +38,12 @@ struct RoundedState {
 /// gradients.
 RoundedState filled(size_t count, float weight, float grad, uint64_t key = 1) {
   const auto n = static_cast<int64_t>(count);
-  return {std::vector<float>(count, grad),
-          std::vector<uint16_t>(count, float_to_bf16(weight)),
-          std::vector<uint16_t>(count),
-          std::vector<uint16_t>(count),
-          {key, element_place(TensorSlice::whole("w", {n}, DType::BF16), 0)}};
+  return {
+      std::vector<float>(count, grad),
+      std::vector<uint16_t>(count, format::float_to_bf16(weight)),
+      std::vector<uint16_t>(count),
+      std::vector<uint16_t>(count),
+      {key, element_place(format::TensorSlice::whole("w", {n}, format::DType::BF16), 0)}};
 }
 
 /// Expects that the values are two neighbours in bf16, and that their mean lies within
@@ -52,7 +53,7 @@ void expect_mean(const std::vector<uint16_t>& values, double expected) {
   double low = HUGE_VAL;
   double high = -HUGE_VAL;
   for (const uint16_t v : values) {
-    const double x = bf16_to_float(v);
+    const double x = format::bf16_to_float(v);
     sum += x;
     low = std::min(low, x);
     high = std::max(high, x);
@@ -91,8 +92,8 @@ TEST(Rounding, OfLambsWeightsHasTheMeanOfTheExactValue) {
   expect_mean(s.m, 0.1F * 0.3F);
   double mean = 0.0;
   for (size_t i = 0; i < s.m.size(); ++i) {
-    const double m = bf16_to_float(s.m[i]) / (1.0 - 0.9);
-    const double v = bf16_to_float(s.v[i]) / (1.0 - 0.999);
+    const double m = format::bf16_to_float(s.m[i]) / (1.0 - 0.9);
+    const double v = format::bf16_to_float(s.v[i]) / (1.0 - 0.999);
     mean += 1.0 - 1e-3 * (m / (std::sqrt(v) + 1e-8) + 0.1);
   }
   lamb_apply(s.range(), kRoundedStep);
@@ -111,11 +112,11 @@ TEST(Rounding, KeepsUpdatesThatTheNearestWouldLose) {
     expected *= 1.0 - 1e-4;
   }
   double sum = 0.0;
-  for (const uint16_t w : s.weight) sum += bf16_to_float(w);
+  for (const uint16_t w : s.weight) sum += format::bf16_to_float(w);
   // A walk of 200 steps, each of at most half a distance of 2^-8 in standard deviation.
   const double sigma = 0x1p-9 * std::sqrt(200.0) / 256.0;
   EXPECT_NEAR(sum / 65536.0, expected, kSigmas * sigma);
-  EXPECT_EQ(bf16_to_float(float_to_bf16(1.0F * (1.0F - 1e-4F))), 1.0F);
+  EXPECT_EQ(format::bf16_to_float(format::float_to_bf16(1.0F * (1.0F - 1e-4F))), 1.0F);
 }
 
 /// Returns how far bit `bit` of the random bits of a and of b (`shift` elements later) is
@@ -169,7 +170,7 @@ TEST(Rounding, FollowsItsDefinitionAcrossThe32BitsOfANumber) {
         rounding_bits(s.rounding, kRoundMaster, 9, s.rounding.place.first + i);
     const uint32_t bits = std::bit_cast<uint32_t>(exact) + random;
     ASSERT_EQ(s.weight[static_cast<size_t>(i)], bits >> 16) << i;
-    up += s.weight[static_cast<size_t>(i)] == float_to_bf16(1.0F) ? 1 : 0;
+    up += s.weight[static_cast<size_t>(i)] == format::float_to_bf16(1.0F) ? 1 : 0;
   }
   EXPECT_GT(up, 500);
   EXPECT_LT(up, 900);
@@ -182,9 +183,9 @@ TEST(Rounding, InstructionSetsAndThreadCountsGiveTheSameBits) {
   reference.rounding.place = {5, 77, 300, 40};
   RoundedState start = reference;
   omp_set_num_threads(1);
-  adamw_update(reference.range(), kRoundedStep, Isa::Avx2);
-  for (const Isa isa : {Isa::Avx2, Isa::Avx512}) {
-    if (isa > best_isa()) continue;
+  adamw_update(reference.range(), kRoundedStep, system::Isa::Avx2);
+  for (const system::Isa isa : {system::Isa::Avx2, system::Isa::Avx512}) {
+    if (isa > system::best_isa()) continue;
     for (const int threads : {1, 2, 5}) {
       RoundedState other = start;
       omp_set_num_threads(threads);
@@ -203,13 +204,14 @@ TEST(Rounding, LeavesWhatIsExactInfiniteOrNotANumber) {
     AdamWStep step = kRoundedStep;
     step.weight_decay = 0.0;
     lamb_apply(s.range(), step);
-    for (const uint16_t w : s.weight) ASSERT_EQ(w, float_to_bf16(x));
+    for (const uint16_t w : s.weight) ASSERT_EQ(w, format::float_to_bf16(x));
   }
 }
 
 TEST(ElementPlace, NumbersTheElementsOfTheWholeTensor) {
   // Rows, columns and a middle dim of [4, 6, 5].
-  const auto numbers = [](const TensorSlice& slice, int64_t begin, int64_t count) {
+  const auto numbers = [](const format::TensorSlice& slice, int64_t begin,
+                          int64_t count) {
     const ElementPlace place = element_place(slice, begin);
     std::vector<int64_t> out;
     for (int64_t j = begin; j < begin + count; ++j) {
@@ -219,7 +221,8 @@ TEST(ElementPlace, NumbersTheElementsOfTheWholeTensor) {
   };
   const std::vector<int64_t> shape{4, 6, 5};
   const auto cut = [&](std::vector<int64_t> offset, std::vector<int64_t> extent) {
-    return TensorSlice{"w", shape, DType::BF16, std::move(offset), std::move(extent)};
+    return format::TensorSlice{"w", shape, format::DType::BF16, std::move(offset),
+                               std::move(extent)};
   };
   EXPECT_EQ(numbers(cut({0, 0, 0}, {4, 6, 5}), 7, 3), (std::vector<int64_t>{7, 8, 9}));
   EXPECT_EQ(numbers(cut({1, 0, 0}, {2, 6, 5}), 29, 2), (std::vector<int64_t>{59, 60}));

@@ -46,7 +46,8 @@ at::Tensor TrustRatios::sums_of(const std::string& parameter, bool counted) cons
 
 void TrustRatios::finish(comm::Communicator& world, double lr) {
   at::Tensor totals = sums_.narrow(0, 0, tensors_);
-  if (world.size() > 1) world.all_reduce_order(buffer_of(totals), comm::ReduceOp::Sum);
+  if (world.size() > 1)
+    world.all_reduce_order(tensor::buffer_of(totals), comm::ReduceOp::Sum);
   ratios_ = trust_ratios(sums_);
   ratios_.narrow(0, tensors_, 1).fill_(1.0);
   rates_ = ratios_ * lr;

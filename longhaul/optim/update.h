@@ -15,13 +15,13 @@ namespace longhaul::optim {
 struct AdamWRange {
   int64_t count = 0;
   const void* grad = nullptr;  ///< F32 or BF16
-  DType grad_dtype = DType::F32;
+  format::DType grad_dtype = format::DType::F32;
   void* master = nullptr;  ///< F32, or BF16: then it is the weight, and `rounding` is set
   void* exp_avg = nullptr;     ///< F32 or BF16
   void* exp_avg_sq = nullptr;  ///< has the dtype of exp_avg
-  DType moments_dtype = DType::F32;
+  format::DType moments_dtype = format::DType::F32;
   void* weight = nullptr;  ///< F32 or BF16: the updated master, rounded to nearest even
-  DType weight_dtype = DType::F32;
+  format::DType weight_dtype = format::DType::F32;
   /// How a BF16 master and BF16 moments are rounded; null: to the nearest.
   const Rounding* rounding = nullptr;
 };

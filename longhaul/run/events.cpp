@@ -6,7 +6,7 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/process.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr const char* kKindField = "event";
@@ -47,4 +47,4 @@ Json event_line(const char* kind, Json fields) {
   return fields;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

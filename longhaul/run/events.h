@@ -8,7 +8,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/run/record_fields.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 // What happened to a run: the lines of events.jsonl (run/files.h). Each line says its
 // kind and its time; whatever else somebody reads from it is a type here. Writers and
@@ -235,4 +235,4 @@ Event read_event(const Json& line, const TextFilter& text) {
   return read_fields<Event>(line, text);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -4,7 +4,7 @@
 
 #include "longhaul/base/clock.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 std::string as_it_is(std::string_view text, size_t) { return std::string(text); }
@@ -90,4 +90,4 @@ TEST(Events, TextsGoThroughWhatTheReaderGives) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

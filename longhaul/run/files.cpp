@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
@@ -35,4 +35,4 @@ std::optional<int64_t> step_of(const fs::path& step_dir) {
   return step >= 0 ? step : std::nullopt;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

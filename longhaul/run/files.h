@@ -6,7 +6,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 // What lies in a run's directory (run.dir), by its name there. Whoever writes or reads
 // one of these has the name from here.
@@ -62,4 +62,4 @@ std::string step_directory_name(int64_t step);
 /// Returns the step of such a name or path; nothing for any other name.
 std::optional<int64_t> step_of(const fs::path& step_dir);
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 TEST(RunFileNames, AStepReadsBackFromItsDirectorysName) {
@@ -26,4 +26,4 @@ TEST(RunFileNames, TheNamesThatAreMadeHaveTheirOneForm) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

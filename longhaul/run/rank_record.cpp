@@ -19,7 +19,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
@@ -418,4 +418,4 @@ std::string to_string(const RankState& state, double now) {
   return text;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -9,7 +9,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 // What one rank is doing, in a small mapped file that another process can read while the
 // rank hangs and after it is gone, however it went: the kernel keeps what was written.
@@ -141,4 +141,4 @@ std::vector<RankState> read_rank_records(const fs::path& dir);
 /// (4096 bytes) on 'tp' for 64 s"
 std::string to_string(const RankState& state, double now);
 
-}  // namespace longhaul
+}  // namespace longhaul::run

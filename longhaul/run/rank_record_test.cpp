@@ -14,7 +14,7 @@
 #include "longhaul/base/process.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 OperationName operation(int64_t number) {
@@ -240,4 +240,4 @@ TEST(RankRecord, ForeignFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

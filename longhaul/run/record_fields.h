@@ -12,7 +12,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/lenient_json.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 // The one form in which a run's records become JSON and are read again. A record is a
 // struct with `static void each(auto& record, auto&& fields)`, which calls
@@ -145,4 +145,4 @@ Record read_fields(const Json& object, const TextFilter& text) {
   return record;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -8,7 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/run/files.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 RunLockOptions run_lock_options() {
   RunLockOptions options;
@@ -26,7 +26,7 @@ RunLockOptions run_lock_options() {
 }
 
 RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options) {
-  return RunLock(OwnerLock::acquire(run_dir / kRunLockFile, options));
+  return RunLock(system::OwnerLock::acquire(run_dir / kRunLockFile, options));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

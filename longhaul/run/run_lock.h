@@ -2,9 +2,9 @@
 
 #include "longhaul/system/owner_lock.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
-using RunLockOptions = OwnerLockOptions;
+using RunLockOptions = system::OwnerLockOptions;
 
 /// What a supervisor sets for its workers: "NAME START", see
 /// OwnerLockOptions::supervisor.
@@ -15,7 +15,7 @@ RunLockOptions run_lock_options();
 
 /// Lets one process at a time write to a run directory, by run_dir/run.lock. Only rank 0
 /// takes it.
-class RunLock : public OwnerLock {
+class RunLock : public system::OwnerLock {
  public:
   /// Takes the lock; makes run_dir where absent. Throws InputError when another process
   /// writes the run.
@@ -23,7 +23,7 @@ class RunLock : public OwnerLock {
                          const RunLockOptions& options = run_lock_options());
 
  private:
-  explicit RunLock(OwnerLock&& lock) : OwnerLock(std::move(lock)) {}
+  explicit RunLock(system::OwnerLock&& lock) : system::OwnerLock(std::move(lock)) {}
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -13,7 +13,7 @@
 #include "longhaul/base/json.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 // Rewrites the lock as if another start held it.
@@ -283,4 +283,4 @@ TEST(RunLock, ABrokenLockFileIsAClearError) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

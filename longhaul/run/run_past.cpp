@@ -13,7 +13,7 @@
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr size_t kIdentityDigits = 32;
@@ -138,4 +138,4 @@ void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run
                     json_text(Json{{"run", run}}) + "\n");
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -6,7 +6,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 /// What a run knows about itself, in run_dir/run.json: its identity, and what must not be
 /// lost. Rank 0 writes the file; each write survives a power cut whole or not at all.
@@ -50,4 +50,4 @@ std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
 /// Writes the marker, which is durable when the call returns.
 void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run);
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -5,7 +5,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr const char* kIdentity = "0123456789abcdef0123456789abcdef";
@@ -121,4 +121,4 @@ TEST(RunPast, TheMarkerOfADirectoryOfCheckpointsSaysWhoseItIs) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -1,6 +1,6 @@
 #include "longhaul/run/run_status.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 RunStatus::Device RunStatus::Device::from_json(const Json& json) {
   return {json.at("name").get<std::string>(), json.at("memory_used_bytes").get<int64_t>(),
@@ -11,4 +11,4 @@ RunStatus RunStatus::from_json(const Json& json, const TextFilter& text) {
   return json.is_object() ? read_fields<RunStatus>(json, text) : RunStatus();
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -7,7 +7,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/run/record_fields.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 /// How a supervised run stands: status.json in its directory, written every second.
 /// Writers and readers of the file share this type.
@@ -100,4 +100,4 @@ struct RunStatus {
   static RunStatus from_json(const Json& json, const TextFilter& text);
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::run

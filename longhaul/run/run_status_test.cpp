@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 std::string cut(std::string_view text, size_t longest) {
@@ -68,4 +68,4 @@ TEST(RunStatus, EveryTextGoesThroughTheFilterWithItsLimit) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -4,7 +4,7 @@
 #include "longhaul/base/json_fields.h"
 #include "longhaul/run/files.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / kStartsFile) {
   std::error_code ignored;
@@ -33,4 +33,4 @@ void StartRecord::done() {
   fs::remove(path_, ignored);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

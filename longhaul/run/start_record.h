@@ -4,7 +4,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 /// Remembers, in run_dir/resume.json, how many starts in a row were made from one
 /// checkpoint and did not get through a step: such a checkpoint may be what breaks them.
@@ -26,4 +26,4 @@ class StartRecord {
   int starts_ = 0;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::run

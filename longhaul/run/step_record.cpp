@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 namespace dom = simdjson::dom;
@@ -169,4 +169,4 @@ RunRecord read_record(std::string_view padded) {
   return {};
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -11,7 +11,7 @@
 
 #include "longhaul/base/json.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 // The lines of metrics.jsonl (run/files.h): a step, or a validation. Writers and readers
 // share this file.
@@ -89,4 +89,4 @@ inline constexpr size_t kLongestRecord = size_t{1} << 20;
 using RunRecord = std::variant<std::monostate, StepRecord, ValidationRecord>;
 RunRecord read_record(std::string_view padded);
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 RunRecord read(std::string line) {
@@ -105,4 +105,4 @@ TEST(RunRecord, WhatIsNoRecordIsNone) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

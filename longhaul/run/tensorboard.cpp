@@ -11,7 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 constexpr auto kFlushEvery = std::chrono::seconds(5);
@@ -120,4 +120,4 @@ void TensorBoardWriter::record(const std::string& event) {
       length + little_endian(masked(length)) + event + little_endian(masked(event));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::run

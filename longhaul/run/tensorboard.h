@@ -6,7 +6,7 @@
 
 #include "longhaul/base/append_file.h"
 
-namespace longhaul {
+namespace longhaul::run {
 
 /// Writes scalars as TensorBoard event files (TFRecord framing of the Event message).
 /// Each start of a run opens a file of its own in the directory, so that what earlier
@@ -30,4 +30,4 @@ class TensorBoardWriter {
   std::chrono::steady_clock::time_point flushed_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::run

@@ -5,7 +5,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::run {
 namespace {
 
 std::vector<fs::path> files_in(const fs::path& dir) {
@@ -67,4 +67,4 @@ TEST(TensorBoardWriter, APlaceThatCannotBeMadeIsNamed) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::run

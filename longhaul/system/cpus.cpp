@@ -9,7 +9,7 @@
 #include "longhaul/base/control_groups.h"
 #include "longhaul/base/json.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
@@ -91,4 +91,4 @@ int share_of_cpus(const std::vector<CpuAllowance>& processes, size_t mine) {
   return at_least_one(std::min(share, quota));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -6,7 +6,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Returns the CPUs that this process may run on, its job's set. There is at least one.
 std::vector<int> allowed_cpus();
@@ -35,4 +35,4 @@ struct CpuAllowance {
 /// use counts 1/n, and all share the quota. The result is at least 1.
 int share_of_cpus(const std::vector<CpuAllowance>& processes, size_t mine);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -6,7 +6,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 CpuAllowance on(std::vector<int> cpus) { return {std::move(cpus)}; }
@@ -85,4 +85,4 @@ TEST(Cpus, QuotaOfVersionOneOfControlGroups) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -10,7 +10,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 /// Asks Linux, once for the whole process, for the state that tiles are: without it their
@@ -122,4 +122,4 @@ int64_t second_cache_bytes() {
   return kBytes > 0 ? kBytes : int64_t{2} << 20;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

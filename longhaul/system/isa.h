@@ -4,7 +4,7 @@
 
 // Files that are compiled for one instruction set include this header. It must not
 // include parts of the standard library that could be instantiated there.
-namespace longhaul {
+namespace longhaul::system {
 
 /// Instruction sets, weakest first. A CPU that has a set has all sets before it.
 enum class Isa { Avx2, Avx512, Avx512Bf16, Amx };
@@ -25,4 +25,4 @@ const char* amx_refusal();
 /// it is 2 MiB, as on all processors with AMX so far.
 int64_t second_cache_bytes();
 
-}  // namespace longhaul
+}  // namespace longhaul::system

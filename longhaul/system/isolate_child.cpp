@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-namespace longhaul {
+namespace longhaul::system {
 
 int isolate_child(int fd) {
   constexpr int kKept = 3;
@@ -17,4 +17,4 @@ int isolate_child(int fd) {
   return kKept;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

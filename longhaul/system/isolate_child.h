@@ -1,6 +1,6 @@
 #pragma once
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Isolates a forked child that reads outside files, as its first act. The child keeps
 /// `fd`, its way to the parent, as descriptor 3 and closes all others. It has /dev/null
@@ -8,4 +8,4 @@ namespace longhaul {
 /// after a fork.
 int isolate_child(int fd);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

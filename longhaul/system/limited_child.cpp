@@ -19,7 +19,7 @@
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 // Returns the bytes of writable private memory of this process, as RLIMIT_DATA counts
@@ -142,4 +142,4 @@ std::string run_in_limited_child(const std::string& what,
   return open_reply(std::move(answer));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

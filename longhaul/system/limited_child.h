@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// What a child process may use.
 struct ChildLimits {
@@ -30,4 +30,4 @@ std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits = {});
 
-}  // namespace longhaul
+}  // namespace longhaul::system

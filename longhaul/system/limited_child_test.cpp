@@ -11,7 +11,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 TEST(LimitedChild, TheAnswerComesBackWhole) {
@@ -109,4 +109,4 @@ TEST(LimitedChild, TheChildCanWriteNoFileAndHoldsNoneOfOurs) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -10,7 +10,7 @@
 #include "longhaul/base/append_file.h"
 #include "longhaul/system/terminal.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 using Clock = std::chrono::steady_clock;
 
@@ -120,4 +120,4 @@ void Logger::status(std::string_view line) {
   sink_->status_time = now;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

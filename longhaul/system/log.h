@@ -5,7 +5,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Writes lines for people to standard output and, where a file was given, to its end.
 /// Warnings are marked, in yellow on a terminal. It is passed by reference, never global.
@@ -38,4 +38,4 @@ class Logger {
   std::unique_ptr<Sink> sink_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

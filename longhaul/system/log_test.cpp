@@ -8,7 +8,7 @@
 #include "tests/support/full_disk.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 TEST(Logger, WritesToBothPlacesAndMarksWarnings) {
@@ -123,4 +123,4 @@ TEST(Logger, SaysOnTheTerminalAndLaterInTheFileWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

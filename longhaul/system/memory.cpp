@@ -9,7 +9,7 @@
 
 #include "longhaul/base/control_groups.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 uint64_t available_memory(const fs::path& root) {
   uint64_t available = 0;
@@ -36,4 +36,4 @@ void tune_malloc() {
   mallopt(M_TOP_PAD, 64 << 20);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -4,7 +4,7 @@
 
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Returns how many bytes of memory this process may take: as many as the kernel calls
 /// available, and no more than any of its control groups allows; 0 where that is not
@@ -16,4 +16,4 @@ uint64_t available_memory(const fs::path& root = "/");
 /// A program that runs a model calls it once, at its start.
 void tune_malloc();
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -4,7 +4,7 @@
 
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr const char* kMeminfo =
@@ -32,4 +32,4 @@ TEST(AvailableMemory, IsNoMoreThanTheControlGroupsAllow) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -24,7 +24,7 @@
 #include "longhaul/system/repeated_work.h"
 #include "longhaul/system/stopwatch.h"
 
-namespace longhaul {
+namespace longhaul::system {
 // Members that every lock file has.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, attempt, token, job, host, boot, process,
                                    process_start, started_at, released)
@@ -367,4 +367,4 @@ void OwnerLock::release() noexcept {
   lease_.reset();
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

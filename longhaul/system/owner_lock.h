@@ -11,7 +11,7 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Who holds a lock.
 struct LockHolder {
@@ -113,4 +113,4 @@ class OwnerLock {
   std::unique_ptr<Lease> lease_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

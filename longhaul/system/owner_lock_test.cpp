@@ -15,7 +15,7 @@
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 /// A lock that another machine seems to have, renewed just now.
@@ -125,4 +125,4 @@ TEST(LockOfAHolder, IsRenewedOnlyWhileTheHolderIsAtWork) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 /// The memory of the arguments and of the environment behind them. A process has one of
@@ -64,4 +64,4 @@ void set_process_title(std::string_view title) {
   std::memset(area.begin + length, 0, end - length);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

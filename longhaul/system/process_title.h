@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Copies the arguments away from where the kernel shows them, so that
 /// set_process_title() may write there, and returns the copies, which live as long as the
@@ -14,4 +14,4 @@ char** keep_arguments(int argc, char** argv);
 /// no system call. One thread at a time may call it.
 void set_process_title(std::string_view title);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 std::string shown() {
@@ -67,4 +67,4 @@ TEST(ProcessTitle, IsWhatTheKernelShowsAlsoWhereArgumentsWereShorter) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -10,7 +10,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr size_t kBarWidth = 24;
@@ -109,4 +109,4 @@ void Progress::finish() {
   drawn_ = false;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

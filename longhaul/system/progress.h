@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Shows on standard error how far long work has come, with the rate and the time left: a
 /// bar on a terminal, a line every 10 s elsewhere. Not thread-safe.
@@ -57,4 +57,4 @@ class StagedProgress {
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
                           int64_t total, double seconds, int64_t before = 0);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 TEST(ProgressLine, ShowsPartRateAndTimeLeft) {
@@ -54,4 +54,4 @@ TEST(Progress, InALogNothingIsPrintedBeforeTenSeconds) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

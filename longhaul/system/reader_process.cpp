@@ -15,7 +15,7 @@
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
@@ -125,4 +125,4 @@ std::string ReaderProcess::ask(const std::string& what, const std::string& reque
   return open_reply(std::move(reply));
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

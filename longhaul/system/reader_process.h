@@ -6,7 +6,7 @@
 
 #include "longhaul/system/limited_child.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// A small process, forked when this object is made, that answers requests, each in a
 /// limited child of its own (run_in_limited_child). It serves programs that grow large
@@ -36,4 +36,4 @@ class ReaderProcess {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

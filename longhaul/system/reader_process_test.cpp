@@ -10,7 +10,7 @@
 #include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 std::string work(const std::string& request) {
@@ -66,4 +66,4 @@ TEST(ReaderProcess, ThreadsTakeTurns) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -8,7 +8,7 @@
 
 #include "longhaul/system/signals.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 RepeatedWork::RepeatedWork(double seconds, std::function<void()> work)
     : thread_([seconds, work = std::move(work)](const std::stop_token& stop) {
@@ -21,4 +21,4 @@ RepeatedWork::RepeatedWork(double seconds, std::function<void()> work)
         while (!wake.wait_for(lock, stop, pause, ends)) work();
       }) {}
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -3,7 +3,7 @@
 #include <functional>
 #include <thread>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Calls a function again and again on a thread of its own, for as long as it lives. Each
 /// call comes `seconds` after the start or the end of the call before.
@@ -15,4 +15,4 @@ class RepeatedWork {
   std::jthread thread_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

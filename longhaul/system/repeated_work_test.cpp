@@ -8,7 +8,7 @@
 
 #include "longhaul/system/stopwatch.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 TEST(RepeatedWork, CallsUntilItGoesAndNotAfterwards) {
@@ -36,4 +36,4 @@ TEST(RepeatedWork, GoesAtOnceHoweverLongThePauseIs) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

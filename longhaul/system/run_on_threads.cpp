@@ -10,7 +10,7 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/system/signals.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 void run_on_threads(int count, const std::function<void(int)>& work) {
   const auto size = static_cast<size_t>(std::max(count, 0));
@@ -61,4 +61,4 @@ void share_among_threads(int64_t items, int threads,
   });
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

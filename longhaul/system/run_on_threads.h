@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Runs work(0) to work(count - 1) at the same time, work(0) on the calling thread and
 /// the others on a thread each, and waits for all. When all have ended it throws what the
@@ -18,4 +18,4 @@ void run_on_threads(int count, const std::function<void(int)>& work);
 void share_among_threads(int64_t items, int threads,
                          const std::function<void(int64_t)>& work);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -12,7 +12,7 @@
 #include "longhaul/system/worker_pool.h"
 #include "tests/support/scratch_directory.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 /// Threads need memory for their stacks: where a stack is larger than what a process can
@@ -104,4 +104,4 @@ TEST(ShareAmongThreads, NothingIsBegunAfterAFailure) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -11,7 +11,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
@@ -62,7 +62,7 @@ SignalWatch::SignalWatch() {
   LH_ASSERT(!watching, "two signal watches at once");
   watching = true;
   first_signal = 0;
-  longhaul::interrupts = 0;
+  system::interrupts = 0;
   newest_signal = 0;
   newest_sender = 0;
   answered = 0;
@@ -92,7 +92,7 @@ void SignalWatch::note_hangup() {
 
 void SignalWatch::count_interrupts() { most_interrupts = 2; }
 
-int SignalWatch::interrupts() const { return longhaul::interrupts; }
+int SignalWatch::interrupts() const { return system::interrupts; }
 
 void set_last_words(const std::string& line) {
   const int next = 1 - words_in_use;
@@ -145,4 +145,4 @@ const char* signal_name(int number) {
   }
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

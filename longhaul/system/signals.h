@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Notes SIGTERM, SIGINT and SIGUSR1 while it lives, instead of letting them end the
 /// process; a second SIGINT ends it at once. A process has one at a time. At its end it
@@ -53,4 +53,4 @@ void leave_signals_to_main_thread();
 /// Returns "SIGTERM" ...
 const char* signal_name(int number);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

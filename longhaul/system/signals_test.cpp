@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 TEST(SignalWatch, NotesTheFirstSignalAndLetsTheProcessLive) {
@@ -142,4 +142,4 @@ TEST(SignalName, KnowsTheWatchedOnes) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -8,7 +8,7 @@
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 constexpr double kBetweenLooks = 0.05;
@@ -27,4 +27,4 @@ StartWatch::StartWatch(int exit_code, double grace_seconds,
         ::_exit(exit_code);
       }) {}
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -4,7 +4,7 @@
 
 #include "longhaul/system/repeated_work.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Ends a process that is asked to end while it starts: where the SignalWatch has noted a
 /// signal and this object still lives `grace_seconds` later, the process ends by _exit. A
@@ -20,4 +20,4 @@ class StartWatch {
   RepeatedWork looks_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -8,7 +8,7 @@
 
 #include "longhaul/system/signals.h"
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 void say(int signal) { std::fprintf(stderr, "stopped by %s\n", signal_name(signal)); }
@@ -45,4 +45,4 @@ TEST(StartWatchDeathTest, WhoIsThroughInTimeIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

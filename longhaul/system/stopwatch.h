@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Measures the seconds since the object was made, on the monotonic clock.
 class Stopwatch {
@@ -16,4 +16,4 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 bool parent_has_terminal(int fd) {
@@ -68,4 +68,4 @@ std::string warning_text(std::string_view text, int fd) {
 
 std::string error_text(std::string_view text, int fd) { return painted(text, "31", fd); }
 
-}  // namespace longhaul
+}  // namespace longhaul::system

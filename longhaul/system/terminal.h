@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Returns whether what is written to this descriptor (1 or 2) reaches a person's
 /// terminal that understands control codes. mpirun gives every rank a terminal of its
@@ -23,4 +23,4 @@ std::string printable(std::string_view text);
 std::string warning_text(std::string_view text, int fd);
 std::string error_text(std::string_view text, int fd);
 
-}  // namespace longhaul
+}  // namespace longhaul::system

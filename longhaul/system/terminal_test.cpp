@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace longhaul {
+namespace longhaul::system {
 namespace {
 
 /// Runs a function in a child whose streams 1 and 2 are these; its answer.
@@ -101,4 +101,4 @@ TEST(Terminal, WarningsAndErrorsAreColouredOnOneAndUnlessNoColorIsSet) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::system

@@ -13,7 +13,7 @@
 
 #include "longhaul/system/signals.h"
 
-namespace longhaul {
+namespace longhaul::system {
 
 /// Threads that work on tasks in the order in which they were added. Any thread may add
 /// tasks. At the pool's end, tasks that nobody has begun are dropped, and their futures
@@ -71,4 +71,4 @@ class WorkerPool {
   std::vector<std::jthread> threads_;  ///< the last member, so that it goes first
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::system

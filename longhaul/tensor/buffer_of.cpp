@@ -3,11 +3,11 @@
 #include "longhaul/base/error.h"
 #include "longhaul/tensor/scalar_type.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 comm::Buffer buffer_of(const at::Tensor& x) {
   LH_CHECK(x.is_contiguous(), "comm", "a tensor that is sent must be contiguous");
   return {x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type())};
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -13,7 +13,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/system/memory.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
 /// The word before the first element of a tensor holds the address that malloc returned,
@@ -57,10 +57,10 @@ class AlignedMalloc final : public c10::Allocator {
 }  // namespace
 
 void tune_cpu_memory() {
-  tune_malloc();
+  system::tune_malloc();
   // Never destroyed: a tensor may outlive static objects.
   static auto* const memory = new AlignedMalloc;
   c10::SetCPUAllocator(memory, /*priority=*/1);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

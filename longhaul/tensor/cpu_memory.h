@@ -1,6 +1,6 @@
 #pragma once
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// Sets how tensors on the CPU get memory: freed memory stays in the process
 /// (tune_malloc) and is used again, because the memory comes from malloc and is aligned
@@ -10,4 +10,4 @@ namespace longhaul {
 /// first tensor.
 void tune_cpu_memory();
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

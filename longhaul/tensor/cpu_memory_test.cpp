@@ -10,7 +10,7 @@
 #include <cstring>
 #include <vector>
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -86,4 +86,4 @@ TEST_F(CpuMemory, OfAStepIsFoundAgainByTheNext) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::tensor

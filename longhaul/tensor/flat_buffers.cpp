@@ -12,16 +12,16 @@
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
-at::Tensor part(const at::Tensor& flat, FlatRange range) {
+at::Tensor part(const at::Tensor& flat, layout::FlatRange range) {
   return flat.narrow(0, range.begin, range.size());
 }
 
 }  // namespace
 
-FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
+layout::FlatRange Bucket::overlap(const FlatMember& member, layout::FlatRange range) {
   const int64_t begin = std::max(range.begin, member.begin);
   const int64_t end = std::min(range.end, member.begin + member.num_elements);
   if (begin >= end) return {};
@@ -36,18 +36,21 @@ void Bucket::settle_grads() const {
 
 FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
                          const DTypePolicy& policy, at::Device device,
-                         const FlatSharding& sharding, int64_t max_bucket_elements)
+                         const layout::FlatSharding& sharding,
+                         int64_t max_bucket_elements)
     : policy_(policy), device_(device), sharding_(sharding) {
-  std::vector<PlacedParameter> placed;
+  std::vector<layout::PlacedParameter> placed;
   for (const FlatParameter& p : parameters) {
     p.parameter->set_frozen(p.kind.frozen);
     placed.push_back({p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen,
                       p.expert, p.joint});
   }
-  for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
+  for (const layout::BucketPlan& plan :
+       layout::plan_buckets(placed, sharding, max_bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();
-    static_cast<BucketShape&>(bucket) = static_cast<const BucketShape&>(plan);
-    for (const BucketMember& member : plan.members) {
+    static_cast<layout::BucketShape&>(bucket) =
+        static_cast<const layout::BucketShape&>(plan);
+    for (const layout::BucketMember& member : plan.members) {
       const FlatParameter& p = parameters[member.parameter];
       bucket.members.push_back({p.parameter, p.kind, member.begin, member.num_elements});
     }
@@ -56,7 +59,7 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
 }
 
 void FlatBuffers::allocate(Bucket& bucket) {
-  const auto make = [&](int64_t size, DType dtype) {
+  const auto make = [&](int64_t size, format::DType dtype) {
     return allocate_flat(size, to_scalar_type(dtype), device_);
   };
   if (bucket.weights_stay) {
@@ -185,4 +188,4 @@ at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device d
       address, {num_elements}, [bytes](void* p) { ::munmap(p, bytes); }, options);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -12,14 +12,14 @@
 #include "longhaul/tensor/parameter_class.h"
 #include "longhaul/tensor/scalar_type.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// A parameter and its place in a layout: see PlacedParameter.
 struct FlatParameter {
   ParameterPtr parameter;
   ParameterClass kind;
   int unit = 0;
-  int sum_group = kNoSum;
+  int sum_group = layout::kNoSum;
   bool counted = true;
   bool expert = false;
   bool joint = false;
@@ -36,7 +36,7 @@ struct FlatMember {
 /// Parameters side by side in one weights buffer (compute dtype) and one gradient buffer
 /// (gradient dtype). All parameters of a bucket have one unit and one sum group, and all
 /// are frozen or none is.
-struct Bucket : BucketShape {
+struct Bucket : layout::BucketShape {
   std::vector<FlatMember> members;
   at::Tensor weights;        ///< all elements; undefined while released
   at::Tensor grads;          ///< all elements; undefined while released, or frozen
@@ -44,7 +44,7 @@ struct Bucket : BucketShape {
   at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
 
   /// Returns the range of the member's own elements that lies in `range`; may be empty.
-  static FlatRange overlap(const FlatMember& member, FlatRange range);
+  static layout::FlatRange overlap(const FlatMember& member, layout::FlatRange range);
 
   /// Writes zeros to the parts of `grads` to which nothing was added. Must be called
   /// before `grads` is read in any way but through the parameters.
@@ -58,13 +58,13 @@ class FlatBuffers {
   /// most `max_bucket_elements`; a larger tensor, or larger joint tensors, have a bucket
   /// of their own. Weights and gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
-              at::Device device, const FlatSharding& sharding = {},
-              int64_t max_bucket_elements = kMaxBucketElements);
+              at::Device device, const layout::FlatSharding& sharding = {},
+              int64_t max_bucket_elements = layout::kMaxBucketElements);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const DTypePolicy& policy() const { return policy_; }
-  const FlatSharding& sharding() const { return sharding_; }
+  const layout::FlatSharding& sharding() const { return sharding_; }
   at::Device device() const { return device_; }
 
   /// Gives the bucket memory, of any content, for all its weights, and binds the
@@ -99,7 +99,7 @@ class FlatBuffers {
 
   DTypePolicy policy_;
   at::Device device_;
-  FlatSharding sharding_;
+  layout::FlatSharding sharding_;
   std::vector<Bucket> buckets_;
   std::map<std::pair<at::ScalarType, int64_t>, std::vector<at::Tensor>> scratch_;
   int64_t scratch_bytes_ = 0;
@@ -109,4 +109,4 @@ class FlatBuffers {
 /// for which huge pages are requested: large, long-lived buffers do not use malloc.
 at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device device);
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

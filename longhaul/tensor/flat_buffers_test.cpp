@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
 /// Returns an embedding and two blocks, each of a norm and a matrix: units 0, 1 and 2.
@@ -22,8 +22,8 @@ std::vector<FlatParameter> parameters() {
           {make_parameter("b.v", {16, 48}, {}), decayed, 2}};
 }
 
-FlatBuffers make(const FlatSharding& sharding = {}, int64_t max = 1 << 20) {
-  return FlatBuffers(parameters(), {DType::BF16}, at::kCPU, sharding, max);
+FlatBuffers make(const layout::FlatSharding& sharding = {}, int64_t max = 1 << 20) {
+  return FlatBuffers(parameters(), {format::DType::BF16}, at::kCPU, sharding, max);
 }
 
 TEST(FlatBuffers, FillUnitsInBackwardOrderAndKeepVectorsTogether) {
@@ -33,7 +33,7 @@ TEST(FlatBuffers, FillUnitsInBackwardOrderAndKeepVectorsTogether) {
   EXPECT_EQ(flat.buckets()[0].members[0].parameter->name(), "b.v");
   EXPECT_EQ(flat.buckets()[0].members[1].parameter->name(), "b.w");
   EXPECT_EQ(flat.buckets()[0].members[0].kind.weight_decay, 0.1);
-  EXPECT_EQ(flat.buckets()[1].unit, kResidentUnit);
+  EXPECT_EQ(flat.buckets()[1].unit, layout::kResidentUnit);
   EXPECT_EQ(flat.buckets()[1].members.size(), 2U);
   EXPECT_EQ(flat.buckets()[2].unit, 1);
   EXPECT_EQ(flat.buckets()[3].unit, 0);
@@ -44,7 +44,7 @@ TEST(FlatBuffers, NeverMixFrozenSumGroupsOrCopies) {
   placed[4].kind.frozen = true;
   placed[3].sum_group = 1;
   placed[1].counted = false;
-  const FlatBuffers flat(placed, {DType::BF16}, at::kCPU);
+  const FlatBuffers flat(placed, {format::DType::BF16}, at::kCPU);
   ASSERT_EQ(flat.buckets().size(), 6U);
   for (const Bucket& bucket : flat.buckets()) {
     const std::string& name = bucket.members[0].parameter->name();
@@ -63,7 +63,7 @@ TEST(FlatBuffers, ViewsAreWindowsOfTheBuckets) {
   EXPECT_EQ(member.parameter->grad().sum().item<float>(), 3.0F * 48 * 16);
   EXPECT_EQ(member.parameter->weight().scalar_type(), at::kBFloat16);
   EXPECT_EQ(member.parameter->grad().scalar_type(), at::kFloat);
-  EXPECT_EQ(member.begin % kFlatAlign, 0);
+  EXPECT_EQ(member.begin % layout::kFlatAlign, 0);
   flat.zero_grads();
   EXPECT_EQ(member.parameter->grad().abs().sum().item<float>(), 0.0F);
 }
@@ -106,13 +106,13 @@ TEST(FlatBuffers, SavedPartsOfAllRanksAreAlignedAndCoverEachElementOnce) {
       const FlatBuffers flat =
           make({rank % shards, shards, rank / shards, replicas, true, true});
       for (const Bucket& bucket : flat.buckets()) {
-        EXPECT_EQ(bucket.saved.begin % kFlatAlign, 0);
+        EXPECT_EQ(bucket.saved.begin % layout::kFlatAlign, 0);
         EXPECT_EQ(bucket.owned_weights.numel(), bucket.owned.size());
         EXPECT_EQ(bucket.owned_grads.numel(), bucket.owned.size());
         for (const FlatMember& member : bucket.members) {
           auto& counts = seen[member.parameter->name()];
           counts.resize(static_cast<size_t>(member.num_elements));
-          const FlatRange part = Bucket::overlap(member, bucket.saved);
+          const layout::FlatRange part = Bucket::overlap(member, bucket.saved);
           for (int64_t i = part.begin; i < part.end; ++i) {
             ++counts[static_cast<size_t>(i)];
           }
@@ -175,7 +175,7 @@ TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
       p.joint = name == "b.k" || name == "b.v";
       p.kind.frozen = name == frozen;
     }
-    const FlatBuffers flat(placed, {DType::BF16}, at::kCPU, {}, 1024);
+    const FlatBuffers flat(placed, {format::DType::BF16}, at::kCPU, {}, 1024);
     std::vector<std::string> names;
     for (const Bucket& bucket : flat.buckets()) {
       if (bucket.unit != 2) continue;
@@ -191,4 +191,4 @@ TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::tensor

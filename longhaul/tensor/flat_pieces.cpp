@@ -2,12 +2,12 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
-std::vector<FlatPiece> pieces_in(const Bucket& bucket, FlatRange range) {
+std::vector<FlatPiece> pieces_in(const Bucket& bucket, layout::FlatRange range) {
   std::vector<FlatPiece> pieces;
   for (const FlatMember& member : bucket.members) {
-    const FlatRange part = Bucket::overlap(member, range);
+    const layout::FlatRange part = Bucket::overlap(member, range);
     if (part.size() > 0) pieces.push_back({&member, part, member.begin + part.begin});
   }
   return pieces;
@@ -18,4 +18,4 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -6,7 +6,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
 /// Returns normal numbers for the global elements 4 * block to 4 * block + 3.
@@ -18,7 +18,7 @@ std::array<float, 4> normals(uint64_t key, int64_t block) {
 }
 
 /// Returns the global linear index of the slice's element `local`.
-int64_t global_index(const TensorSlice& slice, int64_t local) {
+int64_t global_index(const format::TensorSlice& slice, int64_t local) {
   int64_t index = 0;
   int64_t stride = 1;
   for (size_t d = slice.extent.size(); d-- > 0;) {
@@ -44,7 +44,7 @@ void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* o
 
 }  // namespace
 
-void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
+void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t seed,
                     int64_t begin, int64_t end, float* out) {
   if (init.kind != Init::Kind::Normal) {
     std::fill(out, out + (end - begin), init.kind == Init::Kind::Ones ? 1.0F : 0.0F);
@@ -68,7 +68,7 @@ void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
   }
 }
 
-void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
+void zero_row(const format::TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
               float* out) {
   const int64_t local = row - slice.offset[0];
   if (local < 0 || local >= slice.extent[0]) return;
@@ -78,4 +78,4 @@ void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
   if (first < last) std::fill(out + (first - begin), out + (last - begin), 0.0F);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

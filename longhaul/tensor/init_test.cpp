@@ -4,12 +4,14 @@
 
 #include <cmath>
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
-TensorSlice whole() { return TensorSlice::whole("w", {37, 53}, DType::F32); }
+format::TensorSlice whole() {
+  return format::TensorSlice::whole("w", {37, 53}, format::DType::F32);
+}
 
-std::vector<float> values(const TensorSlice& slice, int64_t begin, int64_t end,
+std::vector<float> values(const format::TensorSlice& slice, int64_t begin, int64_t end,
                           uint64_t seed = 7) {
   std::vector<float> out(static_cast<size_t>(end - begin));
   initial_values(slice, {Init::Kind::Normal, 0.02}, seed, begin, end, out.data());
@@ -17,7 +19,7 @@ std::vector<float> values(const TensorSlice& slice, int64_t begin, int64_t end,
 }
 
 TEST(Init, HasTheAskedMeanAndDeviation) {
-  const auto big = TensorSlice::whole("big", {1000, 1000}, DType::F32);
+  const auto big = format::TensorSlice::whole("big", {1000, 1000}, format::DType::F32);
   double sum = 0;
   double squares = 0;
   for (const float v : values(big, 0, 1000000)) {
@@ -30,7 +32,7 @@ TEST(Init, HasTheAskedMeanAndDeviation) {
 
 TEST(Init, ColumnSliceHasTheValuesOfTheWhole) {
   const auto all = values(whole(), 0, 37 * 53);
-  TensorSlice part = whole();
+  format::TensorSlice part = whole();
   part.offset = {5, 11};
   part.extent = {20, 31};
   const auto mine = values(part, 0, 20 * 31);
@@ -49,17 +51,17 @@ TEST(Init, FlatRangeHasTheValuesOfTheWhole) {
 }
 
 TEST(Init, DependsOnSeedAndName) {
-  TensorSlice other = whole();
+  format::TensorSlice other = whole();
   other.name = "v";
   EXPECT_NE(values(whole(), 0, 8), values(other, 0, 8));
   EXPECT_NE(values(whole(), 0, 8), values(whole(), 0, 8, 8));
 }
 
 TEST(Init, ARowOfTheWholeIsZeroInEverySliceAndRange) {
-  TensorSlice part = whole();
+  format::TensorSlice part = whole();
   part.offset = {5, 0};
   part.extent = {20, 53};
-  for (const TensorSlice& slice : {whole(), part}) {
+  for (const format::TensorSlice& slice : {whole(), part}) {
     const int64_t size = slice.num_elements();
     for (const auto& [begin, end] :
          {std::pair<int64_t, int64_t>{0, size}, {100, 150}, {3 * 53 + 7, 4 * 53}}) {
@@ -78,4 +80,4 @@ TEST(Init, ARowOfTheWholeIsZeroInEverySliceAndRange) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -4,14 +4,14 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
-void Parameter::set_slice(TensorSlice slice) {
+void Parameter::set_slice(format::TensorSlice slice) {
   slice.check();
   LH_CHECK(!weight_.defined() && slice.name == slice_.name &&
                slice.global_shape == slice_.global_shape,
-           "parameter", "{} cannot become {}{}", describe_slice(slice_),
-           describe_slice(slice), weight_.defined() ? ": it has storage" : "");
+           "parameter", "{} cannot become {}{}", format::describe_slice(slice_),
+           format::describe_slice(slice), weight_.defined() ? ": it has storage" : "");
   slice_ = std::move(slice);
 }
 
@@ -40,9 +40,9 @@ void Parameter::bind(at::Tensor weight, at::Tensor grad) {
 }
 
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init,
-                            std::optional<ShardSplit> split) {
+                            std::optional<format::ShardSplit> split) {
   return std::make_shared<Parameter>(
       ParameterDescription{std::move(name), std::move(shape), init, split});
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -9,7 +9,7 @@
 
 #include "longhaul/families/description.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// A trainable tensor as a layer sees it: a handle that a layer asks for the weight each
 /// time. A model declares parameters without storage; FlatBuffers gives them views into
@@ -27,13 +27,13 @@ class Parameter {
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& name() const { return slice_.name; }
-  const TensorSlice& slice() const { return slice_; }
+  const format::TensorSlice& slice() const { return slice_; }
   /// Sets the part of the tensor that this rank holds. The name and the global shape must
   /// stay the same. Must be called before storage is bound.
-  void set_slice(TensorSlice slice);
+  void set_slice(format::TensorSlice slice);
   const Init& init() const { return init_; }
   /// Returns how the tensor is split over the ranks of tensor parallelism.
-  const std::optional<ShardSplit>& split() const { return split_; }
+  const std::optional<format::ShardSplit>& split() const { return split_; }
   /// Returns the row of the whole tensor whose look-ups have no gradient.
   const std::optional<int64_t>& padding_row() const { return padding_row_; }
   void set_padding_row(std::optional<int64_t> row) { padding_row_ = row; }
@@ -61,9 +61,9 @@ class Parameter {
   void bind(at::Tensor weight, at::Tensor grad);
 
  private:
-  TensorSlice slice_;
+  format::TensorSlice slice_;
   Init init_;
-  std::optional<ShardSplit> split_;
+  std::optional<format::ShardSplit> split_;
   std::optional<int64_t> padding_row_;
   at::Tensor weight_;
   at::Tensor grad_;
@@ -75,6 +75,6 @@ using ParameterPtr = std::shared_ptr<Parameter>;
 
 /// Makes a parameter that is the whole tensor `name`.
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init,
-                            std::optional<ShardSplit> split = {});
+                            std::optional<format::ShardSplit> split = {});
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// What the optimizer does with a parameter.
 struct ParameterClass {
@@ -10,4 +10,4 @@ struct ParameterClass {
   bool operator==(const ParameterClass&) const = default;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

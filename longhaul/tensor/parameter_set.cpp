@@ -2,7 +2,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 ParameterSet::ParameterSet(const std::vector<UnitDescription>& units) {
   for (const UnitDescription& described : units) {
@@ -29,4 +29,4 @@ void ParameterSet::check_taken() const {
             *left_.begin());
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

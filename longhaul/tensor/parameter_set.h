@@ -8,7 +8,7 @@
 #include "longhaul/families/description.h"
 #include "longhaul/tensor/parameter.h"
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// The parameters of a unit as handles (see UnitDescription).
 struct ParameterUnit {
@@ -37,4 +37,4 @@ class ParameterSet {
   std::set<std::string> left_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-namespace longhaul {
+namespace longhaul::tensor {
 namespace {
 
 TEST(StandardLibrary, IsTheSystemsAndNotACopyOfLibTorchs) {
@@ -22,4 +22,4 @@ TEST(StandardLibrary, IsTheSystemsAndNotACopyOfLibTorchs) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::tensor

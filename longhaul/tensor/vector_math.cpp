@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 void warm_up_vector_math() {
   const at::NoGradGuard no_grad;
@@ -19,4 +19,4 @@ void warm_up_vector_math() {
   }
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

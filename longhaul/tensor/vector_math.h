@@ -1,6 +1,6 @@
 #pragma once
 
-namespace longhaul {
+namespace longhaul::tensor {
 
 /// Calls every function that ATen takes from MKL's vector mathematics once, on one
 /// element and this thread, in fp32 and fp64. MKL chooses the kernel of a function at its
@@ -9,4 +9,4 @@ namespace longhaul {
 /// this first in main(). The call takes one or two milliseconds.
 void warm_up_vector_math();
 
-}  // namespace longhaul
+}  // namespace longhaul::tensor

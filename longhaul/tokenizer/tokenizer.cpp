@@ -107,8 +107,9 @@ TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
   }
   TokenizerSurroundings around;
   around.files.push_back(file);
-  for (const std::string& name : hf_side_files(dir)) {
-    const bool goes_along = is_tokenizer_side_file(name) && name != file.filename();
+  for (const std::string& name : format::hf_side_files(dir)) {
+    const bool goes_along =
+        format::is_tokenizer_side_file(name) && name != file.filename();
     if (goes_along) around.files.push_back(dir / name);
   }
   around.bos = find_end(dir, "bos_token", "bos_token_id", tokenizer);

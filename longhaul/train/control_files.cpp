@@ -45,24 +45,25 @@ void ControlFiles::look() {
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   // A STOP file that cannot be removed is obeyed all the same.
-  const bool stop = take(kStopFile) || is_there(dir_ / kStopFile);
+  const bool stop = take(run::kStopFile) || is_there(dir_ / run::kStopFile);
   seen_.stop = stop || seen_.stop;
-  seen_.save = take(kSaveFile) || seen_.save;
-  const bool paused = is_there(dir_ / kPauseFile);
-  if (paused && !seen_.pause) tell_(kPauseFile);
+  seen_.save = take(run::kSaveFile) || seen_.save;
+  const bool paused = is_there(dir_ / run::kPauseFile);
+  if (paused && !seen_.pause) tell_(run::kPauseFile);
   seen_.pause = paused;
 }
 
 Requests ControlFiles::ask() {
   if (world_.rank() == 0) look();
-  std::array<int64_t, 4> asked = {raised_signal().number, seen_.stop ? 1 : 0,
+  std::array<int64_t, 4> asked = {system::raised_signal().number, seen_.stop ? 1 : 0,
                                   seen_.save ? 1 : 0, seen_.pause ? 1 : 0};
-  world_.all_reduce_wait({asked.data(), static_cast<int64_t>(asked.size()), DType::I64},
-                         comm::ReduceOp::Max);
+  world_.all_reduce_wait(
+      {asked.data(), static_cast<int64_t>(asked.size()), format::DType::I64},
+      comm::ReduceOp::Max);
   seen_.save = false;
   const Requests agreed{static_cast<int>(asked[0]), asked[1] != 0, asked[2] != 0,
                         asked[3] != 0};
-  if (agreed.ends()) answer_signal();
+  if (agreed.ends()) system::answer_signal();
   return agreed;
 }
 

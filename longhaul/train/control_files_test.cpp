@@ -76,15 +76,15 @@ TEST(ControlFiles, ASaveIsDueSoManyMinutesAfterTheLastOne) {
 }
 
 TEST(ControlFiles, ASignalIsToldAndAnswered) {
-  const SignalWatch watch;
+  const system::SignalWatch watch;
   Control control;
   EXPECT_EQ(control.files.ask().signal, 0);
   std::raise(SIGUSR1);
-  EXPECT_FALSE(raised_signal().answered);
+  EXPECT_FALSE(system::raised_signal().answered);
   const Requests requests = control.files.ask();
   EXPECT_EQ(requests.signal, SIGUSR1);
   EXPECT_TRUE(requests.ends());
-  EXPECT_TRUE(raised_signal().answered);
+  EXPECT_TRUE(system::raised_signal().answered);
 }
 
 }  // namespace

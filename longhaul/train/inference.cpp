@@ -15,7 +15,7 @@ namespace longhaul::train {
 Session load_for_inference(const RunConfig& config,
                            const checkpoint::WeightsSource& source,
                            std::shared_ptr<comm::Communicator> world) {
-  Logger silent;
+  system::Logger silent;
   Session session = build_inference_session(config, std::move(world), silent);
   comm::on_all_ranks(*session.world,
                      [&] { load_weights(*session.flat, source, *session.node); });
@@ -34,7 +34,7 @@ std::vector<double> loss_sums(const Session& session, StageRunner& runner,
 
 int64_t most_weight_bytes(const Session& session) {
   int64_t bytes = session.flat->bytes();
-  session.world->all_reduce_wait({&bytes, 1, DType::I64}, comm::ReduceOp::Max);
+  session.world->all_reduce_wait({&bytes, 1, format::DType::I64}, comm::ReduceOp::Max);
   return bytes;
 }
 
@@ -49,8 +49,8 @@ SequenceRunner::SequenceRunner(const Session& session, infer::SamplingOptions op
     : session_(session),
       options_(std::move(options)),
       runner_(session.chunks, *session.replicas, options_of_stage()) {
-  const auto kind =
-      at::TensorOptions(session.device).dtype(to_scalar_type(session.policy.compute));
+  const auto kind = at::TensorOptions(session.device)
+                        .dtype(tensor::to_scalar_type(session.policy.compute));
   for (const Chunk& chunk : session.chunks) {
     caches_.push_back(chunk.model->make_cache(1, capacity, kind));
   }
@@ -80,11 +80,11 @@ int64_t SequenceRunner::next(const std::vector<int64_t>& ids, int64_t step) {
   for (nn::KvCache& cache : caches_) cache.length += count;
 
   const at::Tensor logits = head_.logits.defined() ? whole_logits() : at::Tensor();
-  const MeshShape& shape = session_.mesh().shape();
-  const int chooser = rank_at(shape, {.pp = shape.pp - 1});
+  const layout::MeshShape& shape = session_.mesh().shape();
+  const int chooser = layout::rank_at(shape, {.pp = shape.pp - 1});
   int64_t id = 0;
   if (session_.world->rank() == chooser) id = infer::sample(logits, options_, step);
-  session_.world->broadcast({&id, 1, DType::I64}, chooser)->wait();
+  session_.world->broadcast({&id, 1, format::DType::I64}, chooser)->wait();
   return id;
 }
 
@@ -94,7 +94,8 @@ at::Tensor SequenceRunner::whole_logits() const {
   const at::Tensor part = head_.logits.to(at::kCPU, at::kFloat);
   at::Tensor all = at::zeros({session_.model_config.vocab_size}, at::kFloat);
   all.narrow(0, first_column(session_, part.numel()), part.numel()).copy_(part);
-  tp.all_reduce_wait({all.data_ptr(), all.numel(), DType::F32}, comm::ReduceOp::Sum);
+  tp.all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
+                     comm::ReduceOp::Sum);
   return all;
 }
 

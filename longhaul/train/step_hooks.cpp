@@ -12,7 +12,7 @@
 
 namespace longhaul::train {
 
-StepHooks::StepHooks(const Session& session, int attempt, Logger& log)
+StepHooks::StepHooks(const Session& session, int attempt, system::Logger& log)
     : session_(session),
       log_(log),
       attempt_(attempt),
@@ -31,13 +31,13 @@ void StepHooks::begin(int64_t step) {
   profiled_ = step;
 }
 
-std::optional<ProfileEvent> StepHooks::end() {
+std::optional<run::ProfileEvent> StepHooks::end() {
   if (!profile_.active()) return std::nullopt;
   Profile::Result profile = profile_.end();
   if (std::ranges::count(session_.config.profile.steps, profiled_) > 0) {
     const auto ranks = session_.world->gather_strings(profile.timeline);
     if (session_.world->rank() == 0) {
-      const fs::path path = session_.config.run.dir / trace_file(profiled_);
+      const fs::path path = session_.config.run.dir / run::trace_file(profiled_);
       parallel::write_trace(path, ranks);
       log_.info("timeline: " + path.string());
     }
@@ -68,7 +68,7 @@ void StepHooks::write_capture(int64_t step) {
   snapshot.step = step;
   snapshot.tensors = capture_.tensors();
   const checkpoint::SaveReport report = checkpoint::save_checkpoint(
-      saver_options(session_, session_.config.run.dir / kCapturesDir, attempt_),
+      saver_options(session_, session_.config.run.dir / run::kCapturesDir, attempt_),
       std::move(snapshot), *session_.world);
   log_.info(fmt::format("capture step {} saved {} in {}", step,
                         human_bytes(static_cast<double>(report.bytes)),

@@ -17,7 +17,7 @@ namespace longhaul::train {
 /// where the settings ask for nothing.
 class StepHooks {
  public:
-  StepHooks(const Session& session, int attempt, Logger& log);
+  StepHooks(const Session& session, int attempt, system::Logger& log);
 
   /// Returns the capture, to which the stages hand their activations.
   Capture& capture() { return capture_; }
@@ -28,7 +28,7 @@ class StepHooks {
   void begin(int64_t step);
   /// Ends a step, after its save. Writes what was recorded, and returns the profile as an
   /// event for the run's files on rank 0. Collective.
-  std::optional<ProfileEvent> end();
+  std::optional<run::ProfileEvent> end();
 
   /// Begins a phase of the step.
   void phase(std::string_view name);
@@ -48,7 +48,7 @@ class StepHooks {
   void write_capture(int64_t step);
 
   const Session& session_;
-  Logger& log_;
+  system::Logger& log_;
   int attempt_;
   Capture capture_;
   DebugFaults faults_;

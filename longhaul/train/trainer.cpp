@@ -50,7 +50,7 @@ struct EndedEarly {};
 
 /// Throws EndedEarly on all ranks where any rank has got a signal. Collective.
 void end_if_asked(comm::Communicator& world) {
-  if (world.any(raised_signal().number != 0)) throw EndedEarly();
+  if (world.any(system::raised_signal().number != 0)) throw EndedEarly();
 }
 
 /// Builds the session, and looks for signals afterwards. Collective.
@@ -81,7 +81,7 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
 /// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
 /// tp3".
 std::string title_of(const Session& session) {
-  const MeshIndex& at = session.mesh().index();
+  const layout::MeshIndex& at = session.mesh().index();
   std::string title =
       fmt::format("longhaul rank {} pp{} dp{}", session.world->rank(), at.pp, at.dp);
   if (session.mesh().shape().cp > 1) title += fmt::format(" cp{}", at.cp);
@@ -192,9 +192,9 @@ class Trainer {
   /// is not made, and only the place in the data changes.
   StepOutcome train_step() {
     const int64_t step = history_.step + 1;
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     const double waited = session_.world->ledger().waited_seconds();
-    set_process_title(title_ + std::to_string(step));
+    system::set_process_title(title_ + std::to_string(step));
 
     // 1. Batch.
     phase("batch", step);
@@ -230,7 +230,7 @@ class Trainer {
     advance(totals.content);
     const double seconds = watch.seconds();
     tell_record(seconds, session_.world->ledger().waited_seconds() - waited);
-    StepRecord record;
+    run::StepRecord record;
     record.step = step;
     record.attempt = start_.attempt();
     record.applied = verdict.good;
@@ -261,7 +261,7 @@ class Trainer {
   /// Records, for whoever watches this rank, the step's seconds and its seconds of
   /// waiting for other ranks.
   void tell_record(double seconds, double waited) {
-    if (RankRecord* record = session_.world->ledger().record()) {
+    if (run::RankRecord* record = session_.world->ledger().record()) {
       record->step_done(seconds, seconds - waited);
     }
   }
@@ -284,10 +284,10 @@ class Trainer {
     loader_.restart(
         loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
         history_.cursor);
-    run_.event(RollbackEvent{.from_step = from,
-                             .to_step = history_.step,
-                             .skipped_from = std::max<int64_t>(1, from - steps + 1),
-                             .skipped_to = from});
+    run_.event(run::RollbackEvent{.from_step = from,
+                                  .to_step = history_.step,
+                                  .skipped_from = std::max<int64_t>(1, from - steps + 1),
+                                  .skipped_to = from});
     run_.log().warning(fmt::format(
         "ROLLED BACK from step {} to step {}; the batches of the last {} steps are left "
         "out",
@@ -304,12 +304,12 @@ class Trainer {
   /// Writes the event that replicas differ, and forgets the states that were kept in
   /// memory: no such state is sure to be from before the fault.
   void corrupted(const Json& fields) {
-    run_.event(kCorruptionEvent, fields);
+    run_.event(run::kCorruptionEvent, fields);
     memory_.forget(session_);
   }
 
   void stopped_by_file(const char* file) {
-    run_.event(SignalEvent{.step = history_.step, .signal = {}, .file = file});
+    run_.event(run::SignalEvent{.step = history_.step, .signal = {}, .file = file});
     run_.log().info(
         fmt::format("the file {} was found after step {}", file, history_.step));
   }
@@ -320,13 +320,13 @@ class Trainer {
     requests_ = control_.ask();
     if (!requests_.pause || requests_.ends()) return;
     phase("paused", history_.step);
-    run_.log().info(fmt::format("paused until the file {} is gone", kPauseFile));
+    run_.log().info(fmt::format("paused until the file {} is gone", run::kPauseFile));
     while (requests_.pause && !requests_.ends()) {
       if (std::exchange(requests_.save, false)) save(/*ends=*/false, /*again=*/false);
       std::this_thread::sleep_for(kBetweenLooks);
       requests_ = control_.ask();
     }
-    run_.event(kResumedEvent, {{"step", history_.step}});
+    run_.event(run::kResumedEvent, {{"step", history_.step}});
     run_.log().info("goes on");
   }
 
@@ -344,15 +344,15 @@ class Trainer {
     }
     // Whoever made the file STOP wants no new start, whatever signals come as well.
     if (requests_.stop) {
-      finish_log({0, EndEvent::kByStopFile});
+      finish_log({0, run::EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};
     }
     if (risen_) {
-      finish_log({0, EndEvent::kByStopAbove, "raise it to go on, or take it out"});
+      finish_log({0, run::EndEvent::kByStopAbove, "raise it to go on, or take it out"});
       return {history_.step, TrainEnd::Stopped};
     }
-    const char* name = signal_name(requests_.signal);
-    run_.event(SignalEvent{.step = history_.step, .signal = name, .file = {}});
+    const char* name = system::signal_name(requests_.signal);
+    run_.event(run::SignalEvent{.step = history_.step, .signal = name, .file = {}});
     finish_log({requests_.signal, name});
     return {history_.step, TrainEnd::Interrupted};
   }
@@ -380,7 +380,7 @@ class Trainer {
   /// Validates; ends early, without a result, when a signal comes to any rank.
   void validate() {
     if (requests_.ends()) return;
-    phase(kValidationPhase, history_.step);
+    phase(run::kValidationPhase, history_.step);
     try {
       validate_all();
       judge_validation();
@@ -396,17 +396,17 @@ class Trainer {
     risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
     if (!risen_ || !risen) return;
     run_.log().warning(risen->describe());
-    run_.event(kLossRoseEvent, {{"step", history_.step},
-                                {"validation", risen->name},
-                                {"loss", risen->loss.last},
-                                {"first_step", risen->loss.first_step},
-                                {"first_loss", risen->loss.first},
-                                {"stop_above", risen->allowed}});
+    run_.event(run::kLossRoseEvent, {{"step", history_.step},
+                                     {"validation", risen->name},
+                                     {"loss", risen->loss.last},
+                                     {"first_step", risen->loss.first_step},
+                                     {"first_loss", risen->loss.first},
+                                     {"stop_above", risen->allowed}});
   }
 
   void validate_all() {
     for (const ValidationSet& set : session_.validation) {
-      const Stopwatch watch;
+      const system::Stopwatch watch;
       infer::EvaluateOptions options;
       options.max_sequences = config().validation.batches * config().batch.global_size;
       options.micro_size = config().batch.micro_size;
@@ -448,7 +448,7 @@ class Trainer {
   void save(bool ends, bool again) {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
-    phase(kSavePhase, history_.step);
+    phase(run::kSavePhase, history_.step);
     checkpoints_.save(history_, capture_.capture(session_.state()), ends);
     saved_step_ = history_.step;
     control_.saved();
@@ -464,7 +464,7 @@ class Trainer {
   int64_t saved_step_;
   data::Loader loader_;
   optim::RunSchedule schedule_;
-  PipelinePlan plan_;
+  layout::PipelinePlan plan_;
   StepHooks hooks_;
   StageRunner runner_;
   DataCheck data_check_;

@@ -56,7 +56,7 @@ std::string provisional_value(const std::string& key, const std::string& type,
 }  // namespace
 
 std::string one_line(std::string_view text) {
-  std::string out = printable(text);
+  std::string out = system::printable(text);
   std::ranges::replace(out, '\t', ' ');
   if (out.size() > kMostText) {
     size_t end = kMostText;

@@ -181,9 +181,9 @@ class Collectives final : public Api {
     comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
     return kSuccess;
   }
-  int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                 Comm comm, Stream stream) override {
-    const size_t bytes = count * dtype_size(dtype);
+  int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
+                 ReduceOp op, Comm comm, Stream stream) override {
+    const size_t bytes = count * format::dtype_size(dtype);
     const std::vector<Use> uses{{in, bytes, false}, {out, bytes, true}};
     return start(comm, stream, "all_reduce", headline(kAllReduce, bytes, dtype, op), uses,
                  [from = kernel_address(in), to = kernel_address(out), count, dtype,
@@ -208,9 +208,9 @@ class Collectives final : public Api {
                  [from = kernel_address(in), to = kernel_address(out),
                   bytes](Group& group) { group.all_gather(from, to, bytes); });
   }
-  int reduce_scatter(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                     Comm comm, Stream stream) override {
-    const size_t bytes = count * dtype_size(dtype);
+  int reduce_scatter(const void* in, void* out, size_t count, format::DType dtype,
+                     ReduceOp op, Comm comm, Stream stream) override {
+    const size_t bytes = count * format::dtype_size(dtype);
     const auto ranks = static_cast<size_t>(of(comm).group.ranks());
     const std::vector<Use> uses{{in, bytes * ranks, false}, {out, bytes, true}};
     return start(
@@ -317,7 +317,8 @@ class Collectives final : public Api {
   }
 
  private:
-  static Headline headline(CollectiveKind kind, size_t bytes, DType dtype = DType::U8,
+  static Headline headline(CollectiveKind kind, size_t bytes,
+                           format::DType dtype = format::DType::U8,
                            ReduceOp op = ReduceOp::Sum) {
     Headline line;
     line.kind = kind;

@@ -264,7 +264,7 @@ std::vector<std::string> on_two_ranks(const std::function<void(Rank&)>& body,
 }
 
 int sum(Rank& rank) {
-  return rank.api->all_reduce(rank.data(), rank.data(), 3, DType::F32,
+  return rank.api->all_reduce(rank.data(), rank.data(), 3, format::DType::F32,
                               comm::ReduceOp::Sum, rank.group, rank.stream);
 }
 

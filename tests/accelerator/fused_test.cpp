@@ -327,10 +327,10 @@ TEST(FlashAttention, TakesAPartInByOneLaunch) {
 /// Computes attention over whole sequences by ranks that hold parts of them. Returns out,
 /// dq, dk and dv.
 std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole) {
-  const ContextLayout layout(whole[0].size(1), ranks);
+  const layout::ContextLayout layout(whole[0].size(1), ranks);
   const auto of_rank = [&](const at::Tensor& x, int rank) {
     std::vector<at::Tensor> chunks;
-    for (const ContextChunk& chunk : layout.chunks(rank)) {
+    for (const layout::ContextChunk& chunk : layout.chunks(rank)) {
       chunks.push_back(x.narrow(1, chunk.begin, chunk.length));
     }
     return at::cat(chunks, 1).to(device());
@@ -346,7 +346,7 @@ std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole
   }
   const auto put = [&](at::Tensor& into, const at::Tensor& part, int rank) {
     const at::Tensor here = part.cpu();
-    for (const ContextChunk& chunk : layout.chunks(rank)) {
+    for (const layout::ContextChunk& chunk : layout.chunks(rank)) {
       into.narrow(1, chunk.begin, chunk.length)
           .copy_(here.narrow(1, chunk.local, chunk.length));
     }

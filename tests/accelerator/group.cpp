@@ -222,9 +222,9 @@ std::vector<const std::byte*> Group::slots() const {
   return all;
 }
 
-void Group::all_reduce(const std::byte* in, std::byte* out, size_t count, DType dtype,
-                       comm::ReduceOp op) {
-  const size_t each = dtype_size(dtype);
+void Group::all_reduce(const std::byte* in, std::byte* out, size_t count,
+                       format::DType dtype, comm::ReduceOp op) {
+  const size_t each = format::dtype_size(dtype);
   const size_t most = Segment::kSlot / each;
   for (size_t done = 0; done < count; done += most) {
     const size_t n = std::min(most, count - done);
@@ -248,9 +248,9 @@ void Group::all_gather(const std::byte* in, std::byte* out, size_t bytes) {
   }
 }
 
-void Group::reduce_scatter(const std::byte* in, std::byte* out, size_t count, DType dtype,
-                           comm::ReduceOp op) {
-  const size_t each = dtype_size(dtype);
+void Group::reduce_scatter(const std::byte* in, std::byte* out, size_t count,
+                           format::DType dtype, comm::ReduceOp op) {
+  const size_t each = format::dtype_size(dtype);
   const size_t most = Segment::kSlot / each;
   for (int to = 0; to < ranks(); ++to) {
     const std::byte* part = in + static_cast<size_t>(to) * count * each;

@@ -109,11 +109,11 @@ class Group {
 
   /// Compares what the ranks are about to do, and throws where they differ.
   void begin(const Headline& headline, const std::string& text);
-  void all_reduce(const std::byte* in, std::byte* out, size_t count, DType dtype,
+  void all_reduce(const std::byte* in, std::byte* out, size_t count, format::DType dtype,
                   comm::ReduceOp op);
   void all_gather(const std::byte* in, std::byte* out, size_t bytes);
-  void reduce_scatter(const std::byte* in, std::byte* out, size_t count, DType dtype,
-                      comm::ReduceOp op);
+  void reduce_scatter(const std::byte* in, std::byte* out, size_t count,
+                      format::DType dtype, comm::ReduceOp op);
   void broadcast(std::byte* buffer, size_t bytes, int root);
 
   /// Waits until `ready`, which other ranks bring about.

@@ -33,7 +33,7 @@ std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
                                    bool fused) {
   const auto model = models::build(config);
   at::manual_seed(11);
-  for (const ParameterPtr& p : model->parameters()) {
+  for (const tensor::ParameterPtr& p : model->parameters()) {
     p->set_frozen(false);
     p->bind((at::randn(p->slice().extent) * 0.1).to(device),
             at::zeros(p->slice().extent, device));
@@ -53,7 +53,8 @@ std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
   const at::Tensor loss = model->loss(model->hidden({}, context), context);
   torch::autograd::backward({loss}, {at::ones({}, device)});
   std::vector<at::Tensor> results{loss.detach().cpu()};
-  for (const ParameterPtr& p : model->parameters()) results.push_back(p->grad().cpu());
+  for (const tensor::ParameterPtr& p : model->parameters())
+    results.push_back(p->grad().cpu());
   return results;
 }
 

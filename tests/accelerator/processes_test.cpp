@@ -50,8 +50,8 @@ std::string sum_up(const comm::DeviceApi::UniqueId& id, int rank, at::Tensor& x)
   x = at::full({1000}, rank + 1.0, device(rank));
   api->record(event, nullptr);
   api->stream_waits(stream, event);
-  api->all_reduce(x.data_ptr(), x.data_ptr(), 1000, DType::F32, comm::ReduceOp::Sum,
-                  group, stream);
+  api->all_reduce(x.data_ptr(), x.data_ptr(), 1000, format::DType::F32,
+                  comm::ReduceOp::Sum, group, stream);
   api->record(event, stream);
   for (int i = 0; i < 2000; ++i) {
     bool done = false;

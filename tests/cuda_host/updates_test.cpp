@@ -19,15 +19,16 @@ using cuda_host::Order;
 
 /// Values of a dtype, as bytes.
 struct Values {
-  DType dtype = DType::F32;
+  format::DType dtype = format::DType::F32;
   std::vector<float> f32;
   std::vector<uint16_t> bf16;
 
-  Values(DType type, int64_t count, uint64_t seed, float size, bool positive = false)
+  Values(format::DType type, int64_t count, uint64_t seed, float size,
+         bool positive = false)
       : dtype(type) {
     for (float x : kernels::testing::random_values(count, seed, size)) {
       if (positive) x = std::abs(x);
-      if (type == DType::F32) {
+      if (type == format::DType::F32) {
         f32.push_back(x);
       } else {
         bf16.push_back(static_cast<uint16_t>(__builtin_bit_cast(uint32_t, x) >> 16));
@@ -35,7 +36,7 @@ struct Values {
     }
   }
   void* data() {
-    return dtype == DType::F32 ? static_cast<void*>(f32.data()) : bf16.data();
+    return dtype == format::DType::F32 ? static_cast<void*>(f32.data()) : bf16.data();
   }
 };
 
@@ -44,13 +45,13 @@ struct Held {
   Held(const Values& values, Edge edge)
       : dtype(values.dtype), f32(values.f32, edge), bf16(values.bf16, edge) {}
   void* data() {
-    return dtype == DType::F32 ? static_cast<void*>(f32.data()) : bf16.data();
+    return dtype == format::DType::F32 ? static_cast<void*>(f32.data()) : bf16.data();
   }
   void expect_same(const Values& values) const {
     EXPECT_EQ(f32.values(), values.f32);
     EXPECT_EQ(bf16.values(), values.bf16);
   }
-  DType dtype;
+  format::DType dtype;
   Guarded<float> f32;
   Guarded<uint16_t> bf16;
 };
@@ -61,7 +62,7 @@ constexpr Weights kWeights[] = {Weights::Masters, Weights::F32, Weights::BF16,
                                 Weights::Rounded, Weights::RoundedOverACarry};
 
 struct Form {
-  DType grad, moments;
+  format::DType grad, moments;
   Weights weights;
   bool rounded() const { return weights >= Weights::Rounded; }
 };
@@ -87,8 +88,9 @@ struct State {
 };
 
 State<Values> state_of(const Form& form, int64_t count) {
-  const DType master = form.rounded() ? DType::BF16 : DType::F32;
-  const DType weight = form.weights == Weights::BF16 ? DType::BF16 : DType::F32;
+  const format::DType master = form.rounded() ? format::DType::BF16 : format::DType::F32;
+  const format::DType weight =
+      form.weights == Weights::BF16 ? format::DType::BF16 : format::DType::F32;
   return {Values(form.grad, count, 1, 1.0F), Values(master, count, 2, 0.1F),
           Values(form.moments, count, 3, 0.1F),
           Values(form.moments, count, 4, 0.01F, true), Values(weight, count, 5, 1.0F)};
@@ -121,12 +123,12 @@ constexpr AdamWStep kStep{.convention = AdamConvention::Torch,
 /// Calls body(form, rounding) for all forms and roundings of a range.
 template <typename Body>
 void for_forms(const Body& body) {
-  for (const DType grad : {DType::F32, DType::BF16}) {
-    for (const DType moments : {DType::F32, DType::BF16}) {
+  for (const format::DType grad : {format::DType::F32, format::DType::BF16}) {
+    for (const format::DType moments : {format::DType::F32, format::DType::BF16}) {
       for (const Weights weights : kWeights) {
-        SCOPED_TRACE(::testing::Message()
-                     << "gradients " << dtype_name(grad) << ", moments "
-                     << dtype_name(moments) << ", weights " << static_cast<int>(weights));
+        SCOPED_TRACE(::testing::Message() << "gradients " << format::dtype_name(grad)
+                                          << ", moments " << format::dtype_name(moments)
+                                          << ", weights " << static_cast<int>(weights));
         // Rows begin anywhere, and with a carry the numbers go from below 2^33 to above.
         const bool carry = weights == Weights::RoundedOverACarry;
         const int64_t first = carry ? (int64_t{2} << 32) - 3000 : 5;
@@ -229,7 +231,7 @@ TEST(CudaLamb, HasTheBitsOfTheCpus) {
 
 TEST(CudaLamb, SumsOfManyBlocksHaveTheBitsOfTheCpus) {
   cuda_host::report_crossings();
-  const Form form{DType::BF16, DType::F32, Weights::BF16};
+  const Form form{format::DType::BF16, format::DType::F32, Weights::BF16};
   const int64_t count = 2 * kNormBlock + 777;
   State<Values> cpu = state_of(form, count);
   State<Values> gpu = cpu;
@@ -245,11 +247,11 @@ TEST(CudaLamb, SumsOfManyBlocksHaveTheBitsOfTheCpus) {
 
 TEST(CudaSquares, HaveTheBitsOfTheCpus) {
   cuda_host::report_crossings();
-  for (const DType dtype : {DType::F32, DType::BF16}) {
+  for (const format::DType dtype : {format::DType::F32, format::DType::BF16}) {
     for (const int64_t count :
          {int64_t{1}, int64_t{15}, int64_t{17}, int64_t{2050}, kNormBlock - 1, kNormBlock,
           kNormBlock + 1, 3 * kNormBlock + 4111}) {
-      SCOPED_TRACE(::testing::Message() << dtype_name(dtype) << " " << count);
+      SCOPED_TRACE(::testing::Message() << format::dtype_name(dtype) << " " << count);
       Values values(dtype, count, 9, 1.0F);
       const double expected = sum_of_squares(values.data(), count, dtype);
       int order = 0;
@@ -273,7 +275,7 @@ TEST(CudaSquares, OfManyPartsAreAddedToTheirPlacesInTheirOrder) {
   // There are more parts than one launch has; some go to one place, some are empty, some
   // have two blocks.
   constexpr int kParts = 250;
-  Values values(DType::F32, kNormBlock + kParts, 9, 1.0F);
+  Values values(format::DType::F32, kNormBlock + kParts, 9, 1.0F);
   std::vector<double> expected(100, 0.25), sums = expected;
   std::vector<SquaresRange> parts;
   int64_t blocks = 0;
@@ -281,12 +283,12 @@ TEST(CudaSquares, OfManyPartsAreAddedToTheirPlacesInTheirOrder) {
     const auto place = static_cast<size_t>(i * 7 % (i < 200 ? 100 : 3));
     const int64_t count = i % 90 == 1 ? kNormBlock + 3 : i % 5;
     parts.push_back({values.f32.data() + i, count, &sums[place]});
-    expected[place] += sum_of_squares(values.f32.data() + i, count, DType::F32);
+    expected[place] += sum_of_squares(values.f32.data() + i, count, format::DType::F32);
     blocks += norm_blocks(count);
   }
   Guarded<double> partial(std::vector<double>(static_cast<size_t>(blocks), NAN),
                           Edge::End);
-  enqueue_squares(parts, DType::F32, partial.data(), nullptr);
+  enqueue_squares(parts, format::DType::F32, partial.data(), nullptr);
   EXPECT_EQ(sums, expected);
   for (const double sum : partial.values()) EXPECT_GE(sum, 0.0);
 }

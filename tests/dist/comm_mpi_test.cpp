@@ -45,8 +45,8 @@ TEST(MpiMesh, AxesSplitTheWorld) {
   if (group->size() % 2 != 0) return;
   const Mesh mesh(group, {.dp = group->size() / 2, .tp = 2});
   int64_t sum = 1;
-  mesh.data().all_reduce_wait({&sum, 1, DType::I64}, ReduceOp::Sum);
-  mesh.tp().all_reduce_wait({&sum, 1, DType::I64}, ReduceOp::Sum);
+  mesh.data().all_reduce_wait({&sum, 1, format::DType::I64}, ReduceOp::Sum);
+  mesh.tp().all_reduce_wait({&sum, 1, format::DType::I64}, ReduceOp::Sum);
   EXPECT_EQ(sum, group->size());
 }
 

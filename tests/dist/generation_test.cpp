@@ -14,11 +14,12 @@ namespace {
 
 /// Gives all parameters random weights, large enough for the tokens to differ.
 void bind_random(const models::Model& model) {
-  for (const ParameterPtr& p : model.parameters()) {
+  for (const tensor::ParameterPtr& p : model.parameters()) {
     at::Tensor values = at::empty(p->slice().extent, at::kFloat);
     const bool norm = p->name().find("norm") != std::string::npos;
-    initial_values(p->slice(), {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.3}, 5, 0,
-                   values.numel(), values.data_ptr<float>());
+    tensor::initial_values(p->slice(),
+                           {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.3}, 5, 0,
+                           values.numel(), values.data_ptr<float>());
     p->set_frozen(true);
     p->bind(values, at::Tensor());
   }

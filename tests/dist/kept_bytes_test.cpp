@@ -64,10 +64,10 @@ struct Held {
   int64_t end = 0;
 };
 
-void bind_zeros(const KeptCase& c, const ShardPlan& plan, int64_t index,
+void bind_zeros(const KeptCase& c, const format::ShardPlan& plan, int64_t index,
                 const models::Model& model) {
-  for (const ParameterPtr& p : model.parameters()) {
-    p->set_slice(plan_parameter(plan, {p->slice(), p->split()}, index).slice);
+  for (const tensor::ParameterPtr& p : model.parameters()) {
+    p->set_slice(format::plan_parameter(plan, {p->slice(), p->split()}, index).slice);
     p->set_frozen(false);
     p->bind(at::zeros(p->slice().extent, c.type()),
             at::zeros(p->slice().extent, c.gradients));
@@ -75,7 +75,7 @@ void bind_zeros(const KeptCase& c, const ShardPlan& plan, int64_t index,
   if (c.flat) testing::lay_side_by_side(model.parameters());
 }
 
-Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan,
+Held measure(const KeptCase& c, const ModelConfig& config, const format::ShardPlan& plan,
              comm::Communicator& tp, comm::Communicator& cp) {
   const auto model = models::build(config);
   bind_zeros(c, plan, tp.rank(), *model);
@@ -116,8 +116,8 @@ void check_one(const KeptCase& c) {
   CountedMemory::install();
   const ModelConfig config = testing::tiny_model(c.family, c.tied);
   const ModelDescription& model = config.description;
-  const ShardPlan plan =
-      make_shard_plan(model.query_heads, model.key_heads, c.tp, c.sequence);
+  const format::ShardPlan plan =
+      format::make_shard_plan(model.query_heads, model.key_heads, c.tp, c.sequence);
   const int64_t tokens = kSequences * c.seq_len;
   const TokenCounts counts = {tokens, plan.sequence ? tokens / c.tp : tokens, kSequences};
   std::vector<Held> held(static_cast<size_t>(c.tp * c.cp));
@@ -173,7 +173,7 @@ TEST(KeptBytes, OfEachFormOfANormAreThoseThatARunHolds) {
   constexpr int64_t kTokens = 7;
   constexpr int64_t kDim = 6;
   const auto parameter = [](int64_t width, at::ScalarType type) {
-    auto made = make_parameter("w", {width}, {});
+    auto made = tensor::make_parameter("w", {width}, {});
     made->set_frozen(false);
     made->bind(at::ones({width}, type), at::zeros({width}));
     return made;
@@ -208,7 +208,8 @@ TEST(KeptBytes, OfEachFormOfANormAreThoseThatARunHolds) {
       EXPECT_EQ(CountedMemory::live() - before,
                 unit.take()
                     .forward
-                    .kept(form, {kTokens, kTokens, 1}, make_shard_plan(1, 1, 1, false), 0,
+                    .kept(form, {kTokens, kTokens, 1},
+                          format::make_shard_plan(1, 1, 1, false), 0,
                           /*whole_block=*/false)
                     .total());
     }
@@ -254,7 +255,7 @@ int64_t held_by_product(const ForwardForm& form, Activation activation) {
   const auto type = form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
   const auto leaf = [&] { return at::zeros({7, 24}, type).set_requires_grad(true); };
   const at::Tensor of_gate = leaf(), of_up = leaf();
-  const auto weight = make_parameter("w", {10, 24}, {});
+  const auto weight = tensor::make_parameter("w", {10, 24}, {});
   weight->set_frozen(false);
   weight->bind(at::zeros({10, 24}, type), at::zeros({10, 24}));
   const auto queue = std::make_shared<ops::WeightGradients>();
@@ -277,9 +278,9 @@ TEST(KeptBytes, OfAGatedProductAreThoseThatARunHoldsWhateverTheActivation) {
   CountedMemory::install();
   families::UnitMaker unit(UnitKind::Block, 0, 0.02);
   const families::Feature gate = unit.input(24), up = unit.input(24);
-  unit.matrix("w", 10, unit.gated_product(gate, up), {ShardUnit::Elements, 1});
+  unit.matrix("w", 10, unit.gated_product(gate, up), {format::ShardUnit::Elements, 1});
   const UnitForward described = unit.take().forward;
-  const ShardPlan plan = make_shard_plan(1, 1, 1, false);
+  const format::ShardPlan plan = format::make_shard_plan(1, 1, 1, false);
   for (const ForwardForm& form : every_form()) {
     if (form.recompute == Recompute::Full) continue;
     const int64_t kept = described.kept(form, {7, 7, 1}, plan, 0, true).total();

@@ -68,10 +68,11 @@ Sent sent_since(const Sent& before, comm::Communicator& world) {
   return sent;
 }
 
-Sent described_sent(const Traffic& traffic) {
+Sent described_sent(const layout::Traffic& traffic) {
   Sent sent;
-  for (const TrafficLine& line : traffic.lines()) {
-    auto& [calls, bytes] = sent[{group_name(line.group), exchange_name(line.exchange)}];
+  for (const layout::TrafficLine& line : traffic.lines()) {
+    auto& [calls, bytes] =
+        sent[{layout::group_name(line.group), layout::exchange_name(line.exchange)}];
     calls += line.calls;
     bytes += line.bytes;
   }
@@ -90,16 +91,16 @@ std::string text_of(const Sent& sent) {
 /// A rank's stage, with what it holds looked at around every action.
 class WatchedStage : public parallel::PipelineStage {
  public:
-  WatchedStage(train::StageRunner& stage, const Passes& passes,
-               const ModelDescription& model, const LayoutDescription& layout,
-               const MeshIndex& at)
+  WatchedStage(train::StageRunner& stage, const layout::Passes& passes,
+               const ModelDescription& model, const layout::LayoutDescription& layout,
+               const layout::MeshIndex& at)
       : stage_(stage),
         boundary_(passes.boundary_bytes()),
         put_off_(layout.pipeline == PipelineKind::ZeroBubbleH1 &&
                  !layout.tensor.sequence && !ends_with_norm(model)) {
     for (int chunk = 0; chunk < layout.chunks; ++chunk) {
-      chunks_.push_back(chunk_bytes(passes, model, layout, at, chunk));
-      specs_.push_back(layout.stage(rank_at(layout.shape, at), chunk));
+      chunks_.push_back(layout::chunk_bytes(passes, model, layout, at, chunk));
+      specs_.push_back(layout.stage(layout::rank_at(layout.shape, at), chunk));
     }
   }
 
@@ -128,7 +129,7 @@ class WatchedStage : public parallel::PipelineStage {
     // What waits for its weight gradient may hold the gradient that came from outside.
     const int64_t in = put_off_ && !spec.head ? boundary_ : 0;
     const int64_t change = CountedMemory::live() - before + in;
-    const ChunkBytes& bytes = chunks_.at(static_cast<size_t>(chunk));
+    const layout::ChunkBytes& bytes = chunks_.at(static_cast<size_t>(chunk));
     EXPECT_EQ(change, bytes.backward.total() - bytes.forward.total())
         << "backward of chunk " << chunk;
     hold(change);
@@ -162,7 +163,7 @@ class WatchedStage : public parallel::PipelineStage {
   train::StageRunner& stage_;
   int64_t boundary_;
   bool put_off_;
-  std::vector<ChunkBytes> chunks_;
+  std::vector<layout::ChunkBytes> chunks_;
   std::vector<StageSpec> specs_;
   int64_t live_ = 0;
   int64_t peak_ = 0;
@@ -174,10 +175,10 @@ void train_step(train::Session& session, data::Loader& loader, train::StageRunne
   session.layout.take_own_positions(batch.micro_batches);
   session.flat->zero_grads();
   runner.begin_step(batch.micro_batches, std::vector<double>(session.num_losses(), 1e-3));
-  const PipelinePlan plan = session.layout.training_plan();
+  const layout::PipelinePlan plan = session.layout.training_plan();
   runner.begin_plan(plan, session.mesh().index().pp);
   parallel::execute(plan, stage, *session.layout.boundaries,
-                    {to_scalar_type(session.policy.compute), session.device});
+                    {tensor::to_scalar_type(session.policy.compute), session.device});
   runner.end_plan();
   session.optimizer->step(1e-3, 1.0, *session.world);
   session.replicas->share_weights();
@@ -185,11 +186,11 @@ void train_step(train::Session& session, data::Loader& loader, train::StageRunne
 }
 
 /// Runs two steps and checks the second step. The first step takes memory that stays.
-void run_rank(const RunConfig& config, const LayoutCosts& costs,
+void run_rank(const RunConfig& config, const layout::LayoutCosts& costs,
               const std::shared_ptr<comm::Communicator>& world) {
-  Logger quiet;
+  system::Logger quiet;
   train::Session session = train::build_session(config, world, quiet);
-  const RankCosts& mine = costs.of(world->rank());
+  const layout::RankCosts& mine = costs.of(world->rank());
   data::Loader loader(session.train_sources, train::loader_options(session, false));
   train::StageRunner runner(session.chunks, *session.replicas,
                             train::stage_options(session));
@@ -197,7 +198,7 @@ void run_rank(const RunConfig& config, const LayoutCosts& costs,
   session.replicas->share_weights();
   train_step(session, loader, runner, runner);
   const ModelDescription& model = session.model_config.description;
-  WatchedStage watched(runner, passes_of(config, model, session.layout), model,
+  WatchedStage watched(runner, layout::passes_of(config, model, session.layout), model,
                        session.layout, session.mesh().index());
   const Sent before = sent_since({}, *world);
   train_step(session, loader, runner, watched);
@@ -215,14 +216,15 @@ void check_costs(const CostCase& c) {
   const RunConfig config = config_of(c);
   const ModelConfig model =
       load_model_config(config.model.config, config.model.override_);
-  const LayoutDescription layout = describe_layout(config, model.description, c.ranks);
-  const LayoutCosts costs(config, model.description, layout);
+  const layout::LayoutDescription layout =
+      layout::describe_layout(config, model.description, c.ranks);
+  const layout::LayoutCosts costs(config, model.description, layout);
   comm::run_fake_ranks(c.ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
     run_rank(config, costs, world);
   });
 }
 
-TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
+TEST(layout::LayoutCosts, OfDataParallelismAreThoseOfARun) {
   for (const std::string zero : {"0", "1", "2", "3"}) {
     for (const bool tied : {false, true}) {
       check_costs({2, {"parallel.zero=" + zero}, "llama", tied});
@@ -240,7 +242,7 @@ TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
   }
 }
 
-TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
+TEST(layout::LayoutCosts, OfTensorParallelismAreThoseOfARun) {
   for (const std::string sequence : {"true", "false"}) {
     const std::string key = "parallel.sequence=" + sequence;
     for (const std::string again : {"none", "selective", "full"}) {
@@ -259,7 +261,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
   }
 }
 
-TEST(LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
+TEST(layout::LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
   // 192 tokens; 111 rows of the logits exist at once.
   check_costs({2,
                {"parallel.tp=2", "model.override.vocab_size=300000",
@@ -268,7 +270,7 @@ TEST(LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
                true});
 }
 
-TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
+TEST(layout::LayoutCosts, OfPipelinesAreThoseOfARun) {
   const std::vector<std::vector<std::string>> kinds = {
       {"parallel.pipeline=gpipe"},
       {"parallel.pipeline=1f1b"},
@@ -305,7 +307,7 @@ TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
       {2, {"parallel.pp=2", "memory.recompute=full", "memory.recompute_layers=1"}});
 }
 
-TEST(LayoutCosts, OfSplitSequencesAreThoseOfARun) {
+TEST(layout::LayoutCosts, OfSplitSequencesAreThoseOfARun) {
   for (const std::string context : {"ring", "gather"}) {
     const std::string key = "parallel.context=" + context;
     for (const std::string again : {"none", "selective", "full"}) {

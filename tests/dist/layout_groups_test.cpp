@@ -27,29 +27,31 @@ ModelDescription model(bool tied) {
 std::vector<int> members(comm::Communicator& group, int world_rank) {
   const int64_t mine = world_rank;
   std::vector<int64_t> all(static_cast<size_t>(group.size()));
-  group.all_gather({&mine, 1, DType::I64}, {all.data(), group.size(), DType::I64})
+  group
+      .all_gather({&mine, 1, format::DType::I64},
+                  {all.data(), group.size(), format::DType::I64})
       ->wait();
   return {all.begin(), all.end()};
 }
 
 void check(const Layout& layout, int rank) {
-  const Groups groups = layout.rank_groups();
-  const auto same = [&](comm::Communicator* group, GroupKind kind) {
+  const layout::Groups groups = layout.rank_groups();
+  const auto same = [&](comm::Communicator* group, layout::GroupKind kind) {
     if (group == nullptr) return;
     EXPECT_EQ(members(*group, rank), groups.members(kind, rank))
-        << group_name(kind) << " of rank " << rank << ", " << layout.describe();
+        << layout::group_name(kind) << " of rank " << rank << ", " << layout.describe();
   };
-  same(&layout.mesh->pp(), GroupKind::Pp);
-  same(&layout.mesh->dp(), GroupKind::Dp);
-  same(&layout.mesh->cp(), GroupKind::Cp);
-  same(&layout.mesh->tp(), GroupKind::Tp);
-  same(&layout.mesh->data(), GroupKind::Data);
-  same(layout.groups.shard, GroupKind::Shard);
-  same(layout.groups.replicas, GroupKind::Replicas);
-  same(layout.groups.sums.at(kTensorSum - 1), GroupKind::Tp);
-  same(layout.groups.sums.at(kKeySum - 1), GroupKind::KeyReplicas);
-  same(layout.groups.sums.at(kTiedSum - 1), GroupKind::Tied);
-  const FlatSharding sharding = layout.sharding(rank);
+  same(&layout.mesh->pp(), layout::GroupKind::Pp);
+  same(&layout.mesh->dp(), layout::GroupKind::Dp);
+  same(&layout.mesh->cp(), layout::GroupKind::Cp);
+  same(&layout.mesh->tp(), layout::GroupKind::Tp);
+  same(&layout.mesh->data(), layout::GroupKind::Data);
+  same(layout.groups.shard, layout::GroupKind::Shard);
+  same(layout.groups.replicas, layout::GroupKind::Replicas);
+  same(layout.groups.sums.at(layout::kTensorSum - 1), layout::GroupKind::Tp);
+  same(layout.groups.sums.at(layout::kKeySum - 1), layout::GroupKind::KeyReplicas);
+  same(layout.groups.sums.at(layout::kTiedSum - 1), layout::GroupKind::Tied);
+  const layout::FlatSharding sharding = layout.sharding(rank);
   EXPECT_EQ(sharding.shard, layout.groups.shard->rank());
   EXPECT_EQ(sharding.shards, layout.groups.shard->size());
   EXPECT_EQ(sharding.replica, layout.groups.replicas->rank());
@@ -69,7 +71,7 @@ TEST(LayoutGroups, AreThoseOfTheDescription) {
     for (const bool tied : {false, true}) {
       const RunConfig config = accepted("", sets).config;
       comm::run_fake_ranks(8, [&](const std::shared_ptr<comm::Communicator>& world) {
-        const auto description = describe_layout(config, model(tied), 8);
+        const auto description = layout::describe_layout(config, model(tied), 8);
         check(make_layout(description, config, at::kCPU, world), world->rank());
       });
     }
@@ -79,7 +81,7 @@ TEST(LayoutGroups, AreThoseOfTheDescription) {
 TEST(LayoutGroups, MachinesAreNamedByTheFirstOfTheirRanks) {
   comm::run_fake_ranks(6, [&](const std::shared_ptr<comm::Communicator>& world) {
     const auto node = world->split(world->rank() % 2, world->rank(), "node");
-    const Placement placement = placement_of(*world, *node);
+    const layout::Placement placement = placement_of(*world, *node);
     for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(placement.node_of(rank), rank % 2);
   });
 }

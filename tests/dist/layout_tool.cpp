@@ -51,11 +51,11 @@ void break_groups(Session& session, const std::string& fault) {
     group = session.layout.owned.back().get();
   };
   if (fault == "no_norm_sum") {
-    deafen(groups.sums.at(kTensorSum - 1));
+    deafen(groups.sums.at(layout::kTensorSum - 1));
   } else if (fault == "no_key_sum") {
-    deafen(groups.sums.at(kKeySum - 1));
+    deafen(groups.sums.at(layout::kKeySum - 1));
   } else if (fault == "no_tied_sum") {
-    deafen(groups.sums.at(kTiedSum - 1));
+    deafen(groups.sums.at(layout::kTiedSum - 1));
   } else if (fault == "no_replica_sum") {
     deafen(groups.replicas);
   } else {
@@ -78,10 +78,10 @@ void exchange_chunks(std::vector<data::TokenBatch>& batches) {
 
 /// Halves what this rank owns of one tensor's gradient.
 void halve_gradient(Session& session) {
-  for (Bucket& bucket : session.flat->buckets()) {
-    for (const FlatMember& member : bucket.members) {
+  for (tensor::Bucket& bucket : session.flat->buckets()) {
+    for (const tensor::FlatMember& member : bucket.members) {
       if (member.parameter->name() != "model.layers.1.mlp.up_proj.weight") continue;
-      const FlatRange range = Bucket::overlap(member, bucket.owned);
+      const layout::FlatRange range = tensor::Bucket::overlap(member, bucket.owned);
       if (range.size() <= 0) continue;
       bucket.owned_grads.narrow(0, range.begin - bucket.owned.begin, range.size())
           .mul_(0.5);
@@ -91,8 +91,8 @@ void halve_gradient(Session& session) {
 
 /// Gives the padding row of the whole embedding a gradient.
 void train_padding_row(Session& session) {
-  for (Bucket& bucket : session.flat->buckets()) {
-    for (const FlatMember& member : bucket.members) {
+  for (tensor::Bucket& bucket : session.flat->buckets()) {
+    for (const tensor::FlatMember& member : bucket.members) {
       const auto row = member.parameter->padding_row();
       if (!row || member.parameter->name() != "model.embed_tokens.weight") continue;
       const int64_t width = member.parameter->slice().extent[1];
@@ -106,15 +106,16 @@ void train_padding_row(Session& session) {
 }
 
 /// Fills the masters by `read`, and the weights from the masters.
-void load_masters(Session& session, const FlatReader& read) {
+void load_masters(Session& session, const tensor::FlatReader& read) {
   const auto& buckets = session.flat->buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+    for (const tensor::FlatPiece& piece :
+         tensor::pieces_in(buckets[i], buckets[i].owned)) {
       const at::Tensor part = session.optimizer->states()[i].master.narrow(
           0, piece.in_bucket - buckets[i].owned.begin, piece.in_member.size());
       const at::Tensor host = at::empty(part.sizes(), part.options().device(at::kCPU));
       read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end,
-           from_scalar_type(host.scalar_type()), bytes_of(host));
+           tensor::from_scalar_type(host.scalar_type()), tensor::bytes_of(host));
       part.copy_(host);
     }
   }
@@ -171,9 +172,9 @@ class Run {
     runner_->begin_step(batches,
                         fault_ == "local_denominator" ? local.scales() : loss.scales());
     // Of the micro batches that are left.
-    const PipelinePlan plan =
-        make_pipeline_plan(session_.layout.pipeline, session_.layout.shape.pp,
-                           session_.layout.chunks, static_cast<int64_t>(batches.size()));
+    const layout::PipelinePlan plan = layout::make_pipeline_plan(
+        session_.layout.pipeline, session_.layout.shape.pp, session_.layout.chunks,
+        static_cast<int64_t>(batches.size()));
     train::run_plan(session_, plan, *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
     if (fault_ == "trained_padding") train_padding_row(session_);
@@ -203,7 +204,7 @@ class Run {
   }
 
   std::string fault_;
-  Logger quiet_;
+  system::Logger quiet_;
   LoadedConfig loaded_;
   Session session_;
   data::Loader loader_;
@@ -248,7 +249,7 @@ Arguments parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul;
-  warm_up_vector_math();
+  tensor::warm_up_vector_math();
   std::shared_ptr<comm::Communicator> world;
   try {
     const Arguments arguments = parse(argc, argv);

@@ -62,7 +62,7 @@ constexpr int64_t kRows = 2;
 /// number of multiplications.
 int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   const auto model = models::build(config);
-  for (const ParameterPtr& p : model->parameters()) {
+  for (const tensor::ParameterPtr& p : model->parameters()) {
     p->set_frozen(false);
     p->bind(at::zeros(p->slice().extent), at::zeros(p->slice().extent));
   }

@@ -89,9 +89,10 @@ TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
 
 TEST(TensorParallelLlama, EveryMatrixIsCut) {
   const ModelConfig config = small(false);
-  const ShardPlan plan = make_shard_plan(6, 2, 2, true);
-  for (const ParameterPtr& p : models::build(config)->parameters()) {
-    const ParameterShard shard = plan_parameter(plan, {p->slice(), p->split()}, 1);
+  const format::ShardPlan plan = format::make_shard_plan(6, 2, 2, true);
+  for (const tensor::ParameterPtr& p : models::build(config)->parameters()) {
+    const format::ParameterShard shard =
+        format::plan_parameter(plan, {p->slice(), p->split()}, 1);
     EXPECT_EQ(shard.slice.is_whole(), p->slice().extent.size() == 1) << p->name();
   }
 }
@@ -99,7 +100,7 @@ TEST(TensorParallelLlama, EveryMatrixIsCut) {
 TEST(TensorParallelLlama, TheCacheHasTheKeyHeadsOfItsRank) {
   const ModelConfig config = small(false);
   const auto model = models::build(config);
-  apply_shard_plan(model->parameters(), make_shard_plan(6, 2, 2, false), 1);
+  apply_shard_plan(model->parameters(), format::make_shard_plan(6, 2, 2, false), 1);
   twin::bind_values(model->parameters(), at::kFloat);
   EXPECT_EQ(model->make_cache(1, 4, at::kFloat).layers.at(0).keys.size(2), 1);
 }

@@ -23,7 +23,8 @@ constexpr int64_t kNormQueryHeads = 8, kNormKeyHeads = 2;
 
 /// Projections, norms, attention, projection.
 UnitDescription normed_attention() {
-  const ShardSplit query{ShardUnit::QueryHeads, 0}, key{ShardUnit::KeyHeads, 0};
+  const format::ShardSplit query{format::ShardUnit::QueryHeads, 0},
+      key{format::ShardUnit::KeyHeads, 0};
   const int64_t q_width = kNormQueryHeads * kNormDim, k_width = kNormKeyHeads * kNormDim;
   families::UnitMaker unit(UnitKind::Block, 0, 0.02);
   const families::Feature x = unit.input(kNormHidden);
@@ -34,7 +35,7 @@ UnitDescription normed_attention() {
   const auto normed_q = unit.wide_norm("q_norm", q, query);
   const auto normed_k = unit.wide_norm("k_norm", k, key);
   const auto y = unit.attention(normed_q, normed_k, v, kNormDim);
-  unit.matrix("o", kNormHidden, y, {ShardUnit::QueryHeads, 1});
+  unit.matrix("o", kNormHidden, y, {format::ShardUnit::QueryHeads, 1});
   unit.leave();
   return unit.take();
 }
@@ -48,14 +49,15 @@ struct NormKeptCase {
 
 /// Returns the bytes that live after the forward, and after the backward with deferred
 /// weight gradients.
-std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const ShardPlan& plan,
+std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const format::ShardPlan& plan,
                                     comm::Communicator& tp) {
   const auto type = c.form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
-  std::vector<ParameterPtr> p;  // q, k, v, q_norm, k_norm, o
+  std::vector<tensor::ParameterPtr> p;  // q, k, v, q_norm, k_norm, o
   for (const ParameterDescription& described : normed_attention().parameters) {
-    p.push_back(std::make_shared<Parameter>(described));
-    const ParameterPtr& own = p.back();
-    own->set_slice(plan_parameter(plan, {own->slice(), own->split()}, tp.rank()).slice);
+    p.push_back(std::make_shared<tensor::Parameter>(described));
+    const tensor::ParameterPtr& own = p.back();
+    own->set_slice(
+        format::plan_parameter(plan, {own->slice(), own->split()}, tp.rank()).slice);
     own->set_frozen(false);
     own->bind(at::zeros(own->slice().extent, type), at::zeros(own->slice().extent));
   }
@@ -96,8 +98,8 @@ void expect_kept(const NormKeptCase& c) {
   SCOPED_TRACE(fmt::format("{} {} bytes, tp {}{}{}", c.form.fused ? "fused" : "composite",
                            c.form.compute_bytes, c.tp, c.sequence ? " sequence" : "",
                            c.flat ? ", flat" : ""));
-  const ShardPlan plan =
-      make_shard_plan(kNormQueryHeads, kNormKeyHeads, c.tp, c.sequence);
+  const format::ShardPlan plan =
+      format::make_shard_plan(kNormQueryHeads, kNormKeyHeads, c.tp, c.sequence);
   const UnitForward described = normed_attention().forward;
   const TokenCounts tokens{kNormTokens, c.sequence ? kNormTokens / c.tp : kNormTokens, 1};
   comm::run_fake_ranks(c.tp, [&](const std::shared_ptr<comm::Communicator>& world) {

@@ -19,14 +19,14 @@ class WrongReader {
               std::string fault)
       : session_(session), source_(source), fault_(std::move(fault)) {}
 
-  void operator()(const TensorSlice& slice, int64_t begin, int64_t end, DType dtype,
-                  std::span<std::byte> out) const {
-    TensorSlice from = slice;
+  void operator()(const format::TensorSlice& slice, int64_t begin, int64_t end,
+                  format::DType dtype, std::span<std::byte> out) const {
+    format::TensorSlice from = slice;
     from.name = name_of(slice.name);
     const int64_t rows = slice.global_shape[0];
     const int64_t head_dim =
         families::first_attention(session_.model_config.network).head_dim;
-    const MeshIndex& index = session_.mesh().index();
+    const layout::MeshIndex& index = session_.mesh().index();
     const bool last = index.dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "zeroed_on_last_replica" && last && ends(slice, "2.mlp.up_proj")) {
       std::ranges::fill(out, std::byte{0});
@@ -43,7 +43,7 @@ class WrongReader {
   }
 
  private:
-  static bool ends(const TensorSlice& slice, const std::string& name) {
+  static bool ends(const format::TensorSlice& slice, const std::string& name) {
     return slice.name.ends_with(name + ".weight");
   }
 
@@ -63,11 +63,12 @@ class WrongReader {
 
   /// Reads elements [begin, end) of the slice from the tensor after its first `rows` rows
   /// were rotated so that row `by` comes first.
-  void rotate(const TensorSlice& slice, int64_t by, int64_t rows, int64_t begin,
-              int64_t end, DType dtype, std::span<std::byte> out) const {
-    const TensorSlice whole = TensorSlice::whole(slice.name, slice.global_shape, dtype);
+  void rotate(const format::TensorSlice& slice, int64_t by, int64_t rows, int64_t begin,
+              int64_t end, format::DType dtype, std::span<std::byte> out) const {
+    const format::TensorSlice whole =
+        format::TensorSlice::whole(slice.name, slice.global_shape, dtype);
     const size_t row_bytes =
-        static_cast<size_t>(slice.global_shape[1]) * dtype_size(dtype);
+        static_cast<size_t>(slice.global_shape[1]) * format::dtype_size(dtype);
     std::vector<std::byte> values(static_cast<size_t>(slice.global_shape[0]) * row_bytes);
     source_.read(whole, dtype, values);
     const auto bytes = [&](int64_t n) {
@@ -76,11 +77,12 @@ class WrongReader {
     };
     std::rotate(values.begin(), bytes(by), bytes(rows));
     size_t position = 0;
-    TensorSlice typed = slice;
+    format::TensorSlice typed = slice;
     typed.dtype = dtype;
-    for (const TensorSlice& box : flat_range_boxes(typed, begin, end)) {
-      const size_t size = static_cast<size_t>(box.num_elements()) * dtype_size(dtype);
-      copy_box(whole, values, box, out.subspan(position, size));
+    for (const format::TensorSlice& box : format::flat_range_boxes(typed, begin, end)) {
+      const size_t size =
+          static_cast<size_t>(box.num_elements()) * format::dtype_size(dtype);
+      format::copy_box(whole, values, box, out.subspan(position, size));
       position += size;
     }
   }
@@ -93,9 +95,12 @@ class WrongReader {
 /// Damages the optimizer's state in the way that `fault` names, and leaves the weights
 /// right.
 inline void break_optimizer(train::Session& session, const std::string& fault) {
-  const auto weights = [&](const Bucket& bucket) { return bucket.owned_weights.clone(); };
+  const auto weights = [&](const tensor::Bucket& bucket) {
+    return bucket.owned_weights.clone();
+  };
   std::vector<at::Tensor> kept;
-  for (const Bucket& bucket : session.flat->buckets()) kept.push_back(weights(bucket));
+  for (const tensor::Bucket& bucket : session.flat->buckets())
+    kept.push_back(weights(bucket));
   if (fault == "random_masters") train::initialise_weights(session.state(), 7);
   for (size_t i = 0; i < kept.size(); ++i) {
     optim::BucketState& own = session.optimizer->states()[i];

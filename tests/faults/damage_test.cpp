@@ -62,9 +62,10 @@ Loaded load(const fs::path& step_dir) {
   try {
     const auto reader = checkpoint::CheckpointReader::open(step_dir);
     for (const char* kind : kTinyKinds) {
-      for (const TensorSlice& tensor : tiny_model()) {
+      for (const format::TensorSlice& tensor : tiny_model()) {
         std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-        reader.read(kind, tensor, DType::F32, std::as_writable_bytes(std::span(values)));
+        reader.read(kind, tensor, format::DType::F32,
+                    std::as_writable_bytes(std::span(values)));
         for (size_t i = 0; i < values.size(); ++i) {
           if (values[i] != tiny_value(1, 1, kind, tensor.name, static_cast<int64_t>(i))) {
             return Loaded::Wrong;

@@ -20,7 +20,7 @@ std::string problem_of(const fs::path& run_dir, const std::map<int64_t, int>& re
     const fs::path checkpoints = run_dir / "checkpoints";
     std::map<int64_t, int> found;
     for (const auto& entry : checkpoint::list_checkpoints(checkpoints)) {
-      if (!fs::exists(entry.path / kManifestFile)) continue;
+      if (!fs::exists(entry.path / run::kManifestFile)) continue;
       const TinySave save = read_tiny(entry.path);
       if (save.step != entry.step || !entry.valid) return entry.problem;
       found[save.step] = save.attempt;

@@ -14,9 +14,9 @@ namespace longhaul::faults {
 
 // A model of two tensors whose elements tell which save wrote them.
 
-inline std::vector<TensorSlice> tiny_model() {
-  return {TensorSlice::whole("embed.weight", {5, 4}, DType::F32),
-          TensorSlice::whole("norm.weight", {3}, DType::F32)};
+inline std::vector<format::TensorSlice> tiny_model() {
+  return {format::TensorSlice::whole("embed.weight", {5, 4}, format::DType::F32),
+          format::TensorSlice::whole("norm.weight", {3}, format::DType::F32)};
 }
 
 inline constexpr const char* kTinyKinds[] = {checkpoint::kWeight, checkpoint::kExpAvg,
@@ -40,7 +40,7 @@ inline TinyShare tiny_share(int64_t step, int attempt, int rank, int ranks) {
   TinyShare share;
   share.values.reserve(1024);  // the spans stay valid
   for (const char* kind : kTinyKinds) {
-    for (const TensorSlice& tensor : tiny_model()) {
+    for (const format::TensorSlice& tensor : tiny_model()) {
       const int64_t begin = tensor.num_elements() * rank / ranks;
       const int64_t end = tensor.num_elements() * (rank + 1) / ranks;
       const size_t first = share.values.size();
@@ -80,9 +80,10 @@ inline TinySave read_tiny(const checkpoint::CheckpointReader& reader) {
   require(save.step == reader.step(), "step");
   require(reader.names().size() == std::size(kTinyKinds) * tiny_model().size(), "names");
   for (const char* kind : kTinyKinds) {
-    for (const TensorSlice& tensor : tiny_model()) {
+    for (const format::TensorSlice& tensor : tiny_model()) {
       std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-      reader.read(kind, tensor, DType::F32, std::as_writable_bytes(std::span(values)));
+      reader.read(kind, tensor, format::DType::F32,
+                  std::as_writable_bytes(std::span(values)));
       for (size_t i = 0; i < values.size(); ++i) {
         require(values[i] == tiny_value(save.step, save.attempt, kind, tensor.name,
                                         static_cast<int64_t>(i)),

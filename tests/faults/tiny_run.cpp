@@ -13,7 +13,7 @@ using checkpoint::SaveReport;
 
 int run_tiny(const TinyRun& run,
              const std::function<void(const SaveReport&, int attempt)>& ended) {
-  const RunLock lock = RunLock::acquire(run.run_dir);
+  const run::RunLock lock = run::RunLock::acquire(run.run_dir);
   const int attempt = lock.attempt();
   comm::run_fake_ranks(run.ranks, [&](std::shared_ptr<comm::Communicator> world) {
     const bool first = world->rank() == 0;

@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
-    const HfIndex index = HfIndex::parse(text, "/model/model.safetensors.index.json");
+    const format::HfIndex index =
+        format::HfIndex::parse(text, "/model/model.safetensors.index.json");
     if (index.weight_map.empty()) std::abort();
     for (const auto& [tensor, file] : index.weight_map) {
       const fs::path path = ("/model" / fs::path(file)).lexically_normal();

@@ -26,7 +26,7 @@ void as_sidecar(std::string_view text, uint64_t data_size) {
   const auto sidecar = checkpoint::Sidecar::parse(text, data_size, "fuzz");
   for (const auto& box : sidecar.boxes) {
     uint64_t bytes = 0;
-    if (!tensor_bytes(box.slice.extent, box.slice.dtype, &bytes)) std::abort();
+    if (!format::tensor_bytes(box.slice.extent, box.slice.dtype, &bytes)) std::abort();
     if (box.begin > data_size || bytes > data_size - box.begin) std::abort();
     box.slice.check();
   }

@@ -11,10 +11,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul;
   try {
-    const SafetensorsHeader header =
-        parse_safetensors_header(std::as_bytes(std::span(data, size)), size, "fuzz");
+    const format::SafetensorsHeader header = format::parse_safetensors_header(
+        std::as_bytes(std::span(data, size)), size, "fuzz");
     uint64_t position = 0;
-    for (const SafetensorsEntry& entry : header.entries) {
+    for (const format::SafetensorsEntry& entry : header.entries) {
       if (entry.begin != position || entry.end < entry.begin) std::abort();
       position = entry.end;
     }

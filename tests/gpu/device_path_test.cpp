@@ -59,7 +59,7 @@ struct StepResult {
 StepResult one_step(const ModelConfig& config, at::Device device) {
   at::manual_seed(7);
   const auto model = models::build(config);
-  for (const ParameterPtr& p : model->parameters()) {
+  for (const tensor::ParameterPtr& p : model->parameters()) {
     p->set_frozen(false);
     const at::Tensor values = at::randn(p->slice().extent).mul_(0.2);
     p->bind(values.to(device),
@@ -87,7 +87,7 @@ StepResult one_step(const ModelConfig& config, at::Device device) {
   for (size_t i = 0; i < result.sums.size(); ++i) {
     EXPECT_EQ(on_device.cpu()[static_cast<int64_t>(i)].item<double>(), result.sums[i]);
   }
-  for (const ParameterPtr& p : model->parameters()) {
+  for (const tensor::ParameterPtr& p : model->parameters()) {
     result.gradients.push_back(p->grad().cpu());
   }
   return result;
@@ -170,7 +170,7 @@ std::vector<at::Tensor> head_results(at::Device device, int64_t rows, int64_t vo
   const at::Tensor h = at::randn({rows, 4}).to(device).requires_grad_(true);
   const at::Tensor targets = at::arange(rows).mul(7).remainder(vocabulary);
   targets.narrow(0, 3, 5).fill_(-100);
-  const auto weight = make_parameter("w", values.sizes().vec(), {});
+  const auto weight = tensor::make_parameter("w", values.sizes().vec(), {});
   weight->set_frozen(false);
   weight->bind(values.to(device), at::zeros(values.sizes()).to(device));
   ops::LossHeadOptions options;
@@ -215,8 +215,8 @@ TEST(DevicePath, ChunksAndPiecesOfTheHeadAddUpToTheCpusResult) {
 
 TEST(DevicePath, APartOfAVocabularyTakesItsRowsGradientsAndNoOthers) {
   make_device();
-  auto table = make_parameter("w", {12, 4}, {});
-  TensorSlice part = table->slice();
+  auto table = tensor::make_parameter("w", {12, 4}, {});
+  format::TensorSlice part = table->slice();
   part.offset[0] = 6;
   part.extent[0] = 6;
   table->set_slice(part);

@@ -3,7 +3,8 @@ folder only the rooms that stand before it there, and what tests share only test
 
 Rows are transitive. Beyond the rows: kernels and the Torch-free folders include nothing of
 LibTorch, and nobody includes the header that drags in all of it. A program that computes with
-LibTorch begins by warming up its vector mathematics (longhaul/tensor/vector_math.h).
+LibTorch begins by warming up its vector mathematics (longhaul/tensor/vector_math.h). A header
+declares its names in the namespace of its folder.
 """
 
 import re
@@ -50,6 +51,9 @@ COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|
                       r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!log/metrics\.h))")
 MAIN = re.compile(r"^int main\(", re.M)
 WARM_UP = "warm_up_vector_math();"
+# What these folders declare for everybody lies in `longhaul` itself; ops and optim have the kernels'
+# namespaces too, and cuda has those of the kernels that it implements.
+COMMON_NAMES = {"base", "config", "families", "ops", "optim", "cuda"}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -127,6 +131,9 @@ def problems_of(name, source):
                 report(match.start(), f"{folder} is free of LibTorch ({target})")
             if name.startswith("longhaul/ops/kernels/"):
                 report(match.start(), f"kernels are free of LibTorch ({target})")
+    if in_library and name.endswith(".h") and folder not in COMMON_NAMES \
+            and f"\nnamespace longhaul::{folder}" not in source:
+        report(0, f"the names of this header belong into namespace longhaul::{folder}")
     main_function = MAIN.search(source)
     computes = any(COMPUTES.match(m.group(2)) for m in INCLUDE.finditer(source))
     if main_function and (computes or name == "apps/main_torch.cpp") and WARM_UP not in source:

@@ -34,18 +34,28 @@ class Includes(unittest.TestCase):
 
     def test_models_and_parallel_never_see_each_other(self):
         for name, other in (("models", "parallel"), ("parallel", "models")):
-            found = self.problems(f"longhaul/{name}/x.h", f'"longhaul/{other}/y.h"')
-            self.assertEqual([f"longhaul/{name}/x.h:1: {name} may not include {other} "
+            found = self.problems(f"longhaul/{name}/x.cpp", f'"longhaul/{other}/y.h"')
+            self.assertEqual([f"longhaul/{name}/x.cpp:1: {name} may not include {other} "
                               f"(longhaul/{other}/y.h)"], found)
 
     def test_a_room_includes_the_rooms_before_it_and_none_behind_it(self):
         self.assertEqual([], self.problems("longhaul/cluster/agent/x.cpp",
                                            '"longhaul/cluster/control/channel.h"'))
-        self.assertEqual(["longhaul/cluster/control/x.h:1: cluster/control may not include "
+        self.assertEqual(["longhaul/cluster/control/x.cpp:1: cluster/control may not include "
                           "cluster/agent (longhaul/cluster/agent/y.h)"],
-                         self.problems("longhaul/cluster/control/x.h",
+                         self.problems("longhaul/cluster/control/x.cpp",
                                        '"longhaul/cluster/agent/y.h"'))
         self.assertEqual(1, len(self.problems("apps/try/x.cpp", '"apps/verbs/verbs.h"')))
+
+    def test_a_header_declares_its_names_in_the_namespace_of_its_folder(self):
+        def found(name, space):
+            return check_includes.problems_of(name, f"#pragma once\n\nnamespace {space} {{\n}}\n")
+
+        self.assertEqual(["longhaul/layout/pipeline/x.h:1: the names of this header belong into "
+                          "namespace longhaul::layout"],
+                         found("longhaul/layout/pipeline/x.h", "longhaul"))
+        self.assertEqual([], found("longhaul/layout/pipeline/x.h", "longhaul::layout"))
+        self.assertEqual([], found("longhaul/base/x.h", "longhaul"))
 
     def test_what_tests_share_is_for_tests_alone(self):
         shared = '"tests/support/fake_ranks.h"'
@@ -57,7 +67,7 @@ class Includes(unittest.TestCase):
                                               '"longhaul/format/dtype.h"')))
 
     def test_format_may_include_config_but_not_the_reverse(self):
-        self.assertEqual([], self.problems("longhaul/format/x.h", '"longhaul/config/load.h"'))
+        self.assertEqual([], self.problems("longhaul/format/x.cpp", '"longhaul/config/load.h"'))
         self.assertEqual(1, len(self.problems("longhaul/config/x.h",
                                               '"longhaul/format/dtype.h"')))
 

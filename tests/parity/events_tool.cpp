@@ -16,11 +16,11 @@ int main(int argc, char** argv) {
     return 78;
   }
   try {
-    Logger silent;
+    system::Logger silent;
     train::MetricsWriter writer(argv[1], silent, 1, true);
     const int64_t steps = std::atoll(argv[2]);
     for (int64_t step = 1; step <= steps; ++step) {
-      StepRecord m;
+      run::StepRecord m;
       m.step = step;
       m.attempt = std::atoi(argv[3]);
       m.loss = 11.76 / static_cast<double>(step);

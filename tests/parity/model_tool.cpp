@@ -41,7 +41,7 @@ struct Arguments {
 /// On one rank, with gradient accumulators in fp32.
 struct Loaded {
   std::unique_ptr<models::Model> model;
-  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<tensor::FlatBuffers> flat;
 };
 
 Loaded load_model(const Arguments& arguments, int64_t positions) {
@@ -55,28 +55,29 @@ Loaded load_model(const Arguments& arguments, int64_t positions) {
   }
   const auto source = checkpoint::as_parameters(files, config.description);
   checkpoint::check_weights(source, config.description);
-  DTypePolicy policy;
-  policy.compute = arguments.dtype == "bf16" ? DType::BF16 : DType::F32;
+  tensor::DTypePolicy policy;
+  policy.compute = arguments.dtype == "bf16" ? format::DType::BF16 : format::DType::F32;
   Loaded loaded;
   loaded.model = models::build(config);
-  loaded.flat = std::make_unique<FlatBuffers>(
+  loaded.flat = std::make_unique<tensor::FlatBuffers>(
       flat_parameters(loaded.model->parameters(), {}), policy, at::kCPU);
-  read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
-                                 DType type, std::span<std::byte> out) {
-    source->read_flat_range(slice, begin, end, type, out);
-  });
+  read_weights(*loaded.flat,
+               [&](const format::TensorSlice& slice, int64_t begin, int64_t end,
+                   format::DType type, std::span<std::byte> out) {
+                 source->read_flat_range(slice, begin, end, type, out);
+               });
   loaded.model->prepare(positions, at::kCPU);
   return loaded;
 }
 
 data::TokenBatch read_tokens(const fs::path& path) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
+  const format::SafetensorsFile file = format::SafetensorsFile::open(path);
   data::TokenBatch batch;
-  const SafetensorsEntry* shaped = file.header().find("tokens");
+  const format::SafetensorsEntry* shaped = file.header().find("tokens");
   LH_CHECK(shaped != nullptr && shaped->shape.size() == 2, "tool", "no tokens");
   batch.resize(shaped->shape[0], shaped->shape[1]);
   const auto load = [&](const char* name, std::vector<int32_t>& into, int64_t count) {
-    const SafetensorsEntry* entry = file.header().find(name);
+    const format::SafetensorsEntry* entry = file.header().find(name);
     if (entry == nullptr) return false;
     into.resize(static_cast<size_t>(count));
     file.read(*entry, 0, std::as_writable_bytes(std::span(into)));
@@ -97,18 +98,18 @@ data::TokenBatch read_tokens(const fs::path& path) {
 }
 
 void write(const fs::path& path, const std::map<std::string, at::Tensor>& tensors) {
-  SafetensorsPlan plan;
+  format::SafetensorsPlan plan;
   for (const auto& [name, tensor] : tensors)
-    plan.add(name, DType::F32, tensor.sizes().vec());
-  SafetensorsWriter writer(path, plan);
-  for (const auto& [name, tensor] : tensors) writer.append(bytes_of(tensor));
+    plan.add(name, format::DType::F32, tensor.sizes().vec());
+  format::SafetensorsWriter writer(path, plan);
+  for (const auto& [name, tensor] : tensors) writer.append(tensor::bytes_of(tensor));
   writer.finish();
 }
 
 /// Faults in the weights, before anything runs.
 void break_weights(const models::Model& model, const std::string& fault) {
   const at::NoGradGuard no_grad;
-  for (const ParameterPtr& p : model.parameters()) {
+  for (const tensor::ParameterPtr& p : model.parameters()) {
     const bool first_layer = p->name().find("layers.0.") != std::string::npos;
     const bool norm = p->name().find("input_layernorm") != std::string::npos;
     if (fault == "trained_padding") p->set_padding_row({});
@@ -161,7 +162,7 @@ void run(const Arguments& arguments) {
     out["loss." + std::to_string(term)] =
         at::full({1}, losses.sums()[term] * scales[term]);
   }
-  for (const ParameterPtr& p : loaded.model->parameters()) {
+  for (const tensor::ParameterPtr& p : loaded.model->parameters()) {
     out["grad." + p->name()] = p->grad().to(at::kFloat).contiguous();
   }
   write(arguments.out, out);
@@ -211,7 +212,7 @@ void run_each(const Arguments& arguments) {
 }  // namespace longhaul
 
 int main(int argc, char** argv) {
-  longhaul::warm_up_vector_math();
+  longhaul::tensor::warm_up_vector_math();
   try {
     const longhaul::Arguments arguments = longhaul::parse(argc, argv);
     arguments.each ? longhaul::run_each(arguments) : longhaul::run(arguments);

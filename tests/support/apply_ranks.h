@@ -10,11 +10,12 @@ namespace longhaul::parallel {
 /// Cuts every parameter to what rank `index` of the tp group holds, before storage is
 /// bound. Returns the slices in the parameters' order. Throws ConfigError where a tensor
 /// does not split.
-inline std::vector<ParameterShard> apply_shard_plan(
-    const std::vector<ParameterPtr>& parameters, const ShardPlan& plan, int64_t index) {
-  std::vector<ParameterShard> shards;
-  for (const ParameterPtr& p : parameters) {
-    shards.push_back(plan_parameter(plan, {p->slice(), p->split()}, index));
+inline std::vector<format::ParameterShard> apply_shard_plan(
+    const std::vector<tensor::ParameterPtr>& parameters, const format::ShardPlan& plan,
+    int64_t index) {
+  std::vector<format::ParameterShard> shards;
+  for (const tensor::ParameterPtr& p : parameters) {
+    shards.push_back(format::plan_parameter(plan, {p->slice(), p->split()}, index));
   }
   // After the loop, so that a plan that does not fit changes no parameter.
   for (size_t i = 0; i < parameters.size(); ++i) {

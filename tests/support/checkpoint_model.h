@@ -16,10 +16,10 @@
 namespace longhaul::testing {
 
 /// Returns a model of three small tensors, of one, two and three dims.
-inline std::vector<TensorSlice> small_model() {
-  return {TensorSlice::whole("embed.weight", {13, 8}, DType::F32),
-          TensorSlice::whole("norm.weight", {5}, DType::F32),
-          TensorSlice::whole("proj.weight", {3, 4, 6}, DType::F32)};
+inline std::vector<format::TensorSlice> small_model() {
+  return {format::TensorSlice::whole("embed.weight", {13, 8}, format::DType::F32),
+          format::TensorSlice::whole("norm.weight", {5}, format::DType::F32),
+          format::TensorSlice::whole("proj.weight", {3, 4, 6}, format::DType::F32)};
 }
 
 inline float element(const std::string& kind, const std::string& name, int64_t index) {
@@ -39,14 +39,14 @@ inline FlatState flat_share(int rank, int ranks) {
   const char* const kinds[] = {checkpoint::kWeight, checkpoint::kExpAvg,
                                checkpoint::kExpAvgSq};
   int64_t total = 0;
-  for (const TensorSlice& tensor : small_model()) total += tensor.num_elements();
+  for (const format::TensorSlice& tensor : small_model()) total += tensor.num_elements();
   const int64_t part = (total + ranks - 1) / ranks;
   const int64_t from = std::min(total, rank * part);
   const int64_t to = std::min(total, from + part);
   state.values.reserve(static_cast<size_t>(3 * total));  // spans stay valid
   for (const char* kind : kinds) {
     int64_t start = 0;
-    for (const TensorSlice& tensor : small_model()) {
+    for (const format::TensorSlice& tensor : small_model()) {
       const int64_t begin = std::max(from - start, int64_t{0});
       const int64_t end = std::min(to - start, tensor.num_elements());
       start += tensor.num_elements();
@@ -102,27 +102,27 @@ inline std::vector<checkpoint::CarriedFile> side_files() {
 /// every weight 1; `change` may change tensors and values before they are written.
 inline void write_model(
     const fs::path& dir,
-    const std::function<void(std::map<std::string, TensorSlice>& tensors,
+    const std::function<void(std::map<std::string, format::TensorSlice>& tensors,
                              std::map<std::string, std::vector<float>>& values)>& change =
         {}) {
   fs::create_directories(dir);
   for (const checkpoint::CarriedFile& file : side_files()) {
     write_file(dir / file.name, file.text);
   }
-  std::map<std::string, TensorSlice> tensors;
+  std::map<std::string, format::TensorSlice> tensors;
   std::map<std::string, std::vector<float>> values;
   const ModelConfig config = load_model_config(dir);
-  for (const TensorSlice& tensor : config.description.stored_tensors()) {
+  for (const format::TensorSlice& tensor : config.description.stored_tensors()) {
     tensors[tensor.name] =
-        TensorSlice::whole(tensor.name, tensor.global_shape, DType::F32);
+        format::TensorSlice::whole(tensor.name, tensor.global_shape, format::DType::F32);
     values[tensor.name].assign(static_cast<size_t>(tensor.num_elements()), 1.0F);
   }
   if (change) change(tensors, values);
-  SafetensorsPlan plan;
+  format::SafetensorsPlan plan;
   for (const auto& [name, tensor] : tensors) {
     plan.add(name, tensor.dtype, tensor.global_shape);
   }
-  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  format::SafetensorsWriter writer(dir / "model.safetensors", plan);
   for (const auto& [name, tensor] : tensors) {
     std::vector<float>& own = values[name];
     own.resize(static_cast<size_t>(tensor.global_num_elements()), 1.0F);

@@ -33,7 +33,7 @@ template <typename T>
 T make(int rank, int64_t i) {
   const double x = value(rank, i);
   if constexpr (std::is_same_v<T, Bf16>) {
-    return {float_to_bf16(static_cast<float>(x))};
+    return {format::float_to_bf16(static_cast<float>(x))};
   } else if constexpr (std::is_same_v<T, int64_t>) {
     return static_cast<int64_t>(x * 1e12);
   } else {
@@ -42,10 +42,10 @@ T make(int rank, int64_t i) {
 }
 
 template <typename T>
-constexpr DType kType = std::is_same_v<T, Bf16>     ? DType::BF16
-                        : std::is_same_v<T, float>  ? DType::F32
-                        : std::is_same_v<T, double> ? DType::F64
-                                                    : DType::I64;
+constexpr format::DType kType = std::is_same_v<T, Bf16>     ? format::DType::BF16
+                                : std::is_same_v<T, float>  ? format::DType::F32
+                                : std::is_same_v<T, double> ? format::DType::F64
+                                                            : format::DType::I64;
 
 /// Returns the reduction as the interface promises it: in the order of `ranks`.
 template <typename T>
@@ -53,7 +53,7 @@ T reduced(const std::vector<int>& ranks, int64_t i, ReduceOp op) {
   using A = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
   const auto load = [&](int r) -> A {
     if constexpr (std::is_same_v<T, Bf16>) {
-      return bf16_to_float(make<T>(r, i).bits);
+      return format::bf16_to_float(make<T>(r, i).bits);
     } else {
       return make<T>(r, i);
     }
@@ -64,7 +64,7 @@ T reduced(const std::vector<int>& ranks, int64_t i, ReduceOp op) {
     total = op == ReduceOp::Sum ? total + next : std::max(total, next);
   }
   if constexpr (std::is_same_v<T, Bf16>) {
-    return {float_to_bf16(total)};
+    return {format::float_to_bf16(total)};
   } else {
     return total;
   }
@@ -95,7 +95,8 @@ void check_all_reduce(Communicator& c) {
         const T expected = reduced<T>(in_order(c.size()), i, op);
         wrong += same_bits(x[static_cast<size_t>(i)], expected) ? 0 : 1;
       }
-      EXPECT_EQ(wrong, 0) << "of " << count << " elements, " << dtype_name(kType<T>);
+      EXPECT_EQ(wrong, 0) << "of " << count << " elements, "
+                          << format::dtype_name(kType<T>);
     }
   }
 }
@@ -140,7 +141,7 @@ void check_order_matters(Communicator& c) {
 void check_max_keeps_nan(Communicator& c) {
   for (int bad = 0; bad < c.size(); ++bad) {
     float x = c.rank() == bad ? std::numeric_limits<float>::quiet_NaN() : 1.0F;
-    c.all_reduce_wait({&x, 1, DType::F32}, ReduceOp::Max);
+    c.all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Max);
     EXPECT_TRUE(std::isnan(x)) << "rank " << bad;
   }
 }
@@ -153,7 +154,8 @@ void check_all_gather(Communicator& c) {
       std::vector<int64_t> all(static_cast<size_t>(count * c.size()));
       int64_t* in = in_place ? all.data() + count * c.rank() : mine.data();
       if (in_place) std::copy(mine.begin(), mine.end(), in);
-      c.all_gather({in, count, DType::I64}, {all.data(), count * c.size(), DType::I64})
+      c.all_gather({in, count, format::DType::I64},
+                   {all.data(), count * c.size(), format::DType::I64})
           ->wait();
       int64_t wrong = 0;
       for (int64_t i = 0; i < count * c.size(); ++i) {
@@ -173,7 +175,8 @@ void check_all_to_all(Communicator& c) {
     for (int64_t i = 0; i < part * n; ++i) {
       in[static_cast<size_t>(i)] = make<int64_t>(c.rank(), i);
     }
-    c.all_to_all({in.data(), part * n, DType::I64}, {out.data(), part * n, DType::I64})
+    c.all_to_all({in.data(), part * n, format::DType::I64},
+                 {out.data(), part * n, format::DType::I64})
         ->wait();
     int64_t wrong = 0;
     for (int64_t i = 0; i < part * n; ++i) {
@@ -192,7 +195,7 @@ void check_broadcast(Communicator& c) {
       if (c.rank() == root) {
         for (int64_t i = 0; i < count; ++i) x[static_cast<size_t>(i)] = value(root, i);
       }
-      c.broadcast({x.data(), count, DType::F64}, root)->wait();
+      c.broadcast({x.data(), count, format::DType::F64}, root)->wait();
       int64_t wrong = 0;
       for (int64_t i = 0; i < count; ++i) {
         wrong += x[static_cast<size_t>(i)] == value(root, i) ? 0 : 1;
@@ -215,10 +218,10 @@ void check_send_recv(Communicator& c) {
   std::vector<int64_t> got_first(5000);
   std::vector<int64_t> got_second(3);
   using Kind = Transfer::Kind;
-  c.send_recv({{Kind::Send, next, {first.data(), 5000, DType::I64}},
-               {Kind::Send, next, {second.data(), 3, DType::I64}},
-               {Kind::Recv, before, {got_first.data(), 5000, DType::I64}},
-               {Kind::Recv, before, {got_second.data(), 3, DType::I64}}})
+  c.send_recv({{Kind::Send, next, {first.data(), 5000, format::DType::I64}},
+               {Kind::Send, next, {second.data(), 3, format::DType::I64}},
+               {Kind::Recv, before, {got_first.data(), 5000, format::DType::I64}},
+               {Kind::Recv, before, {got_second.data(), 3, format::DType::I64}}})
       ->wait();
   EXPECT_EQ(got_first, std::vector<int64_t>(5000, before));
   EXPECT_EQ(got_second, std::vector<int64_t>(3, 100 + before));
@@ -232,9 +235,10 @@ void check_transfer_overtakes(Communicator& c) {
   using Kind = Transfer::Kind;
   WorkPtr barrier;
   if (c.rank() != 1) barrier = c.barrier();
-  if (c.rank() == 0) c.send_recv({{Kind::Send, 1, {&token, 1, DType::I64}}})->wait();
+  if (c.rank() == 0)
+    c.send_recv({{Kind::Send, 1, {&token, 1, format::DType::I64}}})->wait();
   if (c.rank() == 1) {
-    c.send_recv({{Kind::Recv, 0, {&token, 1, DType::I64}}})->wait();
+    c.send_recv({{Kind::Recv, 0, {&token, 1, format::DType::I64}}})->wait();
     EXPECT_EQ(token, 0);
     barrier = c.barrier();
   }
@@ -248,8 +252,8 @@ void check_many_under_way(Communicator& c) {
     buffers.emplace_back(static_cast<size_t>(1 + k * 997), static_cast<float>(k));
   }
   for (auto& b : buffers) {
-    works.push_back(c.all_reduce({b.data(), static_cast<int64_t>(b.size()), DType::F32},
-                                 ReduceOp::Sum));
+    works.push_back(c.all_reduce(
+        {b.data(), static_cast<int64_t>(b.size()), format::DType::F32}, ReduceOp::Sum));
   }
   // Waits in another order than that of the calls, and twice.
   for (int k = 19; k >= 0; --k) works[static_cast<size_t>(k)]->wait();
@@ -270,7 +274,7 @@ void check_split(Communicator& c) {
   EXPECT_EQ(half->rank(), members - 1 - c.rank() / 2);
   EXPECT_EQ(half->name(), "half");
   int64_t sum = c.rank();
-  half->all_reduce_wait({&sum, 1, DType::I64}, ReduceOp::Sum);
+  half->all_reduce_wait({&sum, 1, format::DType::I64}, ReduceOp::Sum);
   int64_t expected = 0;
   for (int r = c.rank() % 2; r < c.size(); r += 2) expected += r;
   EXPECT_EQ(sum, expected);
@@ -282,8 +286,8 @@ void check_groups_progress_together(Communicator& c) {
   const auto b = c.split(0, c.rank(), "b");
   std::vector<float> x(50000, 1.0F);
   std::vector<float> y(50000, 2.0F);
-  const auto first = a->all_reduce({x.data(), 50000, DType::F32}, ReduceOp::Sum);
-  const auto second = b->all_reduce({y.data(), 50000, DType::F32}, ReduceOp::Sum);
+  const auto first = a->all_reduce({x.data(), 50000, format::DType::F32}, ReduceOp::Sum);
+  const auto second = b->all_reduce({y.data(), 50000, format::DType::F32}, ReduceOp::Sum);
   (c.rank() % 2 == 0 ? first : second)->wait();
   (c.rank() % 2 == 0 ? second : first)->wait();
   EXPECT_EQ(x, std::vector<float>(50000, static_cast<float>(c.size())));
@@ -326,10 +330,10 @@ void check_counts(Communicator& c) {
   const int64_t whole = 512 * n;
   std::vector<int64_t> x(static_cast<size_t>(64 * n));
   std::vector<int64_t> y(x.size());
-  const Buffer all{x.data(), 64 * n, DType::I64};
-  const Buffer part{y.data(), 64, DType::I64};
+  const Buffer all{x.data(), 64 * n, format::DType::I64};
+  const Buffer part{y.data(), 64, format::DType::I64};
   const auto sum = [](int64_t mine, Communicator& group) {
-    group.all_reduce_wait({&mine, 1, DType::I64}, ReduceOp::Sum);
+    group.all_reduce_wait({&mine, 1, format::DType::I64}, ReduceOp::Sum);
     return mine;
   };
   const int64_t reduce =
@@ -341,9 +345,10 @@ void check_counts(Communicator& c) {
   EXPECT_EQ(sent_by(c, Verb::ReduceScatter,
                     [&] { c.reduce_scatter(all, part, ReduceOp::Sum)->wait(); }),
             whole - 512);
-  EXPECT_EQ(sent_by(c, Verb::AllToAll,
-                    [&] { c.all_to_all(all, {y.data(), 64 * n, DType::I64})->wait(); }),
-            whole - 512);
+  EXPECT_EQ(
+      sent_by(c, Verb::AllToAll,
+              [&] { c.all_to_all(all, {y.data(), 64 * n, format::DType::I64})->wait(); }),
+      whole - 512);
   // Every rank but the root receives everything once; the parts of a long message take a
   // second way.
   const int64_t broadcast =
@@ -356,7 +361,7 @@ void check_counts(Communicator& c) {
     const int next = (c.rank() + 1) % c.size();
     const int before = (c.rank() + c.size() - 1) % c.size();
     transfers = {{Kind::Send, next, all},
-                 {Kind::Recv, before, {y.data(), 64 * n, DType::I64}}};
+                 {Kind::Recv, before, {y.data(), 64 * n, format::DType::I64}}};
   }
   EXPECT_EQ(sent_by(c, Verb::SendRecv, [&] { c.send_recv(transfers)->wait(); }),
             n > 1 ? whole : 0);
@@ -375,14 +380,18 @@ void check_ledger(Communicator& c) {
 
 void check_contracts(Communicator& c) {
   float x = 0;
-  EXPECT_THROW(c.broadcast({&x, 1, DType::F32}, c.size()), Error);
-  EXPECT_THROW(c.all_reduce({&x, 1, DType::F16}, ReduceOp::Sum), Error);
-  EXPECT_THROW(c.all_reduce({&x, -1, DType::F32}, ReduceOp::Sum), Error);
-  EXPECT_THROW(c.all_reduce({nullptr, 1, DType::F32}, ReduceOp::Sum), Error);
-  EXPECT_THROW(c.all_gather({&x, 1, DType::F32}, {&x, c.size() + 1, DType::F32}), Error);
-  EXPECT_THROW(c.all_gather({&x, 1, DType::F32}, {&x, c.size(), DType::I32}), Error);
+  EXPECT_THROW(c.broadcast({&x, 1, format::DType::F32}, c.size()), Error);
+  EXPECT_THROW(c.all_reduce({&x, 1, format::DType::F16}, ReduceOp::Sum), Error);
+  EXPECT_THROW(c.all_reduce({&x, -1, format::DType::F32}, ReduceOp::Sum), Error);
+  EXPECT_THROW(c.all_reduce({nullptr, 1, format::DType::F32}, ReduceOp::Sum), Error);
+  EXPECT_THROW(
+      c.all_gather({&x, 1, format::DType::F32}, {&x, c.size() + 1, format::DType::F32}),
+      Error);
+  EXPECT_THROW(
+      c.all_gather({&x, 1, format::DType::F32}, {&x, c.size(), format::DType::I32}),
+      Error);
   using Kind = Transfer::Kind;
-  EXPECT_THROW(c.send_recv({{Kind::Send, c.rank(), {&x, 1, DType::F32}}}), Error);
+  EXPECT_THROW(c.send_recv({{Kind::Send, c.rank(), {&x, 1, format::DType::F32}}}), Error);
   c.barrier_wait();  // refused calls have no effect
 }
 

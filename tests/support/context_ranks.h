@@ -9,19 +9,19 @@
 namespace longhaul::parallel {
 
 /// Returns what `rank` holds of a tensor [R, S, ...].
-inline at::Tensor take_positions(const ContextLayout& layout, const at::Tensor& rows,
-                                 int rank) {
+inline at::Tensor take_positions(const layout::ContextLayout& layout,
+                                 const at::Tensor& rows, int rank) {
   std::vector<at::Tensor> parts;
-  for (const ContextChunk& chunk : layout.chunks(rank)) {
+  for (const layout::ContextChunk& chunk : layout.chunks(rank)) {
     parts.push_back(rows.narrow(1, chunk.begin, chunk.length));
   }
   return at::cat(parts, 1);
 }
 
 /// Writes `local`, what `rank` holds, to its places in `rows`.
-inline void put_positions(const ContextLayout& layout, const at::Tensor& local, int rank,
-                          at::Tensor& rows) {
-  for (const ContextChunk& chunk : layout.chunks(rank)) {
+inline void put_positions(const layout::ContextLayout& layout, const at::Tensor& local,
+                          int rank, at::Tensor& rows) {
+  for (const layout::ContextChunk& chunk : layout.chunks(rank)) {
     rows.narrow(1, chunk.begin, chunk.length)
         .copy_(local.narrow(1, chunk.local, chunk.length));
   }

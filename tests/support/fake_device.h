@@ -80,12 +80,12 @@ class FakeDevice : public DeviceApi {
     comm = groups_.back().get();
     return answer();
   }
-  int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                 Comm comm, Stream stream) override {
+  int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
+                 ReduceOp op, Comm comm, Stream stream) override {
     log.emplace_back("all_reduce");
     collective_streams.insert(stream);
     return put(stream, [=, &ranks = *of(comm).ranks] {
-      if (in != out) std::memcpy(out, in, count * dtype_size(dtype));
+      if (in != out) std::memcpy(out, in, count * format::dtype_size(dtype));
       return ranks.all_reduce({out, static_cast<int64_t>(count), dtype}, op);
     });
   }
@@ -93,11 +93,12 @@ class FakeDevice : public DeviceApi {
                  Stream stream) override {
     const auto n = static_cast<int64_t>(bytes);
     return put(stream, [=, &ranks = *of(comm).ranks] {
-      return ranks.all_gather({in, n, DType::U8}, {out, n * ranks.size(), DType::U8});
+      return ranks.all_gather({in, n, format::DType::U8},
+                              {out, n * ranks.size(), format::DType::U8});
     });
   }
-  int reduce_scatter(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
-                     Comm comm, Stream stream) override {
+  int reduce_scatter(const void* in, void* out, size_t count, format::DType dtype,
+                     ReduceOp op, Comm comm, Stream stream) override {
     const auto n = static_cast<int64_t>(count);
     return put(stream, [=, &ranks = *of(comm).ranks] {
       return ranks.reduce_scatter({in, n * ranks.size(), dtype}, {out, n, dtype}, op);
@@ -106,7 +107,7 @@ class FakeDevice : public DeviceApi {
   int broadcast(void* buffer, size_t bytes, int root, Comm comm, Stream stream) override {
     const auto n = static_cast<int64_t>(bytes);
     return put(stream, [=, &ranks = *of(comm).ranks] {
-      return ranks.broadcast({buffer, n, DType::U8}, root);
+      return ranks.broadcast({buffer, n, format::DType::U8}, root);
     });
   }
   int send(const void* data, size_t bytes, int peer, Comm comm, Stream stream) override {
@@ -253,7 +254,7 @@ class FakeDevice : public DeviceApi {
     transfer_streams.insert(stream);
     Group& group = of(comm);
     group.pending_stream = stream;
-    const Buffer buffer{data, static_cast<int64_t>(bytes), DType::U8};
+    const Buffer buffer{data, static_cast<int64_t>(bytes), format::DType::U8};
     // NCCL also carries what a rank sends to itself.
     if (peer == group.ranks->rank()) {
       (kind == Transfer::Kind::Send ? group.to_self : group.by_self).push_back(buffer);

@@ -101,12 +101,13 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 /// Returns the instruction sets of this CPU. LONGHAUL_TEST_ISA names a single set, for an
 /// emulator, which is slow.
-inline std::vector<Isa> all_isas() {
+inline std::vector<system::Isa> all_isas() {
   const char* only = std::getenv("LONGHAUL_TEST_ISA");
-  std::vector<Isa> out;
-  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx}) {
-    if (only != nullptr && std::string_view(only) != isa_name(isa)) continue;
-    if (isa <= best_isa()) out.push_back(isa);
+  std::vector<system::Isa> out;
+  for (system::Isa isa : {system::Isa::Avx2, system::Isa::Avx512, system::Isa::Avx512Bf16,
+                          system::Isa::Amx}) {
+    if (only != nullptr && std::string_view(only) != system::isa_name(isa)) continue;
+    if (isa <= system::best_isa()) out.push_back(isa);
   }
   return out;
 }
@@ -114,8 +115,8 @@ inline std::vector<Isa> all_isas() {
 /// Calls body(T{}, isa) for both element types and every instruction set of this CPU.
 template <typename Body>
 void for_all(Body body) {
-  for (Isa isa : all_isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (system::Isa isa : all_isas()) {
+    SCOPED_TRACE(system::isa_name(isa));
     {
       SCOPED_TRACE("fp32");
       body(float{}, isa);

@@ -74,7 +74,7 @@ class MadeUpRun {
   }
 
   void step() {
-    StepRecord record;
+    run::StepRecord record;
     record.step = ++step_;
     record.attempt = attempt_;
     const int64_t data = pick(0, 40'000);

@@ -15,8 +15,9 @@
 namespace longhaul::ops {
 
 /// Returns a parameter with these values and a zero fp32 accumulator.
-inline ParameterPtr bound(const at::Tensor& values, const std::string& name = "w") {
-  auto parameter = make_parameter(name, values.sizes().vec(), {});
+inline tensor::ParameterPtr bound(const at::Tensor& values,
+                                  const std::string& name = "w") {
+  auto parameter = tensor::make_parameter(name, values.sizes().vec(), {});
   parameter->set_frozen(false);
   parameter->bind(values.clone(), at::zeros(values.sizes(), at::kFloat));
   return parameter;

@@ -8,14 +8,14 @@ namespace longhaul::optim {
 
 /// Makes one update of a range, as the operator of a CPU does.
 inline void adamw_update(const AdamWRange& range, const AdamWStep& step,
-                         Isa isa = best_isa()) {
+                         system::Isa isa = system::best_isa()) {
   check_range(range, step.update);
   adamw_loop(range, adamw_scalars(step), step.update, isa);
 }
 
 /// Makes the first pass of LAMB over a range.
 inline LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step,
-                             Isa isa = best_isa()) {
+                             system::Isa isa = system::best_isa()) {
   check_range(range, step.update);
   return lamb_moments_loop(range, lamb_moments_scalars(step),
                            static_cast<float>(step.weight_decay), step.update, isa);
@@ -23,7 +23,7 @@ inline LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step,
 
 /// Makes the second pass of LAMB from updated moments. step.lr includes the trust ratio.
 inline void lamb_apply(const AdamWRange& range, const AdamWStep& step,
-                       Isa isa = best_isa()) {
+                       system::Isa isa = system::best_isa()) {
   check_range(range, step.update);
   lamb_apply_loop(range, lamb_apply_scalars(step), step.update, isa);
 }

@@ -10,17 +10,17 @@ namespace longhaul::testing {
 
 /// Moves the matrices of bound parameters, in forward order, into one memory as buckets
 /// have them, the first last; without gaps. Gradients start as zeros.
-inline void lay_side_by_side(const std::vector<ParameterPtr>& parameters) {
-  std::vector<ParameterPtr> matrices;
+inline void lay_side_by_side(const std::vector<tensor::ParameterPtr>& parameters) {
+  std::vector<tensor::ParameterPtr> matrices;
   int64_t elements = 0;
-  for (const ParameterPtr& p : parameters) {
+  for (const tensor::ParameterPtr& p : parameters) {
     if (p->slice().extent.size() != 2) continue;
     matrices.push_back(p);
     elements += p->slice().num_elements();
   }
   const at::Tensor weights = at::zeros({elements}, matrices.at(0)->weight().options());
   const at::Tensor grads = at::zeros({elements}, matrices.at(0)->grad().options());
-  for (const ParameterPtr& p : matrices) {
+  for (const tensor::ParameterPtr& p : matrices) {
     elements -= p->slice().num_elements();
     const auto place = [&](const at::Tensor& flat) {
       return flat.narrow(0, elements, p->slice().num_elements()).view(p->slice().extent);

@@ -11,7 +11,7 @@
 namespace longhaul {
 namespace {
 
-using Kind = PipelineAction::Kind;
+using Kind = layout::PipelineAction::Kind;
 
 /// The number of actions of each kind that one chunk has done.
 struct ChunkState {
@@ -23,7 +23,7 @@ struct ChunkState {
 
 class OrderCheck {
  public:
-  OrderCheck(const PipelinePlan& plan, int rank)
+  OrderCheck(const layout::PipelinePlan& plan, int rank)
       : plan_(plan), rank_(rank), chunks_(static_cast<size_t>(plan.chunks)) {
     for (ChunkState& state : chunks_) {
       state.forwarded.assign(static_cast<size_t>(plan.micro_batches), false);
@@ -31,7 +31,7 @@ class OrderCheck {
   }
 
   void run() {
-    for (const PipelineAction& action : plan_.of(rank_)) check(action);
+    for (const layout::PipelineAction& action : plan_.of(rank_)) check(action);
     const int64_t all = plan_.micro_batches;
     const int64_t trained = plan_.training ? all : 0;
     for (int c = 0; c < plan_.chunks; ++c) {
@@ -46,12 +46,13 @@ class OrderCheck {
   }
 
  private:
-  void require(bool condition, const PipelineAction& action, const char* rule) const {
+  void require(bool condition, const layout::PipelineAction& action,
+               const char* rule) const {
     LH_CHECK(condition, "pipeline", "rank {}: {} breaks the rule '{}'", rank_,
              to_string(action), rule);
   }
 
-  void check(const PipelineAction& action) {
+  void check(const layout::PipelineAction& action) {
     require(action.chunk >= 0 && action.chunk < plan_.chunks && action.micro_batch >= 0 &&
                 action.micro_batch < plan_.micro_batches,
             action, "chunk and micro batch exist");
@@ -78,7 +79,7 @@ class OrderCheck {
     }
   }
 
-  const PipelinePlan& plan_;
+  const layout::PipelinePlan& plan_;
   int rank_;
   std::vector<ChunkState> chunks_;
 };
@@ -86,7 +87,7 @@ class OrderCheck {
 /// The messages from one rank to another. The n-th send meets the n-th receive.
 struct Channel {
   struct End {
-    PipelineAction consumer;
+    layout::PipelineAction consumer;
     double time;
   };
   std::deque<End> sent;
@@ -95,9 +96,10 @@ struct Channel {
 
 class Simulator {
  public:
-  Simulator(const PipelinePlan& plan, const PipelineTimes& times)
+  Simulator(const layout::PipelinePlan& plan, const PipelineTimes& times)
       : plan_(plan), times_(times) {
-    for (int r = 0; r < plan.stages; ++r) ranks_.emplace_back(ReceiveOrder(plan, r));
+    for (int r = 0; r < plan.stages; ++r)
+      ranks_.emplace_back(layout::ReceiveOrder(plan, r));
   }
 
   PipelineSimulation run() {
@@ -122,15 +124,16 @@ class Simulator {
 
  private:
   struct Rank {
-    explicit Rank(ReceiveOrder order) : receives(std::move(order)) {}
-    ReceiveOrder receives;
+    explicit Rank(layout::ReceiveOrder order) : receives(std::move(order)) {}
+    layout::ReceiveOrder receives;
     size_t next = 0;      ///< number of the next action
     bool posted = false;  ///< the receives that are due before it were posted
     double clock = 0.0;
     double busy = 0.0;
     int64_t live = 0;
     int64_t peak_live = 0;
-    std::map<PipelineAction, double> arrived;  ///< the arrival of a consumer's message
+    std::map<layout::PipelineAction, double>
+        arrived;  ///< the arrival of a consumer's message
   };
 
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
@@ -151,9 +154,9 @@ class Simulator {
   bool step(int r) {
     Rank& self = rank(r);
     if (self.next == plan_.of(r).size()) return false;
-    const PipelineAction& action = plan_.of(r)[self.next];
+    const layout::PipelineAction& action = plan_.of(r)[self.next];
     if (!self.posted) {
-      for (const PipelineMessage& message : self.receives.due(self.next)) {
+      for (const layout::PipelineMessage& message : self.receives.due(self.next)) {
         Channel& channel = channels_[{message.from, r}];
         channel.posted.push_back({message.consumer, self.clock});
         match(channel, message.from, r);
@@ -161,7 +164,7 @@ class Simulator {
       self.posted = true;
     }
     double begin = self.clock;
-    if (message_before(plan_, r, action)) {
+    if (layout::message_before(plan_, r, action)) {
       const auto found = self.arrived.find(action);
       if (found == self.arrived.end()) return false;
       begin = std::max(begin, found->second);
@@ -175,11 +178,12 @@ class Simulator {
     self.clock = begin + duration(action.kind);
     ++self.next;
     self.posted = false;
-    if (const auto message = message_after(plan_, r, action)) send(*message, self.clock);
+    if (const auto message = layout::message_after(plan_, r, action))
+      send(*message, self.clock);
     return true;
   }
 
-  void send(const PipelineMessage& message, double time) {
+  void send(const layout::PipelineMessage& message, double time) {
     if (message.to == message.from) {
       rank(message.to).arrived[message.consumer] = time;
       return;
@@ -207,8 +211,8 @@ class Simulator {
     std::string waiting;
     for (int r = 0; r < plan_.stages; ++r) {
       if (rank(r).next == plan_.of(r).size()) continue;
-      const PipelineAction& action = plan_.of(r)[rank(r).next];
-      const auto message = message_before(plan_, r, action);
+      const layout::PipelineAction& action = plan_.of(r)[rank(r).next];
+      const auto message = layout::message_before(plan_, r, action);
       waiting +=
           fmt::format("{}rank {} waits in {} for rank {}", waiting.empty() ? "" : ", ", r,
                       to_string(action), message ? message->from : r);
@@ -221,7 +225,7 @@ class Simulator {
     }
   }
 
-  const PipelinePlan& plan_;
+  const layout::PipelinePlan& plan_;
   const PipelineTimes& times_;
   std::vector<Rank> ranks_;
   std::map<std::pair<int, int>, Channel> channels_;
@@ -229,13 +233,13 @@ class Simulator {
 
 }  // namespace
 
-void check_order(const PipelinePlan& plan) {
+void check_order(const layout::PipelinePlan& plan) {
   LH_CHECK(static_cast<int>(plan.actions.size()) == plan.stages, "pipeline",
            "{} lists of actions for {} ranks", plan.actions.size(), plan.stages);
   for (int r = 0; r < plan.stages; ++r) OrderCheck(plan, r).run();
 }
 
-PipelineSimulation simulate_pipeline(const PipelinePlan& plan,
+PipelineSimulation simulate_pipeline(const layout::PipelinePlan& plan,
                                      const PipelineTimes& times) {
   check_order(plan);
   return Simulator(plan, times).run();

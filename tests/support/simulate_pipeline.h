@@ -25,12 +25,12 @@ struct PipelineSimulation {
 /// Throws Error where a rank's list breaks a rule: each micro batch goes once forward
 /// through each chunk, then once backward, then through weight gradients, in ascending
 /// order.
-void check_order(const PipelinePlan& plan);
+void check_order(const layout::PipelinePlan& plan);
 
 /// Checks the order, then plays the plan as parallel::execute() would run it: messages
 /// start when both sides have posted them, and a rank does one action at a time. Throws
 /// Error on a deadlock, with the ranks and the actions in which they wait.
-PipelineSimulation simulate_pipeline(const PipelinePlan& plan,
+PipelineSimulation simulate_pipeline(const layout::PipelinePlan& plan,
                                      const PipelineTimes& times);
 
 }  // namespace longhaul

@@ -27,7 +27,7 @@ constexpr int64_t kBatch = 2, kSeq = 12, kTokens = kBatch * kSeq;
 
 /// A model of any family, as functions.
 struct Family {
-  std::vector<ParameterPtr> parameters;
+  std::vector<tensor::ParameterPtr> parameters;
   std::function<nn::Tensors(const nn::ForwardContext&)> hidden;
   std::function<at::Tensor(const nn::Tensors& hidden, const nn::ForwardContext&)> loss;
   std::shared_ptr<void> owner;  ///< keeps alive what the functions use
@@ -66,7 +66,7 @@ struct Result {
 /// The results of one rank.
 struct RankResult {
   Result result;
-  std::vector<ParameterShard> shards;
+  std::vector<format::ParameterShard> shards;
   std::vector<at::Tensor> grads;
 };
 
@@ -90,13 +90,13 @@ class ForgetfulRegion : public nn::SplitRegion {
   const nn::SplitRegion& inner_;
 };
 
-inline void bind_values(const std::vector<ParameterPtr>& parameters,
+inline void bind_values(const std::vector<tensor::ParameterPtr>& parameters,
                         at::ScalarType type) {
-  for (const ParameterPtr& p : parameters) {
-    const TensorSlice& slice = p->slice();
+  for (const tensor::ParameterPtr& p : parameters) {
+    const format::TensorSlice& slice = p->slice();
     at::Tensor values = at::empty(slice.extent, at::kFloat);
-    initial_values(slice, {Init::Kind::Normal, 0.2}, 5, 0, slice.num_elements(),
-                   values.data_ptr<float>());
+    tensor::initial_values(slice, {Init::Kind::Normal, 0.2}, 5, 0, slice.num_elements(),
+                           values.data_ptr<float>());
     if (slice.extent.size() == 1) values.add_(1.0);  // a norm's weight
     p->set_frozen(false);
     p->bind(values.to(type), at::zeros(slice.extent, at::kFloat));
@@ -121,17 +121,19 @@ inline nn::ForwardContext context_of(const Case& c) {
 
 /// Adds up the gradients of which several ranks have parts, as a session does.
 /// Collective.
-inline void sum_gradients(const Family& family, const std::vector<ParameterShard>& shards,
-                          const ShardPlan& plan, comm::Communicator& tp, Fault fault) {
-  const KeyReplica replica = key_replica(plan, tp.rank());
+inline void sum_gradients(const Family& family,
+                          const std::vector<format::ParameterShard>& shards,
+                          const format::ShardPlan& plan, comm::Communicator& tp,
+                          Fault fault) {
+  const format::KeyReplica replica = format::key_replica(plan, tp.rank());
   const auto holders = tp.split(replica.color, replica.index, "key replicas");
   for (size_t i = 0; i < shards.size(); ++i) {
     const at::Tensor grad = family.parameters[i]->grad();
-    const comm::Buffer buffer{grad.data_ptr(), grad.numel(), DType::F32};
-    if (shards[i].sum == GradientSum::Tp && fault != Fault::NormSum) {
+    const comm::Buffer buffer{grad.data_ptr(), grad.numel(), format::DType::F32};
+    if (shards[i].sum == format::GradientSum::Tp && fault != Fault::NormSum) {
       tp.all_reduce_wait(buffer, comm::ReduceOp::Sum);
     }
-    if (shards[i].sum == GradientSum::KeyReplicas && fault != Fault::KeySum) {
+    if (shards[i].sum == format::GradientSum::KeyReplicas && fault != Fault::KeySum) {
       holders->all_reduce_wait(buffer, comm::ReduceOp::Sum);
     }
   }
@@ -143,8 +145,8 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   const int64_t ranks = tp == nullptr ? 1 : tp->size();
   const int64_t index = tp == nullptr ? 0 : tp->rank();
   const Family family = model.make();
-  const ShardPlan plan =
-      make_shard_plan(model.query_heads, model.key_heads, ranks, c.sequence);
+  const format::ShardPlan plan =
+      format::make_shard_plan(model.query_heads, model.key_heads, ranks, c.sequence);
   RankResult rank;
   rank.shards = apply_shard_plan(family.parameters, plan, index);
   bind_values(family.parameters, c.type);
@@ -172,7 +174,7 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   rank.result.loss = loss.item<double>();
   rank.result.cross_entropy = losses.sums()[0];
   rank.result.hidden = hidden[0].detach();
-  for (const ParameterPtr& p : family.parameters) rank.grads.push_back(p->grad());
+  for (const tensor::ParameterPtr& p : family.parameters) rank.grads.push_back(p->grad());
   return rank;
 }
 
@@ -186,7 +188,7 @@ inline std::map<std::string, at::Tensor> assemble(const std::vector<RankResult>&
     at::Tensor grad = at::zeros(ranks[0].shards[i].slice.global_shape, at::kFloat);
     const auto place = [&](const at::Tensor& target, const RankResult& rank) {
       at::Tensor box = target;
-      const TensorSlice& slice = rank.shards[i].slice;
+      const format::TensorSlice& slice = rank.shards[i].slice;
       for (size_t d = 0; d < slice.extent.size(); ++d) {
         box = box.narrow(static_cast<int64_t>(d), slice.offset[d], slice.extent[d]);
       }

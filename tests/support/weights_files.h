@@ -53,10 +53,10 @@ inline std::string safetensors_text(const std::string& header, const std::string
 /// Writes one F32 tensor per name. The elements count up from `value`.
 inline void write_safetensors(const fs::path& path, const std::vector<std::string>& names,
                               const std::vector<int64_t>& shape, float value) {
-  SafetensorsPlan plan;
-  for (const std::string& name : names) plan.add(name, DType::F32, shape);
-  SafetensorsWriter writer(path, plan);
-  for (const SafetensorsEntry& entry : plan.entries) {
+  format::SafetensorsPlan plan;
+  for (const std::string& name : names) plan.add(name, format::DType::F32, shape);
+  format::SafetensorsWriter writer(path, plan);
+  for (const format::SafetensorsEntry& entry : plan.entries) {
     std::vector<float> data((entry.end - entry.begin) / 4);
     for (float& x : data) x = value++;
     writer.append(std::as_bytes(std::span(data)));

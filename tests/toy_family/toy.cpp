@@ -82,7 +82,7 @@ const families::Family* families::find_family(std::string_view model_type) {
 }
 std::unique_ptr<models::Model> models::make_model(const ModelConfig& config,
                                                   const StageSpec& stage,
-                                                  ParameterSet& parameters) {
+                                                  tensor::ParameterSet& parameters) {
   return std::make_unique<Toy>(config, stage, parameters);
 }
 std::unique_ptr<models::SourceModel> models::make_source_model(const ModelConfig&,

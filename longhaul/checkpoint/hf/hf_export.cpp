@@ -27,13 +27,13 @@ namespace {
 constexpr int64_t kPartBytes = int64_t{16} << 20;
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
-const char* hf_dtype_name(DType dtype) {
+const char* hf_dtype_name(format::DType dtype) {
   switch (dtype) {
-    case DType::BF16:
+    case format::DType::BF16:
       return "bfloat16";
-    case DType::F16:
+    case format::DType::F16:
       return "float16";
-    case DType::F64:
+    case format::DType::F64:
       return "float64";
     default:
       return "float32";
@@ -41,15 +41,16 @@ const char* hf_dtype_name(DType dtype) {
 }
 
 struct Shard {
-  std::vector<TensorSlice> tensors;
+  std::vector<format::TensorSlice> tensors;
   uint64_t bytes = 0;
 };
 
 // Deals the tensors to shards in the order of their names; a tensor larger than a shard
 // gets a shard of its own.
-std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t limit) {
+std::vector<Shard> make_shards(const std::vector<format::TensorSlice>& tensors,
+                               uint64_t limit) {
   std::vector<Shard> shards(1);
-  for (const TensorSlice& tensor : tensors) {
+  for (const format::TensorSlice& tensor : tensors) {
     const uint64_t bytes = bytes_in(tensor);
     if (shards.back().bytes > 0 && shards.back().bytes + bytes > limit) {
       shards.emplace_back();
@@ -60,23 +61,25 @@ std::vector<Shard> make_shards(const std::vector<TensorSlice>& tensors, uint64_t
   // Wide dtypes come first, so that every element is aligned.
   for (Shard& shard : shards) {
     std::stable_sort(shard.tensors.begin(), shard.tensors.end(),
-                     [](const TensorSlice& a, const TensorSlice& b) {
-                       return dtype_size(a.dtype) > dtype_size(b.dtype);
+                     [](const format::TensorSlice& a, const format::TensorSlice& b) {
+                       return format::dtype_size(a.dtype) > format::dtype_size(b.dtype);
                      });
   }
   return shards;
 }
 
 // Returns the dtype of most elements, which config.json names.
-DType main_dtype(const std::vector<TensorSlice>& tensors) {
-  std::map<DType, int64_t> counts;
-  for (const TensorSlice& tensor : tensors) counts[tensor.dtype] += tensor.num_elements();
+format::DType main_dtype(const std::vector<format::TensorSlice>& tensors) {
+  std::map<format::DType, int64_t> counts;
+  for (const format::TensorSlice& tensor : tensors)
+    counts[tensor.dtype] += tensor.num_elements();
   const auto most = std::ranges::max_element(
       counts, {}, [](const auto& counted) { return counted.second; });
-  return most == counts.end() ? DType::F32 : most->first;
+  return most == counts.end() ? format::DType::F32 : most->first;
 }
 
-std::string config_text(const WeightsSource& source, DType dtype, bool any_family) {
+std::string config_text(const WeightsSource& source, format::DType dtype,
+                        bool any_family) {
   const fs::path path = source.config_path();
   if (!any_family) {
     return to_hf_config_json(load_model_config(path), hf_dtype_name(dtype));
@@ -91,7 +94,7 @@ std::string config_text(const WeightsSource& source, DType dtype, bool any_famil
 
 /// Returns the files that go with the weights, with their texts: the export does not
 /// depend on what becomes of its source.
-std::vector<CarriedFile> read_side_files(const WeightsSource& source, DType dtype,
+std::vector<CarriedFile> read_side_files(const WeightsSource& source, format::DType dtype,
                                          bool any_family) {
   std::vector<CarriedFile> files = source.files_to_carry();
   std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
@@ -113,23 +116,23 @@ std::string shard_name(size_t number, size_t shards) {
 
 /// Throws where a SignalWatch has noted a signal: the export ends as after a failure.
 void stop_if_signalled() {
-  const int signal = raised_signal().number;
+  const int signal = system::raised_signal().number;
   if (signal == 0) return;
-  throw TemporaryError(
-      "export", fmt::format("stopped by {}; nothing is left", signal_name(signal)));
+  throw TemporaryError("export", fmt::format("stopped by {}; nothing is left",
+                                             system::signal_name(signal)));
 }
 
 /// Writes a shard; after each part `go_on(bytes)` says whether to go on.
 void write_shard(const WeightsSource& source, const fs::path& path, const Shard& shard,
                  const std::function<bool(uint64_t bytes)>& go_on) {
-  SafetensorsPlan plan;
-  for (const TensorSlice& tensor : shard.tensors) {
+  format::SafetensorsPlan plan;
+  for (const format::TensorSlice& tensor : shard.tensors) {
     plan.add(tensor.name, tensor.dtype, tensor.global_shape);
   }
-  SafetensorsWriter writer(path, plan);
+  format::SafetensorsWriter writer(path, plan);
   std::vector<std::byte> buffer;
-  for (const TensorSlice& tensor : shard.tensors) {
-    const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
+  for (const format::TensorSlice& tensor : shard.tensors) {
+    const auto size = static_cast<int64_t>(format::dtype_size(tensor.dtype));
     const int64_t step = kPartBytes / size;
     for (int64_t at = 0; at < tensor.num_elements(); at += step) {
       stop_if_signalled();
@@ -159,8 +162,8 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
     if (options.progress) options.progress(done, total);
     return !failed;  // another thread's error is the one to be reported
   };
-  const int threads = options.threads > 0 ? options.threads : usable_cpus();
-  share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
+  const int threads = options.threads > 0 ? options.threads : system::usable_cpus();
+  system::share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
     const size_t number = mine[static_cast<size_t>(place)];
     try {
       write_shard(source, dir / shard_name(number, shards.size()), shards[number],
@@ -193,7 +196,7 @@ void check_target(const fs::path& target) {
 void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t bytes) {
   Json map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
-    for (const TensorSlice& tensor : shards[i].tensors) {
+    for (const format::TensorSlice& tensor : shards[i].tensors) {
       map[tensor.name] = shard_name(i, shards.size());
     }
   }
@@ -211,9 +214,9 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   if (options.shard_bytes == 0) throw InputError("export", "a shard size of 0 bytes");
   ExportReport report;
   const SharedSource files = in_files(source, options);
-  std::vector<TensorSlice> tensors = files->tensors();
-  for (TensorSlice& tensor : tensors) {
-    if (options.dtype && is_float(tensor.dtype)) tensor.dtype = *options.dtype;
+  std::vector<format::TensorSlice> tensors = files->tensors();
+  for (format::TensorSlice& tensor : tensors) {
+    if (options.dtype && format::is_float(tensor.dtype)) tensor.dtype = *options.dtype;
     report.bytes += bytes_in(tensor);
   }
   report.tensors = tensors.size();

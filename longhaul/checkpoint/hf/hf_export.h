@@ -14,7 +14,7 @@ namespace longhaul::checkpoint {
 
 struct ExportOptions {
   /// Dtype of the exported weights; absent: each tensor keeps its stored dtype.
-  std::optional<DType> dtype;
+  std::optional<format::DType> dtype;
   uint64_t shard_bytes = 5'000'000'000;
   /// For families that this program does not read: config.json is copied as it is, except
   /// for the dtype that it names.

@@ -22,7 +22,7 @@ struct Area {
   int64_t columns = 1;
 };
 
-Area area_of(const TensorSlice& box, bool transposed) {
+Area area_of(const format::TensorSlice& box, bool transposed) {
   const size_t row = transposed ? 1 : 0;
   Area area{box.offset[row], box.offset[row] + box.extent[row], 0, 1};
   if (box.extent.size() == 2) {
@@ -32,7 +32,7 @@ Area area_of(const TensorSlice& box, bool transposed) {
   return area;
 }
 
-TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
+format::TensorSlice box_of(format::TensorSlice whole, const Area& area, bool transposed) {
   const size_t row = transposed ? 1 : 0;
   whole.offset[row] = area.begin;
   whole.extent[row] = area.end - area.begin;
@@ -46,7 +46,7 @@ TensorSlice box_of(TensorSlice whole, const Area& area, bool transposed) {
 /// Tells where rows of one tensor lie in another tensor: one tensor is a parameter, the
 /// other tensor is in the files.
 struct Piece {
-  TensorSlice from;              ///< the whole tensor that is read
+  format::TensorSlice from;      ///< the whole tensor that is read
   bool from_transposed = false;  ///< whether `from` is [columns, rows]
   int64_t rows = 0;              ///< rows of the parameter
   StoredForm form;
@@ -69,7 +69,7 @@ struct Piece {
 
 /// A tensor that is put together from other tensors.
 struct Made {
-  TensorSlice whole;
+  format::TensorSlice whole;
   bool transposed = false;  ///< whether `whole` is [columns, rows]
   std::vector<Piece> pieces;
 
@@ -86,8 +86,9 @@ class MappedSource final : public WeightsSource {
   MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
       : inner_(std::move(inner)), parameters_(parameters) {
     std::set<std::string> read;
-    std::map<std::string, DType> types;
-    for (const TensorSlice& tensor : inner_->tensors()) types[tensor.name] = tensor.dtype;
+    std::map<std::string, format::DType> types;
+    for (const format::TensorSlice& tensor : inner_->tensors())
+      types[tensor.name] = tensor.dtype;
     for (Made& one : made) {
       bool all = true;
       for (const Piece& piece : one.pieces) {
@@ -101,17 +102,17 @@ class MappedSource final : public WeightsSource {
       tensors_.push_back(one.whole);
       made_.emplace(one.whole.name, std::move(one));
     }
-    for (const TensorSlice& tensor : inner_->tensors()) {
+    for (const format::TensorSlice& tensor : inner_->tensors()) {
       if (!read.contains(tensor.name)) tensors_.push_back(tensor);
     }
-    std::ranges::sort(tensors_, {}, &TensorSlice::name);
+    std::ranges::sort(tensors_, {}, &format::TensorSlice::name);
   }
 
   const SharedSource& inner() const { return inner_; }
   bool parameters() const { return parameters_; }
 
   const ModelSource& source() const override { return inner_->source(); }
-  std::vector<TensorSlice> tensors() const override { return tensors_; }
+  std::vector<format::TensorSlice> tensors() const override { return tensors_; }
   const StoredTensors& stored() const override { return inner_->stored(); }
   bool as_stored(const std::string& name) const override {
     return !made_.contains(name) && inner_->as_stored(name);
@@ -133,13 +134,15 @@ class MappedSource final : public WeightsSource {
   }
   std::vector<std::string> ignored() const override { return inner_->ignored(); }
 
-  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override {
     const auto found = made_.find(box.name);
     if (found == made_.end()) return inner_->read(box, dst, out);
     const Made& made = found->second;
     LH_CHECK(box.global_shape == made.whole.global_shape, "weights",
              "{} has shape {}, expected {}", box.name,
-             describe_shape(made.whole.global_shape), describe_shape(box.global_shape));
+             format::describe_shape(made.whole.global_shape),
+             format::describe_shape(box.global_shape));
     if (made.plain() && box.is_whole()) {
       return inner_->read(made.pieces[0].from, dst, out);
     }
@@ -171,9 +174,9 @@ class MappedSource final : public WeightsSource {
   /// Copies rows [place, place + rows) of a piece's tensor to the rows of `area` from
   /// `at` on.
   void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
-                 const Area& area, int64_t at, DType dst,
+                 const Area& area, int64_t at, format::DType dst,
                  std::span<std::byte> out) const {
-    const size_t size = dtype_size(dst);
+    const size_t size = format::dtype_size(dst);
     const Area wanted{place, place + rows, area.first_column, area.columns};
     std::vector<std::byte> bytes(static_cast<size_t>(rows * area.columns) * size);
     inner_->read(box_of(piece.from, wanted, piece.from_transposed), dst, bytes);
@@ -191,7 +194,7 @@ class MappedSource final : public WeightsSource {
 
   SharedSource inner_;
   bool parameters_;
-  std::vector<TensorSlice> tensors_;
+  std::vector<format::TensorSlice> tensors_;
   std::map<std::string, Made> made_;
 };
 
@@ -208,8 +211,8 @@ std::vector<const ParameterDescription*> parameters_of_other_form(
 }
 
 /// Makes one tensor available under another name.
-Made renamed(const TensorSlice& tensor, std::string name) {
-  TensorSlice whole = tensor;
+Made renamed(const format::TensorSlice& tensor, std::string name) {
+  format::TensorSlice whole = tensor;
   whole.name = std::move(name);
   const int64_t rows = tensor.global_shape.empty() ? 1 : tensor.global_shape[0];
   return {
@@ -229,13 +232,13 @@ std::string usual_name(const std::string& name, const ModelDescription& model,
 
 SharedSource with_usual_names(const SharedSource& source, const ModelDescription& model) {
   std::string prefix = model.optional_prefix;
-  const std::vector<TensorSlice> tensors = source->tensors();
-  const bool there = std::ranges::any_of(tensors, [&](const TensorSlice& tensor) {
+  const std::vector<format::TensorSlice> tensors = source->tensors();
+  const bool there = std::ranges::any_of(tensors, [&](const format::TensorSlice& tensor) {
     return tensor.name.starts_with(prefix);
   });
   if (there) prefix.clear();
   std::vector<Made> made;
-  for (const TensorSlice& tensor : tensors) {
+  for (const format::TensorSlice& tensor : tensors) {
     std::string name = usual_name(tensor.name, model, prefix);
     if (name != tensor.name) made.push_back(renamed(tensor, std::move(name)));
   }

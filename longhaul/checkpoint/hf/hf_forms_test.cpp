@@ -16,22 +16,24 @@ using testing::message_of;
 /// A source of fp32 tensors in memory.
 class MemorySource final : public WeightsSource {
  public:
-  using Tensors = std::map<std::string, std::pair<TensorSlice, std::vector<float>>>;
+  using Tensors =
+      std::map<std::string, std::pair<format::TensorSlice, std::vector<float>>>;
   MemorySource(ModelSource::Kind kind, Tensors tensors) : tensors_(std::move(tensors)) {
     source_.kind = kind;
     source_.path = "memory";
   }
   const ModelSource& source() const override { return source_; }
-  std::vector<TensorSlice> tensors() const override {
-    std::vector<TensorSlice> all;
+  std::vector<format::TensorSlice> tensors() const override {
+    std::vector<format::TensorSlice> all;
     for (const auto& [name, tensor] : tensors_) all.push_back(tensor.first);
     return all;
   }
-  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override {
     const auto& [whole, values] = tensors_.at(box.name);
-    TensorSlice wanted = box;
+    format::TensorSlice wanted = box;
     wanted.dtype = dst;
-    copy_box(whole, std::as_bytes(std::span(values)), wanted, out);
+    format::copy_box(whole, std::as_bytes(std::span(values)), wanted, out);
   }
   const StoredTensors& stored() const override { throw std::logic_error("not asked"); }
   fs::path config_path() const override { return {}; }
@@ -71,23 +73,24 @@ SharedSource files(bool transposed, const std::string& prefix = "m.") {
   const std::vector<int64_t> shape =
       transposed ? std::vector<int64_t>{4, 9} : std::vector<int64_t>{9, 4};
   MemorySource::Tensors tensors;
-  tensors[prefix + "both"] = {TensorSlice::whole(prefix + "both", shape, DType::F32),
-                              both};
-  tensors[prefix + "alone"] = {TensorSlice::whole(prefix + "alone", {5}, DType::F32),
-                               {1, 2, 3, 4, 5}};
+  tensors[prefix + "both"] = {
+      format::TensorSlice::whole(prefix + "both", shape, format::DType::F32), both};
+  tensors[prefix + "alone"] = {
+      format::TensorSlice::whole(prefix + "alone", {5}, format::DType::F32),
+      {1, 2, 3, 4, 5}};
   return std::make_shared<MemorySource>(ModelSource::Kind::HfDirectory, tensors);
 }
 
-std::vector<float> read(const WeightsSource& source, const TensorSlice& box) {
+std::vector<float> read(const WeightsSource& source, const format::TensorSlice& box) {
   std::vector<float> out(static_cast<size_t>(box.num_elements()));
-  source.read(box, DType::F32, std::as_writable_bytes(std::span(out)));
+  source.read(box, format::DType::F32, std::as_writable_bytes(std::span(out)));
   return out;
 }
 
 /// Returns what as_parameters has read from files as a checkpoint would hold it.
 SharedSource checkpoint_of(const SharedSource& source) {
   MemorySource::Tensors tensors;
-  for (const TensorSlice& tensor : source->tensors()) {
+  for (const format::TensorSlice& tensor : source->tensors()) {
     tensors[tensor.name] = {tensor, read(*source, tensor)};
   }
   return std::make_shared<MemorySource>(ModelSource::Kind::Checkpoint, tensors);
@@ -96,17 +99,20 @@ SharedSource checkpoint_of(const SharedSource& source) {
 TEST(HfForms, RowsOfAParameterAreFoundWhereTheFilesHaveThem) {
   for (const bool transposed : {false, true}) {
     const SharedSource found = as_parameters(files(transposed), interleaved(transposed));
-    TensorSlice box = TensorSlice::whole("m.long", {6, 4}, DType::F32);
+    format::TensorSlice box =
+        format::TensorSlice::whole("m.long", {6, 4}, format::DType::F32);
     EXPECT_EQ(read(*found, box),
               (std::vector<float>{0,  1,  2,  3,  10, 11, 12, 13, 30, 31, 32, 33,
                                   40, 41, 42, 43, 60, 61, 62, 63, 70, 71, 72, 73}));
     box.offset = {1, 2};
     box.extent = {3, 2};
     EXPECT_EQ(read(*found, box), (std::vector<float>{12, 13, 32, 33, 42, 43}));
-    EXPECT_EQ(read(*found, TensorSlice::whole("m.short", {3, 4}, DType::F32)),
-              (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
-    EXPECT_EQ(read(*found, TensorSlice::whole("m.alone", {5}, DType::F32)),
-              (std::vector<float>{1, 2, 3, 4, 5}));
+    EXPECT_EQ(
+        read(*found, format::TensorSlice::whole("m.short", {3, 4}, format::DType::F32)),
+        (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
+    EXPECT_EQ(
+        read(*found, format::TensorSlice::whole("m.alone", {5}, format::DType::F32)),
+        (std::vector<float>{1, 2, 3, 4, 5}));
     EXPECT_FALSE(found->as_stored("m.long"));
     EXPECT_TRUE(found->as_stored("m.alone"));
   }
@@ -120,11 +126,11 @@ TEST(HfForms, WhatParametersAreWrittenAsIsWhatTheFilesHeld) {
     EXPECT_EQ(saved->tensors().size(), 3U);
     const SharedSource written = as_hugging_face(saved, model);
     EXPECT_EQ(written->tensors(), original->tensors());
-    for (const TensorSlice& tensor : original->tensors()) {
+    for (const format::TensorSlice& tensor : original->tensors()) {
       EXPECT_EQ(read(*written, tensor), read(*original, tensor)) << tensor.name;
       // Reads a few elements at a time, as exports do.
       std::vector<float> part(3);
-      written->read_flat_range(tensor, 1, 4, DType::F32,
+      written->read_flat_range(tensor, 1, 4, format::DType::F32,
                                std::as_writable_bytes(std::span(part)));
       const std::vector<float> whole = read(*original, tensor);
       EXPECT_EQ(part, std::vector<float>(whole.begin() + 1, whole.begin() + 4));
@@ -136,8 +142,9 @@ TEST(HfForms, WhatParametersAreWrittenAsIsWhatTheFilesHeld) {
 TEST(HfForms, FilesOfOlderVersionsLeaveThePrefixOut) {
   const ModelDescription model = interleaved(true);
   const SharedSource found = as_parameters(files(true, ""), model);
-  EXPECT_EQ(read(*found, TensorSlice::whole("m.short", {3, 4}, DType::F32)),
-            (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
+  EXPECT_EQ(
+      read(*found, format::TensorSlice::whole("m.short", {3, 4}, format::DType::F32)),
+      (std::vector<float>{20, 21, 22, 23, 50, 51, 52, 53, 80, 81, 82, 83}));
   EXPECT_NO_THROW(check_weights(found, model));
 }
 

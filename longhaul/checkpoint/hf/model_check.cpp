@@ -16,21 +16,22 @@ namespace {
 
 constexpr int64_t kElementsAtOnce = int64_t{1} << 21;
 
-std::optional<TensorSlice> find(const WeightsSource& source, const std::string& name) {
-  for (const TensorSlice& tensor : source.tensors()) {
+std::optional<format::TensorSlice> find(const WeightsSource& source,
+                                        const std::string& name) {
+  for (const format::TensorSlice& tensor : source.tensors()) {
     if (tensor.name == name) return tensor;
   }
   return std::nullopt;
 }
 
-std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t first,
-                        int64_t count) {
+std::vector<float> rows(const WeightsSource& source, format::TensorSlice box,
+                        int64_t first, int64_t count) {
   box.offset[0] = first;
   box.extent[0] = count;
   std::vector<float> values(static_cast<size_t>(box.num_elements()));
-  source.read(box, DType::F32, std::as_writable_bytes(std::span(values)));
+  source.read(box, format::DType::F32, std::as_writable_bytes(std::span(values)));
   // A NaN would look like a difference.
-  check_finite(source, box, 0, DType::F32, std::as_bytes(std::span(values)));
+  check_finite(source, box, 0, format::DType::F32, std::as_bytes(std::span(values)));
   return values;
 }
 
@@ -58,7 +59,7 @@ std::vector<std::string> tensor_problems(const SharedSource& source,
 }
 
 std::vector<std::string> problems_beside(const fs::path& dir) {
-  std::vector<std::string> problems = side_file_problems(dir);
+  std::vector<std::string> problems = format::side_file_problems(dir);
   const std::string damage = tokenizer::damaged_tokenizer(dir);
   if (!damage.empty()) problems.push_back(damage);
   return problems;
@@ -73,8 +74,8 @@ std::optional<std::string> tied_head_difference(const WeightsSource& source,
   if (!head || !embedding) return std::nullopt;
   if (head->global_shape != embedding->global_shape || head->global_shape.size() != 2) {
     return fmt::format("{} has shape {}, {} has {}", tied->head,
-                       describe_shape(head->global_shape), tied->embedding,
-                       describe_shape(embedding->global_shape));
+                       format::describe_shape(head->global_shape), tied->embedding,
+                       format::describe_shape(embedding->global_shape));
   }
   const int64_t height = head->global_shape[0];
   const int64_t width = std::max<int64_t>(1, head->global_shape[1]);

@@ -20,7 +20,7 @@ using testing::message_of;
 using testing::TempDir;
 using testing::write_file;
 
-using Tensors = std::map<std::string, TensorSlice>;
+using Tensors = std::map<std::string, format::TensorSlice>;
 using Values = std::map<std::string, std::vector<float>>;
 
 constexpr const char* kNorm = "model.norm.weight";
@@ -66,11 +66,12 @@ std::vector<Damage> damages() {
            {"model.norm.weight: expected [8], found [7]"}},
           {"surplus",
            with([](Tensors& t, Values&) {
-             t["adapter.weight"] = TensorSlice::whole("adapter.weight", {2}, DType::F32);
+             t["adapter.weight"] =
+                 format::TensorSlice::whole("adapter.weight", {2}, format::DType::F32);
            }),
            {"1 unexpected: adapter.weight [2]"}},
           {"no float",
-           with([](Tensors& t, Values&) { t[kNorm].dtype = DType::I32; }),
+           with([](Tensors& t, Values&) { t[kNorm].dtype = format::DType::I32; }),
            {"model.norm.weight: dtype I32, which is no float type"}},
           {"unknown dtype",
            beside([](const fs::path& dir) {
@@ -222,10 +223,10 @@ TEST(NotFinite, ANumberThatTheExportsDtypeCannotHoldIsNotWrittenAsInfinity) {
                        [](Tensors&, Values& values) { values[kNorm][2] = 70000.0F; });
   const auto source = WeightsSource::open(dir / "model");
   ExportOptions options;
-  options.dtype = DType::F16;
+  options.dtype = format::DType::F16;
   EXPECT_HAS(message_of<InputError>([&] { export_hf(*source, dir / "out", options); }),
              "model.norm.weight[2] is 70000, which F16 cannot hold");
-  options.dtype = DType::BF16;
+  options.dtype = format::DType::BF16;
   export_hf(*source, dir / "out", options);
 }
 
@@ -270,14 +271,14 @@ TEST(NotFinite, AParameterOfFusedFilesIsNamedAsTheFilesNameIt) {
   write_file(dir / "config.json", R"({"model_type": "gpt2", "vocab_size": 11, "n_embd": 4,
       "n_layer": 1, "n_head": 2, "n_positions": 8, "attn_pdrop": 0.0,
       "embd_pdrop": 0.0, "resid_pdrop": 0.0})");
-  SafetensorsPlan plan;
+  format::SafetensorsPlan plan;
   const ModelConfig config = load_model_config(dir.path());
-  for (const TensorSlice& tensor : config.description.stored_tensors()) {
-    plan.add(tensor.name, DType::F32, tensor.global_shape);
+  for (const format::TensorSlice& tensor : config.description.stored_tensors()) {
+    plan.add(tensor.name, format::DType::F32, tensor.global_shape);
   }
-  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  format::SafetensorsWriter writer(dir / "model.safetensors", plan);
   const std::string fused = "transformer.h.0.attn.c_attn.weight";
-  for (const SafetensorsEntry& entry : plan.entries) {
+  for (const format::SafetensorsEntry& entry : plan.entries) {
     std::vector<float> values((entry.end - entry.begin) / 4, 1.0F);
     if (entry.name == fused) values[2 * 12 + 7] = std::nanf("");
     writer.append(std::as_bytes(std::span(values)));
@@ -286,16 +287,16 @@ TEST(NotFinite, AParameterOfFusedFilesIsNamedAsTheFilesNameIt) {
   const SharedSource source =
       as_parameters(WeightsSource::open(dir.path()), config.description);
   int found = 0;
-  for (const TensorSlice& parameter : source->tensors()) {
+  for (const format::TensorSlice& parameter : source->tensors()) {
     const std::vector<std::string> origins = source->origins(parameter.name);
     if (std::ranges::find(origins, fused) == origins.end()) {
-      EXPECT_NO_THROW(scan_finite(*source, parameter.name, DType::F32));
+      EXPECT_NO_THROW(scan_finite(*source, parameter.name, format::DType::F32));
       continue;
     }
     ++found;
-    EXPECT_HAS(
-        message_of<InputError>([&] { scan_finite(*source, parameter.name, DType::F32); }),
-        fused + "[2, 7] is nan");
+    EXPECT_HAS(message_of<InputError>(
+                   [&] { scan_finite(*source, parameter.name, format::DType::F32); }),
+               fused + "[2, 7] is nan");
   }
   EXPECT_GT(found, 0);
 }

@@ -33,7 +33,8 @@ std::vector<std::vector<int>> ranks_by_machine(const std::vector<std::string>& m
 }
 
 comm::Transfer transfer(comm::Transfer::Kind kind, int peer, std::span<std::byte> bytes) {
-  return {kind, peer, {bytes.data(), static_cast<int64_t>(bytes.size()), DType::U8}};
+  return {
+      kind, peer, {bytes.data(), static_cast<int64_t>(bytes.size()), format::DType::U8}};
 }
 
 }  // namespace
@@ -80,8 +81,8 @@ void MemoryKeeper::exchange_shapes() {
   std::vector<PartShape> shapes(ranks);
   static_assert(sizeof(PartShape) == 3 * sizeof(int64_t));
   group_
-      ->all_gather({&shape_, 3, DType::I64},
-                   {shapes.data(), static_cast<int64_t>(3 * ranks), DType::I64})
+      ->all_gather({&shape_, 3, format::DType::I64},
+                   {shapes.data(), static_cast<int64_t>(3 * ranks), format::DType::I64})
       ->wait();
   const std::vector<int> holders = choose_holders(machines_);
   use_.machines = static_cast<int>(ranks_by_machine(machines_).size());
@@ -100,11 +101,12 @@ void MemoryKeeper::exchange_shapes() {
   }
   for (Source& source : sources_) {
     texts.push_back(
-        transfer(comm::Transfer::Kind::Recv, source.rank, bytes_of(source.text)));
+        transfer(comm::Transfer::Kind::Recv, source.rank, tensor::bytes_of(source.text)));
   }
   if (!holders.empty()) {
     holder_ = holders[mine];
-    texts.push_back(transfer(comm::Transfer::Kind::Send, holder_, bytes_of(plan_.text)));
+    texts.push_back(
+        transfer(comm::Transfer::Kind::Send, holder_, tensor::bytes_of(plan_.text)));
   }
   group_->send_recv(std::move(texts))->wait();
 }
@@ -177,7 +179,7 @@ MemoryKeeper::Slot& MemoryKeeper::next_slot() {
 KeepReport MemoryKeeper::keep(int64_t step, const std::string& state,
                               const std::vector<StateTensor>& tensors) {
   const comm::Label label(group_->ledger(), "peer memory");
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   KeepReport report;
   settle();
   group_->barrier_wait();  // now all ranks have the step before whole

@@ -111,7 +111,7 @@ uint64_t free_memory_for(const fs::path& dir) {
 }
 
 std::optional<std::string> read_run_key(const fs::path& run_dir) {
-  const fs::path path = run_dir / kMemoryKeyFile;
+  const fs::path path = run_dir / run::kMemoryKeyFile;
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
   try {
@@ -129,12 +129,12 @@ std::string renew_run_key(const fs::path& run_dir) {
   std::random_device source;
   std::string key;
   while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
-  write_text_atomic(run_dir / kMemoryKeyFile, json_text(Json{{"run", key}}));
+  write_text_atomic(run_dir / run::kMemoryKeyFile, json_text(Json{{"run", key}}));
   return key;
 }
 
 void remove_run_key(const fs::path& run_dir) {
-  if (fs::remove(run_dir / kMemoryKeyFile)) sync_directory(run_dir);
+  if (fs::remove(run_dir / run::kMemoryKeyFile)) sync_directory(run_dir);
 }
 
 }  // namespace longhaul::checkpoint

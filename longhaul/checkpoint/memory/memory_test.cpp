@@ -25,10 +25,12 @@ const std::string kRun(kRunKeyDigits, 'a');
 constexpr int kRanks = 4;
 
 /// Returns a tensor with several blocks for each rank.
-TensorSlice embedding() {
-  return TensorSlice::whole("embed.weight", {3000, 600}, DType::F32);
+format::TensorSlice embedding() {
+  return format::TensorSlice::whole("embed.weight", {3000, 600}, format::DType::F32);
 }
-TensorSlice norm() { return TensorSlice::whole("norm.weight", {301}, DType::F32); }
+format::TensorSlice norm() {
+  return format::TensorSlice::whole("norm.weight", {301}, format::DType::F32);
+}
 
 float element(const std::string& name, int64_t index, int64_t step) {
   return static_cast<float>(index % 100'003) +
@@ -45,14 +47,14 @@ struct Range {
   int64_t begin;
   int64_t end;
 };
-Range range_of(const TensorSlice& tensor, int rank, int ranks) {
+Range range_of(const format::TensorSlice& tensor, int rank, int ranks) {
   const int64_t n = tensor.num_elements();
   return {n * rank / ranks, n * (rank + 1) / ranks};
 }
 
 Share share_of(int rank, int ranks, int64_t step) {
   Share share;
-  for (const TensorSlice& tensor : {embedding(), norm()}) {
+  for (const format::TensorSlice& tensor : {embedding(), norm()}) {
     const auto [begin, end] = range_of(tensor, rank, ranks);
     std::vector<float>& values = share.values.emplace_back();
     for (int64_t i = begin; i < end; ++i) {
@@ -145,10 +147,10 @@ struct Cluster {
     const MemoryTensors stored(step, dir);
     std::vector<std::vector<float>> values;
     std::vector<ReadRequest> requests;
-    for (const TensorSlice& tensor : {embedding(), norm()}) {
+    for (const format::TensorSlice& tensor : {embedding(), norm()}) {
       const auto [begin, end] = range_of(tensor, world.rank(), world.size());
       std::vector<float>& out = values.emplace_back(static_cast<size_t>(end - begin));
-      requests.push_back({kWeight, tensor, begin, end, DType::F32,
+      requests.push_back({kWeight, tensor, begin, end, format::DType::F32,
                           std::as_writable_bytes(std::span(out))});
     }
     const ReadReport report = total(read_together(stored, requests, world), world);
@@ -388,9 +390,10 @@ TEST(PeerMemory, WhatDoesNotFitIsRefusedWithNumbers) {
   Cluster cluster;
   cluster.start_machines(2);
   // The bytes are never read: the tensor is refused before anything is copied.
-  const StateTensor huge{kWeight,
-                         TensorSlice::whole("w", {int64_t{1} << 43}, DType::F32),
-                         {static_cast<const std::byte*>(nullptr), size_t{1} << 45}};
+  const StateTensor huge{
+      kWeight,
+      format::TensorSlice::whole("w", {int64_t{1} << 43}, format::DType::F32),
+      {static_cast<const std::byte*>(nullptr), size_t{1} << 45}};
   run_ranks(2, [&](comm::Communicator& world) {
     const std::string message = message_of<ConfigError>([&] {
       const MemoryKeeper keeper(cluster.keeper_options(world, 1), {huge}, 20, world);

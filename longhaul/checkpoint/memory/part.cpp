@@ -77,7 +77,7 @@ template <typename Work>
 void by_blocks(uint64_t blocks, int threads, const Work& work) {
   const uint64_t workers = std::clamp<uint64_t>(
       blocks / kBlocksPerThread, 1, static_cast<uint64_t>(std::max(threads, 1)));
-  run_on_threads(static_cast<int>(workers), [&](int number) {
+  system::run_on_threads(static_cast<int>(workers), [&](int number) {
     const auto w = static_cast<uint64_t>(number);
     work(blocks * w / workers, blocks * (w + 1) / workers);
   });

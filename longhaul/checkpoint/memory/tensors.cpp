@@ -24,8 +24,8 @@ MemoryTensors::MemoryTensors(const MemoryStep& step, const fs::path& dir)
   table_.settle(true, what_);
 }
 
-std::vector<StoredTensors::Part> MemoryTensors::parts_of(const std::string& kind,
-                                                         const TensorSlice& box) const {
+std::vector<StoredTensors::Part> MemoryTensors::parts_of(
+    const std::string& kind, const format::TensorSlice& box) const {
   return table_.parts_of(kind, box, what_);
 }
 

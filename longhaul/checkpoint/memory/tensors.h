@@ -37,7 +37,7 @@ class MemoryTensors : public StoredTensors {
   MemoryTensors(const MemoryStep& step, const fs::path& dir);
 
   std::vector<Part> parts_of(const std::string& kind,
-                             const TensorSlice& box) const override;
+                             const format::TensorSlice& box) const override;
   size_t num_files() const override { return files_.size(); }
   uint64_t file_size(size_t file) const override;
   std::vector<int> readers_of(size_t file) const override;

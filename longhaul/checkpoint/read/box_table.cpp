@@ -22,8 +22,8 @@ bool overlap(const std::vector<int64_t>& a, const std::vector<int64_t>& a_extent
 
 }  // namespace
 
-TensorSlice BoxTable::Tensor::slice(const Piece& piece) const {
-  TensorSlice result = whole;
+format::TensorSlice BoxTable::Tensor::slice(const Piece& piece) const {
+  format::TensorSlice result = whole;
   result.offset = piece.offset;
   result.extent = piece.extent;
   return result;
@@ -31,9 +31,10 @@ TensorSlice BoxTable::Tensor::slice(const Piece& piece) const {
 
 void BoxTable::add(size_t file, StoredBox box, const std::string& what) {
   Tensor& tensor = tensors_[{box.kind, box.slice.name}];
-  TensorSlice& slice = box.slice;
+  format::TensorSlice& slice = box.slice;
   if (tensor.pieces.empty()) {
-    tensor.whole = TensorSlice::whole(slice.name, slice.global_shape, slice.dtype);
+    tensor.whole =
+        format::TensorSlice::whole(slice.name, slice.global_shape, slice.dtype);
   }
   if (tensor.whole.global_shape != slice.global_shape ||
       tensor.whole.dtype != slice.dtype) {
@@ -65,10 +66,11 @@ void BoxTable::settle(bool whole, const std::string& what) {
       const int64_t end = piece.offset[0] + piece.extent[0];
       for (size_t j = i + 1; j < pieces.size() && pieces[j].offset[0] < end; ++j) {
         if (overlap(piece.offset, piece.extent, pieces[j].offset, pieces[j].extent)) {
-          throw InputError("checkpoint",
-                           fmt::format("{}: {}: the boxes {} and {} overlap", what,
-                                       key.first, describe_slice(tensor.slice(piece)),
-                                       describe_slice(tensor.slice(pieces[j]))));
+          throw InputError(
+              "checkpoint",
+              fmt::format("{}: {}: the boxes {} and {} overlap", what, key.first,
+                          format::describe_slice(tensor.slice(piece)),
+                          format::describe_slice(tensor.slice(pieces[j]))));
         }
       }
     }
@@ -83,25 +85,26 @@ void BoxTable::settle(bool whole, const std::string& what) {
   }
 }
 
-const BoxTable::Tensor& BoxTable::find(const std::string& kind, const TensorSlice& box,
+const BoxTable::Tensor& BoxTable::find(const std::string& kind,
+                                       const format::TensorSlice& box,
                                        const std::string& what) const {
   const auto found = tensors_.find({kind, box.name});
   if (found == tensors_.end()) {
     throw InputError("checkpoint",
                      fmt::format("{}: no {} of '{}'", what, kind, box.name));
   }
-  const TensorSlice& whole = found->second.whole;
+  const format::TensorSlice& whole = found->second.whole;
   if (whole.global_shape != box.global_shape) {
     throw InputError("checkpoint",
                      fmt::format("{}: {} of '{}' has shape {}, expected {}", what, kind,
-                                 box.name, describe_shape(whole.global_shape),
-                                 describe_shape(box.global_shape)));
+                                 box.name, format::describe_shape(whole.global_shape),
+                                 format::describe_shape(box.global_shape)));
   }
   return found->second;
 }
 
 std::vector<StoredTensors::Part> BoxTable::parts_of(const std::string& kind,
-                                                    const TensorSlice& box,
+                                                    const format::TensorSlice& box,
                                                     const std::string& what) const {
   const Tensor& tensor = find(kind, box, what);
   std::vector<StoredTensors::Part> parts;

@@ -22,9 +22,9 @@ class BoxTable {
     uint64_t begin = 0;  ///< first byte in that file
   };
   struct Tensor {
-    TensorSlice whole;
+    format::TensorSlice whole;
     std::vector<Piece> pieces;
-    TensorSlice slice(const Piece& piece) const;
+    format::TensorSlice slice(const Piece& piece) const;
   };
   using Key = std::pair<std::string, std::string>;  ///< kind, name
 
@@ -38,11 +38,11 @@ class BoxTable {
   const std::map<Key, Tensor>& tensors() const { return tensors_; }
   /// Returns a tensor. Throws InputError when it is absent or has another global shape
   /// than `box`.
-  const Tensor& find(const std::string& kind, const TensorSlice& box,
+  const Tensor& find(const std::string& kind, const format::TensorSlice& box,
                      const std::string& what) const;
   /// Returns the parts of a tensor that overlap `box`; throws as find() does.
   std::vector<StoredTensors::Part> parts_of(const std::string& kind,
-                                            const TensorSlice& box,
+                                            const format::TensorSlice& box,
                                             const std::string& what) const;
 
  private:

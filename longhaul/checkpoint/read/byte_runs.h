@@ -54,8 +54,8 @@ struct ByteRuns {
 /// Runs of bytes and where they go: run number i to out + i * out_stride.
 struct WantedRuns {
   ByteRuns source;
-  DType stored = DType::F32;
-  DType dtype = DType::F32;
+  format::DType stored = format::DType::F32;
+  format::DType dtype = format::DType::F32;
   std::byte* out = nullptr;
   size_t out_stride = 0;
 };

@@ -29,7 +29,7 @@ constexpr size_t kSlots = 6;  // chunks that are read ahead: the chunks of three
 /// converted afterwards.
 struct Unaligned {
   ReadRequest request;
-  DType stored;
+  format::DType stored;
   std::vector<std::byte> bytes;
 };
 
@@ -42,10 +42,11 @@ struct Wishes {
 void add_request(const StoredTensors& stored, const ReadRequest& request,
                  Wishes& wishes) {
   if (append_wanted(stored, request, wishes.runs)) return;
-  const DType dtype = stored.parts_of(request.kind, request.slice).front().slice.dtype;
+  const format::DType dtype =
+      stored.parts_of(request.kind, request.slice).front().slice.dtype;
   Unaligned& later = wishes.unaligned.emplace_back(Unaligned{request, dtype, {}});
   later.bytes.resize(static_cast<size_t>(request.end - request.begin) *
-                     dtype_size(dtype));
+                     format::dtype_size(dtype));
   ReadRequest raw = request;
   raw.dtype = dtype;
   raw.out = later.bytes;
@@ -227,7 +228,7 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
        {std::pair(&in, Transfer::Kind::Recv), std::pair(&out, Transfer::Kind::Send)}) {
     for (const Message& m : *messages) {
       transfers.push_back(
-          {kind, m.peer, {m.data, static_cast<int64_t>(m.bytes), DType::U8}});
+          {kind, m.peer, {m.data, static_cast<int64_t>(m.bytes), format::DType::U8}});
     }
   }
   const comm::WorkPtr work = node_.send_recv(std::move(transfers));
@@ -393,9 +394,9 @@ ReadReport total(const ReadReport& mine, comm::Communicator& group) {
   std::array<int64_t, 3> sums = {static_cast<int64_t>(mine.read),
                                  static_cast<int64_t>(mine.wanted),
                                  static_cast<int64_t>(mine.passed)};
-  group.all_reduce_wait({sums.data(), 3, DType::I64}, comm::ReduceOp::Sum);
+  group.all_reduce_wait({sums.data(), 3, format::DType::I64}, comm::ReduceOp::Sum);
   double seconds = mine.seconds;
-  group.all_reduce_wait({&seconds, 1, DType::F64}, comm::ReduceOp::Max);
+  group.all_reduce_wait({&seconds, 1, format::DType::F64}, comm::ReduceOp::Max);
   return {static_cast<uint64_t>(sums[0]), static_cast<uint64_t>(sums[1]),
           static_cast<uint64_t>(sums[2]), seconds};
 }
@@ -417,8 +418,9 @@ ReadReport read_together(const StoredTensors& stored,
   NodeReader reader(stored, wishes, runs_of, plan, node);
   reader.run();
   for (const Unaligned& later : wishes.unaligned) {
-    convert_elements(later.bytes.data(), later.stored, later.request.out.data(),
-                     later.request.dtype, later.bytes.size() / dtype_size(later.stored));
+    format::convert_elements(later.bytes.data(), later.stored, later.request.out.data(),
+                             later.request.dtype,
+                             later.bytes.size() / format::dtype_size(later.stored));
   }
   ReadReport report = reader.report();
   for (const WantedRuns& wanted : wishes.runs) report.wanted += wanted.source.bytes();

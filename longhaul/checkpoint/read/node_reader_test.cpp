@@ -23,30 +23,31 @@ using testing::TempDir;
 using testing::write_file;
 
 /// Returns tensors of several blocks each, and small tensors that share a block.
-std::vector<TensorSlice> model() {
-  return {TensorSlice::whole("column.weight", {640, 1500}, DType::F32),
-          TensorSlice::whole("experts.weight", {3, 200, 700}, DType::F32),
-          TensorSlice::whole("norm.weight", {33}, DType::F32),
-          TensorSlice::whole("row.weight", {1501, 803}, DType::F32),
-          TensorSlice::whole("scalar", {}, DType::F32)};
+std::vector<format::TensorSlice> model() {
+  return {format::TensorSlice::whole("column.weight", {640, 1500}, format::DType::F32),
+          format::TensorSlice::whole("experts.weight", {3, 200, 700}, format::DType::F32),
+          format::TensorSlice::whole("norm.weight", {33}, format::DType::F32),
+          format::TensorSlice::whole("row.weight", {1501, 803}, format::DType::F32),
+          format::TensorSlice::whole("scalar", {}, format::DType::F32)};
 }
 
 uint64_t model_bytes() {
   uint64_t bytes = 0;
-  for (const TensorSlice& t : model())
+  for (const format::TensorSlice& t : model())
     bytes += 4 * static_cast<uint64_t>(t.num_elements());
   return bytes;
 }
 
-std::vector<float> values_of(const TensorSlice& tensor) {
+std::vector<float> values_of(const format::TensorSlice& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
   std::iota(values.begin(), values.end(), static_cast<float>(tensor.name.size()));
   return values;
 }
 
 /// Returns a part of a dim, with parts as even as possible.
-TensorSlice cut(const TensorSlice& tensor, size_t dim, int part, int parts) {
-  TensorSlice box = tensor;
+format::TensorSlice cut(const format::TensorSlice& tensor, size_t dim, int part,
+                        int parts) {
+  format::TensorSlice box = tensor;
   box.offset[dim] = tensor.extent[dim] * part / parts;
   box.extent[dim] = tensor.extent[dim] * (part + 1) / parts - box.offset[dim];
   return box;
@@ -57,12 +58,12 @@ enum class Cut { Rows, Columns, Flat, All };
 
 /// The part of a tensor on a rank: a box and a range of its elements.
 struct Share {
-  TensorSlice box;
+  format::TensorSlice box;
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-Share share_of(const TensorSlice& tensor, Cut kind, int rank, int ranks) {
+Share share_of(const format::TensorSlice& tensor, Cut kind, int rank, int ranks) {
   const size_t dims = tensor.extent.size();
   Share share{tensor, 0, tensor.num_elements()};
   if (kind == Cut::Flat) {
@@ -80,12 +81,12 @@ Share share_of(const TensorSlice& tensor, Cut kind, int rank, int ranks) {
 }
 
 std::vector<float> expected(const Share& share) {
-  const TensorSlice whole =
-      TensorSlice::whole(share.box.name, share.box.global_shape, DType::F32);
+  const format::TensorSlice whole = format::TensorSlice::whole(
+      share.box.name, share.box.global_shape, format::DType::F32);
   std::vector<float> part(static_cast<size_t>(share.box.num_elements()));
   const std::vector<float> all = values_of(whole);
-  copy_box(whole, std::as_bytes(std::span(all)), share.box,
-           std::as_writable_bytes(std::span(part)));
+  format::copy_box(whole, std::as_bytes(std::span(all)), share.box,
+                   std::as_writable_bytes(std::span(part)));
   return {part.begin() + share.begin, part.begin() + share.end};
 }
 
@@ -93,7 +94,7 @@ fs::path save_model(const fs::path& dir, Cut kind, int ranks) {
   run_ranks(ranks, [&](comm::Communicator& world) {
     std::vector<std::vector<float>> values;
     std::vector<StateTensor> mine;
-    for (const TensorSlice& tensor : model()) {
+    for (const format::TensorSlice& tensor : model()) {
       const Share share = share_of(tensor, kind, world.rank(), ranks);
       values.push_back(expected(share));
       append_flat_range(kWeight, share.box, share.begin, share.end,
@@ -111,7 +112,8 @@ struct Output {
 };
 
 template <typename T>
-std::vector<ReadRequest> requests_of(std::vector<Output<T>>& outputs, DType dtype) {
+std::vector<ReadRequest> requests_of(std::vector<Output<T>>& outputs,
+                                     format::DType dtype) {
   std::vector<ReadRequest> requests;
   for (Output<T>& o : outputs) {
     requests.push_back({kWeight, o.share.box, o.share.begin, o.share.end, dtype,
@@ -123,7 +125,7 @@ std::vector<ReadRequest> requests_of(std::vector<Output<T>>& outputs, DType dtyp
 template <typename T>
 std::vector<Output<T>> outputs_of(Cut kind, int rank, int ranks) {
   std::vector<Output<T>> outputs;
-  for (const TensorSlice& tensor : model()) {
+  for (const format::TensorSlice& tensor : model()) {
     const Share share = share_of(tensor, kind, rank, ranks);
     outputs.push_back(
         {share, std::vector<T>(static_cast<size_t>(share.end - share.begin))});
@@ -138,10 +140,10 @@ ReadReport read_model(const fs::path& step, Cut kind, int ranks) {
   run_ranks(ranks, [&](comm::Communicator& node) {
     const CheckpointReader reader = CheckpointReader::open(step, node);
     auto outputs = outputs_of<float>(kind, node.rank(), ranks);
-    const ReadReport report =
-        total(read_together(reader, requests_of(outputs, DType::F32), node), node);
+    const ReadReport report = total(
+        read_together(reader, requests_of(outputs, format::DType::F32), node), node);
     for (const Output<float>& o : outputs) {
-      EXPECT_TRUE(o.values == expected(o.share)) << describe_slice(o.share.box);
+      EXPECT_TRUE(o.values == expected(o.share)) << format::describe_slice(o.share.box);
     }
     if (node.rank() == 0) sum = report;
   });
@@ -191,7 +193,7 @@ TEST(NodeReader, ReplicasReadEachBlockOnceAndShareTheWork) {
     const CheckpointReader reader = CheckpointReader::open(step, node);
     auto outputs = outputs_of<float>(Cut::All, node.rank(), 4);
     const ReadReport report =
-        read_together(reader, requests_of(outputs, DType::F32), node);
+        read_together(reader, requests_of(outputs, format::DType::F32), node);
     read[static_cast<size_t>(node.rank())] = report.read;
   });
   EXPECT_EQ(std::accumulate(read.begin(), read.end(), uint64_t{0}), data_bytes(step));
@@ -205,11 +207,12 @@ TEST(NodeReader, ValuesAreConvertedOnTheWay) {
     run_ranks(3, [&](comm::Communicator& node) {
       const CheckpointReader reader = CheckpointReader::open(step, node);
       auto outputs = outputs_of<uint16_t>(kind, node.rank(), 3);
-      read_together(reader, requests_of(outputs, DType::BF16), node);
+      read_together(reader, requests_of(outputs, format::DType::BF16), node);
       for (const Output<uint16_t>& o : outputs) {
         const std::vector<float> exact = expected(o.share);
         for (size_t i = 0; i < exact.size(); ++i) {
-          ASSERT_EQ(o.values[i], float_to_bf16(exact[i])) << o.share.box.name << " " << i;
+          ASSERT_EQ(o.values[i], format::float_to_bf16(exact[i]))
+              << o.share.box.name << " " << i;
         }
       }
     });
@@ -225,9 +228,9 @@ TEST(NodeReader, RanksMayWantNothingOrTheSameTwice) {
     for (int i = 0; i < node.rank(); ++i) {
       for (auto& o : outputs_of<float>(Cut::Rows, 1, 2)) outputs.push_back(std::move(o));
     }
-    read_together(reader, requests_of(outputs, DType::F32), node);
+    read_together(reader, requests_of(outputs, format::DType::F32), node);
     for (const Output<float>& o : outputs) {
-      EXPECT_TRUE(o.values == expected(o.share)) << describe_slice(o.share.box);
+      EXPECT_TRUE(o.values == expected(o.share)) << format::describe_slice(o.share.box);
     }
     EXPECT_EQ(read_together(reader, {}, node).read, 0U);
   });
@@ -250,7 +253,7 @@ TEST(NodeReader, ADamagedBlockIsTheSameErrorOnAllRanksWhoCanThenGoOn) {
     std::array<std::string, 3> messages;
     run_ranks(3, [&](comm::Communicator& node) {
       auto outputs = outputs_of<float>(kind, node.rank(), 3);
-      const auto requests = requests_of(outputs, DType::F32);
+      const auto requests = requests_of(outputs, format::DType::F32);
       const CheckpointReader reader = CheckpointReader::open(bad, node);
       messages[static_cast<size_t>(node.rank())] =
           message_of<InputError>([&] { read_together(reader, requests, node); });
@@ -258,7 +261,7 @@ TEST(NodeReader, ADamagedBlockIsTheSameErrorOnAllRanksWhoCanThenGoOn) {
       // checkpoint.
       read_together(CheckpointReader::open(good, node), requests, node);
       for (const Output<float>& o : outputs) {
-        EXPECT_TRUE(o.values == expected(o.share)) << describe_slice(o.share.box);
+        EXPECT_TRUE(o.values == expected(o.share)) << format::describe_slice(o.share.box);
       }
     });
     EXPECT_HAS(messages[0], file.string());
@@ -281,7 +284,7 @@ TEST(NodeReader, AFileThatGoesAwayIsTheSameErrorOnAllRanks) {
     node.barrier_wait();
     auto outputs = outputs_of<float>(Cut::Rows, node.rank(), 2);
     messages[static_cast<size_t>(node.rank())] = message_of<InputError>(
-        [&] { read_together(reader, requests_of(outputs, DType::F32), node); });
+        [&] { read_together(reader, requests_of(outputs, format::DType::F32), node); });
   });
   EXPECT_HAS(messages[0], "a1_rank_00000.safetensors: open failed");
   EXPECT_EQ(messages[0], messages[1]);
@@ -296,8 +299,12 @@ TEST(NodeReader, ARequestThatDoesNotFitIsTheSameErrorOnAllRanks) {
     std::vector<float> out(8);
     const auto bytes = std::as_writable_bytes(std::span(out));
     const std::string name = node.rank() == 0 ? "norm.weight" : "absent";
-    const ReadRequest request{
-        kWeight, TensorSlice::whole(name, {8}, DType::F32), 0, 8, DType::F32, bytes};
+    const ReadRequest request{kWeight,
+                              format::TensorSlice::whole(name, {8}, format::DType::F32),
+                              0,
+                              8,
+                              format::DType::F32,
+                              bytes};
     messages[static_cast<size_t>(node.rank())] =
         message_of<InputError>([&] { read_together(reader, {request}, node); });
   });
@@ -322,10 +329,11 @@ TEST(NodeReader, HuggingFaceWeightsAreReadTogetherToo) {
   const TempDir dir;
   // The header has an odd length, as old writers made it, and the tensor is not aligned.
   std::string data(3, '\7');
-  const TensorSlice tensor = TensorSlice::whole("w", {700, 900}, DType::BF16);
+  const format::TensorSlice tensor =
+      format::TensorSlice::whole("w", {700, 900}, format::DType::BF16);
   std::vector<uint16_t> stored(static_cast<size_t>(tensor.num_elements()));
   for (size_t i = 0; i < stored.size(); ++i) {
-    stored[i] = float_to_bf16(static_cast<float>(i % 251));
+    stored[i] = format::float_to_bf16(static_cast<float>(i % 251));
   }
   const auto bytes = std::as_bytes(std::span(stored));
   data.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -337,11 +345,11 @@ TEST(NodeReader, HuggingFaceWeightsAreReadTogetherToo) {
   write_file(dir / "config.json", testing::kConfigJson);
   run_ranks(3, [&](comm::Communicator& node) {
     const auto source = WeightsSource::open(dir.path(), node);
-    const TensorSlice box = cut(tensor, 1, node.rank(), 3);
+    const format::TensorSlice box = cut(tensor, 1, node.rank(), 3);
     std::vector<float> out(static_cast<size_t>(box.num_elements()));
     const ReadReport report =
         total(read_together(source->stored(),
-                            {{kWeight, box, 0, box.num_elements(), DType::F32,
+                            {{kWeight, box, 0, box.num_elements(), format::DType::F32,
                               std::as_writable_bytes(std::span(out))}},
                             node),
               node);

@@ -58,7 +58,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   reader.dir_ = step_dir;
   const std::string manifest = comm::on_rank_zero(
       node, [&] { return json_text(Manifest::read(step_dir).to_json()); });
-  const std::string what = (step_dir / kManifestFile).string();
+  const std::string what = (step_dir / run::kManifestFile).string();
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);
   // All ranks have the same table, so their errors are the same too.
@@ -122,8 +122,9 @@ std::vector<CarriedFile> CheckpointReader::hf_files() const {
   return files;
 }
 
-std::vector<TensorSlice> CheckpointReader::tensors(const std::string& kind) const {
-  std::vector<TensorSlice> result;
+std::vector<format::TensorSlice> CheckpointReader::tensors(
+    const std::string& kind) const {
+  std::vector<format::TensorSlice> result;
   for (const auto& [key, tensor] : table_.tensors()) {
     if (key.first == kind) result.push_back(tensor.whole);
   }
@@ -136,9 +137,9 @@ std::vector<std::pair<std::string, std::string>> CheckpointReader::names() const
   return result;
 }
 
-std::vector<TensorSlice> CheckpointReader::boxes(const std::string& kind,
-                                                 const std::string& name) const {
-  std::vector<TensorSlice> result;
+std::vector<format::TensorSlice> CheckpointReader::boxes(const std::string& kind,
+                                                         const std::string& name) const {
+  std::vector<format::TensorSlice> result;
   const auto found = table_.tensors().find({kind, name});
   if (found == table_.tensors().end()) return result;
   for (const BoxTable::Piece& piece : found->second.pieces) {
@@ -148,7 +149,7 @@ std::vector<TensorSlice> CheckpointReader::boxes(const std::string& kind,
 }
 
 std::vector<StoredTensors::Part> CheckpointReader::parts_of(
-    const std::string& kind, const TensorSlice& box) const {
+    const std::string& kind, const format::TensorSlice& box) const {
   return table_.parts_of(kind, box, dir_.string());
 }
 
@@ -169,21 +170,21 @@ void CheckpointReader::hold_files() const {
   for (const auto& file : files_) file->open();
 }
 
-void CheckpointReader::read(const std::string& kind, const TensorSlice& box, DType dst,
-                            std::span<std::byte> out) const {
-  const DType stored = table_.find(kind, box, dir_.string()).whole.dtype;
-  if (stored != dst && !(is_float(stored) && is_float(dst))) {
+void CheckpointReader::read(const std::string& kind, const format::TensorSlice& box,
+                            format::DType dst, std::span<std::byte> out) const {
+  const format::DType stored = table_.find(kind, box, dir_.string()).whole.dtype;
+  if (stored != dst && !(format::is_float(stored) && format::is_float(dst))) {
     throw InputError(
         "checkpoint",
         fmt::format("{}: {} of '{}' is {}, which does not convert to {}", dir_.string(),
-                    kind, box.name, dtype_name(stored), dtype_name(dst)));
+                    kind, box.name, format::dtype_name(stored), format::dtype_name(dst)));
   }
-  TensorSlice wanted = box;
+  format::TensorSlice wanted = box;
   wanted.dtype = dst;
   int64_t copied = 0;
   for (const Part& part : parts_of(kind, box)) {
     const RankFile& file = *files_[part.file];
-    copied += read_box(
+    copied += format::read_box(
         [&](uint64_t offset, std::span<std::byte> bytes) {
           read_verified(file.open(), file.size, file.block_hashes, part.begin + offset,
                         bytes);
@@ -191,11 +192,12 @@ void CheckpointReader::read(const std::string& kind, const TensorSlice& box, DTy
         part.slice, wanted, out);
   }
   LH_ASSERT(copied == wanted.num_elements(), "{} of {}: {} elements copied", kind,
-            describe_slice(box), copied);
+            format::describe_slice(box), copied);
 }
 
-void CheckpointReader::read_flat_range(const std::string& kind, const TensorSlice& slice,
-                                       int64_t begin, int64_t end, DType dst,
+void CheckpointReader::read_flat_range(const std::string& kind,
+                                       const format::TensorSlice& slice, int64_t begin,
+                                       int64_t end, format::DType dst,
                                        std::span<std::byte> out) const {
   for_each_box(slice, begin, end, dst, out,
                [&](const auto& box, auto bytes) { read(kind, box, dst, bytes); });

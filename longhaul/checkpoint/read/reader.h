@@ -50,23 +50,25 @@ class CheckpointReader : public StoredTensors {
   std::vector<CarriedFile> hf_files() const;
 
   /// Returns the whole tensors of one kind with their stored dtype, by name.
-  std::vector<TensorSlice> tensors(const std::string& kind) const;
+  std::vector<format::TensorSlice> tensors(const std::string& kind) const;
   /// Returns (kind, name) of all tensors, sorted.
   std::vector<std::pair<std::string, std::string>> names() const;
   /// Returns the boxes of a tensor as they were written; none where it is absent.
-  std::vector<TensorSlice> boxes(const std::string& kind, const std::string& name) const;
+  std::vector<format::TensorSlice> boxes(const std::string& kind,
+                                         const std::string& name) const;
 
   /// Fills `out` with the elements of `box`, row-major, in dtype `dst`, from whatever
   /// pieces hold them, and converts F32, BF16, F16 and F64 into each other. box.dtype is
   /// not used. Throws InputError when the tensor is absent, has another global shape, or
   /// a block's hash does not match (file, block, offset). For tools; ranks of a run read
   /// together (node_reader.h).
-  void read(const std::string& kind, const TensorSlice& box, DType dst,
+  void read(const std::string& kind, const format::TensorSlice& box, format::DType dst,
             std::span<std::byte> out) const;
   /// Fills `out` with elements [begin, end) of `slice`, for flat buffers; throws as
   /// read() does.
-  void read_flat_range(const std::string& kind, const TensorSlice& slice, int64_t begin,
-                       int64_t end, DType dst, std::span<std::byte> out) const;
+  void read_flat_range(const std::string& kind, const format::TensorSlice& slice,
+                       int64_t begin, int64_t end, format::DType dst,
+                       std::span<std::byte> out) const;
 
   /// Opens every data file, so that later reads are of this checkpoint even if it is
   /// deleted meanwhile. Throws InputError when a file is gone.
@@ -77,7 +79,7 @@ class CheckpointReader : public StoredTensors {
   uint64_t verify() const;
 
   std::vector<Part> parts_of(const std::string& kind,
-                             const TensorSlice& box) const override;
+                             const format::TensorSlice& box) const override;
   size_t num_files() const override { return files_.size(); }
   uint64_t file_size(size_t file) const override;
   void read_blocks(size_t file, uint64_t offset,

@@ -12,9 +12,9 @@ namespace longhaul::checkpoint {
 namespace {
 
 /// Returns the bytes from one element to the next along each dim of a row-major box.
-std::vector<uint64_t> byte_strides(const TensorSlice& box, DType dtype) {
+std::vector<uint64_t> byte_strides(const format::TensorSlice& box, format::DType dtype) {
   std::vector<uint64_t> strides(box.extent.size());
-  uint64_t stride = dtype_size(dtype);
+  uint64_t stride = format::dtype_size(dtype);
   for (size_t d = strides.size(); d-- > 0;) {
     strides[d] = stride;
     stride *= static_cast<uint64_t>(box.extent[d]);
@@ -22,8 +22,8 @@ std::vector<uint64_t> byte_strides(const TensorSlice& box, DType dtype) {
   return strides;
 }
 
-uint64_t offset_in(const TensorSlice& box, const std::vector<uint64_t>& strides,
-                   const TensorSlice& inner) {
+uint64_t offset_in(const format::TensorSlice& box, const std::vector<uint64_t>& strides,
+                   const format::TensorSlice& inner) {
   uint64_t offset = 0;
   for (size_t d = 0; d < strides.size(); ++d) {
     offset += static_cast<uint64_t>(inner.offset[d] - box.offset[d]) * strides[d];
@@ -33,10 +33,10 @@ uint64_t offset_in(const TensorSlice& box, const std::vector<uint64_t>& strides,
 
 /// Appends the elements that a stored part and a wanted box have in common, as runs that
 /// are contiguous in both.
-void append_common(const StoredTensors::Part& part, const TensorSlice& box,
-                   const TensorSlice& both, DType dtype, std::byte* out,
+void append_common(const StoredTensors::Part& part, const format::TensorSlice& box,
+                   const format::TensorSlice& both, format::DType dtype, std::byte* out,
                    std::vector<WantedRuns>& result) {
-  const DType stored = part.slice.dtype;
+  const format::DType stored = part.slice.dtype;
   const std::vector<uint64_t> from = byte_strides(part.slice, stored);
   const std::vector<uint64_t> to = byte_strides(box, dtype);
   // Inner dims that are whole in both boxes make one run; the dim before them counts the
@@ -55,7 +55,7 @@ void append_common(const StoredTensors::Part& part, const TensorSlice& box,
   wanted.stored = stored;
   wanted.dtype = dtype;
   wanted.source.file = part.file;
-  wanted.source.run = elements * dtype_size(stored);
+  wanted.source.run = elements * format::dtype_size(stored);
   wanted.source.stride = wanted.source.run;
   const uint64_t start = part.begin + offset_in(part.slice, from, both);
   std::byte* const first = out + offset_in(box, to, both);
@@ -82,20 +82,22 @@ void append_common(const StoredTensors::Part& part, const TensorSlice& box,
 }
 
 void check_convertible(const StoredTensors::Part& part, const ReadRequest& request) {
-  const DType stored = part.slice.dtype;
+  const format::DType stored = part.slice.dtype;
   if (stored == request.dtype) return;
-  if (!is_float(stored) || !is_float(request.dtype)) {
+  if (!format::is_float(stored) || !format::is_float(request.dtype)) {
     throw InputError(
         "checkpoint",
         fmt::format("{} of '{}' is {}, which does not convert to {}", request.kind,
-                    request.slice.name, dtype_name(stored), dtype_name(request.dtype)));
+                    request.slice.name, format::dtype_name(stored),
+                    format::dtype_name(request.dtype)));
   }
 }
 
 /// Returns whether blocks hold whole elements: elements of a tensor that is converted
 /// must not be cut.
-bool is_aligned(const StoredTensors::Part& part, DType dtype) {
-  return part.slice.dtype == dtype || part.begin % dtype_size(part.slice.dtype) == 0;
+bool is_aligned(const StoredTensors::Part& part, format::DType dtype) {
+  return part.slice.dtype == dtype ||
+         part.begin % format::dtype_size(part.slice.dtype) == 0;
 }
 
 /// Copies `length` bytes of a run, from byte `inside` on, to where they belong.
@@ -106,9 +108,10 @@ void place(const WantedRuns& wanted, uint64_t run, uint64_t inside, const std::b
     std::memcpy(to + inside, from, length);
     return;
   }
-  const size_t size = dtype_size(wanted.stored);
-  convert_elements(from, wanted.stored, to + inside / size * dtype_size(wanted.dtype),
-                   wanted.dtype, length / size);
+  const size_t size = format::dtype_size(wanted.stored);
+  format::convert_elements(from, wanted.stored,
+                           to + inside / size * format::dtype_size(wanted.dtype),
+                           wanted.dtype, length / size);
 }
 
 }  // namespace
@@ -122,17 +125,17 @@ bool append_wanted(const StoredTensors& stored, const ReadRequest& request,
     if (!is_aligned(part, request.dtype)) return false;
   }
   for_each_box(request.slice, request.begin, request.end, request.dtype, request.out,
-               [&](const TensorSlice& box, std::span<std::byte> to) {
+               [&](const format::TensorSlice& box, std::span<std::byte> to) {
                  int64_t found = 0;
                  for (const StoredTensors::Part& part : parts) {
-                   const auto both = intersect(part.slice, box);
+                   const auto both = format::intersect(part.slice, box);
                    if (!both) continue;
                    append_common(part, box, *both, request.dtype, to.data(), out);
                    found += both->num_elements();
                  }
                  LH_CHECK(found == box.num_elements(), "checkpoint",
                           "{} of {}: {} elements stored", request.kind,
-                          describe_slice(box), found);
+                          format::describe_slice(box), found);
                });
   return true;
 }

@@ -19,14 +19,14 @@ class StoredTensors {
 
   /// A box in a file.
   struct Part {
-    TensorSlice slice;
+    format::TensorSlice slice;
     size_t file = 0;
     uint64_t begin = 0;  ///< file offset of its first byte
   };
   /// Returns the parts that tile a tensor. Throws InputError when there is no tensor of
   /// that name, or it has another global shape than `box`.
   virtual std::vector<Part> parts_of(const std::string& kind,
-                                     const TensorSlice& box) const = 0;
+                                     const format::TensorSlice& box) const = 0;
   virtual size_t num_files() const = 0;
   virtual uint64_t file_size(size_t file) const = 0;
   /// Returns the ranks that can read a file, of the group that reads together; empty: all
@@ -44,10 +44,10 @@ class StoredTensors {
 /// `out`. slice.dtype is not used.
 struct ReadRequest {
   std::string kind;
-  TensorSlice slice;
+  format::TensorSlice slice;
   int64_t begin = 0;
   int64_t end = 0;
-  DType dtype = DType::F32;
+  format::DType dtype = format::DType::F32;
   std::span<std::byte> out;
 };
 

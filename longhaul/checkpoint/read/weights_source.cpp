@@ -31,19 +31,20 @@ constexpr size_t kNamesInMessage = 5;
 /// in a block.
 class HfTensors final : public StoredTensors {
  public:
-  explicit HfTensors(const HfWeights& weights) : weights_(weights) {}
+  explicit HfTensors(const format::HfWeights& weights) : weights_(weights) {}
   std::vector<Part> parts_of(const std::string& kind,
-                             const TensorSlice& box) const override {
+                             const format::TensorSlice& box) const override {
     const auto found = weights_.locate(box.name);
     if (kind != kWeight || !found) {
       throw InputError("weights", fmt::format("{}: no {} of '{}'",
                                               weights_.dir().string(), kind, box.name));
     }
     if (found->whole.global_shape != box.global_shape) {
-      throw InputError("weights", fmt::format("{}: tensor '{}' has shape {}, expected {}",
-                                              weights_.dir().string(), box.name,
-                                              describe_shape(found->whole.global_shape),
-                                              describe_shape(box.global_shape)));
+      throw InputError("weights",
+                       fmt::format("{}: tensor '{}' has shape {}, expected {}",
+                                   weights_.dir().string(), box.name,
+                                   format::describe_shape(found->whole.global_shape),
+                                   format::describe_shape(box.global_shape)));
     }
     return {{found->whole, found->file, found->offset}};
   }
@@ -60,23 +61,24 @@ class HfTensors final : public StoredTensors {
   }
 
  private:
-  const HfWeights& weights_;
+  const format::HfWeights& weights_;
 };
 
 class HfSource final : public WeightsSource {
  public:
   explicit HfSource(ModelSource source)
-      : source_(std::move(source)), weights_(HfWeights::open(source_.path)) {}
+      : source_(std::move(source)), weights_(format::HfWeights::open(source_.path)) {}
   const ModelSource& source() const override { return source_; }
-  std::vector<TensorSlice> tensors() const override { return weights_.tensors(); }
-  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+  std::vector<format::TensorSlice> tensors() const override { return weights_.tensors(); }
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override {
     weights_.read(box, dst, out);
   }
   const StoredTensors& stored() const override { return stored_; }
   fs::path config_path() const override { return source_.path / "config.json"; }
   std::vector<CarriedFile> files_to_carry() const override {
     std::vector<CarriedFile> files;
-    for (const std::string& name : hf_side_files(source_.path)) {
+    for (const std::string& name : format::hf_side_files(source_.path)) {
       files.push_back({name, source_.path / name, {}});
     }
     return files;
@@ -85,7 +87,7 @@ class HfSource final : public WeightsSource {
 
  private:
   ModelSource source_;
-  HfWeights weights_;
+  format::HfWeights weights_;
   HfTensors stored_{weights_};
 };
 
@@ -94,8 +96,11 @@ class CheckpointSource final : public WeightsSource {
   CheckpointSource(ModelSource source, CheckpointReader reader)
       : source_(std::move(source)), reader_(std::move(reader)) {}
   const ModelSource& source() const override { return source_; }
-  std::vector<TensorSlice> tensors() const override { return reader_.tensors(kWeight); }
-  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
+  std::vector<format::TensorSlice> tensors() const override {
+    return reader_.tensors(kWeight);
+  }
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override {
     reader_.read(kWeight, box, dst, out);
   }
   const StoredTensors& stored() const override { return reader_; }
@@ -166,8 +171,8 @@ ModelSource resolve_model_source(const fs::path& path) {
                                     "model, a checkpoint or a run");
   }
   using Kind = ModelSource::Kind;
-  if (fs::exists(path / kManifestFile)) return {Kind::Checkpoint, path, {}};
-  if (!list_hf_shards(path).empty()) return {Kind::HfDirectory, path, {}};
+  if (fs::exists(path / run::kManifestFile)) return {Kind::Checkpoint, path, {}};
+  if (!format::list_hf_shards(path).empty()) return {Kind::HfDirectory, path, {}};
   std::vector<std::string> skipped;
   if (const auto latest = newest_of(path, &skipped)) {
     std::string note = fmt::format("{}: newest valid checkpoint is {}", path.string(),
@@ -179,7 +184,8 @@ ModelSource resolve_model_source(const fs::path& path) {
     throw InputError("weights", fmt::format("{}: no valid checkpoint in this run: {}",
                                             path.string(), skipped.front()));
   }
-  if (fs::exists(path / kConfigFile) || fs::is_directory(path / kCheckpointsDir)) {
+  if (fs::exists(path / run::kConfigFile) ||
+      fs::is_directory(path / run::kCheckpointsDir)) {
     throw InputError("weights", path.string() + ": this run has no checkpoint yet");
   }
   return {Kind::HfDirectory, path, {}};  // HfWeights reports what is missing there
@@ -210,20 +216,21 @@ std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
   }
 }
 
-void WeightsSource::read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end,
-                                    DType dst, std::span<std::byte> out) const {
+void WeightsSource::read_flat_range(const format::TensorSlice& slice, int64_t begin,
+                                    int64_t end, format::DType dst,
+                                    std::span<std::byte> out) const {
   for_each_box(slice, begin, end, dst, out,
                [&](const auto& box, auto bytes) { read(box, dst, bytes); });
 }
 
-void WeightsSource::check(const std::vector<TensorSlice>& expected,
+void WeightsSource::check(const std::vector<format::TensorSlice>& expected,
                           const std::vector<std::string>& allowed_extra) const {
   check_tensors(source().path.string(), tensors(), expected, allowed_extra);
 }
 
 uint64_t WeightsSource::total_bytes() const {
   uint64_t total = 0;
-  for (const TensorSlice& tensor : tensors()) total += bytes_in(tensor);
+  for (const format::TensorSlice& tensor : tensors()) total += bytes_in(tensor);
   return total;
 }
 
@@ -233,32 +240,32 @@ std::string WeightsSource::describe() const {
                      human_bytes(static_cast<double>(total_bytes())));
 }
 
-void check_tensors(const std::string& what, const std::vector<TensorSlice>& found,
-                   const std::vector<TensorSlice>& expected,
+void check_tensors(const std::string& what, const std::vector<format::TensorSlice>& found,
+                   const std::vector<format::TensorSlice>& expected,
                    const std::vector<std::string>& allowed_extra) {
-  std::map<std::string, const TensorSlice*> there;
-  for (const TensorSlice& tensor : found) there[tensor.name] = &tensor;
+  std::map<std::string, const format::TensorSlice*> there;
+  for (const format::TensorSlice& tensor : found) there[tensor.name] = &tensor;
   std::set<std::string> wanted(allowed_extra.begin(), allowed_extra.end());
   std::vector<std::string> missing;
   std::vector<std::string> shapes;
-  for (const TensorSlice& tensor : expected) {
+  for (const format::TensorSlice& tensor : expected) {
     wanted.insert(tensor.name);
     const auto it = there.find(tensor.name);
     if (it == there.end()) {
-      missing.push_back(tensor.name + " " + describe_shape(tensor.global_shape));
+      missing.push_back(tensor.name + " " + format::describe_shape(tensor.global_shape));
     } else if (it->second->global_shape != tensor.global_shape) {
       shapes.push_back(fmt::format("{}: expected {}, found {}", tensor.name,
-                                   describe_shape(tensor.global_shape),
-                                   describe_shape(it->second->global_shape)));
-    } else if (!is_float(it->second->dtype)) {
+                                   format::describe_shape(tensor.global_shape),
+                                   format::describe_shape(it->second->global_shape)));
+    } else if (!format::is_float(it->second->dtype)) {
       shapes.push_back(fmt::format("{}: dtype {}, which is no float type", tensor.name,
-                                   dtype_name(it->second->dtype)));
+                                   format::dtype_name(it->second->dtype)));
     }
   }
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : there) {
     if (!wanted.contains(name)) {
-      unexpected.push_back(name + " " + describe_shape(tensor->global_shape));
+      unexpected.push_back(name + " " + format::describe_shape(tensor->global_shape));
     }
   }
   std::string problem;

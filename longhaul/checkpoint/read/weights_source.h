@@ -50,10 +50,10 @@ class WeightsSource {
 
   virtual const ModelSource& source() const = 0;
   /// Returns the whole tensors with their stored dtypes, in the order of their names.
-  virtual std::vector<TensorSlice> tensors() const = 0;
+  virtual std::vector<format::TensorSlice> tensors() const = 0;
   /// Fills `out` with the elements of `box` (row-major in its extent), converted to
   /// `dst`. Throws InputError when the tensor is absent or its global shape differs.
-  virtual void read(const TensorSlice& box, DType dst,
+  virtual void read(const format::TensorSlice& box, format::DType dst,
                     std::span<std::byte> out) const = 0;
   /// Returns the files behind the tensors, for ranks that read together (node_reader.h).
   /// The tensors' kind is kWeight. Lives as long as the source.
@@ -69,12 +69,12 @@ class WeightsSource {
   }
   /// Fills `out` with elements [begin, end) of `slice`, for flat buffers; throws as
   /// read() does.
-  void read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end, DType dst,
-                       std::span<std::byte> out) const;
+  void read_flat_range(const format::TensorSlice& slice, int64_t begin, int64_t end,
+                       format::DType dst, std::span<std::byte> out) const;
   /// Compares names and global shapes with `expected`. Throws InputError that lists
   /// missing, unexpected and misshapen tensors with both shapes. Names in `allowed_extra`
   /// may be there too (lm_head.weight of a tied model).
-  void check(const std::vector<TensorSlice>& expected,
+  void check(const std::vector<format::TensorSlice>& expected,
              const std::vector<std::string>& allowed_extra = {}) const;
 
   /// Returns the path of the model's config.json.
@@ -92,8 +92,8 @@ class WeightsSource {
 
 /// Compares the tensors that were found with the expected ones, for all sources; throws
 /// as WeightsSource::check does.
-void check_tensors(const std::string& what, const std::vector<TensorSlice>& found,
-                   const std::vector<TensorSlice>& expected,
+void check_tensors(const std::string& what, const std::vector<format::TensorSlice>& found,
+                   const std::vector<format::TensorSlice>& expected,
                    const std::vector<std::string>& allowed_extra);
 
 }  // namespace longhaul::checkpoint

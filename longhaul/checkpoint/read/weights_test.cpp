@@ -31,7 +31,7 @@ void save_run(const fs::path& run, int64_t step) {
   });
 }
 
-std::vector<float> weight_values(const TensorSlice& tensor) {
+std::vector<float> weight_values(const format::TensorSlice& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = element(kWeight, tensor.name, static_cast<int64_t>(i));
@@ -39,9 +39,10 @@ std::vector<float> weight_values(const TensorSlice& tensor) {
   return values;
 }
 
-std::vector<float> read_whole(const WeightsSource& source, const TensorSlice& tensor) {
+std::vector<float> read_whole(const WeightsSource& source,
+                              const format::TensorSlice& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.num_elements()));
-  source.read(tensor, DType::F32, std::as_writable_bytes(std::span(out)));
+  source.read(tensor, format::DType::F32, std::as_writable_bytes(std::span(out)));
   return out;
 }
 
@@ -59,7 +60,7 @@ TEST(WeightsSource, ARunItsCheckpointAndItsExportHoldTheSameWeights) {
   EXPECT_EQ(report.tensors, 3U);
   const auto exported = WeightsSource::open(dir / "hf");
   EXPECT_EQ(exported->source().kind, ModelSource::Kind::HfDirectory);
-  for (const TensorSlice& tensor : small_model()) {
+  for (const format::TensorSlice& tensor : small_model()) {
     EXPECT_EQ(read_whole(*run, tensor), weight_values(tensor));
     EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
   }
@@ -83,7 +84,8 @@ std::pair<std::vector<std::string>, std::vector<std::string>> tried(
       [&](const fs::path& path) {
         const auto source = WeightsSource::open(path);
         names.push_back(source->source().path.filename().string());
-        for (const TensorSlice& tensor : small_model()) read_whole(*source, tensor);
+        for (const format::TensorSlice& tensor : small_model())
+          read_whole(*source, tensor);
       },
       [&](const std::string& line) { lines.push_back(line); });
   return {names, lines};
@@ -134,9 +136,9 @@ TEST(WeightsSource, MissingUnexpectedAndMisshapenTensorsAreNamedTogether) {
   const TempDir dir;
   save_run(dir / "run", 1);
   const auto source = WeightsSource::open(dir / "run");
-  std::vector<TensorSlice> expected = small_model();
+  std::vector<format::TensorSlice> expected = small_model();
   source->check(expected);
-  expected[0] = TensorSlice::whole("embed.weight", {14, 8}, DType::F32);
+  expected[0] = format::TensorSlice::whole("embed.weight", {14, 8}, format::DType::F32);
   expected[1].name = "final.weight";
   const std::string message = message_of<InputError>([&] { source->check(expected); });
   EXPECT_HAS(message, "embed.weight: expected [14, 8], found [13, 8]");
@@ -168,7 +170,7 @@ TEST(Export, ShardsIndexDtypeAndSideFilesAreComplete) {
   save_run(dir / "run", 1);
   const auto run = WeightsSource::open(dir / "run");
   ExportOptions options;
-  options.dtype = DType::BF16;
+  options.dtype = format::DType::BF16;
   options.shard_bytes = 200;
   uint64_t last = 0;
   options.progress = [&](uint64_t done, uint64_t total) {
@@ -187,12 +189,13 @@ TEST(Export, ShardsIndexDtypeAndSideFilesAreComplete) {
   EXPECT_EQ(read_json(dir / "hf/config.json").at("torch_dtype"), "bfloat16");
   EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
   EXPECT_TRUE(fs::exists(dir / "hf/tokenizer.json"));
-  const HfWeights weights = HfWeights::open(dir / "hf");
-  for (const TensorSlice& tensor : small_model()) {
+  const format::HfWeights weights = format::HfWeights::open(dir / "hf");
+  for (const format::TensorSlice& tensor : small_model()) {
     std::vector<uint16_t> out(static_cast<size_t>(tensor.num_elements()));
-    weights.read(tensor, DType::BF16, std::as_writable_bytes(std::span(out)));
+    weights.read(tensor, format::DType::BF16, std::as_writable_bytes(std::span(out)));
     const std::vector<float> expected = weight_values(tensor);
-    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], float_to_bf16(expected[i]));
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(out[i], format::float_to_bf16(expected[i]));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
             2);
@@ -279,7 +282,7 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
   options.progress = [&](uint64_t, uint64_t) { fs::remove_all(checkpoints); };
   export_hf(*held, dir / "hf", options);
   const auto exported = WeightsSource::open(dir / "hf");
-  for (const TensorSlice& tensor : small_model()) {
+  for (const format::TensorSlice& tensor : small_model()) {
     EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
   }
   EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
@@ -289,13 +292,13 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
 /// values.
 ModelConfig write_tied(const fs::path& dir, const std::vector<float>& head) {
   fs::create_directories(dir);
-  SafetensorsPlan plan;
-  plan.add("lm_head.weight", DType::F32, {5, 3});
-  plan.add("model.embed_tokens.weight", DType::F32, {5, 3});
-  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  format::SafetensorsPlan plan;
+  plan.add("lm_head.weight", format::DType::F32, {5, 3});
+  plan.add("model.embed_tokens.weight", format::DType::F32, {5, 3});
+  format::SafetensorsWriter writer(dir / "model.safetensors", plan);
   std::vector<float> embedding(15);
   for (size_t i = 0; i < embedding.size(); ++i) embedding[i] = static_cast<float>(i);
-  for (const SafetensorsEntry& entry : plan.entries) {
+  for (const format::SafetensorsEntry& entry : plan.entries) {
     writer.append(
         std::as_bytes(std::span(entry.name == "lm_head.weight" ? head : embedding)));
   }

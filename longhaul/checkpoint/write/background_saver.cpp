@@ -89,14 +89,14 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
 /// that the state in memory is not lost too. Called on rank 0 only.
 void mark_again(const SaverOptions& options) {
   if (options.run.empty()) return;
-  const auto owner = read_checkpoints_owner(options.dir);
+  const auto owner = run::read_checkpoints_owner(options.dir);
   if (owner == options.run) return;
   if (owner) {
     throw TemporaryError("checkpoint", fmt::format("{} has become another run's ({})",
                                                    options.dir.string(), *owner));
   }
   make_directories_durable(options.dir);
-  write_checkpoints_owner(options.dir, options.run);
+  run::write_checkpoints_owner(options.dir, options.run);
   if (!options.tell) return;
   options.tell(
       fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run "
@@ -120,7 +120,7 @@ SaveTarget prepare_together(const SaverOptions& options, int64_t step,
     return json_text(Json{{"prefix", target.prefix}, {"replaces", target.replaces}});
   });
   const Json agreed = Json::parse(text);
-  return {step, options.dir / step_directory_name(step),
+  return {step, options.dir / run::step_directory_name(step),
           agreed.at("prefix").get<std::string>(), agreed.at("replaces").get<bool>()};
 }
 
@@ -181,7 +181,7 @@ struct BackgroundSaver::Job {
   void begin() {
     auto refused = failure_of([this] {
       thread = std::thread([this] {
-        leave_signals_to_main_thread();
+        system::leave_signals_to_main_thread();
         run();
       });
     });
@@ -301,7 +301,7 @@ std::optional<SaveReport> BackgroundSaver::poll() {
   const bool ended = job_->ended;
   const bool failed = ended && job_->failure;
   std::array<int64_t, 2> sums = {ended ? 0 : 1, failed ? 1 : 0};
-  world_.all_reduce_wait({sums.data(), 2, DType::I64}, comm::ReduceOp::Sum);
+  world_.all_reduce_wait({sums.data(), 2, format::DType::I64}, comm::ReduceOp::Sum);
   if (sums[0] > 0 && sums[1] == 0) return std::nullopt;
   return settle(sums[1] > 0);
 }
@@ -311,8 +311,8 @@ std::optional<SaveReport> BackgroundSaver::settle(bool failed) {
   job_->join();
   const std::unique_ptr<Job> job = std::move(job_);
   SaveReport report = job->report;
-  if (RankRecord* record = world_.ledger().record()) {
-    record->lasted(kSaveWaitPhase, seconds_between(job->begun, Clock::now()));
+  if (run::RankRecord* record = world_.ledger().record()) {
+    record->lasted(run::kSaveWaitPhase, seconds_between(job->begun, Clock::now()));
   }
   if (failed) {
     const auto [kind, why] =
@@ -337,7 +337,7 @@ std::optional<SaveReport> BackgroundSaver::settle(bool failed) {
   }
   std::array<double, 4> figures = {static_cast<double>(job->bytes), job->durable,
                                    report.stall, report.waited};
-  world_.broadcast({figures.data(), 4, DType::F64}, 0)->wait();
+  world_.broadcast({figures.data(), 4, format::DType::F64}, 0)->wait();
   report.bytes = static_cast<uint64_t>(figures[0]);
   report.seconds = figures[1];
   report.stall = figures[2];
@@ -371,7 +371,7 @@ std::optional<SaveReport> BackgroundSaver::wait() {
 
 SaveReport BackgroundSaver::wait_for_job(LongWait& told) {
   const int64_t step = job_->report.step;
-  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+  comm::Polling polling(world_.ledger(), run::kSaveWaitPhase,
                         {"checkpoint", "save", step, 0, {}});
   Patience patience;
   while (true) {
@@ -385,7 +385,7 @@ SaveReport BackgroundSaver::wait_for_job(LongWait& told) {
 void BackgroundSaver::wait_for_cleaner(LongWait& told) {
   ++deletion_waits_;
   if (!cleaning_somewhere()) return;
-  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+  comm::Polling polling(world_.ledger(), run::kSaveWaitPhase,
                         {"deletions", "wait", deletion_waits_, 0, {}});
   Patience patience;
   do {
@@ -397,7 +397,7 @@ void BackgroundSaver::wait_for_cleaner(LongWait& told) {
 
 bool BackgroundSaver::cleaning_somewhere() {
   int64_t at_work = cleaner_->at_work ? 1 : 0;
-  world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
+  world_.all_reduce_wait({&at_work, 1, format::DType::I64}, comm::ReduceOp::Sum);
   return at_work > 0;
 }
 
@@ -409,7 +409,7 @@ void BackgroundSaver::start_cleaning() {
         [cleaner = cleaner_.get(), dir = options_.dir,
          retention = Retention{options_.keep, options_.milestone_every, verified_,
                                options_.lock, [this] { ++cleaner_->come_to; }}] {
-          leave_signals_to_main_thread();
+          system::leave_signals_to_main_thread();
           std::vector<std::string> notes;
           const auto failure = failure_of([&] {
             for (const fs::path& gone : apply_retention(dir, retention)) {

@@ -14,7 +14,7 @@
 #include "longhaul/checkpoint/write/staging.h"
 #include "longhaul/comm/communicator.h"
 
-namespace longhaul {
+namespace longhaul::run {
 class RunLock;
 }
 
@@ -29,7 +29,7 @@ struct SaverOptions {
   int attempt = 1;    ///< number of the start (RunLock::attempt()); the same on all ranks
   std::string build;  ///< the program's version and commit, for the manifest
   Json layout;        ///< world size and mesh, recorded in the manifest for information
-  const RunLock* lock =
+  const run::RunLock* lock =
       nullptr;                  ///< rank 0's lock, checked before the commit; may be null
   int64_t keep = 0;             ///< Retention::keep
   int64_t milestone_every = 0;  ///< Retention::milestone_every

@@ -47,9 +47,9 @@ SaverOptions options_in(const fs::path& dir) {
   return options;
 }
 
-std::vector<float> read_weight(const fs::path& step, const TensorSlice& tensor) {
+std::vector<float> read_weight(const fs::path& step, const format::TensorSlice& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
-  CheckpointReader::open(step).read(kWeight, tensor, DType::F32,
+  CheckpointReader::open(step).read(kWeight, tensor, format::DType::F32,
                                     std::as_writable_bytes(std::span(values)));
   return values;
 }
@@ -74,7 +74,7 @@ TEST(BackgroundSaver, WritesWhatTheStateWasWhenItWasCalled) {
     EXPECT_FALSE(saver.under_way());
     EXPECT_FALSE(saver.poll().has_value());
   });
-  for (const TensorSlice& tensor : small_model()) {
+  for (const format::TensorSlice& tensor : small_model()) {
     const std::vector<float> found = read_weight(dir / "step_00000005", tensor);
     for (size_t i = 0; i < found.size(); ++i) {
       ASSERT_EQ(found[i],
@@ -129,7 +129,7 @@ TEST(BackgroundSaver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
     // No rank polls, as in a step that takes minutes or never ends.
     bool durable = false;
     for (int i = 0; i < 2000 && !durable; ++i) {
-      durable = fs::exists(dir / "step_00000007" / kManifestFile);
+      durable = fs::exists(dir / "step_00000007" / run::kManifestFile);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_TRUE(durable);
@@ -218,10 +218,10 @@ TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort
     // Rank 1 is still writing when rank 2's failure is known.
     const std::vector<float> values(world.rank() == 1 ? 1 << 16 : 0);
     for (int i = 0; i < 256 && !values.empty(); ++i) {
-      share.tensors.push_back(
-          {kWeight,
-           TensorSlice::whole("more." + std::to_string(i), {1 << 16}, DType::F32),
-           std::as_bytes(std::span(values))});
+      share.tensors.push_back({kWeight,
+                               format::TensorSlice::whole("more." + std::to_string(i),
+                                                          {1 << 16}, format::DType::F32),
+                               std::as_bytes(std::span(values))});
     }
     BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
@@ -234,7 +234,7 @@ TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort
 
 TEST(BackgroundSaver, AnAttemptThatLostTheLockCommitsNothing) {
   const TempDir dir;
-  RunLock old = RunLock::acquire(dir.path());
+  run::RunLock old = run::RunLock::acquire(dir.path());
   const auto lose_it = [&] {
     Json taken = read_json(dir / "run.lock");
     taken["token"] = "another";
@@ -308,7 +308,8 @@ TEST(Staging, CopiesWithAnyNumberOfThreads) {
   for (size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<std::byte>(i * 7 % 251);
   const std::span<const std::byte> all(bytes);
-  const TensorSlice slice = TensorSlice::whole("w", {1}, DType::U8);
+  const format::TensorSlice slice =
+      format::TensorSlice::whole("w", {1}, format::DType::U8);
   const std::vector<StateTensor> tensors = {{"a", slice, all.first(3)},
                                             {"b", slice, all.subspan(3, 9'000'000)},
                                             {"c", slice, all.subspan(9'000'003)}};

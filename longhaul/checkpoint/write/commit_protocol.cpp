@@ -94,7 +94,7 @@ std::set<std::string> names_of(const Manifest& manifest) {
 // Returns the manifest in a step directory. A directory whose manifest cannot be read is
 // set aside, for a person to look at.
 std::optional<Manifest> standing_manifest(const fs::path& dir) {
-  if (!fs::exists(dir / kManifestFile)) return std::nullopt;
+  if (!fs::exists(dir / run::kManifestFile)) return std::nullopt;
   try {
     return Manifest::read(dir);
   } catch (const InputError&) {
@@ -105,7 +105,7 @@ std::optional<Manifest> standing_manifest(const fs::path& dir) {
 }
 
 bool manifest_is_of(const SaveTarget& target) {
-  return fs::exists(target.dir / kManifestFile) &&
+  return fs::exists(target.dir / run::kManifestFile) &&
          Manifest::read(target.dir).hf_dir == target.prefix + "hf";
 }
 
@@ -134,7 +134,7 @@ std::string utc_time() {
 // between its check of the lock and this line cannot replace its successor's manifest.
 void publish(const SaveTarget& target, const CommitContent& content,
              const std::string& text) {
-  const fs::path manifest = target.dir / kManifestFile;
+  const fs::path manifest = target.dir / run::kManifestFile;
   const fs::path temporary = target.dir / (target.prefix + "manifest.tmp");
   write_text_durable(temporary, text);
   if (content.lock != nullptr) content.lock->check();
@@ -154,7 +154,7 @@ void publish(const SaveTarget& target, const CommitContent& content,
 SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) {
   SaveTarget target;
   target.step = step;
-  target.dir = checkpoints / step_directory_name(step);
+  target.dir = checkpoints / run::step_directory_name(step);
   make_directories_durable(checkpoints);
   make_directories_durable(target.dir);
   const std::optional<Manifest> standing = standing_manifest(target.dir);

@@ -8,7 +8,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
-namespace longhaul {
+namespace longhaul::run {
 class RunLock;
 }
 
@@ -37,7 +37,7 @@ struct CommitContent {
   Json state;
   std::vector<CarriedFile> hf;
   int ranks = 1;
-  const RunLock* lock = nullptr;  ///< checked before the commit; may be null
+  const run::RunLock* lock = nullptr;  ///< checked before the commit; may be null
 };
 
 /// Makes the step directory, and removes what a save that never ended has left there.

@@ -69,7 +69,7 @@ void Staging::reserve(uint64_t bytes) {
   size_ = bytes;
   try {
     toucher_ = std::thread([data = data_, bytes] {
-      leave_signals_to_main_thread();
+      system::leave_signals_to_main_thread();
       constexpr uint64_t kPage = 4096;
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
     });
@@ -94,7 +94,7 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
   const uint64_t workers =
       std::clamp<uint64_t>(total / kBytesPerThread, 1, static_cast<uint64_t>(threads));
   try {
-    run_on_threads(static_cast<int>(workers), [&](int number) {
+    system::run_on_threads(static_cast<int>(workers), [&](int number) {
       const auto w = static_cast<uint64_t>(number);
       copy_range(tensors, total * w / workers, total * (w + 1) / workers, data_);
     });

@@ -61,7 +61,7 @@ class Agent {
   void connect(double seconds) {
     channel_.emplace(Channel::connect(options_.host, options_.port, secret_, seconds));
     channel_->send({{kHelloField, options_.node}});
-    heard_ = Stopwatch();
+    heard_ = system::Stopwatch();
     reported_ = -1.0;
   }
 
@@ -70,7 +70,7 @@ class Agent {
       while (!ended_) {
         const auto order = channel_->receive(0.0);
         if (!order) break;
-        heard_ = Stopwatch();
+        heard_ = system::Stopwatch();
         obey(*order);
       }
       if (!ended_ && (news || due())) report();
@@ -78,7 +78,7 @@ class Agent {
     } catch (const TemporaryError& lost) {
       say(lost.what());
       channel_.reset();
-      heard_ = Stopwatch();
+      heard_ = system::Stopwatch();
       // This supervisor cannot be replaced, so there is nothing to wait for.
       if (words_.empty()) end(kExitTemporary);
     }
@@ -130,13 +130,13 @@ class Agent {
 
   /// Acts where the supervisor has not been heard for too long.
   void look_at_supervisor() {
-    if (pauses_.turn() > 0.0) heard_ = lease_since_ = Stopwatch();
+    if (pauses_.turn() > 0.0) heard_ = lease_since_ = system::Stopwatch();
     if (channel_ && heard_.seconds() < options_.succession.silence) return;
     // Each look at storage that does not answer leaves a process behind for a while.
     const double between =
         lease_ == LeaseState::Unknown ? kUnansweredLookSeconds : kLeaseLookSeconds;
     if (words_.empty() || looked_.seconds() < between) return;
-    looked_ = Stopwatch();
+    looked_ = system::Stopwatch();
     const SuccessionView view = look_at_lease();
     switch (decide_succession(options_.succession, view)) {
       case SuccessionAct::Wait:
@@ -186,7 +186,8 @@ class Agent {
                  : look->alive                    ? LeaseState::Held
                                                   : LeaseState::Expired;
     if (look && look->there) judge_holder(*look, view);
-    if (std::exchange(lease_, view.lease) != view.lease) lease_since_ = Stopwatch();
+    if (std::exchange(lease_, view.lease) != view.lease)
+      lease_since_ = system::Stopwatch();
     view.lease_since = lease_since_.seconds();
     return view;
   }
@@ -196,7 +197,8 @@ class Agent {
   void judge_holder(const LeaseLook& look, SuccessionView& view) {
     view.holder = look.number;
     holder_process_ = look.process;
-    if (std::exchange(renewed_, look.renewed) != look.renewed) renewal_ = Stopwatch();
+    if (std::exchange(renewed_, look.renewed) != look.renewed)
+      renewal_ = system::Stopwatch();
     if (!look.alive || look.host != host_name()) return;
     view.holder_here = true;
     if (renewal_.seconds() >= options_.lease_seconds) view.lease = LeaseState::Expired;
@@ -221,7 +223,7 @@ class Agent {
     const int status = stand_in_for_script(stand_in, slurm_);
     // Another agent was first. It may be lost as well, so this one watches on.
     if (status != kExitSuperseded) return end(status);
-    heard_ = lease_since_ = Stopwatch();
+    heard_ = lease_since_ = system::Stopwatch();
   }
 
   StandInOptions stand_in_options() const {
@@ -239,18 +241,19 @@ class Agent {
   }
 
   void say(const std::string& line) const {
-    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, printable(line));
+    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node,
+               system::printable(line));
     std::fflush(stderr);
   }
 
   const AgentOptions& options_;
   const Secret& secret_;
-  const fs::path lock_ = options_.run_dir / kSupervisorLockFile;
+  const fs::path lock_ = options_.run_dir / run::kSupervisorLockFile;
   const SlurmClient slurm_;
   NodeWatch watch_;
   std::optional<Channel> channel_;  ///< absent while the supervisor is lost
-  SignalWatch signals_;
-  Stopwatch clock_;
+  system::SignalWatch signals_;
+  system::Stopwatch clock_;
   double reported_ = -1.0;
   double report_seconds_ = kLeastReportSeconds;
   int64_t start_ = 0;
@@ -259,12 +262,12 @@ class Agent {
   int turn_ = -1;
   int served_ = 0;
   PauseWatch pauses_{kAgentPauseSeconds};
-  Stopwatch heard_;   ///< since the last message of the supervisor, or its loss
-  Stopwatch looked_;  ///< since the last look at the lease
+  system::Stopwatch heard_;   ///< since the last message of the supervisor, or its loss
+  system::Stopwatch looked_;  ///< since the last look at the lease
   LeaseState lease_ = LeaseState::Held;
-  Stopwatch lease_since_;
+  system::Stopwatch lease_since_;
   int64_t renewed_ = 0;
-  Stopwatch renewal_;  ///< since the last renewal of the lease that was seen
+  system::Stopwatch renewal_;  ///< since the last renewal of the lease that was seen
   int64_t holder_process_ = 0;
   bool ended_ = false;
   int exit_code_ = 0;

@@ -52,10 +52,10 @@ struct AgentState {
   std::optional<JobStep> step;
   int starts = 0;
   uint64_t peer = 0;  ///< 0: not connected
-  Stopwatch started;
+  system::Stopwatch started;
   bool left = false;  ///< the agent said goodbye
   /// Since the connection broke, until settle_broken() has decided.
-  std::optional<Stopwatch> broken;
+  std::optional<system::Stopwatch> broken;
   std::string reason;  ///< why the connection broke
   bool lost = false;
   bool told_lost = false;
@@ -112,8 +112,8 @@ struct AgentFleet::State {
   std::map<std::string, AgentState> agents;
   std::unordered_map<uint64_t, std::string> nodes;  ///< by peer
   PauseWatch pauses{kFleetPauseSeconds};
-  Stopwatch steps_looked;
-  Stopwatch beats;
+  system::Stopwatch steps_looked;
+  system::Stopwatch beats;
   double beaten = -kBeatSeconds;
   int64_t start = 0;
   std::vector<std::string> notes;
@@ -141,7 +141,7 @@ AgentFleet::AgentFleet(AgentFleetOptions options)
 
 AgentFleet::~AgentFleet() {
   state_->server.send_all(order_message(EndOrder{}));
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto any_left = [&] {
     return std::ranges::any_of(state_->agents, [](auto& agent) {
       return agent.second.peer != 0 && agent.second.step && !agent.second.step->poll();
@@ -156,7 +156,7 @@ AgentFleet::~AgentFleet() {
 void AgentFleet::State::start_agent(const std::string& node) {
   AgentState& agent = agents[node];
   ++agent.starts;
-  agent.started = Stopwatch();
+  agent.started = system::Stopwatch();
   agent.lost = agent.told_lost = false;
   agent.step.reset();
   std::vector<std::string> words = {options.program, "agent",
@@ -329,7 +329,7 @@ void AgentFleet::State::look_at_pauses() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
   server.forgive_silence();
-  for (auto& [node, agent] : agents) agent.started = Stopwatch();
+  for (auto& [node, agent] : agents) agent.started = system::Stopwatch();
   notes.push_back(
       fmt::format("this supervisor stood still for {:.0f} s: nobody's silence in that "
                   "time counts",
@@ -339,7 +339,7 @@ void AgentFleet::State::look_at_pauses() {
 void AgentFleet::wait(double seconds) {
   // Hundreds of agents report all the time, and most reports can wait for the next look.
   state_->news = false;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   do {
     const double left = std::max(0.0, seconds - watch.seconds());
     state_->serve(left);
@@ -349,7 +349,7 @@ void AgentFleet::wait(double seconds) {
   state_->look_at_silent();
   state_->tell_turns();
   if (state_->steps_looked.seconds() < kStepLookSeconds) return;
-  state_->steps_looked = Stopwatch();
+  state_->steps_looked = system::Stopwatch();
   for (auto& [node, agent] : state_->agents) {
     if (agent.step) agent.step->poll();  // copies the lines of its srun
   }
@@ -396,7 +396,7 @@ void AgentFleet::forget() {
   }
   state_->server.send_all(order_message(ForgetOrder{state_->start}));
   // Workers must not begin before the records of the last start are gone.
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto missing = [&] {
     return std::ranges::any_of(state_->agents, [](const auto& agent) {
       return agent.second.peer != 0 && !agent.second.report;
@@ -411,7 +411,7 @@ std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
   std::map<int, std::string> all;
   for (auto& [node, agent] : state_->agents) agent.stacks.clear();
   state_->server.send_all(order_message(StacksOrder{ranks}));
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (all.size() < ranks.size() && watch.seconds() < kStackSeconds) {
     wait(0.1);
     for (const auto& [node, agent] : state_->agents) {
@@ -435,7 +435,7 @@ std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string
     agent.busy = true;
     asked.push_back(&agent);
   }
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto missing = [](const AgentState* agent) {
     return agent->peer != 0 && !agent->health;
   };
@@ -453,7 +453,7 @@ std::vector<std::string> AgentFleet::take_notes() {
 }
 
 void AgentFleet::await_agents(double seconds, const std::vector<std::string>& asked) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto awaited = [&](const std::string& node) {
     return std::ranges::count(asked, node) > 0 ||
            std::ranges::count(state_->options.not_awaited, node) == 0;

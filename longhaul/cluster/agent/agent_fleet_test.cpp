@@ -49,7 +49,7 @@ class OneNode {
     // The handshake needs both ends, so that the client has a thread of its own.
     std::optional<Channel> agent;
     std::jthread client([&] { agent.emplace(open()); });
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (fleet_->usable_nodes(0.1).empty() && watch.seconds() < 10.0) {
     }
     client.join();
@@ -58,7 +58,7 @@ class OneNode {
   /// Connects and answers one order for a health check. Runs on a thread of its own.
   void answer_health(const std::string& name) {
     Channel agent = open();
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (watch.seconds() < 10.0) {
       const auto order = agent.receive(0.1);
       if (!order || order->value("order", "") != "health") continue;
@@ -74,7 +74,7 @@ class OneNode {
     channel_.reset();
   }
   std::vector<std::string> lost_within(double seconds) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     while (watch.seconds() < seconds) {
       fleet_->wait(0.05);
       if (auto lost = fleet_->lost_nodes(); !lost.empty()) return lost;
@@ -167,7 +167,7 @@ TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
         agents[node]->send({{"hello", node}});
       }
     });
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     EXPECT_EQ(fleet.usable_nodes(10.0).size(), 2U);
     EXPECT_LT(watch.seconds(), 9.0) << "nobody waits for a node that is left out";
   }
@@ -178,7 +178,7 @@ TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     agents["localhost"]->close();
   });
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (fleet.lost_nodes().empty() && watch.seconds() < 10.0) fleet.wait(0.05);
   fleet.wait(0.3);
   EXPECT_TRUE(fleet.usable_nodes(0).empty());
@@ -219,7 +219,7 @@ TEST(AgentFleet, NodesThatAreLostTogetherAreWaitedForTogether) {
     EXPECT_EQ(fleet.usable_nodes(10.0).size(), nodes.size());
   }
   agents.clear();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   size_t lost = 0;
   while (lost < nodes.size() && watch.seconds() < 20.0) {
     fleet.wait(0.05);

@@ -13,9 +13,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(LeaseLook, there, released, aliv
 namespace {
 
 LeaseLook read_lease(const fs::path& lock, double lease_seconds) {
-  OwnerLockOptions options;
+  system::OwnerLockOptions options;
   options.lease_seconds = lease_seconds;
-  const auto state = OwnerLock::look(lock, options);
+  const auto state = system::OwnerLock::look(lock, options);
   if (!state) return {};
   std::error_code error;
   const auto renewed = fs::last_write_time(lock, error);

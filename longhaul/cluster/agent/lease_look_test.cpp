@@ -17,7 +17,7 @@ TEST(LeaseLook, ItTellsWhoHasTheLeaseAndThatItEndedInOrder) {
   ASSERT_TRUE(none.has_value());
   EXPECT_FALSE(none->there);
   {
-    const OwnerLock mine = OwnerLock::acquire(lock);
+    const system::OwnerLock mine = system::OwnerLock::acquire(lock);
     const auto held = look_at_lease(lock, 12.0, 10.0);
     ASSERT_TRUE(held && held->there);
     EXPECT_TRUE(held->alive);
@@ -35,7 +35,7 @@ TEST(LeaseLook, ItTellsWhoHasTheLeaseAndThatItEndedInOrder) {
 TEST(LeaseLook, StorageThatDoesNotAnswerInTimeOrGivesNonsenseIsNoAnswer) {
   const testing::TempDir dir;
   const fs::path lock = dir / "supervisor.lock";
-  const OwnerLock mine = OwnerLock::acquire(lock);
+  const system::OwnerLock mine = system::OwnerLock::acquire(lock);
   EXPECT_FALSE(look_at_lease(lock, 12.0, 0.0).has_value());
   testing::write_file(dir / "other.lock", "{\"torn");
   EXPECT_FALSE(look_at_lease(dir / "other.lock", 12.0, 10.0).has_value());

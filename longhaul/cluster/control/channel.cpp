@@ -30,7 +30,7 @@ class Deadline {
   bool over() const { return watch_.seconds() >= seconds_; }
 
  private:
-  Stopwatch watch_;
+  system::Stopwatch watch_;
   double seconds_;
 };
 

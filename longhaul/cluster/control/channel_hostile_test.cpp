@@ -44,12 +44,12 @@ class Hostile : public ::testing::Test {
   }
 
   void poll_until(const std::function<bool()>& enough, double seconds = 5.0) {
-    for (const Stopwatch watch; !enough() && watch.seconds() < seconds;) {
+    for (const system::Stopwatch watch; !enough() && watch.seconds() < seconds;) {
       for (ChannelEvent& event : server_.poll(0.02)) events_.push_back(std::move(event));
     }
   }
   void expect_refused(uint64_t count, const std::string& reason) {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     poll_until([&] { return server_.refused() >= count; });
     EXPECT_EQ(server_.refused(), count);
     EXPECT_HAS(server_.last_refusal(), reason);
@@ -59,7 +59,7 @@ class Hostile : public ::testing::Test {
   }
   /// Returns the seconds that an honest agent needs to connect and be heard.
   double honest_agent_gets_in() {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     bool done = false;
     std::thread agent([&] {
       Channel channel = Channel::connect("127.0.0.1", server_.port(), secret_, 10.0);
@@ -99,7 +99,7 @@ TEST_F(Hostile, SilenceIsRefusedInTime) {
 
 TEST_F(Hostile, SlowBytesGainNoTime) {
   const Descriptor peer = connect();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   for (size_t i = 0; server_.refused() == 0 && watch.seconds() < 3.0; ++i) {
     size_t count = 0;
     std::string why;
@@ -298,7 +298,7 @@ class FalseServer {
 
 TEST(HostileServer, SilenceEndsTheConnectInTime) {
   FalseServer server;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   EXPECT_HAS(message_of<TemporaryError>([&] {
                Channel::connect("127.0.0.1", server.port(), Secret::make(), 0.5);
              }),

@@ -55,7 +55,7 @@ struct ChannelServer::State {
   Descriptor listener;
   std::string host;
   int port = 0;
-  Stopwatch clock;
+  system::Stopwatch clock;
   std::map<uint64_t, Peer> peers;  ///< by number, the oldest first
   uint64_t next_peer = 1;
   size_t pending = 0;

@@ -25,7 +25,7 @@ std::vector<ChannelEvent> poll_until(
     ChannelServer& server,
     const std::function<bool(const std::vector<ChannelEvent>&)>& enough) {
   std::vector<ChannelEvent> all;
-  for (const Stopwatch watch; !enough(all) && watch.seconds() < 10.0;) {
+  for (const system::Stopwatch watch; !enough(all) && watch.seconds() < 10.0;) {
     for (ChannelEvent& event : server.poll(0.1)) all.push_back(std::move(event));
   }
   return all;
@@ -135,7 +135,7 @@ TEST(Channel, TriesUntilSomebodyListensAndSaysWhyNobodyDoes) {
     const ChannelServer closed(secret, "127.0.0.1");
     port = closed.port();
   }
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   EXPECT_HAS(message_of<TemporaryError>(
                  [&] { Channel::connect("127.0.0.1", port, secret, 0.3); }),
              "Connection refused");
@@ -156,7 +156,7 @@ TEST(Channel, TriesUntilSomebodyListensAndSaysWhyNobodyDoes) {
 TEST(Channel, RefusesASupervisorOfAnotherJobAtOnce) {
   ChannelServer server(Secret::make(), "127.0.0.1");
   serve_while(server, [&] {
-    const Stopwatch watch;
+    const system::Stopwatch watch;
     EXPECT_HAS(message_of<InputError>([&] {
                  Channel::connect("127.0.0.1", server.port(), Secret::make(), 30.0);
                }),
@@ -196,7 +196,7 @@ TEST(ChannelServer, DropsAPeerThatTakesNothingAndNeverWaitsForIt) {
   const uint64_t peer = server.peers().at(0);
   const Json message = std::string(size_t{1} << 20, 'x');
   int sent = 0;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (sent < 100 && server.send(peer, message)) ++sent;
   EXPECT_GT(sent, 7);
   EXPECT_LT(sent, 100);

@@ -138,7 +138,7 @@ void to_json(Json& json, const HealthResult& result) { json = kResultNames.of(re
 
 HealthCheck bounded_check(const std::string& name, double deadline_seconds,
                           const std::function<HealthCheck()>& check) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const BoundedAnswer answer = run_in_bounded_child(
       [&](const auto& write) {
         HealthCheck done;

@@ -81,7 +81,7 @@ void work_on(CoreResult& result, double seconds, const Damage& damage) {
   ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
   KnownProduct<double> wide;
   KnownProduct<float> narrow;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const auto multiply = [&](auto& product, const char* format) {
     ++result.products;
     if (product.is_right(result.core, damage) || !result.problem.empty()) return;
@@ -123,7 +123,7 @@ struct Mapping {
 /// Fills words with the pattern of a pass until `seconds` are over. Returns how many
 /// words it has filled.
 uint64_t fill(std::span<uint64_t> words, int pass, double seconds) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   uint64_t done = 0;
   while (done < words.size() && (done == 0 || watch.seconds() < seconds)) {
     const uint64_t end =
@@ -137,9 +137,9 @@ uint64_t fill(std::span<uint64_t> words, int pass, double seconds) {
 
 HealthCheck check_compute(double seconds, const Damage& damage) {
   std::vector<CoreResult> results;
-  for (const int core : allowed_cpus()) results.push_back({.core = core});
+  for (const int core : system::allowed_cpus()) results.push_back({.core = core});
   // Each thread binds itself to its core, so the calling thread, number 0, does not work.
-  run_on_threads(static_cast<int>(results.size()) + 1, [&](int number) {
+  system::run_on_threads(static_cast<int>(results.size()) + 1, [&](int number) {
     if (number > 0) work_on(results[static_cast<size_t>(number) - 1], seconds, damage);
   });
   std::ranges::sort(results, {}, &CoreResult::gflops);
@@ -167,7 +167,7 @@ HealthCheck check_compute(double seconds, const Damage& damage) {
 }
 
 HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damage) {
-  const uint64_t available = available_memory();
+  const uint64_t available = system::available_memory();
   const uint64_t wanted = std::min(max_bytes, available / 10) / kBlockBytes * kBlockBytes;
   if (wanted == 0) {
     return HealthCheck::failed(fmt::format("only {} are free; end what uses the memory",
@@ -181,7 +181,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const std::span words(static_cast<uint64_t*>(mapping.data), wanted / sizeof(uint64_t));
   constexpr int kPasses = 3;
   uint64_t count = words.size();
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   for (int pass = 0; pass < kPasses; ++pass) {
     // Later passes are faster: they touch pages that the first one has made.
     count = fill(words.first(count), pass, (pass == 0 ? 0.4 : 0.1) * seconds);

@@ -103,16 +103,16 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   }
   const TemporaryFile temporary(
       directory / fmt::format(".longhaul_health_{}_{}", host_name(), ::getpid()));
-  const Stopwatch writing;
+  const system::Stopwatch writing;
   File file = File::create(temporary.path);
   file.write(std::span<const std::byte>(written.get(), bytes));
-  const Stopwatch syncing;
+  const system::Stopwatch syncing;
   file.sync();
   const double sync_seconds = syncing.seconds();
   const double write_seconds = writing.seconds();
   file.drop_cache();
   file.close();
-  const Stopwatch reading;
+  const system::Stopwatch reading;
   const bool direct = read_back(temporary.path, {read.get(), bytes});
   const double read_seconds = reading.seconds();
   const auto [one, other] =

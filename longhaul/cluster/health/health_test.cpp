@@ -39,7 +39,7 @@ const HealthCheck& find(const HealthReport& report, const std::string& name) {
 
 TEST(Health, FindsNothingOnAFitNodeWithinASecond) {
   const TestDirectory dir;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const HealthReport report = check_node(quick(dir));
   EXPECT_TRUE(report.ok()) << report.cause();
   EXPECT_EQ(report.node, host_name());
@@ -78,7 +78,7 @@ TEST(Health, GoesThroughJsonWithoutLoss) {
 }
 
 TEST(Health, NamesTheCoreThatComputesWrong) {
-  const int bad = allowed_cpus().back();
+  const int bad = system::allowed_cpus().back();
   const HealthCheck check =
       check_compute(0.02, [&](int core, std::span<std::byte> result) {
         if (core == bad) result[1000] ^= std::byte{1};
@@ -86,7 +86,7 @@ TEST(Health, NamesTheCoreThatComputesWrong) {
   EXPECT_EQ(check.result, HealthResult::Failed);
   EXPECT_HAS(check.text,
              "core " + std::to_string(bad) + " computed fp64 product 1 wrong");
-  for (const int core : allowed_cpus()) {
+  for (const int core : system::allowed_cpus()) {
     if (core == bad) continue;
     EXPECT_EQ(check.text.find("core " + std::to_string(core) + " "), std::string::npos);
   }
@@ -149,13 +149,13 @@ TEST(Health, RunsThePluggedInCommandWithADeadline) {
   EXPECT_EQ(failed.result, HealthResult::Failed);
   EXPECT_HAS(failed.text, "ended with 3: three");
   options.command_seconds = 0.2;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   EXPECT_HAS(result("sleep 20").text, "did not end within 0.2 s");
   EXPECT_LT(watch.seconds(), 5.0);
 }
 
 TEST(Health, ACheckThatHangsOrDiesOrThrowsHasFailed) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   EXPECT_HAS(bounded_check("disk", 0.1,
                            [] {
                              ::sleep(30);

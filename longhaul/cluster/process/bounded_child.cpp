@@ -32,7 +32,7 @@ void write_all(int fd, std::string_view text) {
 
 void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& answer) {
   std::array<char, 4096> bytes{};
-  for (const Stopwatch watch; answer.text.size() < max_bytes;) {
+  for (const system::Stopwatch watch; answer.text.size() < max_bytes;) {
     const double left = deadline_seconds - watch.seconds();
     if (left <= 0.0) return;
     pollfd one{fd, POLLIN, 0};
@@ -49,7 +49,7 @@ void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& a
 /// Returns the status of the child, or 0 where it does not end.
 int wait_for_death(pid_t child) {
   int status = 0;
-  for (const Stopwatch watch; watch.seconds() < kDeathSeconds;) {
+  for (const system::Stopwatch watch; watch.seconds() < kDeathSeconds;) {
     const pid_t got = ::waitpid(child, &status, WNOHANG);
     if (got == child || (got < 0 && errno != EINTR)) return got == child ? status : 0;
     const timespec pause{0, 200000};

@@ -167,7 +167,7 @@ class RunningCommand {
   }
 
   const CommandOptions& options_;
-  Stopwatch watch_;
+  system::Stopwatch watch_;
   Pipe output_ = make_pipe("command");
   Pipe errors_ = make_pipe("command");
   pid_t pid_ = 0;

@@ -110,7 +110,7 @@ Stop stop_thread(pid_t thread, unsigned& signal) {
     return errno == ESRCH ? Stop::Gone : Stop::Refused;
   }
   trace(PTRACE_INTERRUPT, thread, 0);
-  for (const Stopwatch watch; watch.seconds() < kStopSeconds;) {
+  for (const system::Stopwatch watch; watch.seconds() < kStopSeconds;) {
     int status = 0;
     const pid_t got = ::waitpid(thread, &status, __WALL | WNOHANG);
     if (got < 0 && errno != EINTR) return Stop::Gone;

@@ -66,7 +66,7 @@ class Child {
     return text.empty() ? '?' : text.at(text.rfind(')') + 2);
   }
   void wait_until(char wanted) const {
-    for (const Stopwatch watch; state() != wanted && watch.seconds() < 5.0;) {
+    for (const system::Stopwatch watch; state() != wanted && watch.seconds() < 5.0;) {
       ::usleep(1000);
     }
     EXPECT_EQ(state(), wanted);
@@ -103,7 +103,7 @@ TEST_F(Stacks, NamesWhatRunsAndLetsItRunOn) {
   const Child child(stacks_test_spins_for_ever);
   std::string text;
   // The child runs before it gets to this function.
-  for (const Stopwatch watch; watch.seconds() < 5.0;) {
+  for (const system::Stopwatch watch; watch.seconds() < 5.0;) {
     text = stack_traces(child.pid());
     if (text.find("stacks_test_spins_for_ever") != std::string::npos) break;
   }
@@ -135,7 +135,7 @@ TEST_F(Stacks, ShowsEveryThread) {
   });
   child.wait_until('S');
   std::string text;
-  for (const Stopwatch watch; watch.seconds() < 5.0;) {
+  for (const system::Stopwatch watch; watch.seconds() < 5.0;) {
     text = stack_traces(child.pid());
     if (text.find("a worker: sleeping") != std::string::npos) break;
   }
@@ -165,7 +165,7 @@ TEST_F(Stacks, FallsBackOnTheKernelsViewWhereTracingIsRefused) {
 TEST_F(Stacks, EndsAtItsDeadlineWithWhatItHas) {
   const Child child(stacks_test_calls_it);
   child.wait_until('S');
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const std::string text = stack_traces(child.pid(), 0.0);
   EXPECT_HAS(text, "(ended after 0.0 s)");
   EXPECT_LT(watch.seconds(), 1.0);

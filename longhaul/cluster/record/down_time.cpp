@@ -38,27 +38,27 @@ void lines_at_end(const fs::path& path,
     return;
   }
   const size_t last = text.rfind('\n');
-  text.append(kRecordPadding, ' ');
+  text.append(run::kRecordPadding, ' ');
   for (size_t end; last != std::string::npos && at <= last; at = end + 1) {
     end = text.find('\n', at);
     use(std::string_view(text).substr(at, end - at));
   }
 }
 
-std::vector<RunRecord> records_at_end(const fs::path& run_dir) {
-  std::vector<RunRecord> records;
-  lines_at_end(run_dir / kMetricsFile,
-               [&](std::string_view line) { records.push_back(read_record(line)); });
+std::vector<run::RunRecord> records_at_end(const fs::path& run_dir) {
+  std::vector<run::RunRecord> records;
+  lines_at_end(run_dir / run::kMetricsFile,
+               [&](std::string_view line) { records.push_back(run::read_record(line)); });
   return records;
 }
 
 /// Returns the newest events that name an attempt.
 std::vector<Json> events_at_end(const fs::path& run_dir) {
   std::vector<Json> events;
-  lines_at_end(run_dir / kEventsFile, [&](std::string_view line) {
+  lines_at_end(run_dir / run::kEventsFile, [&](std::string_view line) {
     try {
-      Json event = parse_json(line, kEventsFile, kMostDepth);
-      if (event.is_object() && EventHead::attempt_of(event) >= 0)
+      Json event = parse_json(line, run::kEventsFile, kMostDepth);
+      if (event.is_object() && run::EventHead::attempt_of(event) >= 0)
         events.push_back(std::move(event));
     } catch (const InputError&) {
       // A torn line says nothing.
@@ -83,13 +83,14 @@ std::optional<Json> DownTime::fault(double now) {
     attempt_ = std::max(attempt_, attempt);
     if (time <= now) since_ = std::max(since_, time);
   };
-  for (const RunRecord& record : records_at_end(run_dir_)) {
-    if (const auto* step = std::get_if<StepRecord>(&record))
+  for (const run::RunRecord& record : records_at_end(run_dir_)) {
+    if (const auto* step = std::get_if<run::StepRecord>(&record))
       see(step->attempt, step->time);
-    if (const auto* v = std::get_if<ValidationRecord>(&record)) see(v->attempt, v->time);
+    if (const auto* v = std::get_if<run::ValidationRecord>(&record))
+      see(v->attempt, v->time);
   }
   for (const Json& event : events_at_end(run_dir_)) {
-    const EventHead head = EventHead::read(event, as_it_is);
+    const run::EventHead head = run::EventHead::read(event, as_it_is);
     see(head.attempt, head.time);
   }
   return early;
@@ -102,10 +103,10 @@ void DownTime::restarts(Json fields) {
 
 std::optional<Json> DownTime::look() {
   if (!pending_) return std::nullopt;
-  const uint64_t bytes = size_of(run_dir_ / kMetricsFile);
+  const uint64_t bytes = size_of(run_dir_ / run::kMetricsFile);
   if (std::exchange(seen_bytes_, bytes) == bytes) return std::nullopt;
-  for (const RunRecord& record : records_at_end(run_dir_)) {
-    const auto* const row = std::get_if<StepRecord>(&record);
+  for (const run::RunRecord& record : records_at_end(run_dir_)) {
+    const auto* const row = std::get_if<run::StepRecord>(&record);
     if (row == nullptr || row->attempt <= attempt_) continue;
     Json from = started_from([&](int64_t started) { return started == row->attempt; });
     if (from.is_null()) from = row->step - 1;
@@ -123,8 +124,8 @@ std::optional<Json> DownTime::give_up(double now) {
 Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
   Json step;
   for (const Json& event : events_at_end(run_dir_)) {
-    if (EventHead::read(event, as_it_is).kind != StartEvent::kKind) continue;
-    const auto start = read_event<StartEvent>(event, as_it_is);
+    if (run::EventHead::read(event, as_it_is).kind != run::StartEvent::kKind) continue;
+    const auto start = read_event<run::StartEvent>(event, as_it_is);
     if (of_attempt(start.attempt)) step = start.step;
   }
   return step;

@@ -70,8 +70,8 @@ bool may_be_tested(const ExcludedNode& node, double now, Retest retest) {
 }
 
 Exclusions::Exclusions(const fs::path& run_dir)
-    : path_(run_dir / kExcludedNodesFile),
-      readmitted_file_(run_dir / kReadmittedNodesFile, "list of nodes"),
+    : path_(run_dir / run::kExcludedNodesFile),
+      readmitted_file_(run_dir / run::kReadmittedNodesFile, "list of nodes"),
       nodes_(read_excluded(path_)) {}
 
 std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
@@ -82,7 +82,7 @@ std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
   return names;
 }
 
-void Exclusions::read_again(Logger& log) {
+void Exclusions::read_again(system::Logger& log) {
   try_record(log, "the nodes that are known to be left out stay out",
              [&] { nodes_ = read_excluded(path_); });
 }
@@ -90,7 +90,7 @@ void Exclusions::read_again(Logger& log) {
 /// Returns true where the record cannot be read, too: otherwise a sick node could come
 /// and go for ever.
 bool Exclusions::was_readmitted(const std::string& node, ExclusionKind kind,
-                                Logger& log) const {
+                                system::Logger& log) const {
   bool found = true;
   try_record(log, "a node that is left out now stays out until it has expired", [&] {
     found = readmitted_file_.read<Readmitted>().contains({node, exclusion_name(kind)});
@@ -99,7 +99,7 @@ bool Exclusions::was_readmitted(const std::string& node, ExclusionKind kind,
 }
 
 bool Exclusions::add(const std::string& node, ExclusionKind kind,
-                     const std::string& cause, double now, Logger& log) {
+                     const std::string& cause, double now, system::Logger& log) {
   read_again(log);
   const auto found = std::ranges::find(nodes_, node, &ExcludedNode::node);
   if (found != nodes_.end() && !has_expired(*found, now)) return false;
@@ -111,7 +111,8 @@ bool Exclusions::add(const std::string& node, ExclusionKind kind,
 }
 
 std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& reports,
-                                              double now, Logger& log, Retest retest) {
+                                              double now, system::Logger& log,
+                                              Retest retest) {
   std::vector<ExcludedNode> back;
   for (const ExcludedNode& node : nodes_) {
     const auto passed = [&](const HealthReport& report) {

@@ -56,19 +56,20 @@ class Exclusions {
   std::vector<std::string> testable(double now, Retest retest = Retest::Usual) const;
   /// Reads the file again: a person or a drill may have changed it. Where the file cannot
   /// be read, the nodes that are known to be left out stay out.
-  void read_again(Logger& log);
+  void read_again(system::Logger& log);
   /// Leaves a node out. Returns false where the node is left out already, unless that
   /// exclusion had expired.
   bool add(const std::string& node, ExclusionKind kind, const std::string& cause,
-           double now, Logger& log);
+           double now, system::Logger& log);
   /// Readmits and returns the nodes that may be tested and whose report shows no failure
   /// of the node itself. The room on a file system, which all nodes see alike, says
   /// nothing of a node.
   std::vector<ExcludedNode> readmit(const std::vector<HealthReport>& reports, double now,
-                                    Logger& log, Retest retest = Retest::Usual);
+                                    system::Logger& log, Retest retest = Retest::Usual);
 
  private:
-  bool was_readmitted(const std::string& node, ExclusionKind kind, Logger& log) const;
+  bool was_readmitted(const std::string& node, ExclusionKind kind,
+                      system::Logger& log) const;
   fs::path path_;
   RecordFile readmitted_file_;
   std::vector<ExcludedNode> nodes_;

@@ -30,7 +30,7 @@ class ExclusionsOfARun : public testing::Test {
   using Names = std::vector<std::string>;
 
   TestDirectory dir_;
-  Logger log_;
+  system::Logger log_;
   Exclusions out_{dir_.path()};
 };
 

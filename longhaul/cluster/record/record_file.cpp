@@ -29,7 +29,7 @@ void RecordFile::replace(const Json& value, int indent) const {
   write_text_atomic(path_, json_text(value, indent) + (indent < 0 ? "" : "\n"));
 }
 
-bool try_record(Logger& log, const std::string& consequence,
+bool try_record(system::Logger& log, const std::string& consequence,
                 const std::function<void()>& work) {
   try {
     work();

@@ -62,7 +62,7 @@ class RecordFile {
 
 /// Runs `work`, which reads or writes records. Returns false where `work` fails, after a
 /// warning "PROBLEM; CONSEQUENCE": a supervisor does not end because of a record.
-bool try_record(Logger& log, const std::string& consequence,
+bool try_record(system::Logger& log, const std::string& consequence,
                 const std::function<void()>& work);
 
 }  // namespace longhaul::cluster

@@ -52,7 +52,7 @@ TEST(RecordFile, ReplacingLeavesNoOtherFileBehind) {
 
 TEST(RecordFile, TryRecordWarnsOfTheProblemAndItsConsequence) {
   const TestDirectory dir;
-  Logger log = Logger::to_file(dir / "log.txt");
+  system::Logger log = system::Logger::to_file(dir / "log.txt");
   EXPECT_TRUE(try_record(log, "unseen", [] {}));
   EXPECT_FALSE(
       try_record(log, "it goes on", [] { throw InputError("cluster", "damaged"); }));
@@ -65,7 +65,7 @@ TEST(RecordFile, TryRecordWarnsOfTheProblemAndItsConsequence) {
 TEST(RecordsOfOlderSupervisors, AreStillRead) {
   const TestDirectory dir;
   fs::create_directories(dir / "control");
-  Logger log;
+  system::Logger log;
   write_file(dir / "control/restarts.json",
              R"({"before":{"kind":"hang","node":"n1","step":5,"temporary":false},)"
              R"("furthest":6,"job":"7","on_node":2,"restarts":3,"same":2,)"

@@ -40,7 +40,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RequeueRecord, job, checkpoint, 
                                                 unmended, note)
 
 RecordFile requeues_file(const fs::path& run_dir) {
-  return {run_dir / kRequeuesFile, "record of requeues"};
+  return {run_dir / run::kRequeuesFile, "record of requeues"};
 }
 
 /// Returns the job's record, or a new one where none is kept for this job.

@@ -15,7 +15,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fault, node, step, temporary)
 namespace {
 
 RecordFile restarts_file(const fs::path& run_dir) {
-  return {run_dir / kRestartsFile, "record of restarts"};
+  return {run_dir / run::kRestartsFile, "record of restarts"};
 }
 
 struct RestartRecord {
@@ -33,7 +33,7 @@ void from_json(const Json& json, RestartRecord& record) {
 }  // namespace
 
 RestartCounts read_restarts(const fs::path& run_dir, const std::string& job,
-                            Logger& log) {
+                            system::Logger& log) {
   RestartCounts counts;
   try_record(log, "the job's restarts are counted from the beginning", [&] {
     const auto record = restarts_file(run_dir).read_of<RestartRecord>(job);
@@ -43,7 +43,7 @@ RestartCounts read_restarts(const fs::path& run_dir, const std::string& job,
 }
 
 void write_restarts(const fs::path& run_dir, const std::string& job,
-                    const RestartCounts& counts, Logger& log) {
+                    const RestartCounts& counts, system::Logger& log) {
   if (job.empty() || !counts.before) return;
   Json json = counts;
   json["job"] = job;

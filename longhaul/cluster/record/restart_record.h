@@ -13,9 +13,10 @@ namespace longhaul::cluster {
 /// Counts start anew for another job, which a person has submitted, for an empty `job`,
 /// when a person has started the run, and, with a warning, where the record cannot be
 /// read.
-RestartCounts read_restarts(const fs::path& run_dir, const std::string& job, Logger& log);
+RestartCounts read_restarts(const fs::path& run_dir, const std::string& job,
+                            system::Logger& log);
 /// Writes the record, or warns that it cannot be written. Does nothing without a job.
 void write_restarts(const fs::path& run_dir, const std::string& job,
-                    const RestartCounts& counts, Logger& log);
+                    const RestartCounts& counts, system::Logger& log);
 
 }  // namespace longhaul::cluster

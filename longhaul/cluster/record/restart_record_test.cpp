@@ -26,7 +26,7 @@ class RestartsOfAJob : public testing::Test {
     return decision;
   }
   TestDirectory dir_;
-  Logger log_;
+  system::Logger log_;
 };
 
 TEST_F(RestartsOfAJob, AreCountedOverAllOfItsSupervisors) {
@@ -54,7 +54,7 @@ TEST_F(RestartsOfAJob, ARecordThatCannotBeReadCountsNothingAndIsToldOf) {
   fs::create_directories(dir_ / "control");
   for (const char* damage : {"no json", "{}", R"({"job": "7", "restarts": "many"})"}) {
     write_file(dir_ / "control/restarts.json", damage);
-    Logger log = Logger::to_file(dir_ / "log.txt");
+    system::Logger log = system::Logger::to_file(dir_ / "log.txt");
     EXPECT_EQ(read_restarts(dir_.path(), "7", log).restarts, 0);
     EXPECT_HAS(read_text(dir_ / "log.txt"), "counted from the beginning");
     fs::remove(dir_ / "log.txt");

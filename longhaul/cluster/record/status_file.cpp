@@ -10,7 +10,7 @@
 namespace longhaul::cluster {
 namespace {
 
-RunStatus::Rank of_rank(const ObservedRank& rank) {
+run::RunStatus::Rank of_rank(const ObservedRank& rank) {
   return {rank.rank,
           rank.node,
           rank.pid,
@@ -26,7 +26,7 @@ RunStatus::Rank of_rank(const ObservedRank& rank) {
 
 }  // namespace
 
-void take_reports(RunStatus& status, const NodeReports& reports,
+void take_reports(run::RunStatus& status, const NodeReports& reports,
                   const std::vector<ExcludedNode>& excluded) {
   status.nodes.clear();
   status.ranks.clear();
@@ -38,11 +38,11 @@ void take_reports(RunStatus& status, const NodeReports& reports,
       reports, [](const auto& report) { return !report->ranks.empty(); });
   for (const auto& newest : reports) {
     const NodeReport& report = *newest;
-    RunStatus::Node node;
+    run::RunStatus::Node node;
     node.name = report.node;
-    node.state = is_out(report.node)                  ? RunStatus::Node::kExcluded
-                 : some_train && report.ranks.empty() ? RunStatus::Node::kSpare
-                                                      : RunStatus::Node::kUp;
+    node.state = is_out(report.node)                  ? run::RunStatus::Node::kExcluded
+                 : some_train && report.ranks.empty() ? run::RunStatus::Node::kSpare
+                                                      : run::RunStatus::Node::kUp;
     node.memory_used_bytes = report.memory_used_bytes;
     node.memory_total_bytes = report.memory_total_bytes;
     node.cpu_busy = report.cpu_busy;
@@ -56,9 +56,9 @@ void take_reports(RunStatus& status, const NodeReports& reports,
   for (const ExcludedNode& out : excluded) {
     const auto same = [&](const auto& report) { return report->node == out.node; };
     if (std::ranges::any_of(reports, same)) continue;
-    RunStatus::Node node;
+    run::RunStatus::Node node;
     node.name = out.node;
-    node.state = RunStatus::Node::kExcluded;
+    node.state = run::RunStatus::Node::kExcluded;
     status.nodes.push_back(std::move(node));
   }
   status.updated = system_time();
@@ -66,7 +66,7 @@ void take_reports(RunStatus& status, const NodeReports& reports,
   status.process = ::getpid();
 }
 
-void write_status(const fs::path& path, const RunStatus& status) {
+void write_status(const fs::path& path, const run::RunStatus& status) {
   const fs::path fresh = path.string() + ".new";
   File file = File::create(fresh);
   file.write(json_text(status.to_json()) + "\n");

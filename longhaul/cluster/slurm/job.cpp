@@ -186,7 +186,7 @@ SlurmClient SlurmClient::waiting(SlurmPatience patience) const {
 }
 
 CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   bool told = false;
   while (true) {
     CommandResult result = call_once(words);

@@ -23,12 +23,12 @@ using Names = std::set<std::string>;
 /// Holds the nodes of which Slurm was told for this job. The rest of Slurm's list is a
 /// person's.
 RecordFile handed_file(const RequeueOptions& options) {
-  return {options.run_dir / handed_nodes_file(options.job), "list of names"};
+  return {options.run_dir / run::handed_nodes_file(options.job), "list of names"};
 }
 
 Names excluded_of_run(const fs::path& run_dir) {
   Names names;
-  for (const ExcludedNode& node : read_excluded(run_dir / kExcludedNodesFile)) {
+  for (const ExcludedNode& node : read_excluded(run_dir / run::kExcludedNodesFile)) {
     // A node can only be tested again when Slurm gives it.
     if (!has_expired(node, unix_time())) names.insert(node.node);
   }
@@ -73,7 +73,7 @@ Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
 /// Calls `ask` until Slurm has done what is asked, or until the time is over: Slurm
 /// refuses to change a job that is not yet back in the queue.
 void insist_shortly(const RequeueOptions& options, const std::function<bool()>& ask) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (!ask() && watch.seconds() < options.retry_limit_seconds) {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.retry_seconds));
   }

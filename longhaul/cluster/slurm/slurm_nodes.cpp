@@ -69,7 +69,7 @@ SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn) {
   SlurmPatience patience;
   patience.seconds = kControllerSeconds;
   patience.tell = [](const std::string& line) {
-    fmt::print("longhaul: {}\n", printable(line));
+    fmt::print("longhaul: {}\n", system::printable(line));
     std::fflush(stdout);
   };
   patience.turn = std::move(turn);
@@ -130,7 +130,7 @@ void StepKiller::kill(const std::vector<std::string>& steps) {
   for (const std::string& step : steps) {
     under_way_.push_back(JobStep::start(kill_step_command(step), {}));
   }
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (true) {
     under_way_.remove_if([](JobStep& one) { return one.poll().has_value(); });
     if (under_way_.empty() || watch.seconds() > kKillSeconds) return;

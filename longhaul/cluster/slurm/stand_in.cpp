@@ -38,7 +38,7 @@ void sleep_for(double seconds) {
 }
 
 void say(const std::string& line) {
-  fmt::print(stderr, "longhaul: {} {}\n", utc_now(), printable(line));
+  fmt::print(stderr, "longhaul: {} {}\n", utc_now(), system::printable(line));
   std::fflush(stderr);
 }
 
@@ -101,7 +101,7 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm,
 /// Calls `ask` until Slurm has done what is asked, or until the time is over. Slurm ends
 /// this process too once it has done so.
 void insist(const StandInOptions& options, const std::function<void()>& ask) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (watch.seconds() < options.retry_limit_seconds) {
     try {
       ask();
@@ -156,7 +156,7 @@ void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
 }
 
 void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (watch.seconds() < options.retry_limit_seconds) {
     try {
       const auto job = slurm.query_job(options.job);

@@ -35,7 +35,7 @@ constexpr int64_t kMostRestarts = 10'000'000;
 /// record cannot be read.
 std::optional<int64_t> loads_of(const fs::path& run_dir) {
   try {
-    const auto record = RunPast::read(run_dir);
+    const auto record = run::RunPast::read(run_dir);
     return record ? record->loads : 0;
   } catch (const Error&) {
     return std::nullopt;
@@ -50,11 +50,11 @@ struct Superseded : std::runtime_error {
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
-                       OwnerLock lease)
+                       system::OwnerLock lease)
     : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet,
                                      std::move(lease))) {
   State& s = *state_;
-  s.log = Logger::to_file(s.options.run_dir / kLogFile);
+  s.log = system::Logger::to_file(s.options.run_dir / run::kLogFile);
   s.policy = RestartPolicy(s.options.rules,
                            read_restarts(s.options.run_dir, s.options.job, s.log));
   s.status.job = s.options.job;
@@ -72,12 +72,13 @@ int Supervisor::run() { return state_->run(); }
 void Supervisor::State::events(const char* kind, std::vector<Json> all) {
   check_lock();
   try {
-    JsonLines file(options.run_dir / kEventsFile,
+    JsonLines file(options.run_dir / run::kEventsFile,
                    [&](const std::string& line) { log.to_terminal_only(line); });
-    for (Json& fields : all) file.append(event_line(kind, std::move(fields)));
+    for (Json& fields : all) file.append(run::event_line(kind, std::move(fields)));
   } catch (const std::exception& problem) {
     // A full or lost disk ends no supervisor.
-    log.to_terminal_only(fmt::format("{}: {}", kEventsFile, to_error(problem).what()));
+    log.to_terminal_only(
+        fmt::format("{}: {}", run::kEventsFile, to_error(problem).what()));
   }
 }
 
@@ -95,18 +96,19 @@ void Supervisor::State::show_status(bool now) {
   status_shown = time;
   if (const auto jump = clock.look()) {
     log.warning(describe_jump(*jump));
-    event(kClockJumpEvent, {{"seconds", *jump}, {"host", host_name()}});
+    event(run::kClockJumpEvent, {{"seconds", *jump}, {"host", host_name()}});
   }
   check_lock();
   if (!loads_before) loads_before = loads_of(options.run_dir);
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   status.restarts = policy.restarts();
   cluster::take_reports(status, reports, exclusions.nodes());
   try {
-    write_status(options.run_dir / kStatusFile, status);
+    write_status(options.run_dir / run::kStatusFile, status);
   } catch (const std::exception& problem) {
     // A full or lost disk ends no supervisor.
-    log.to_terminal_only(fmt::format("{}: {}", kStatusFile, to_error(problem).what()));
+    log.to_terminal_only(
+        fmt::format("{}: {}", run::kStatusFile, to_error(problem).what()));
   }
   status_took = watch.seconds();
 }
@@ -160,12 +162,12 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
 }
 
 int Supervisor::State::run_attempts() {
-  set_state(RunStatus::kStarting);
-  event(SupervisorStartEvent{.job = options.job,
-                             .requeues = job_requeues(),
-                             .host = host_name(),
-                             .ranks = options.ranks,
-                             .max_restarts = options.rules.max_restarts});
+  set_state(run::RunStatus::kStarting);
+  event(run::SupervisorStartEvent{.job = options.job,
+                                  .requeues = job_requeues(),
+                                  .host = host_name(),
+                                  .ranks = options.ranks,
+                                  .max_restarts = options.rules.max_restarts});
   AttemptEnd end;
   try {
     check_health({});
@@ -182,7 +184,7 @@ int Supervisor::State::run_attempts() {
                         problem.area() == "nodes"  ? RequeueReason::Nodes
                         : problem.area() == "file" ? RequeueReason::Storage
                                                    : RequeueReason::Unknown);
-    event(RequeueEvent{problem.what()});
+    event(run::RequeueEvent{problem.what()});
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
@@ -194,10 +196,10 @@ int Supervisor::State::run_attempts() {
   }
   tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
-  set_state(done        ? RunStatus::kDone
-            : end.fault ? RunStatus::kFailed
-                        : RunStatus::kStopped);
-  event(kSupervisorEndEvent,
+  set_state(done        ? run::RunStatus::kDone
+            : end.fault ? run::RunStatus::kFailed
+                        : run::RunStatus::kStopped);
+  event(run::kSupervisorEndEvent,
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
   lock.release();
@@ -220,7 +222,7 @@ bool Supervisor::State::goes_on(int64_t restart) {
   if (!loads_before) loads_before = loads_of(options.run_dir);
   if (restart == 0 && !options.resume_first) return false;
   try {
-    if (const auto record = RunPast::read(options.run_dir)) {
+    if (const auto record = run::RunPast::read(options.run_dir)) {
       if (!options.resume_first && record->loads == loads_before) return false;
       if (record->newest_in(options.checkpoint_dir)) return true;
     }
@@ -268,7 +270,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   storage.restart();
   storage_told = false;
   stragglers.restart();
-  set_state(restart == 0 ? RunStatus::kStarting : RunStatus::kRestarting);
+  set_state(restart == 0 ? run::RunStatus::kStarting : run::RunStatus::kRestarting);
   const std::vector<std::string> command = start_words(restart);
   check_lock();
   JobStep step = JobStep::start(
@@ -299,11 +301,11 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   const Decision decision = policy.decide(fault);
   check_lock();
   write_restarts(options.run_dir, options.job, policy.counts(), log);
-  event(FaultEvent{.kind = fault_name(fault.kind),
-                   .rank = fault.rank,
-                   .node = fault.node,
-                   .step = fault.step,
-                   .cause = fault.text});
+  event(run::FaultEvent{.kind = fault_name(fault.kind),
+                        .rank = fault.rank,
+                        .node = fault.node,
+                        .step = fault.step,
+                        .cause = fault.text});
   if (decision.exclude_node) {
     exclude(
         fault.node,
@@ -325,7 +327,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
                        decision.exclude_node && options.other_nodes
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
-  set_state(RunStatus::kRestarting);
+  set_state(run::RunStatus::kRestarting);
   // The machine may be why the process died.
   if (!decision.exclude_node) {
     check_health(fault.node.empty() ? std::vector<std::string>{}
@@ -350,11 +352,11 @@ std::vector<SickNode> Supervisor::State::check_health(
       fleet.check_health(nodes, options.health, kHealthSeconds);
   std::vector<Json> of_nodes;
   for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
-  events(kHealthEvent, std::move(of_nodes));
+  events(run::kHealthEvent, std::move(of_nodes));
   Findings found = judge_health(checked);
   for (const std::string& finding : found.shared) {
     log.warning("of the job, not of a node: " + finding);
-    event(kSharedFindingEvent, {{"cause", finding}});
+    event(run::kSharedFindingEvent, {{"cause", finding}});
   }
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
@@ -364,10 +366,10 @@ std::vector<SickNode> Supervisor::State::check_health(
         "{} is used again: a health check passes{}; it was left out for {}", node.node,
         retest == Retest::LastResort ? ", and the queue has given no other node" : "",
         node.cause));
-    event(kNodeReadmittedEvent, {{"node", node.node},
-                                 {"kind", exclusion_name(node.kind)},
-                                 {"since", node.since},
-                                 {"cause", node.cause}});
+    event(run::kNodeReadmittedEvent, {{"node", node.node},
+                                      {"kind", exclusion_name(node.kind)},
+                                      {"since", node.since},
+                                      {"cause", node.cause}});
   }
   return std::move(found.sick);
 }
@@ -386,7 +388,7 @@ void Supervisor::State::exclude(const std::string& node, ExclusionKind kind,
 }
 
 void Supervisor::State::pause(double seconds) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   while (watch.seconds() < seconds && signals.raised() == 0) {
     fleet.wait(std::min(0.2, seconds));
     show_status(false);

@@ -72,7 +72,8 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   /// `lease` comes from take_supervision().
-  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet, OwnerLock lease);
+  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
+             system::OwnerLock lease);
   ~Supervisor();
 
   /// Returns the exit code:

@@ -13,8 +13,8 @@ namespace longhaul::cluster {
 
 namespace {
 
-OwnerLockOptions supervisor_lease() {
-  OwnerLockOptions lock;
+system::OwnerLockOptions supervisor_lease() {
+  system::OwnerLockOptions lock;
   lock.area = "supervisor";
   lock.object = "the run's supervision";
   lock.occupation = "supervises this run";
@@ -25,20 +25,23 @@ OwnerLockOptions supervisor_lease() {
   // A batch script waits while a supervisor of its own job stands in for it.
   lock.waits_for_own_job = true;
   lock.on_watch = [](const std::string& line) {
-    fmt::print(stderr, "longhaul: {}\n", printable(line));
+    fmt::print(stderr, "longhaul: {}\n", system::printable(line));
   };
   return lock;
 }
 
 }  // namespace
 
-OwnerLock take_supervision(const fs::path& run_dir) {
+system::OwnerLock take_supervision(const fs::path& run_dir) {
   make_directories_durable(run_dir);
-  return OwnerLock::acquire(run_dir / kSupervisorLockFile, supervisor_lease());
+  return system::OwnerLock::acquire(run_dir / run::kSupervisorLockFile,
+                                    supervisor_lease());
 }
 
-std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number) {
-  const auto before = OwnerLock::look(run_dir / kSupervisorLockFile, supervisor_lease());
+std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir,
+                                                     int number) {
+  const auto before =
+      system::OwnerLock::look(run_dir / run::kSupervisorLockFile, supervisor_lease());
   if (before && before->holder.attempt != number) return std::nullopt;
   return take_supervision(run_dir);
 }
@@ -47,8 +50,8 @@ std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   std::optional<int64_t> newest;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (!fs::exists(entry.path() / kManifestFile, error)) continue;
-    if (const auto step = step_of(entry.path())) newest = std::max(newest, step);
+    if (!fs::exists(entry.path() / run::kManifestFile, error)) continue;
+    if (const auto step = run::step_of(entry.path())) newest = std::max(newest, step);
   }
   return newest;
 }

@@ -21,11 +21,11 @@ inline constexpr double kSupervisorIdle = 300.0;
 /// of the lease fences all that its holder does. Waits for another supervisor of the same
 /// job; waits for a supervisor on another machine until it renews its lease or the lease
 /// has run out. Throws InputError where another supervisor lives and has this run.
-OwnerLock take_supervision(const fs::path& run_dir);
+system::OwnerLock take_supervision(const fs::path& run_dir);
 
 /// Takes the lease in place of the supervisor whose lease of this number has run out.
 /// Returns nothing where another supervisor has taken the lease since.
-std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
+std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
 
 /// Returns the step of the newest checkpoint, or nothing where there is no checkpoint.
 std::optional<int64_t> newest_checkpoint(const fs::path& dir);

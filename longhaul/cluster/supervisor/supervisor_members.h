@@ -40,7 +40,8 @@ struct AttemptEnd {
 };
 
 struct Supervisor::State {
-  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_, OwnerLock lease)
+  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_,
+        system::OwnerLock lease)
       : options(std::move(options_)),
         launcher(std::move(launcher_)),
         fleet(fleet_),
@@ -79,7 +80,7 @@ struct Supervisor::State {
   void event(const char* kind, Json fields) { events(kind, {std::move(fields)}); }
   template <typename Event>
   void event(const Event& event) {
-    this->event(Event::kKind, event_fields(event));
+    this->event(Event::kKind, run::event_fields(event));
   }
   void events(const char* kind, std::vector<Json> all);
   void set_state(const char* name);
@@ -91,7 +92,7 @@ struct Supervisor::State {
   SupervisorOptions options;
   Launcher launcher;
   Fleet& fleet;
-  OwnerLock lock;
+  system::OwnerLock lock;
   std::function<void()> at_work = lock.heart();  ///< called at each turn: keeps the lease
   RestartPolicy policy;
   Exclusions exclusions;
@@ -101,13 +102,13 @@ struct Supervisor::State {
   DownTime down_time;
   ClockWatch clock;
   Stragglers stragglers;
-  Logger log = Logger::to_terminal();
+  system::Logger log = system::Logger::to_terminal();
   PauseWatch pauses{kSupervisorPauseSeconds};
-  SignalWatch signals;
+  system::SignalWatch signals;
   NodeReports reports;
   RankList ranks;                    ///< the ranks of `reports`
   std::set<std::string> used_nodes;  ///< nodes on which ranks of this start were seen
-  RunStatus status;
+  run::RunStatus status;
   double status_shown = 0.0;
   double status_took = 0.0;  ///< seconds that the last writing of status.json took
   int passed_signal = 0;     ///< the signal that was handed to the workers
@@ -118,7 +119,7 @@ struct Supervisor::State {
   double started_at = 0.0;  ///< start of the newest attempt
   /// RunPast::loads when this supervisor began, or when it could first be read.
   std::optional<int64_t> loads_before;
-  Stopwatch life;
+  system::Stopwatch life;
 };
 
 }  // namespace longhaul::cluster

@@ -132,7 +132,7 @@ TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
 
 TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsGone) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
-  RunPast record = RunPast::begin();
+  run::RunPast record = run::RunPast::begin();
   record.newest = 4;
   record.checkpoints = (dir_ / "checkpoints").string();
   record.write(dir_.path());
@@ -163,7 +163,7 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
 TEST_F(SupervisorOfNodes, ARecordThatCouldNotBeReadAtTheBeginningCountsFromTheFirstLook) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
   fs::create_directories(dir_ / "later");
-  RunPast record = RunPast::begin();
+  run::RunPast record = run::RunPast::begin();
   record.loads = 2;
   record.newest = 4;
   record.checkpoints = (dir_ / "checkpoints").string();
@@ -295,10 +295,10 @@ class SupervisorOfAStillRank : public SupervisorOfNodes {
     options.ask_storage = [this, answers_at](const fs::path&) {
       return [this, answers_at] { return clock_.seconds() >= answers_at; };
     };
-    clock_ = Stopwatch();
+    clock_ = system::Stopwatch();
     return run(std::move(options));
   }
-  Stopwatch clock_;
+  system::Stopwatch clock_;
   double moves_at_ = 0.0;
 };
 

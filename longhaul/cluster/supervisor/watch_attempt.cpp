@@ -68,7 +68,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     const WorkKind work = work_of(ranks);
     if (passed_signal == 0 && work != WorkKind::Start) {
       const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
-      set_state(saves ? RunStatus::kSaving : RunStatus::kTraining);
+      set_state(saves ? run::RunStatus::kSaving : run::RunStatus::kTraining);
     }
     tell_restart(down_time.look());
     tell_stragglers();
@@ -78,7 +78,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
 
 /// Writes the event of a restart, once it is known from which step the workers went on.
 void Supervisor::State::tell_restart(std::optional<Json> done) {
-  if (done) event(kRestartEvent, std::move(*done));
+  if (done) event(run::kRestartEvent, std::move(*done));
 }
 
 /// After a pause of this process, checks that it is still the supervisor, and takes the
@@ -94,7 +94,7 @@ void Supervisor::State::wake_up() {
 
 /// Waits for further failures: the first one seen need not be the first that happened.
 void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   const double patience =
       kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
   while (!step.poll() && watch.seconds() < patience) fleet.wait(kShortLookSeconds);
@@ -117,9 +117,9 @@ void Supervisor::State::pass_signals() {
   if (passed_signal == 0) {
     passed_signal = raised;
     passed_at = now;
-    log.info(fmt::format("{}: the workers save and end{}", signal_name(raised),
+    log.info(fmt::format("{}: the workers save and end{}", system::signal_name(raised),
                          raised == SIGINT ? "; once more, and they end unsaved" : ""));
-    set_state(RunStatus::kDraining);
+    set_state(run::RunStatus::kDraining);
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
   }
@@ -143,10 +143,10 @@ std::optional<Fault> Supervisor::State::look_for_fault(
   if (auto fault = find_fault(ranks, end)) return fault;
   if (end) return std::nullopt;
   if (passed_signal != 0 && unix_time() - passed_at > options.signal_patience_seconds) {
-    return Fault{
-        .kind = FaultKind::Hang,
-        .text = fmt::format("the workers did not end within {:.0f} s after {}",
-                            options.signal_patience_seconds, signal_name(passed_signal))};
+    return Fault{.kind = FaultKind::Hang,
+                 .text = fmt::format("the workers did not end within {:.0f} s after {}",
+                                     options.signal_patience_seconds,
+                                     system::signal_name(passed_signal))};
   }
   return look_for_hang();
 }
@@ -160,7 +160,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
     storage_told = false;
     hang.restart();
     log.info("the storage answers again: the ranks have time to go on");
-    event(kStorageAnswersEvent, Json::object());
+    event(run::kStorageAnswersEvent, Json::object());
     return std::nullopt;
   }
   const std::string names = storage.names();
@@ -177,7 +177,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
         fmt::format("hang: the storage of {} does not answer; no rank is at "
                     "fault, the run waits for it, at most {:.0f} s",
                     names, patience));
-    event(kStorageSilentEvent, {{"directories", names}, {"wait_seconds", patience}});
+    event(run::kStorageSilentEvent, {{"directories", names}, {"wait_seconds", patience}});
   }
   return std::nullopt;
 }
@@ -204,7 +204,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
   std::string file;
   if (!stacks.empty()) {
-    file = stacks_file(unix_time());
+    file = run::stacks_file(unix_time());
     try {
       write_text_durable(options.run_dir / file,
                          fault.text + "\n" + describe_stacks(stacks));
@@ -212,11 +212,11 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
       log.warning(fmt::format("stack traces are lost: {}", problem.what()));
     }
   }
-  event(kHangEvent, {{"verdict", verdict.text},
-                     {"ranks", verdict.ranks},
-                     {"seconds", *quiet},
-                     {"work", work_name(work_of(ranks))},
-                     {"stacks", file}});
+  event(run::kHangEvent, {{"verdict", verdict.text},
+                          {"ranks", verdict.ranks},
+                          {"seconds", *quiet},
+                          {"work", work_name(work_of(ranks))},
+                          {"stacks", file}});
   return fault;
 }
 
@@ -226,7 +226,7 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
   const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
   fleet.signal(SIGKILL, {});
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   bool asked = false;
   double killed = 0.0;
   std::optional<LauncherEnd> end;
@@ -249,10 +249,10 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
 void Supervisor::State::tell_stragglers() {
   for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
     log.warning(fmt::format("straggler: {}", slow.text));
-    event(kStragglerEvent, {{"rank", slow.rank},
-                            {"node", slow.node},
-                            {"ratio", slow.ratio},
-                            {"seconds", slow.seconds}});
+    event(run::kStragglerEvent, {{"rank", slow.rank},
+                                 {"node", slow.node},
+                                 {"ratio", slow.ratio},
+                                 {"seconds", slow.seconds}});
   }
 }
 

@@ -35,9 +35,9 @@ WorkKind work_of(const RankList& ranks) {
     return std::ranges::any_of(
         ranks, [&](const ObservedRank* rank) { return rank->phase == phase; });
   };
-  if (any_at(kSavePhase)) return WorkKind::Save;
-  if (any_at(kSaveWaitPhase)) return WorkKind::SaveWait;
-  if (any_at(kValidationPhase)) return WorkKind::Validation;
+  if (any_at(run::kSavePhase)) return WorkKind::Save;
+  if (any_at(run::kSaveWaitPhase)) return WorkKind::SaveWait;
+  if (any_at(run::kValidationPhase)) return WorkKind::Validation;
   const bool began = std::ranges::all_of(
       ranks, [](const ObservedRank* rank) { return rank->steps_done > 0; });
   return ranks.empty() || !began ? WorkKind::Start : WorkKind::Step;
@@ -66,9 +66,10 @@ double HangWatch::limit(WorkKind kind) const {
 /// Learns from the lengths of phases that the ranks report: a save or a validation may
 /// begin and end between two looks.
 void HangWatch::learn_phases(const RankList& ranks) {
-  for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
-                                    std::pair{kSaveWaitPhase, WorkKind::SaveWait},
-                                    std::pair{kValidationPhase, WorkKind::Validation}}) {
+  for (const auto& [phase, kind] :
+       {std::pair{run::kSavePhase, WorkKind::Save},
+        std::pair{run::kSaveWaitPhase, WorkKind::SaveWait},
+        std::pair{run::kValidationPhase, WorkKind::Validation}}) {
     double& longest = longest_[index(kind)];
     for (const ObservedRank* rank : ranks) {
       const auto found = rank->longest_phases.find(std::string(phase));

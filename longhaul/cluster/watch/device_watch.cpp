@@ -28,7 +28,7 @@ constexpr int kMaxDepth = 4;
 std::string line_of(const std::vector<GpuState>& gpus) {
   Json list = Json::array();
   for (size_t i = 0; i < gpus.size(); ++i) {
-    RunStatus::Device device;
+    run::RunStatus::Device device;
     device.name = fmt::format("{} {}", i, gpus[i].reachable ? gpus[i].name : "lost");
     device.memory_used_bytes = static_cast<int64_t>(gpus[i].memory_used_bytes);
     device.memory_total_bytes = static_cast<int64_t>(gpus[i].memory_total_bytes);
@@ -40,7 +40,7 @@ std::string line_of(const std::vector<GpuState>& gpus) {
 
 /// Runs the child until its parent is gone.
 [[noreturn]] void tell_for_ever(int fd, const std::string& library) {
-  set_process_title("longhaul devices");
+  system::set_process_title("longhaul devices");
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) ::signal(number, SIG_IGN);
   try {
     const auto use = GpuUse::open(library);
@@ -69,7 +69,7 @@ DeviceWatch::DeviceWatch(const std::string& library) {
   if (child_ != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
-  tell_for_ever(isolate_child(ends[1]), library);
+  tell_for_ever(system::isolate_child(ends[1]), library);
 }
 
 DeviceWatch::~DeviceWatch() {
@@ -89,7 +89,7 @@ void DeviceWatch::reap() {
   if (got == child_ || (got < 0 && errno != EINTR)) child_ = -1;
 }
 
-std::vector<RunStatus::Device> DeviceWatch::look() {
+std::vector<run::RunStatus::Device> DeviceWatch::look() {
   std::array<char, 4096> bytes{};
   while (from_child_.is_open()) {
     const ssize_t count = ::read(from_child_.get(), bytes.data(), bytes.size());
@@ -113,7 +113,7 @@ void DeviceWatch::take_line(const std::string& line) {
   try {
     devices_.clear();
     for (const Json& device : parse_json(line, "devices", kMaxDepth)) {
-      devices_.push_back(RunStatus::Device::from_json(device));
+      devices_.push_back(run::RunStatus::Device::from_json(device));
     }
     heard_ = unix_time();
   } catch (const std::exception&) {

@@ -25,7 +25,7 @@ class DeviceWatch {
 
   /// Returns the newest figures; nothing where there are no devices or the child has said
   /// nothing for ten seconds. Never waits.
-  std::vector<RunStatus::Device> look();
+  std::vector<run::RunStatus::Device> look();
 
  private:
   void take_line(const std::string& line);
@@ -34,7 +34,7 @@ class DeviceWatch {
   pid_t child_ = -1;
   Descriptor from_child_;
   std::string rest_;  ///< the start of a line that has not ended
-  std::vector<RunStatus::Device> devices_;
+  std::vector<run::RunStatus::Device> devices_;
   double heard_ = 0.0;
 };
 

@@ -21,8 +21,8 @@ class Devices : public ::testing::Test {
 
   /// Looks until there are devices, or, with `some` false, until there are no devices any
   /// more.
-  static std::vector<RunStatus::Device> wait_for(DeviceWatch& watch, bool some,
-                                                 double seconds = 10.0) {
+  static std::vector<run::RunStatus::Device> wait_for(DeviceWatch& watch, bool some,
+                                                      double seconds = 10.0) {
     const double end = unix_time() + seconds;
     while (unix_time() < end && watch.look().empty() == some) ::usleep(10'000);
     return watch.look();

@@ -71,7 +71,7 @@ bool NodeWatch::wait(double seconds) {
   return ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0)) > 0;
 }
 
-void NodeWatch::look_for(const RankState& state, double now) {
+void NodeWatch::look_for(const run::RankState& state, double now) {
   Worker& worker = workers_[state.rank];
   if (worker.pid != state.pid) {
     worker = {state.pid, open_process(state.pid), 0.0};
@@ -89,7 +89,7 @@ NodeReport NodeWatch::report() {
   for (const auto& entry : fs::directory_iterator(records_, error)) {
     if (entry.path().extension() != ".record") continue;
     try {
-      const RankState state = read_rank_record(entry.path());
+      const run::RankState state = run::read_rank_record(entry.path());
       const double now = machine_seconds();
       look_for(state, now);
       const Worker& worker = workers_[state.rank];
@@ -97,7 +97,7 @@ NodeReport NodeWatch::report() {
       if (worker.gone_at > 0.0) {
         // The process may have written its last words after its record was read.
         if (rank.exit_code < 0) {
-          rank = observe(read_rank_record(entry.path()), node_, now);
+          rank = observe(run::read_rank_record(entry.path()), node_, now);
         }
         rank.process = ProcessState::Gone;
         rank.gone_age = now - worker.gone_at;
@@ -144,7 +144,7 @@ void NodeWatch::end_left_workers() {
   };
   const size_t left = count_alive();
   if (left == 0) return;
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   size_t alive = left;
   while (alive > 0 && watch.seconds() < kEndSeconds) {
     signal(SIGKILL);

@@ -46,7 +46,7 @@ class NodeWatch {
     Descriptor fd;         ///< pidfd of the process
     double gone_at = 0.0;  ///< when its end was seen; 0 while it lives
   };
-  void look_for(const RankState& state, double now);
+  void look_for(const run::RankState& state, double now);
   void end_left_workers();
   void measure();
 

@@ -19,11 +19,11 @@ namespace {
 pid_t start_worker(const fs::path& dir, int rank) {
   const pid_t child = ::fork();
   if (child == 0) {
-    RankRecord record = RankRecord::create(dir, rank, 2);
+    run::RankRecord record = run::RankRecord::create(dir, rank, 2);
     record.set("gradients", 7);
     while (true) ::pause();
   }
-  for (int i = 0; i < 500 && !fs::exists(rank_record_path(dir, rank)); ++i) {
+  for (int i = 0; i < 500 && !fs::exists(run::rank_record_path(dir, rank)); ++i) {
     ::usleep(10'000);
   }
   return child;
@@ -76,7 +76,7 @@ TEST(NodeWatch, ARecordWhoseProcessNumberWasGivenToAnotherIsOfADeadRank) {
   const TestDirectory dir;
   const pid_t writer = ::fork();
   if (writer == 0) {
-    RankRecord::create(dir.path(), 0, 1);
+    run::RankRecord::create(dir.path(), 0, 1);
     ::_exit(0);
   }
   reap(writer);
@@ -87,7 +87,7 @@ TEST(NodeWatch, ARecordWhoseProcessNumberWasGivenToAnotherIsOfADeadRank) {
     while (true) ::pause();
   }
   {
-    std::fstream file(rank_record_path(dir.path(), 0),
+    std::fstream file(run::rank_record_path(dir.path(), 0),
                       std::ios::in | std::ios::out | std::ios::binary);
     const auto number = static_cast<int64_t>(other);
     constexpr std::streamoff kPidOffset = 24;
@@ -145,7 +145,7 @@ TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) 
   idle.node = "n2";
   NodeReport out;
   out.node = "n3";
-  RunStatus status;
+  run::RunStatus status;
   const auto seen = [](const std::vector<NodeReport>& reports) {
     NodeReports all;
     for (const NodeReport& one : reports) {

@@ -87,7 +87,7 @@ ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) 
   });
 }
 
-ObservedRank observe(const RankState& state, const std::string& node, double now) {
+ObservedRank observe(const run::RankState& state, const std::string& node, double now) {
   ObservedRank o;
   o.rank = state.rank;
   o.world = state.world;
@@ -113,7 +113,7 @@ ObservedRank observe(const RankState& state, const std::string& node, double now
   o.wall_seconds = state.step_wall_seconds;
   o.busy_seconds = state.step_busy_seconds;
   o.longest_phases = state.longest_phases;
-  for (const RecordedOperation& operation : state.operations) {
+  for (const run::RecordedOperation& operation : state.operations) {
     int64_t& newest = o.entered[operation.group];
     newest = std::max(newest, operation.number);
   }
@@ -124,7 +124,7 @@ Json NodeReport::to_json() const {
   Json list = Json::array();
   for (const ObservedRank& rank : ranks) list.push_back(rank.to_json());
   Json gpus = Json::array();
-  for (const RunStatus::Device& device : devices) gpus.push_back(device.to_json());
+  for (const run::RunStatus::Device& device : devices) gpus.push_back(device.to_json());
   return {{"node", node},
           {"ranks", std::move(list)},
           {"memory_used_bytes", memory_used_bytes},
@@ -144,7 +144,7 @@ NodeReport NodeReport::from_json(const Json& json) {
       report.ranks.push_back(ObservedRank::from_json(rank, report.node));
     }
     for (const Json& device : list_of(json, "devices", kMaxDevices)) {
-      report.devices.push_back(RunStatus::Device::from_json(device));
+      report.devices.push_back(run::RunStatus::Device::from_json(device));
     }
     return report;
   });

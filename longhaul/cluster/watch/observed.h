@@ -70,7 +70,7 @@ struct ObservedRank {
 };
 
 /// Returns what a rank's record says at the moment `now` (machine_seconds).
-ObservedRank observe(const RankState& state, const std::string& node, double now);
+ObservedRank observe(const run::RankState& state, const std::string& node, double now);
 
 /// What a node reports of its ranks and of itself.
 struct NodeReport {
@@ -80,7 +80,7 @@ struct NodeReport {
   int64_t memory_total_bytes = 0;
   double cpu_busy =
       -1.0;  ///< share of all cores, over the last second; negative: unknown
-  std::vector<RunStatus::Device> devices;  ///< empty where no device can be read
+  std::vector<run::RunStatus::Device> devices;  ///< empty where no device can be read
 
   Json to_json() const;
   static NodeReport from_json(const Json& json);

@@ -9,7 +9,7 @@ namespace longhaul::cluster {
 PauseWatch::PauseWatch(double longest_turn, Clock clock)
     : longest_turn_(longest_turn),
       clock_(clock ? std::move(clock)
-                   : [watch = Stopwatch()] { return watch.seconds(); }),
+                   : [watch = system::Stopwatch()] { return watch.seconds(); }),
       turned_(clock_()),
       woke_(turned_) {}
 

@@ -64,8 +64,8 @@ class StorageWatch {
   StorageLimits limits_;
   Ask ask_;
   std::vector<Open> open_;
-  std::optional<Stopwatch> asked_;
-  std::optional<Stopwatch> back_;
+  std::optional<system::Stopwatch> asked_;
+  std::optional<system::Stopwatch> back_;
   bool was_silent_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace longhaul::cluster {
 namespace {
 
 bool answers_within(const StorageQuestion& question, double seconds) {
-  for (const Stopwatch watch; watch.seconds() < seconds;) {
+  for (const system::Stopwatch watch; watch.seconds() < seconds;) {
     if (question()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -34,7 +34,7 @@ TEST(StorageQuestions, AreNotAnsweredByAChildThatWaitsAndHoldNobodyUp) {
   const TestDirectory dir;
   const fs::path probe = dir / (".storage_probe_" + std::to_string(::getpid()));
   ASSERT_EQ(::mkfifo(probe.c_str(), 0600), 0);
-  const Stopwatch watch;
+  const system::Stopwatch watch;
   {
     const StorageQuestion question = ask_storage(dir.path());
     EXPECT_FALSE(answers_within(question, 0.5));

@@ -222,7 +222,7 @@ __global__ void totals_of_parts_kernel(const __grid_constant__ SquaresTable tabl
              part.into);
 }
 
-void enqueue_table(const SquaresTable& table, DType dtype, double* partial,
+void enqueue_table(const SquaresTable& table, format::DType dtype, double* partial,
                    Stream stream) {
   if (table.blocks == 0) return;
   with_type(dtype, [&]<typename T>(T*) {
@@ -236,8 +236,8 @@ void enqueue_table(const SquaresTable& table, DType dtype, double* partial,
 
 }  // namespace
 
-void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
-                     Stream stream) {
+void enqueue_squares(std::span<const SquaresRange> parts, format::DType dtype,
+                     double* partial, Stream stream) {
   SquaresTable table;
   const auto run = [&] {
     enqueue_table(table, dtype, partial, stream);

@@ -34,8 +34,8 @@ void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
 /// Adds the sum_of_squares() of each part to the part's `into`, in the order of the
 /// parts. `partial` has room for the norm_blocks of all parts. A launch works on many
 /// parts.
-void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
-                     Stream stream);
+void enqueue_squares(std::span<const SquaresRange> parts, format::DType dtype,
+                     double* partial, Stream stream);
 
 /// Computes into[i] += sum of partial[i], partial[i + series], ..., where the sum begins
 /// with 0 and is made in this order.

@@ -325,7 +325,7 @@ void ExamplesBuilder::make_shards() {
     ExampleCounts counts;
   };
   std::deque<std::future<Made>> pending;  // in the order of the shards
-  WorkerPool pool(threads);
+  system::WorkerPool pool(threads);
   const auto take = [&] {
     Made made = pending.front().get();
     pending.pop_front();

@@ -148,7 +148,7 @@ class Collector {
 }  // namespace
 
 int threads_of(const ReadDocumentsOptions& options) {
-  return options.threads > 0 ? options.threads : usable_cpus();
+  return options.threads > 0 ? options.threads : system::usable_cpus();
 }
 
 ReadDocumentsReport read_documents(
@@ -161,7 +161,7 @@ ReadDocumentsReport read_documents(
                                 longest_sentence);
   Collector collector(inputs, options, out);
   const int threads = threads_of(options);
-  WorkerPool pool(threads);
+  system::WorkerPool pool(threads);
   // No limit, since the number of pieces limits the memory.
   MemoryBudget memory(UINT64_MAX / 2);
   const std::atomic<bool> never = false;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr const char* kShardPattern = "*_training_*.hdf5";
 
-ChildLimits reader_limits() {
-  ChildLimits limits;
+system::ChildLimits reader_limits() {
+  system::ChildLimits limits;
   limits.memory_bytes = 2 * kMaxShardBytes;
   limits.cpu_seconds = 600;
   limits.answer_bytes = kMaxShardBytes + sizeof(ShardShape);

@@ -20,7 +20,7 @@ class ShardReader {
   BertShard read(const fs::path& path, int64_t vocab_size);
 
  private:
-  ReaderProcess process_;
+  system::ReaderProcess process_;
 };
 
 /// Returns true for a file *.hdf5 or *.h5, for a directory that `data build --bert` made,

@@ -99,9 +99,9 @@ class Exporter {
   }
 
   StoreExportReport run(const fs::path& dir) {
-    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
-    share_among_threads(report_.files, threads,
-                        [&](int64_t file) { write_file(dir, file); });
+    const int threads = options_.threads > 0 ? options_.threads : system::usable_cpus();
+    system::share_among_threads(report_.files, threads,
+                                [&](int64_t file) { write_file(dir, file); });
     write_descriptions(dir);
     return report_;
   }

@@ -82,12 +82,12 @@ ResumableBuild::ResumableBuild(const fs::path& out, BuildKind kind)
     : out_(with_ending(out, "")), work_(building_path(out)), kind_(std::move(kind)) {}
 
 const std::vector<std::string>& ResumableBuild::lock(const fs::path& file) {
-  OwnerLockOptions options;
+  system::OwnerLockOptions options;
   options.area = "data";
   options.object = kind_.object;
   options.occupation = kind_.occupation;
   options.advice = kind_.advice;
-  lock_.emplace(OwnerLock::acquire(file, options));
+  lock_.emplace(system::OwnerLock::acquire(file, options));
   return lock_->notes();
 }
 

@@ -80,7 +80,7 @@ class ResumableBuild {
   fs::path out_;
   fs::path work_;
   BuildKind kind_;
-  std::optional<OwnerLock> lock_;
+  std::optional<system::OwnerLock> lock_;
 };
 
 }  // namespace longhaul::data

@@ -60,7 +60,7 @@ TEST(Bert, TheArchitectureSaysWhichTermsItLearns) {
 
 TEST(Bert, FilesHoldItUnderTransformersNames) {
   std::map<std::string, std::vector<int64_t>> shapes;
-  for (const TensorSlice& tensor : parse_bert().description.stored_tensors()) {
+  for (const format::TensorSlice& tensor : parse_bert().description.stored_tensors()) {
     shapes[tensor.name] = tensor.global_shape;
   }
   EXPECT_EQ(shapes.size(), 5U + 16 * 12 + 9);

@@ -49,7 +49,7 @@ TEST(Gpt2, PublishedModelsAreCountedAsTransformersCounts) {
 TEST(Gpt2, FilesHoldFusedAndTransposedMatrices) {
   const ModelDescription model = parse_gpt2().description;
   std::map<std::string, std::vector<int64_t>> shapes;
-  for (const TensorSlice& tensor : model.stored_tensors()) {
+  for (const format::TensorSlice& tensor : model.stored_tensors()) {
     shapes[tensor.name] = tensor.global_shape;
   }
   EXPECT_EQ(shapes.size(), 2U + 12 * 12 + 2);

@@ -54,7 +54,7 @@ TEST(GptNeox, PublishedModelsAreCountedAsTransformersCounts) {
 TEST(GptNeox, FilesHoldQueriesKeysAndValuesHeadByHead) {
   const ModelDescription model = parse_neox().description;
   std::map<std::string, std::vector<int64_t>> shapes;
-  for (const TensorSlice& tensor : model.stored_tensors()) {
+  for (const format::TensorSlice& tensor : model.stored_tensors()) {
     shapes[tensor.name] = tensor.global_shape;
   }
   EXPECT_EQ(shapes.size(), 1U + 6 * 12 + 3);

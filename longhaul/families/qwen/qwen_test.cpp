@@ -68,12 +68,12 @@ TEST(Qwen, BiasesSplitWithTheirHeadsAndNormsOfHeadsAreOnEveryRank) {
   const ParameterDescription& bias = find(two, "model.layers.0.self_attn.k_proj.bias");
   EXPECT_EQ(bias.shape, std::vector<int64_t>{128});
   EXPECT_EQ(bias.init.kind, Init::Kind::Zeros);
-  EXPECT_EQ(bias.split->unit, ShardUnit::KeyHeads);
+  EXPECT_EQ(bias.split->unit, format::ShardUnit::KeyHeads);
   const ModelConfig three = parse(kQwen3);
   const ParameterDescription& norm =
       find(three, "model.layers.0.self_attn.q_norm.weight");
   EXPECT_EQ(norm.shape, std::vector<int64_t>{128});
-  EXPECT_EQ(norm.split->unit, ShardUnit::None);
+  EXPECT_EQ(norm.split->unit, format::ShardUnit::None);
   EXPECT_THROW(find(three, "model.layers.0.self_attn.k_proj.bias"), std::out_of_range);
 }
 

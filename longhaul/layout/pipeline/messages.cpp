@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -144,4 +144,4 @@ void ReceiveOrder::post(const PipelineMessage& wanted,
   }
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

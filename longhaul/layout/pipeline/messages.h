@@ -9,7 +9,7 @@
 
 #include "longhaul/layout/pipeline/plan.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// The tensors that one stage passes to another: activations for a forward, gradients for
 /// a backward. `from` and `to` are equal where both stages lie on one rank.
@@ -76,4 +76,4 @@ class SlotOrder {
   std::vector<std::vector<MessageGroup>> groups_;
 };
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -6,7 +6,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 void check_enough(int64_t layers, int64_t stages) {
@@ -122,4 +122,4 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
   return from_counts(counts);
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// The layers [first_layer, end_layer) of one global stage. The first stage also has the
 /// embedding, the last stage the final norm and the head.
@@ -35,4 +35,4 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
 std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
                                           std::span<const int64_t> counts);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

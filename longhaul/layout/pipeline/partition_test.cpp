@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 std::vector<int64_t> sizes(const std::vector<StageLayers>& stages) {
@@ -121,4 +121,4 @@ TEST(Partition, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

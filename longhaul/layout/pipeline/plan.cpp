@@ -5,7 +5,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -132,4 +132,4 @@ PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches) {
   return plan;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -8,7 +8,7 @@
 
 #include "longhaul/config/run_config.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 
 /// One action of a rank in a step.
 struct PipelineAction {
@@ -68,4 +68,4 @@ void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
 /// Returns a plan of forwards only, for evaluation. Any number of micro batches fits.
 PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches);
 
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -11,7 +11,7 @@
 #include "longhaul/layout/pipeline/messages.h"
 #include "tests/support/simulate_pipeline.h"
 
-namespace longhaul {
+namespace longhaul::layout {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -470,4 +470,4 @@ TEST(ReceiveOrder, SaysWhichMessageIsNeverSent) {
 }
 
 }  // namespace
-}  // namespace longhaul
+}  // namespace longhaul::layout

@@ -64,7 +64,7 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
     const HeadNorms plain{bound(w_q), bound(w_k), 1e-5, form()};
     const auto copies = x.leaves(/*apart=*/true);
     for (const size_t i : {0, 1}) {
-      const ParameterPtr& weight = i == 0 ? plain.q : plain.k;
+      const tensor::ParameterPtr& weight = i == 0 ? plain.q : plain.k;
       const at::Tensor y =
           rms_norm(copies[i].view({-1, c.dim}), weight, 1e-5, fused(), form());
       backward(y, dy.parts[i].reshape({-1, c.dim}));

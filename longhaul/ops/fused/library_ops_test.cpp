@@ -486,8 +486,8 @@ at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
   at::manual_seed(9);
   const at::Tensor ids = at::randint(0, 60, {400}, at::kInt);  // many more than once
   const at::Tensor dy = at::randn({400, 24}).to(type);
-  const ParameterPtr table = make_parameter("table", {101, 24}, {});
-  TensorSlice slice = table->slice();
+  const tensor::ParameterPtr table = tensor::make_parameter("table", {101, 24}, {});
+  format::TensorSlice slice = table->slice();
   slice.offset[0] = begin;
   slice.extent[0] = end - begin;
   table->set_slice(slice);

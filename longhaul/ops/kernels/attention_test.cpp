@@ -164,7 +164,7 @@ struct Result {
 };
 
 template <typename T>
-Result<T> run(const Problem<T>& p, Isa isa) {
+Result<T> run(const Problem<T>& p, system::Isa isa) {
   // Results begin as NaN, so that a value which a kernel leaves unwritten shows.
   const auto blank = [](int64_t count, auto value) {
     narrow(std::nanf(""), &value);
@@ -206,7 +206,7 @@ void expect_lse_close(std::vector<float> got, const Doubles& want) {
 }
 
 template <typename T>
-void expect_close(Problem<T> p, Isa isa) {
+void expect_close(Problem<T> p, system::Isa isa) {
   p.fill();
   const Reference want = reference(p);
   const Result<T> got = run(p, isa);
@@ -221,7 +221,7 @@ void expect_close(Problem<T> p, Isa isa) {
 }
 
 TEST(Attention, EqualsTheReferenceOnOddSizes) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     expect_close<T>({1, 3, 0, 1, 1, 8, {}, {}, {}, {}, {}}, isa);
     expect_close<T>({2, 37, 0, 3, 1, 64, {}, {}, {}, {}, {}}, isa);
@@ -233,7 +233,7 @@ TEST(Attention, EqualsTheReferenceOnOddSizes) {
 }
 
 TEST(Attention, SeesCachedKeys) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     expect_close<T>({2, 1, 77, 4, 2, 64, {}, {}, {}, {}, {}}, isa);
     expect_close<T>({1, 65, 131, 2, 1, 32, {}, {}, {}, {}, {}}, isa);
@@ -258,14 +258,14 @@ std::vector<int32_t> documents(int64_t batch, int64_t queries) {
 }
 
 TEST(Attention, StopsAtDocumentStarts) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     expect_close<T>({2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}}, isa);
   });
 }
 
 TEST(Attention, SeesAsManyKeysAsItsWindowHas) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const int64_t window : {2, 13, 64, 200, 299, 300}) {
       SCOPED_TRACE(window);
@@ -314,7 +314,7 @@ std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int6
 }
 
 TEST(Attention, SeesLaterKeysUpToDocumentEnds) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto& [queries, offset, D] : std::vector<std::array<int64_t, 3>>{
              {20, 0, 8}, {150, 0, 64}, {261, 0, 40}, {30, 131, 24}}) {
@@ -338,7 +338,7 @@ Problem<T> dropped(Problem<T> p, double probability) {
 }
 
 TEST(Attention, DropsProbabilities) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const double probability : {0.1, 0.7}) {
       SCOPED_TRACE(probability);
@@ -354,7 +354,7 @@ TEST(Attention, DropsProbabilities) {
 }
 
 TEST(Attention, ReadsNoBlockOfKeysOutsideOfTheWindow) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     Problem<T> p{1, 300, 0, 1, 1, 16, {}, {}, {}, {}, {}, 20};
     p.fill();
@@ -374,7 +374,7 @@ TEST(Attention, ReadsNoBlockOfKeysOutsideOfTheWindow) {
 }
 
 TEST(Attention, KeepsLargeScoresFinite) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     Problem<T> p{1, 150, 0, 1, 1, 64, {}, {}, {}, {}, {}};
     p.fill();
@@ -384,7 +384,7 @@ TEST(Attention, KeepsLargeScoresFinite) {
 }
 
 TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     Problem<T> p{1, 20, 0, 1, 1, 16, {}, {}, {}, {}, {}};
     p.fill();
@@ -426,7 +426,7 @@ struct PartsResult {
 /// Runs the problem with its keys in parts, in the order given.
 template <typename T>
 PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts,
-                         Isa isa) {
+                         system::Isa isa) {
   const auto zeros = [](int64_t n) { return std::vector<float>(static_cast<size_t>(n)); };
   const int64_t queries = p.B * p.S * p.Hq;
   const int64_t keys = p.B * p.keys() * p.Hkv * p.D;
@@ -475,7 +475,8 @@ PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts
 }
 
 template <typename T>
-void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts, Isa isa) {
+void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts,
+                        system::Isa isa) {
   p.fill();
   const Reference want = reference(p);
   const PartsResult got = run_in_parts(p, parts, isa);
@@ -488,7 +489,7 @@ void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts, Isa is
 }
 
 TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     // The parts lie wholly before, inside and after blocks of queries, at odd edges.
     const std::vector<KeyRange> parts{{0, 51}, {51, 64}, {64, 65}, {65, 149}, {149, 181}};
@@ -522,7 +523,7 @@ TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
 }
 
 TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     // Queries before 40, and those from 90 on, see none of the keys [40, 80).
     Problem<T> p{1, 120, 0, 1, 1, 16, std::vector<int32_t>(120, 0), {}, {}, {}, {}};
@@ -563,7 +564,7 @@ TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
 
 TEST(Attention, DependsNeitherOnTheRunNorOnTheThreads) {
   const int before = omp_get_max_threads();
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     const Problem<T> plain{1, 290, 0, 6, 2, 64, {}, {}, {}, {}, {}};
     for (Problem<T> p : {plain, dropped(plain, 0.1)}) {

@@ -38,19 +38,19 @@ std::string cpu_name() {
   return fmt::format(
       "{} family {} model {}{}",
       std::string_view(reinterpret_cast<const char*>(vendor.data()), sizeof vendor),
-      family, model, cpu_has_amx() ? ", AMX" : "");
+      family, model, system::cpu_has_amx() ? ", AMX" : "");
 }
 
 bool attention_supported(int64_t head_dim) {
   return head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0;
 }
 
-const KernelTable& kernels_of(Isa isa) {
-  LH_CHECK(isa <= best_isa(), "kernels", "this CPU has no {}, its best is {}",
-           isa_name(isa), isa_name(best_isa()));
-  if (isa == Isa::Avx2) return avx2_kernels();
-  if (isa == Isa::Avx512) return avx512_kernels();
-  if (isa == Isa::Avx512Bf16) return avx512bf16_kernels();
+const KernelTable& kernels_of(system::Isa isa) {
+  LH_CHECK(isa <= system::best_isa(), "kernels", "this CPU has no {}, its best is {}",
+           system::isa_name(isa), system::isa_name(system::best_isa()));
+  if (isa == system::Isa::Avx2) return avx2_kernels();
+  if (isa == system::Isa::Avx512) return avx512_kernels();
+  if (isa == system::Isa::Avx512Bf16) return avx512bf16_kernels();
   return amx_kernels();
 }
 
@@ -68,16 +68,16 @@ void check_rope(int64_t head_dim) {
   LH_CHECK(head_dim % 2 == 0, "rope", "head dim {} is odd", head_dim);
 }
 
-void no_such_kernel(Isa isa) {
+void no_such_kernel(system::Isa isa) {
   throw Error(ErrorKind::Internal, "kernels",
-              fmt::format("no such kernel for {}", isa_name(isa)));
+              fmt::format("no such kernel for {}", system::isa_name(isa)));
 }
 
-void convert(const float* x, Bf16* y, int64_t count, Isa isa) {
+void convert(const float* x, Bf16* y, int64_t count, system::Isa isa) {
   kernels_of(isa).narrow(x, y, count);
 }
 
-void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
+void convert(const Bf16* x, float* y, int64_t count, system::Isa isa) {
   kernels_of(isa).widen(x, y, count);
 }
 
@@ -86,19 +86,21 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
 
 bool product_available() {
   static const bool kAvailable =
-      best_isa() == Isa::Amx || (best_isa() == Isa::Avx2 && !has_avx_bf16());
+      system::best_isa() == system::Isa::Amx ||
+      (system::best_isa() == system::Isa::Avx2 && !has_avx_bf16());
   return kAvailable;
 }
 
 bool weight_gradient_available() {
-  static const bool kAvailable = best_isa() == Isa::Avx512Bf16;
+  static const bool kAvailable = system::best_isa() == system::Isa::Avx512Bf16;
   return kAvailable;
 }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
                                 float* grad) {
-  kernels_of(Isa::Avx512Bf16).weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
+  kernels_of(system::Isa::Avx512Bf16)
+      .weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
 }
 
 }  // namespace longhaul::kernels

@@ -38,7 +38,7 @@ struct Product {
   float* wide = nullptr;
   /// With AMX, blocks of a factor take half of this size; it does not change the order of
   /// sums.
-  int64_t cache_bytes = second_cache_bytes();
+  int64_t cache_bytes = system::second_cache_bytes();
 };
 
 /// The function that runs a kernel on one instruction set; null if the set has none.
@@ -75,7 +75,7 @@ const KernelTable& avx512bf16_kernels();
 const KernelTable& amx_kernels();
 
 /// Returns the kernels of one instruction set. Throws Error if this CPU lacks the set.
-const KernelTable& kernels_of(Isa isa);
+const KernelTable& kernels_of(system::Isa isa);
 
 /// Whether a CPU has this kernel.
 template <typename Kernel>
@@ -88,12 +88,12 @@ bool attention_supported(int64_t head_dim);
 void check_attention(const AttentionShape& shape);
 void check_rope(int64_t head_dim);
 /// Throws Error, as the instruction set lacks the kernel.
-[[noreturn]] void no_such_kernel(Isa isa);
+[[noreturn]] void no_such_kernel(system::Isa isa);
 
 /// Runs a kernel. Throws Error if the kernel cannot take the sizes or this CPU lacks the
 /// set.
 template <IsOfCpu Kernel>
-void run(const Kernel& kernel, Isa isa = best_isa()) {
+void run(const Kernel& kernel, system::Isa isa = system::best_isa()) {
   if constexpr (requires { kernel.shape; }) check_attention(kernel.shape);
   if constexpr (requires { kernel.position_ids; }) check_rope(kernel.head_dim);
   const Entry<Kernel>& entry = kernels_of(isa);
@@ -110,8 +110,10 @@ bool product_available();
 
 /// Converts, rounding to nearest even; NaN stays a quiet NaN. Every instruction set gives
 /// the same bits.
-void convert(const float* x, Bf16* y, int64_t count, Isa isa = best_isa());
-void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
+void convert(const float* x, Bf16* y, int64_t count,
+             system::Isa isa = system::best_isa());
+void convert(const Bf16* x, float* y, int64_t count,
+             system::Isa isa = system::best_isa());
 
 // ---- Weight gradients
 // ------------------------------------------------------------------

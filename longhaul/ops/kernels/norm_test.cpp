@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, RmsNorm,
                          name_of_form);
 
 TEST_P(RmsNorm, EqualsTheReference) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [rows, F] : kNormSizes) {
       const auto x = random_values<T>(rows * F, 1);
@@ -63,7 +63,7 @@ TEST_P(RmsNorm, EqualsTheReference) {
 }
 
 TEST_P(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [rows, F] : kNormSizes) {
       const auto x = random_values<T>(rows * F, 1);
@@ -100,7 +100,7 @@ TEST_P(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
 }
 
 TEST_P(RmsNorm, OfASumHasTheBitsOfSumAndNormAndItsGradientIsRoundedOnce) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [rows, F] : kNormSizes) {
       const auto x = random_values<T>(rows * F, 1), delta = random_values<T>(rows * F, 2);
@@ -154,7 +154,7 @@ TEST_P(RmsNorm, OfASumHasTheBitsOfSumAndNormAndItsGradientIsRoundedOnce) {
 
 TEST_P(RmsNorm, BackwardDependsNeitherOnTheRunNorOnTheThreads) {
   const int before = omp_get_max_threads();
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     constexpr int64_t kRows = 333;
     constexpr int64_t kFeatures = 100;
@@ -182,7 +182,7 @@ TEST_P(RmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
   struct Heads {
     int64_t tokens, heads, features, stride;
   };
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [tokens, heads, F, stride] :
          {Heads{1, 1, 8, 9}, Heads{3, 2, 37, 80}, Heads{61, 3, 20, 60},
@@ -238,8 +238,8 @@ TEST_P(RmsNorm, RoundsOnceUnlessTheWeightComesAfterTheCast) {
     return wide;
   };
   const auto wide_x = widened(x), wide_weight = widened(weight);
-  for (const Isa isa : all_isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (const system::Isa isa : all_isas()) {
+    SCOPED_TRACE(system::isa_name(isa));
     std::vector<Bf16> y(x.size()), want(x.size());
     std::vector<float> exact(x.size()), inverse(static_cast<size_t>(kRows));
     run(RmsNormForward<Bf16>{x.data(), kFeatures, weight.data(), 1e-5, kRows, 1,

@@ -12,7 +12,7 @@ struct Size {
 constexpr Size kSizes[] = {{1, 8}, {3, 37}, {70, 100}, {33, 768}};
 
 TEST(Rope, RotatesHalvesAndBack) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     constexpr int64_t kTokens = 5;
     constexpr int64_t kHeads = 3;
@@ -54,7 +54,7 @@ TEST(Rope, RotatesHalvesAndBack) {
 }
 
 TEST(GatedProduct, EqualsTheReferenceOnHalvesOfOneMatrix) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const Activation activation : kActivations) {
       for (const auto [rows, F] : kSizes) {
@@ -88,10 +88,10 @@ TEST(GatedProduct, EqualsTheReferenceOnHalvesOfOneMatrix) {
 }
 
 TEST(GatedProduct, IsWithinAMillionthOfEveryGate) {
-  for (const Isa isa : all_isas()) {
+  for (const system::Isa isa : all_isas()) {
     for (const Activation activation : kActivations) {
       SCOPED_TRACE(::testing::Message()
-                   << isa_name(isa) << " " << static_cast<int>(activation));
+                   << system::isa_name(isa) << " " << static_cast<int>(activation));
       std::vector<float> gate;
       for (int i = -1200; i <= 1200; ++i) gate.push_back(static_cast<float>(i) / 100.0F);
       const auto n = static_cast<int64_t>(gate.size());
@@ -114,7 +114,7 @@ TEST(GatedProduct, IsWithinAMillionthOfEveryGate) {
 }
 
 TEST(GatedProduct, KeepsNaNAndSurvivesLargeGates) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const Activation activation : kActivations) {
       for (const float large : {1e4F, 1e30F}) {
@@ -165,7 +165,7 @@ struct Chunk {
 };
 
 TEST(Dropout, KeepsTheElementsThatPhiloxDrawsWithTheSameBitsEverywhere) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [rows, features] : kSizes) {
       const auto n = static_cast<size_t>(rows);
@@ -207,7 +207,7 @@ TEST(Dropout, ReachesThePublishedVectorOfPhilox) {
   // By Random123's kat_vectors, counter 0 of key 0 draws these words. A threshold at one
   // of the words keeps its element, and a threshold above the word drops it.
   constexpr uint32_t kDrawn[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
-  for (const Isa isa : all_isas()) {
+  for (const system::Isa isa : all_isas()) {
     const int64_t sequence = 0;
     const int32_t index = 0;
     const float x[4] = {1, 1, 1, 1};
@@ -223,7 +223,7 @@ TEST(Dropout, ReachesThePublishedVectorOfPhilox) {
 }
 
 TEST(CrossEntropy, EqualsTheReference) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     for (const auto [rows, V] : {Size{1, 5}, Size{7, 61}, Size{11, 1000}}) {
       constexpr double kScale = 0.37;
@@ -259,7 +259,7 @@ TEST(CrossEntropy, EqualsTheReference) {
 }
 
 TEST(CrossEntropy, CombinesFromPartsOfTheVocabulary) {
-  for_all([](auto t, Isa isa) {
+  for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
     constexpr int64_t kRows = 6;
     constexpr int64_t V = 90;
@@ -326,8 +326,8 @@ TEST(Buffers, ConvertTheSameBitsEverywhere) {
                                     0xFFC00000, 0x80000000, 0x3F807FFF, 0x3F808001};
   const std::vector<uint16_t> want{0x3F80, 0x3F82, 0x7F80, 0x0000, 0x8080, 0x7F80,
                                    0xFF80, 0x7FC0, 0xFFC0, 0x8000, 0x3F80, 0x3F81};
-  for (Isa isa : all_isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (system::Isa isa : all_isas()) {
+    SCOPED_TRACE(system::isa_name(isa));
     for (int64_t count : {12, 3, 24}) {
       std::vector<float> x(static_cast<size_t>(count));
       for (size_t i = 0; i < x.size(); ++i) {
@@ -346,7 +346,7 @@ TEST(Buffers, ConvertTheSameBitsEverywhere) {
 }
 
 TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
-  if (best_isa() < Isa::Avx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
+  if (system::best_isa() < system::Isa::Avx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
   struct Case {
     int64_t T, N, K;
   };
@@ -383,10 +383,10 @@ TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
 }
 
 TEST(Dispatch, RefusesASetThatTheCpuLacks) {
-  if (best_isa() == Isa::Amx) GTEST_SKIP() << "this CPU has them all";
+  if (system::best_isa() == system::Isa::Amx) GTEST_SKIP() << "this CPU has them all";
   const float x = 1.0F;
   Bf16 y;
-  EXPECT_THROW(convert(&x, &y, 1, Isa::Amx), std::runtime_error);
+  EXPECT_THROW(convert(&x, &y, 1, system::Isa::Amx), std::runtime_error);
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 namespace longhaul::kernels::testing {
 namespace {
 
-std::vector<Isa> product_isas() {
-  std::vector<Isa> isas;
-  for (const Isa isa : all_isas()) {
-    if (isa == Isa::Avx2 || isa == Isa::Amx) isas.push_back(isa);
+std::vector<system::Isa> product_isas() {
+  std::vector<system::Isa> isas;
+  for (const system::Isa isa : all_isas()) {
+    if (isa == system::Isa::Avx2 || isa == system::Isa::Amx) isas.push_back(isa);
   }
   return isas;
 }
@@ -63,10 +63,10 @@ void for_operands(Body body) {
     for (const bool a_by_columns : {false, true}) {
       for (const bool b_by_columns : {false, true}) {
         const Operands operands(s, a_by_columns, b_by_columns);
-        for (const Isa isa : product_isas()) {
+        for (const system::Isa isa : product_isas()) {
           SCOPED_TRACE(::testing::Message()
-                       << isa_name(isa) << " " << s.M << " x " << s.K << " x " << s.N
-                       << ", by " << a_by_columns << b_by_columns);
+                       << system::isa_name(isa) << " " << s.M << " x " << s.K << " x "
+                       << s.N << ", by " << a_by_columns << b_by_columns);
           body(operands, isa);
         }
       }
@@ -75,7 +75,7 @@ void for_operands(Body body) {
 }
 
 TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
-  for_operands([](const Operands& x, Isa isa) {
+  for_operands([](const Operands& x, system::Isa isa) {
     const ProductSizes& s = x.s;
     const auto bias = random_values<Bf16>(s.N, 3);
     const auto before = random_values<Bf16>(s.M * s.N, 4);
@@ -104,7 +104,7 @@ TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
 
 TEST(Product, WritesAndAddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
   const int threads_before = omp_get_max_threads();
-  for_operands([](const Operands& x, Isa isa) {
+  for_operands([](const Operands& x, system::Isa isa) {
     const ProductSizes& s = x.s;
     const auto before = random_values(s.M * s.N, 4);
     for (const bool add : {false, true}) {
@@ -134,8 +134,8 @@ TEST(Product, WritesAndAddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
 
 TEST(Product, HasTheSameBitsWhateverTheCache) {
   const Operands x({70, 2100, 330}, false, true);
-  for (const Isa isa : product_isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (const system::Isa isa : product_isas()) {
+    SCOPED_TRACE(system::isa_name(isa));
     const auto of_cache = [&](int64_t bytes) {
       std::vector<Bf16> y(70 * 330);
       run(Product{.a = x.a,
@@ -148,7 +148,7 @@ TEST(Product, HasTheSameBitsWhateverTheCache) {
           isa);
       return y;
     };
-    const auto first = of_cache(second_cache_bytes());
+    const auto first = of_cache(system::second_cache_bytes());
     for (const int64_t bytes : {1, 1 << 20, 1 << 24}) {
       EXPECT_TRUE(same_bits(first, of_cache(bytes))) << bytes;
     }
@@ -159,8 +159,8 @@ TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
   Operands x({9, 20, 18}, false, true);
   narrow(INFINITY, &x.a_data[static_cast<size_t>(2 * x.a.row)]);
   narrow(NAN, &x.a_data[static_cast<size_t>(8 * x.a.row + 19)]);
-  for (const Isa isa : product_isas()) {
-    SCOPED_TRACE(isa_name(isa));
+  for (const system::Isa isa : product_isas()) {
+    SCOPED_TRACE(system::isa_name(isa));
     std::vector<Bf16> y(9 * 18);
     run(Product{.a = x.a, .b = x.b, .M = 9, .K = 20, .N = 18, .y = y.data()}, isa);
     for (size_t i = 0; i < y.size(); ++i) {
@@ -191,7 +191,7 @@ bool uses_tiles() {
 }
 
 TEST(Product, TakesTheTileRegistersFromOthersAndReleasesThem) {
-  if (best_isa() != Isa::Amx) GTEST_SKIP() << "needs AMX";
+  if (system::best_isa() != system::Isa::Amx) GTEST_SKIP() << "needs AMX";
   const Operands x({70, 40, 50}, true, false);
   std::vector<float> q(40 * 16, 0.5F);
   std::vector<Bf16> narrow_q(q.size());

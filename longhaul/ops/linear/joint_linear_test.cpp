@@ -49,10 +49,11 @@ struct Layers {
   Layers(const std::vector<int64_t>& widths, bool with_bias, at::ScalarType type,
          bool flat, bool frozen = false) {
     at::manual_seed(3);
-    std::vector<FlatParameter> placed;
+    std::vector<tensor::FlatParameter> placed;
     std::vector<at::Tensor> values;
     const auto add = [&](const std::string& name, const at::Tensor& value) {
-      const ParameterPtr p = make_parameter(name, value.sizes().vec(), {});
+      const tensor::ParameterPtr p =
+          tensor::make_parameter(name, value.sizes().vec(), {});
       placed.push_back({p, {.frozen = frozen}});
       values.push_back(value.to(type));
       if (flat) return p;
@@ -66,9 +67,9 @@ struct Layers {
       if (with_bias) projections[i].bias = add(name + ".bias", at::randn({widths[i]}));
     }
     if (!flat) return;
-    DTypePolicy policy;
-    policy.compute = type == at::kFloat ? DType::F32 : DType::BF16;
-    policy.gradients = DType::F32;
+    tensor::DTypePolicy policy;
+    policy.compute = type == at::kFloat ? format::DType::F32 : format::DType::BF16;
+    policy.gradients = format::DType::F32;
     buffers.emplace(placed, policy, at::kCPU);
     for (size_t i = 0; i < placed.size(); ++i) {
       at::Tensor(placed[i].parameter->weight()).copy_(values[i]);
@@ -76,7 +77,7 @@ struct Layers {
   }
 
   std::vector<Projection> projections;
-  std::optional<FlatBuffers> buffers;
+  std::optional<tensor::FlatBuffers> buffers;
 };
 
 /// Results, the input's gradient, and those of weights and biases.
@@ -210,7 +211,7 @@ TEST(JointLinearInput, HasTheSameGradientBitsWhereverTheWeightsLie) {
   do {
     std::vector<Projection> projections;
     for (size_t i = 0; i < order.size(); ++i) {
-      const ParameterPtr weight = make_parameter("w", {32, kIn}, {});
+      const tensor::ParameterPtr weight = tensor::make_parameter("w", {32, kIn}, {});
       weight->bind(places[order[i]].copy_(values[i]), {});
       projections.push_back({weight, nullptr});
     }

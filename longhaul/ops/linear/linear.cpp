@@ -17,12 +17,13 @@ namespace longhaul::ops {
 namespace {
 
 /// Adds the gradients of biases of results side by side; dy [T, sum n] is read once.
-void add_bias_gradients(const std::vector<ParameterPtr>& biases, const at::Tensor& dy) {
-  const auto frozen = [](const ParameterPtr& bias) { return bias->frozen(); };
+void add_bias_gradients(const std::vector<tensor::ParameterPtr>& biases,
+                        const at::Tensor& dy) {
+  const auto frozen = [](const tensor::ParameterPtr& bias) { return bias->frozen(); };
   if (std::all_of(biases.begin(), biases.end(), frozen)) return;
   const at::Tensor sums = at::sum(dy, {0}, /*keepdim=*/false, at::kFloat);
   int64_t from = 0;
-  for (const ParameterPtr& bias : biases) {
+  for (const tensor::ParameterPtr& bias : biases) {
     const int64_t width = bias->slice().extent[0];
     if (!bias->frozen()) bias->grad().add_(sums.narrow(0, from, width));
     from += width;
@@ -32,8 +33,8 @@ void add_bias_gradients(const std::vector<ParameterPtr>& biases, const at::Tenso
 /// Projections of one input whose weights follow each other in memory, in that order, so
 /// that they are one product.
 struct Joint {
-  std::vector<ParameterPtr> weights;
-  std::vector<ParameterPtr> biases;  ///< one for each weight, or none at all
+  std::vector<tensor::ParameterPtr> weights;
+  std::vector<tensor::ParameterPtr> biases;  ///< one for each weight, or none at all
 
   at::Tensor weight() const {
     return weights.size() == 1 ? weights[0]->weight() : joined_rows(weights_of(weights));
@@ -51,7 +52,7 @@ struct Joint {
     if (weights.size() == 1) return {y};
     tensor_list parts;
     int64_t from = 0;
-    for (const ParameterPtr& w : weights) {
+    for (const tensor::ParameterPtr& w : weights) {
       const int64_t width = w->slice().extent[0];
       parts.push_back(y.narrow(1, from, width).detach());
       from += width;
@@ -60,9 +61,10 @@ struct Joint {
   }
 
  private:
-  static std::vector<at::Tensor> weights_of(const std::vector<ParameterPtr>& parameters) {
+  static std::vector<at::Tensor> weights_of(
+      const std::vector<tensor::ParameterPtr>& parameters) {
     std::vector<at::Tensor> all;
-    for (const ParameterPtr& p : parameters) all.push_back(p->weight());
+    for (const tensor::ParameterPtr& p : parameters) all.push_back(p->weight());
     return all;
   }
 };
@@ -116,7 +118,7 @@ std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& proj
     return reinterpret_cast<uintptr_t>(weight(i)->weight().data_ptr());
   });
   const auto joined = [&](size_t i, size_t next) {
-    const ParameterPtr &a = weight(i), &b = weight(next);
+    const tensor::ParameterPtr &a = weight(i), &b = weight(next);
     return a->frozen() == b->frozen() &&
            joined_rows({a->weight(), b->weight()}).defined();
   };
@@ -131,8 +133,8 @@ std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& proj
   return products;
 }
 
-void check_linear(const at::Tensor& x, const ParameterPtr& weight,
-                  const ParameterPtr& bias) {
+void check_linear(const at::Tensor& x, const tensor::ParameterPtr& weight,
+                  const tensor::ParameterPtr& bias) {
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[1], "linear",
            "{} needs an input with {} features, got {} dims, last {}", weight->name(),
            weight->slice().extent[1], x.dim(), x.size(-1));
@@ -147,13 +149,13 @@ void check_linear(const at::Tensor& x, const ParameterPtr& weight,
 
 struct BiasNode : Function<BiasNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y,
-                            ParameterPtr bias) {
+                            tensor::ParameterPtr bias) {
     at::Tensor sum = at::add(y, bias->weight());
     save(ctx, std::move(bias));
     return sum;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    add_bias_gradients({saved<ParameterPtr>(ctx)}, grads[0]);
+    add_bias_gradients({saved<tensor::ParameterPtr>(ctx)}, grads[0]);
     return {grads[0], Variable()};
   }
 };
@@ -167,8 +169,8 @@ at::Tensor SavedInput::take() {
   return std::exchange(made_, at::Tensor());
 }
 
-at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
-                  const WeightGradientsPtr& gradients, const ParameterPtr& bias) {
+at::Tensor linear(const LinearInput& input, const tensor::ParameterPtr& weight,
+                  const WeightGradientsPtr& gradients, const tensor::ParameterPtr& bias) {
   return joint_linear(input, {{weight, bias}}, gradients)[0];
 }
 
@@ -196,7 +198,7 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
   return results;
 }
 
-at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias) {
+at::Tensor add_bias(const at::Tensor& y, const tensor::ParameterPtr& bias) {
   LH_CHECK(y.dim() == 2 && y.size(1) == bias->slice().extent[0], "linear",
            "{} has {} elements for {} features", bias->name(), bias->slice().extent[0],
            y.size(-1));

@@ -14,14 +14,14 @@ namespace longhaul::ops {
 /// that time, and puts (x, dy) into the queue of weight gradients. For the queue x is
 /// kept, or taken from `input.again`. The gradient of the bias is added at once, summed
 /// over T in fp32. Without grad mode `gradients` is not used and may be null.
-at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
+at::Tensor linear(const LinearInput& input, const tensor::ParameterPtr& weight,
                   const WeightGradientsPtr& gradients,
-                  const ParameterPtr& bias = nullptr);
+                  const tensor::ParameterPtr& bias = nullptr);
 
 /// A weight [n, K] and its bias [n]; a null bias means no bias.
 struct Projection {
-  ParameterPtr weight;
-  ParameterPtr bias;
+  tensor::ParameterPtr weight;
+  tensor::ParameterPtr bias;
 };
 
 /// Returns linear() of one input with each projection, in their order; all have a bias,
@@ -36,6 +36,6 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
 
 /// Returns y + b for y [T, N] and b [N]. The backward adds the gradient of the bias,
 /// summed over T in fp32, to the accumulator of the bias.
-at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias);
+at::Tensor add_bias(const at::Tensor& y, const tensor::ParameterPtr& bias);
 
 }  // namespace longhaul::ops

@@ -35,7 +35,7 @@ void product_out(at::Tensor& y, const at::Tensor& dy, const at::Tensor& w) {
 std::string describe_products(at::ScalarType type, at::Device device) {
   if (!device.is_cpu() || type != at::kBFloat16) return "LibTorch";
   if (kernels::product_available())
-    return best_isa() == Isa::Amx ? "own, by AMX" : "own, in fp32";
+    return system::best_isa() == system::Isa::Amx ? "own, by AMX" : "own, in fp32";
   return kernels::weight_gradient_available() ? "LibTorch, weight gradients own"
                                               : "LibTorch";
 }

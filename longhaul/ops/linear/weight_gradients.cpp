@@ -16,7 +16,7 @@
 
 namespace longhaul::ops {
 
-void WeightGradients::push(std::vector<ParameterPtr> weights, LinearInput x,
+void WeightGradients::push(std::vector<tensor::ParameterPtr> weights, LinearInput x,
                            at::Tensor dy) {
   if (weights.front()->frozen()) return;
   Entry entry{std::move(weights), std::move(x), std::move(dy)};
@@ -137,14 +137,14 @@ void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
   }
 }
 
-void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
+void accumulate_weight_gradient(const std::vector<tensor::ParameterPtr>& weights,
                                 const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_grad;
   const bool unset = std::ranges::all_of(
-      weights, [](const ParameterPtr& weight) { return weight->grad_unset(); });
+      weights, [](const tensor::ParameterPtr& weight) { return weight->grad_unset(); });
   // Looked up only now, since some gradients have memory only while they are formed.
   std::vector<at::Tensor> grads;
-  for (const ParameterPtr& weight : weights) {
+  for (const tensor::ParameterPtr& weight : weights) {
     grads.push_back(unset ? weight->grad_to_write() : weight->grad());
   }
   at::Tensor grad = joined_rows(grads);

@@ -22,7 +22,7 @@ class WeightGradients {
   /// (joined_rows). Either all of the weights are frozen, and are left out, or none is.
   /// `x` is [T, K], or says how to have x again when its turn comes. dy is [T, sum n], in
   /// the order of the weights.
-  void push(std::vector<ParameterPtr> weights, LinearInput x, at::Tensor dy);
+  void push(std::vector<tensor::ParameterPtr> weights, LinearInput x, at::Tensor dy);
   /// Enters a call of `between`, which follows when the entries before it have been
   /// computed.
   void call(std::function<void()> between);
@@ -40,7 +40,7 @@ class WeightGradients {
 
  private:
   struct Entry {
-    std::vector<ParameterPtr> weights;
+    std::vector<tensor::ParameterPtr> weights;
     LinearInput x;
     at::Tensor dy;
   };
@@ -58,7 +58,7 @@ void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy);
 /// Does the same for weights as in WeightGradients::push. Gradients that are unset
 /// (Parameter::unset_grad) are written instead of added to.
-void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
+void accumulate_weight_gradient(const std::vector<tensor::ParameterPtr>& weights,
                                 const at::Tensor& x, const at::Tensor& dy);
 
 }  // namespace longhaul::ops

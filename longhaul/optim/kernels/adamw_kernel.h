@@ -15,6 +15,6 @@ void check_range(const AdamWRange& range, int64_t update);
 /// computed by the same IEEE operations, so the bits depend neither on the number of
 /// threads nor on the instruction set. Uses OpenMP threads.
 void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
-                Isa isa = best_isa());
+                system::Isa isa = system::best_isa());
 
 }  // namespace longhaul::optim

@@ -16,8 +16,8 @@ struct NoWeight {};
 
 /// Calls `act` with a null pointer of the element type.
 template <typename Act>
-void with_type(DType dtype, const Act& act) {
-  if (dtype == DType::F32) {
+void with_type(format::DType dtype, const Act& act) {
+  if (dtype == format::DType::F32) {
     act(static_cast<float*>(nullptr));
   } else {
     act(static_cast<uint16_t*>(nullptr));

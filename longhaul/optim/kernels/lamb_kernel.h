@@ -19,10 +19,10 @@ AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double r
 /// the moments lead to, added over blocks of kNormBlock in their order. The bits depend
 /// neither on threads nor on the instruction set. The masters stay. Uses OpenMP threads.
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
-                           int64_t update, Isa isa = best_isa());
+                           int64_t update, system::Isa isa = system::best_isa());
 /// Makes the second pass from updated moments: moves masters and writes the weights.
 /// Gradients are not read.
 void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
-                     Isa isa = best_isa());
+                     system::Isa isa = system::best_isa());
 
 }  // namespace longhaul::optim

@@ -18,6 +18,6 @@ const UpdateLoops& avx2_updates();
 const UpdateLoops& avx512_updates();
 
 /// Returns the loops of an instruction set.
-const UpdateLoops& updates_of(Isa isa);
+const UpdateLoops& updates_of(system::Isa isa);
 
 }  // namespace longhaul::optim

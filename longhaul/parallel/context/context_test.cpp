@@ -122,9 +122,10 @@ Result one_rank(const Case& c) {
 }
 
 /// Takes a rank's positions of a tensor.
-using Take = std::function<at::Tensor(const ContextLayout&, const at::Tensor&, int rank)>;
+using Take =
+    std::function<at::Tensor(const layout::ContextLayout&, const at::Tensor&, int rank)>;
 
-at::Tensor zigzag(const ContextLayout& layout, const at::Tensor& x, int rank) {
+at::Tensor zigzag(const layout::ContextLayout& layout, const at::Tensor& x, int rank) {
   return take_positions(layout, x, rank);
 }
 
@@ -133,7 +134,7 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
   Result all{at::empty_like(whole.q), at::empty_like(whole.q), at::empty_like(whole.k),
              at::empty_like(whole.v)};
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
-    const ContextLayout layout(c.seq, c.ranks);
+    const layout::ContextLayout layout(c.seq, c.ranks);
     const auto cut = [&](const at::Tensor& x) {
       return x.defined() ? take(layout, x, group.rank()) : x;
     };
@@ -252,7 +253,7 @@ TEST_P(Context, SendsTheBytesThatItsHeaderStates) {
   const Case c{3, 2, 48, 4, 2, 16, false, at::kBFloat16};
   const Problem whole = problem_of(c);
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
-    const ContextLayout layout(c.seq, c.ranks);
+    const layout::ContextLayout layout(c.seq, c.ranks);
     const auto cut = [&](const at::Tensor& x) {
       return ops::leaf(take_positions(layout, x, group.rank()));
     };
@@ -273,7 +274,7 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
   const Case c{2, 1, 32, 2, 2, 16, false};
   const Problem whole = problem_of(c);
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
-    const ContextLayout layout(c.seq, c.ranks);
+    const layout::ContextLayout layout(c.seq, c.ranks);
     const at::Tensor x = take_positions(layout, whole.q, group.rank());
     const at::Tensor dy = take_positions(layout, whole.dout, group.rank());
     const auto core = make_attention_core(GetParam(), group);
@@ -295,7 +296,8 @@ TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};
   const Result want = one_rank(c);
   const Result got = on_ranks(
-      c, GetParam(), [](const ContextLayout& layout, const at::Tensor& x, int rank) {
+      c, GetParam(),
+      [](const layout::ContextLayout& layout, const at::Tensor& x, int rank) {
         return x.narrow(1, rank * layout.local_len(), layout.local_len()).contiguous();
       });
   EXPECT_GT(distance(got.out, want.out), 0.1);
@@ -304,7 +306,7 @@ TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
 TEST(ContextFaults, PlantedFaultOfPartsAddedWithoutRescalingIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};
   const Problem whole = problem_of(c);
-  const ContextLayout layout(c.seq, c.ranks);
+  const layout::ContextLayout layout(c.seq, c.ranks);
   const at::Tensor want = take_positions(layout, one_rank(c).out, 0);
   const LocalAttention local(layout, 0, take_positions(layout, whole.q, 0), {}, true);
   AttentionSums merged = local.begin();

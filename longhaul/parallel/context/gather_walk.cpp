@@ -20,8 +20,10 @@ class GatherWalk : public KeyWalk {
     auto sizes = own.keys.sizes().vec();
     sizes.insert(sizes.begin(), group.size());
     all_ = {at::empty(sizes, own.keys.options()), at::empty(sizes, own.values.options())};
-    const auto keys = group.all_gather(buffer_of(own.keys), buffer_of(all_.keys));
-    const auto values = group.all_gather(buffer_of(own.values), buffer_of(all_.values));
+    const auto keys =
+        group.all_gather(tensor::buffer_of(own.keys), tensor::buffer_of(all_.keys));
+    const auto values =
+        group.all_gather(tensor::buffer_of(own.values), tensor::buffer_of(all_.values));
     keys->order();
     values->order();
   }
@@ -39,7 +41,7 @@ class GatherWalk : public KeyWalk {
     const KeyValues mine = of_rank(gradients_, group_.rank());
     const KeyValues own{at::empty_like(mine.keys), at::empty_like(mine.values)};
     const auto sum = [&](const at::Tensor& of_all, const at::Tensor& of_rank) {
-      return group_.reduce_scatter(buffer_of(of_all), buffer_of(of_rank),
+      return group_.reduce_scatter(tensor::buffer_of(of_all), tensor::buffer_of(of_rank),
                                    comm::ReduceOp::Sum);
     };
     const auto keys = sum(gradients_.keys, own.keys);

@@ -15,7 +15,7 @@ namespace longhaul::parallel {
 /// some of the keys; or several joined chunks of either.
 struct LocalAttention::Pair {
   int64_t number;  ///< number of the chunk of queries; 0 for joined chunks
-  ContextChunk queries, keys;
+  layout::ContextChunk queries, keys;
 
   at::Tensor of_queries(const at::Tensor& x) const {
     return x.defined() ? x.narrow(1, queries.local, queries.length) : x;
@@ -42,8 +42,9 @@ struct LocalAttention::Pair {
   }
 };
 
-LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
-                               const ops::AttentionMask& mask, bool fused)
+LocalAttention::LocalAttention(const layout::ContextLayout& layout, int rank,
+                               const at::Tensor& q, const ops::AttentionMask& mask,
+                               bool fused)
     : layout_(layout),
       mine_(layout.chunks(rank)),
       q_(q),
@@ -64,7 +65,7 @@ LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::
 
 LocalAttention::Pair LocalAttention::joined(int source) const {
   const int64_t length = layout_.local_len();
-  const ContextChunk all{0, 0, length};
+  const layout::ContextChunk all{0, 0, length};
   // The rank's own keys lie as its queries do, early chunks before late ones.
   const auto theirs = layout_.chunks(source);
   if (theirs.front().begin == mine_.front().begin) return {0, all, all};
@@ -73,7 +74,7 @@ LocalAttention::Pair LocalAttention::joined(int source) const {
   // first chunk lies before all queries and its last chunk behind them. Both chunks of a
   // later rank lie between this rank's first and last chunk of queries.
   const bool earlier = theirs.front().begin < mine_.front().begin;
-  const ContextChunk& last = mine_.back();
+  const layout::ContextChunk& last = mine_.back();
   if (earlier) return {0, {length, 0, length}, {0, 0, theirs.front().length}};
   return {0, {length, last.local, last.length}, all};
 }
@@ -82,7 +83,7 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
   if (joins_) return {joined(source)};
   std::vector<Pair> out;
   for (size_t i = 0; i < mine_.size(); ++i) {
-    for (const ContextChunk& keys : layout_.chunks(source)) {
+    for (const layout::ContextChunk& keys : layout_.chunks(source)) {
       // Chunks are equally long: the first query is nearest to the last key.
       const int64_t distance = mine_[i].begin - (keys.begin + keys.length - 1);
       const bool near = keys.begin <= mine_[i].begin && distance < mask_.window;

@@ -36,7 +36,7 @@ class LocalAttention {
  public:
   /// Begins the attention of the queries `q`. The mask's document_start and document_end
   /// [B, S] are indices of the whole sequence.
-  LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
+  LocalAttention(const layout::ContextLayout& layout, int rank, const at::Tensor& q,
                  const ops::AttentionMask& mask, bool fused);
 
   /// Returns the sums before any keys: 0 and minus infinity, or undefined tensors that
@@ -64,8 +64,8 @@ class LocalAttention {
   /// Returns the rows of `lse` for a pair's queries.
   at::Tensor lse_of(const Pair& pair, const at::Tensor& lse) const;
 
-  ContextLayout layout_;
-  std::vector<ContextChunk> mine_;
+  layout::ContextLayout layout_;
+  std::vector<layout::ContextChunk> mine_;
   at::Tensor q_;
   ops::AttentionMask mask_;
   bool fused_;

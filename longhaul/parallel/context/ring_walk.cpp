@@ -21,10 +21,10 @@ class RingShift {
     using Kind = comm::Transfer::Kind;
     const int next = (group.rank() + 1) % group.size();
     const int before = (group.rank() + group.size() - 1) % group.size();
-    work_ = group.send_recv({{Kind::Send, next, buffer_of(sent_.keys)},
-                             {Kind::Recv, before, buffer_of(received_.keys)},
-                             {Kind::Send, next, buffer_of(sent_.values)},
-                             {Kind::Recv, before, buffer_of(received_.values)}});
+    work_ = group.send_recv({{Kind::Send, next, tensor::buffer_of(sent_.keys)},
+                             {Kind::Recv, before, tensor::buffer_of(received_.keys)},
+                             {Kind::Send, next, tensor::buffer_of(sent_.values)},
+                             {Kind::Recv, before, tensor::buffer_of(received_.values)}});
   }
   RingShift(const RingShift&) = delete;
   RingShift& operator=(const RingShift&) = delete;

@@ -18,13 +18,14 @@ constexpr size_t kReductionsAhead = 1;
 
 }  // namespace
 
-DataParallel::DataParallel(FlatBuffers& flat, DataGroups groups)
+DataParallel::DataParallel(tensor::FlatBuffers& flat, DataGroups groups)
     : flat_(flat), groups_(std::move(groups)) {
-  const FlatSharding& s = flat.sharding();
+  const layout::FlatSharding& s = flat.sharding();
   LH_ASSERT(groups_.shard->size() == s.shards && groups_.replicas->size() == s.replicas,
             "buckets are cut for {} x {} ranks, the groups have {} x {}", s.shards,
             s.replicas, groups_.shard->size(), groups_.replicas->size());
-  for (const Bucket& bucket : flat.buckets()) units_ = std::max(units_, bucket.unit + 1);
+  for (const tensor::Bucket& bucket : flat.buckets())
+    units_ = std::max(units_, bucket.unit + 1);
   gathers_.resize(flat.buckets().size());
   reduced_.resize(flat.buckets().size());
 }
@@ -38,11 +39,11 @@ void DataParallel::for_unit(int unit, const Do& act) {
 
 void DataParallel::prefetch(int unit) {
   if (unit < 0 || unit >= units_) return;
-  for_unit(unit, [&](size_t i, Bucket& bucket) {
+  for_unit(unit, [&](size_t i, tensor::Bucket& bucket) {
     if (bucket.weights.defined()) return;
     flat_.hold_weights(bucket);
-    gathers_[i] = groups_.shard_of(bucket).all_gather(buffer_of(bucket.owned_weights),
-                                                      buffer_of(bucket.weights));
+    gathers_[i] = groups_.shard_of(bucket).all_gather(
+        tensor::buffer_of(bucket.owned_weights), tensor::buffer_of(bucket.weights));
   });
 }
 
@@ -52,13 +53,13 @@ void DataParallel::settle_weights(size_t index) {
 
 void DataParallel::need(int unit) {
   prefetch(unit);
-  const auto settle = [&](size_t i, Bucket&) { settle_weights(i); };
+  const auto settle = [&](size_t i, tensor::Bucket&) { settle_weights(i); };
   for_unit(unit, settle);
-  for_unit(kResidentUnit, settle);
+  for_unit(layout::kResidentUnit, settle);
 }
 
 void DataParallel::release(int unit) {
-  for_unit(unit, [&](size_t i, Bucket& bucket) {
+  for_unit(unit, [&](size_t i, tensor::Bucket& bucket) {
     // A gather that nobody has waited for still writes to the weights.
     if (!gathers_[i]) flat_.release_weights(bucket);
   });
@@ -67,11 +68,11 @@ void DataParallel::release(int unit) {
 void DataParallel::share_weights() {
   // In forward order: the weights that are needed first come first.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
-    Bucket& bucket = flat_.buckets()[i];
+    tensor::Bucket& bucket = flat_.buckets()[i];
     if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;
     settle_weights(i);
-    gathers_[i] = groups_.shard_of(bucket).all_gather(buffer_of(bucket.owned_weights),
-                                                      buffer_of(bucket.weights));
+    gathers_[i] = groups_.shard_of(bucket).all_gather(
+        tensor::buffer_of(bucket.owned_weights), tensor::buffer_of(bucket.weights));
   }
 }
 
@@ -80,7 +81,7 @@ void DataParallel::finish_weights() {
 }
 
 void DataParallel::open_gradients(int unit) {
-  for_unit(unit, [&](size_t /*index*/, Bucket& bucket) {
+  for_unit(unit, [&](size_t /*index*/, tensor::Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;
     // Reductions of the micro batch before have had the time of a forward. They are ended
     // now, so that this unit can use their memory.
@@ -94,7 +95,7 @@ void DataParallel::open_gradients(int unit) {
 }
 
 void DataParallel::close_gradients(int unit, bool last) {
-  for_unit(unit, [&](size_t i, Bucket& bucket) {
+  for_unit(unit, [&](size_t i, tensor::Bucket& bucket) {
     if (bucket.frozen || (bucket.grads_stay && !last)) return;
     reduced_[i] = reduced_[i] || last;
     start_reduction(i);
@@ -102,7 +103,7 @@ void DataParallel::close_gradients(int unit, bool last) {
 }
 
 void DataParallel::start_reduction(size_t index) {
-  Bucket& bucket = flat_.buckets()[index];
+  tensor::Bucket& bucket = flat_.buckets()[index];
   LH_ASSERT(bucket.grads.defined(), "unit {} has no gradients to reduce", bucket.unit);
   bucket.settle_grads();
   comm::Communicator& shard = groups_.shard_of(bucket);
@@ -115,25 +116,27 @@ void DataParallel::start_reduction(size_t index) {
   comm::Communicator& group = whole ? replicas : shard;
   const comm::Label label(group.ledger(), fmt::format("gradient bucket {}", index));
   // The wire dtype may be narrower than the accumulator.
-  const auto wire = to_scalar_type(flat_.policy().reduce);
+  const auto wire = tensor::to_scalar_type(flat_.policy().reduce);
   if (wire != bucket.grads.scalar_type()) {
     reduction.sent = flat_.take_scratch(bucket.num_elements, wire);
     reduction.sent.copy_(bucket.grads);
   }
   if (whole) {
     reduction.received = reduction.sent;
-    reduction.work = group.all_reduce(buffer_of(reduction.sent), comm::ReduceOp::Sum);
+    reduction.work =
+        group.all_reduce(tensor::buffer_of(reduction.sent), comm::ReduceOp::Sum);
   } else {
     reduction.received =
         reduction.sent.narrow(0, bucket.owned.begin, bucket.owned.size());
-    reduction.work = group.reduce_scatter(
-        buffer_of(reduction.sent), buffer_of(reduction.received), comm::ReduceOp::Sum);
+    reduction.work =
+        group.reduce_scatter(tensor::buffer_of(reduction.sent),
+                             tensor::buffer_of(reduction.received), comm::ReduceOp::Sum);
   }
   reductions_.push_back(std::move(reduction));
 }
 
 void DataParallel::end_reduction(Reduction& reduction) {
-  Bucket& bucket = flat_.buckets()[reduction.bucket];
+  tensor::Bucket& bucket = flat_.buckets()[reduction.bucket];
   reduction.work->order();
   if (!bucket.grads_stay) {
     bucket.owned_grads.add_(reduction.received);
@@ -153,11 +156,11 @@ void DataParallel::end_reductions(size_t left) {
   }
 }
 
-void DataParallel::sum_owned(comm::Communicator& group, Bucket& bucket) {
+void DataParallel::sum_owned(comm::Communicator& group, tensor::Bucket& bucket) {
   if (group.size() == 1) return;
-  const auto wire = to_scalar_type(flat_.policy().reduce);
+  const auto wire = tensor::to_scalar_type(flat_.policy().reduce);
   const at::Tensor sent = bucket.owned_grads.to(wire);
-  group.all_reduce_order(buffer_of(sent), comm::ReduceOp::Sum);
+  group.all_reduce_order(tensor::buffer_of(sent), comm::ReduceOp::Sum);
   if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
 }
 
@@ -169,7 +172,7 @@ void DataParallel::finish_gradients() {
     reduced_[i] = false;
   }
   end_reductions(0);
-  for (Bucket& bucket : buckets) {
+  for (tensor::Bucket& bucket : buckets) {
     if (bucket.frozen) continue;
     if (groups_.shard_of(bucket).size() > 1) {
       sum_owned(groups_.replicas_of(bucket), bucket);

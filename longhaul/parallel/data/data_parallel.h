@@ -20,10 +20,10 @@ struct DataGroups {
   comm::Communicator* expert_shard = nullptr;
   comm::Communicator* expert_replicas = nullptr;
 
-  comm::Communicator& shard_of(const BucketShape& bucket) const {
+  comm::Communicator& shard_of(const layout::BucketShape& bucket) const {
     return bucket.expert && expert_shard != nullptr ? *expert_shard : *shard;
   }
-  comm::Communicator& replicas_of(const BucketShape& bucket) const {
+  comm::Communicator& replicas_of(const layout::BucketShape& bucket) const {
     return bucket.expert && expert_replicas != nullptr ? *expert_replicas : *replicas;
   }
 };
@@ -38,7 +38,7 @@ struct DataGroups {
 /// the same order.
 class DataParallel {
  public:
-  DataParallel(FlatBuffers& flat, DataGroups groups);
+  DataParallel(tensor::FlatBuffers& flat, DataGroups groups);
 
   // Weights -------------------------------------------------------------------------
 
@@ -86,9 +86,9 @@ class DataParallel {
   void start_reduction(size_t index);
   void end_reduction(Reduction& reduction);
   void end_reductions(size_t left);
-  void sum_owned(comm::Communicator& group, Bucket& bucket);
+  void sum_owned(comm::Communicator& group, tensor::Bucket& bucket);
 
-  FlatBuffers& flat_;
+  tensor::FlatBuffers& flat_;
   DataGroups groups_;
   int units_ = 0;
   std::vector<comm::WorkPtr> gathers_;  ///< one per bucket; null: no gather under way

@@ -20,7 +20,7 @@ struct Case {
   int shards = 1;  ///< ranks of a shard group
   bool grads = false;
   bool weights = false;
-  DType reduce = DType::F32;
+  format::DType reduce = format::DType::F32;
 };
 
 std::vector<Case> cases() {
@@ -28,7 +28,7 @@ std::vector<Case> cases() {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const int shards : {1, 2, ranks}) {
       if (ranks % shards != 0) continue;
-      for (const DType reduce : {DType::F32, DType::BF16}) {
+      for (const format::DType reduce : {format::DType::F32, format::DType::BF16}) {
         all.push_back({ranks, shards, false, false, reduce});
         if (shards == 1) continue;
         all.push_back({ranks, shards, true, false, reduce});
@@ -44,17 +44,19 @@ struct Rank {
   Rank(comm::Communicator& world, const Case& c)
       : shard(world.split(world.rank() / c.shards, world.rank(), "shard")),
         replicas(world.split(world.rank() % c.shards, world.rank(), "replicas")),
-        flat({{make_parameter("m0", {64, 64}, {}), {}, 0},
-              {make_parameter("v0", {64}, {}), {}, 0},
-              {make_parameter("m1", {64, 64}, {}), {}, 1},
-              {make_parameter("v1", {64}, {}), {}, 1}},
-             {DType::F32, DType::F32, DType::F32, DType::F32, c.reduce}, at::kCPU,
+        flat({{tensor::make_parameter("m0", {64, 64}, {}), {}, 0},
+              {tensor::make_parameter("v0", {64}, {}), {}, 0},
+              {tensor::make_parameter("m1", {64, 64}, {}), {}, 1},
+              {tensor::make_parameter("v1", {64}, {}), {}, 1}},
+             {format::DType::F32, format::DType::F32, format::DType::F32,
+              format::DType::F32, c.reduce},
+             at::kCPU,
              {shard->rank(), shard->size(), replicas->rank(), replicas->size(), c.grads,
               c.weights}),
         data(flat, {shard.get(), replicas.get(), {}, nullptr, nullptr}) {}
 
-  Bucket& unit(int number) {
-    for (Bucket& bucket : flat.buckets()) {
+  tensor::Bucket& unit(int number) {
+    for (tensor::Bucket& bucket : flat.buckets()) {
       if (bucket.unit == number) return bucket;
     }
     throw std::logic_error("no such unit");
@@ -65,7 +67,7 @@ struct Rank {
   }
 
   std::unique_ptr<comm::Communicator> shard, replicas;
-  FlatBuffers flat;
+  tensor::FlatBuffers flat;
   DataParallel data;
 };
 
@@ -79,11 +81,11 @@ TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
           rank.add(unit, world->rank() + 1.0);
           rank.data.close_gradients(unit, micro == 2);
         }
-        rank.add(kResidentUnit, world->rank() + 1.0);
+        rank.add(layout::kResidentUnit, world->rank() + 1.0);
       }
       rank.data.finish_gradients();
       const double sum = 3 * c.ranks * (c.ranks + 1) / 2.0;
-      for (const Bucket& bucket : rank.flat.buckets()) {
+      for (const tensor::Bucket& bucket : rank.flat.buckets()) {
         EXPECT_EQ(bucket.owned.size(), bucket.num_elements / c.shards);
         EXPECT_TRUE(bucket.owned_grads.eq(sum).all().item<bool>()) << bucket.unit;
       }
@@ -94,11 +96,12 @@ TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
 TEST(DataParallel, TablesAtBothEndsShareTheMemoryOfTheirWholeGradients) {
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     const auto alone = comm::self_world("replicas");
-    FlatBuffers flat({{make_parameter("embedding", {128, 64}, {}), {}, 0},
-                      {make_parameter("block", {64, 64}, {}), {}, 1},
-                      {make_parameter("head", {128, 64}, {}), {}, 2}},
-                     {DType::F32, DType::F32, DType::F32, DType::F32, DType::F32},
-                     at::kCPU, {world->rank(), 2, 0, 1, true, false});
+    tensor::FlatBuffers flat({{tensor::make_parameter("embedding", {128, 64}, {}), {}, 0},
+                              {tensor::make_parameter("block", {64, 64}, {}), {}, 1},
+                              {tensor::make_parameter("head", {128, 64}, {}), {}, 2}},
+                             {format::DType::F32, format::DType::F32, format::DType::F32,
+                              format::DType::F32, format::DType::F32},
+                             at::kCPU, {world->rank(), 2, 0, 1, true, false});
     DataParallel data(flat, {world.get(), alone.get(), {}, nullptr, nullptr});
     const int64_t before = flat.bytes();
     for (const bool last : {false, true}) {
@@ -117,16 +120,17 @@ TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
     comm::run_fake_ranks(c.ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
       Rank rank(*world, c);
       for (int step = 1; step <= 2; ++step) {
-        for (Bucket& bucket : rank.flat.buckets()) {
+        for (tensor::Bucket& bucket : rank.flat.buckets()) {
           bucket.owned_weights.fill_(step * 10 + rank.shard->rank());
         }
         rank.data.share_weights();
         for (const int unit : {0, 1, 0}) {
           rank.data.need(unit);
-          for (const int number : {unit, kResidentUnit}) {
-            const Bucket& bucket = rank.unit(number);
+          for (const int number : {unit, layout::kResidentUnit}) {
+            const tensor::Bucket& bucket = rank.unit(number);
             for (int s = 0; s < c.shards; ++s) {
-              const FlatRange part = FlatRange{0, bucket.num_elements}.part(s, c.shards);
+              const layout::FlatRange part =
+                  layout::FlatRange{0, bucket.num_elements}.part(s, c.shards);
               EXPECT_TRUE(bucket.weights.narrow(0, part.begin, part.size())
                               .eq(step * 10 + s)
                               .all()
@@ -143,9 +147,9 @@ TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
 
 /// Returns the plan of two micro batches through two units, which are held from forward
 /// to backward.
-UnitPlan plan_of(const Case& c) {
-  using Kind = PipelineAction::Kind;
-  UnitPlan plan;
+layout::UnitPlan plan_of(const Case& c) {
+  using Kind = layout::PipelineAction::Kind;
+  layout::UnitPlan plan;
   for (int micro = 0; micro < 2; ++micro) {
     plan.weights.push_back({Kind::Forward, 0, {0, 1}, {}});
     plan.weights.push_back({Kind::Forward, 1, {}, {}});
@@ -162,7 +166,7 @@ UnitPlan plan_of(const Case& c) {
 std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool units,
                               bool delayed = false) {
   Rank rank(world, c);
-  for (Bucket& bucket : rank.flat.buckets()) {
+  for (tensor::Bucket& bucket : rank.flat.buckets()) {
     const at::Tensor values = at::arange(bucket.num_elements).sin();
     bucket.owned_weights.copy_(values.narrow(0, bucket.owned.begin, bucket.owned.size()));
   }
@@ -170,7 +174,7 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
   const auto queue = std::make_shared<ops::WeightGradients>();
   queue->set_immediate(!delayed);
   UnitRunner runner(rank.data);
-  const UnitPlan plan = plan_of(c);
+  const layout::UnitPlan plan = plan_of(c);
   if (units) runner.begin(plan);
   for (int micro = 0; micro < 2; ++micro) {
     // No random numbers: ranks are threads here, and threads share the generator.
@@ -178,7 +182,7 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
     const at::Tensor x = ops::leaf(values * (world.rank() + 1));
     at::Tensor y = x;
     for (int unit = 0; unit < 2; ++unit) {
-      const ParameterPtr weight = rank.unit(unit).members[0].parameter;
+      const tensor::ParameterPtr weight = rank.unit(unit).members[0].parameter;
       if (units) {
         y = runner.enter(unit, {y}, queue)[0];
       } else {
@@ -196,7 +200,7 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
     rank.data.finish_gradients();
   }
   std::vector<at::Tensor> owned;
-  for (const Bucket& bucket : rank.flat.buckets()) {
+  for (const tensor::Bucket& bucket : rank.flat.buckets()) {
     owned.push_back(bucket.owned_grads.clone());
   }
   return owned;
@@ -221,7 +225,7 @@ TEST(UnitRunner, AUseThatThePlanDoesNotHaveNextIsRefused) {
   comm::run_fake_ranks(1, [&](const std::shared_ptr<comm::Communicator>& world) {
     Rank rank(*world, {});
     UnitRunner runner(rank.data);
-    const UnitPlan plan = plan_of({});
+    const layout::UnitPlan plan = plan_of({});
     runner.begin(plan);
     EXPECT_HAS(message_of<Error>([&] { runner.use(1); }),
                "unit 1 is used out of its turn");

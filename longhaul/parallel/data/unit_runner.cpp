@@ -62,7 +62,7 @@ struct ExitNode : ops::Function<ExitNode> {
 
 }  // namespace
 
-void UnitRunner::begin(const UnitPlan& plan) {
+void UnitRunner::begin(const layout::UnitPlan& plan) {
   plan_ = &plan;
   next_weights_ = 0;
   next_gradients_ = 0;
@@ -91,7 +91,7 @@ void UnitRunner::use(int unit) {
 }
 
 void UnitRunner::used(int unit) {
-  const WeightUse& use = plan_->weights.at(next_weights_++);
+  const layout::WeightUse& use = plan_->weights.at(next_weights_++);
   LH_ASSERT(use.unit == unit, "unit {} was used, not {}", use.unit, unit);
   for (const int held : use.release) data_.release(held);
 }
@@ -101,7 +101,7 @@ void UnitRunner::close(int unit) {
                 plan_->gradients[next_gradients_].unit == unit,
             "gradients of unit {} come out of their turn, as number {} of the step", unit,
             next_gradients_);
-  const GradientUse& formed = plan_->gradients[next_gradients_++];
+  const layout::GradientUse& formed = plan_->gradients[next_gradients_++];
   if (formed.reduce) data_.close_gradients(unit, formed.last);
 }
 

@@ -22,7 +22,7 @@ class UnitRunner {
   void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
 
   /// Begins a step. `plan` must live until end().
-  void begin(const UnitPlan& plan);
+  void begin(const layout::UnitPlan& plan);
   /// Ends a step: checks that the whole plan was done, and waits for reductions.
   void end();
   /// Forgets a failed step.
@@ -56,7 +56,7 @@ class UnitRunner {
  private:
   Watcher watcher_;
   DataParallel& data_;
-  const UnitPlan* plan_ = nullptr;  ///< null: no step has begun
+  const layout::UnitPlan* plan_ = nullptr;  ///< null: no step has begun
   size_t next_weights_ = 0;
   size_t next_gradients_ = 0;
 };

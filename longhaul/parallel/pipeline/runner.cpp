@@ -16,7 +16,7 @@
 namespace longhaul::parallel {
 namespace {
 
-using Kind = PipelineAction::Kind;
+using Kind = layout::PipelineAction::Kind;
 
 /// Sent messages whose memory is kept before the device is made to wait for their end.
 constexpr size_t kSendsKept = 2;
@@ -24,7 +24,7 @@ constexpr size_t kSendsKept = 2;
 /// Records the time from its construction to its destruction, where there is a trace.
 class Span {
  public:
-  Span(Trace* trace, Trace::Lane lane, const PipelineAction& action)
+  Span(Trace* trace, Trace::Lane lane, const layout::PipelineAction& action)
       : trace_(trace), lane_(lane) {
     if (trace_ == nullptr) return;
     name_ = to_string(action);
@@ -46,7 +46,7 @@ class Span {
 
 /// A message under way. Without work its tensors have already arrived.
 struct Parcel {
-  PipelineMessage message;
+  layout::PipelineMessage message;
   nn::Tensors tensors;
   std::shared_ptr<comm::Work> work;  ///< shared by the messages of a slot
 };
@@ -54,7 +54,7 @@ struct Parcel {
 /// The tensors that this rank exchanges with its neighbours in one step.
 class Exchange {
  public:
-  Exchange(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
+  Exchange(const layout::PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
            const BoundaryOptions& boundary, Trace* trace)
       : stage_(stage),
         pp_(pp),
@@ -82,7 +82,7 @@ class Exchange {
       if (index == 0) post_slots(0, {});
       return;
     }
-    for (const PipelineMessage& message : receives_->due(index)) {
+    for (const layout::PipelineMessage& message : receives_->due(index)) {
       nn::Tensors buffers = room_for(message);
       auto work = start(comm::Transfer::Kind::Recv, message.from, buffers);
       add_incoming(message, std::move(buffers), std::move(work));
@@ -90,7 +90,7 @@ class Exchange {
   }
 
   /// Sends `output`, the result of action number `index`, where the action has a message.
-  void pass(size_t index, const std::optional<PipelineMessage>& message,
+  void pass(size_t index, const std::optional<layout::PipelineMessage>& message,
             const nn::Tensors& output) {
     nn::Tensors tensors;
     if (message) {
@@ -111,7 +111,7 @@ class Exchange {
   }
 
   /// Waits for `message` and returns its tensors.
-  nn::Tensors take(const PipelineMessage& message) {
+  nn::Tensors take(const layout::PipelineMessage& message) {
     const auto found = parcels_->incoming.find(message.consumer);
     LH_ASSERT(found != parcels_->incoming.end(), "no receive for {}",
               to_string(message.consumer));
@@ -155,7 +155,8 @@ class Exchange {
 
  private:
   struct Parcels {
-    std::map<PipelineAction, Parcel> incoming;  ///< by the action that needs the message
+    std::map<layout::PipelineAction, Parcel>
+        incoming;  ///< by the action that needs the message
     std::vector<Parcel> sent;
   };
 
@@ -163,7 +164,7 @@ class Exchange {
                             comm::Transfer::Kind kind, int peer,
                             const nn::Tensors& tensors) {
     for (const at::Tensor& tensor : tensors) {
-      transfers.push_back({kind, peer, buffer_of(tensor)});
+      transfers.push_back({kind, peer, tensor::buffer_of(tensor)});
     }
   }
 
@@ -173,7 +174,7 @@ class Exchange {
     return pp_.send_recv(transfers);
   }
 
-  nn::Tensors room_for(const PipelineMessage& message) {
+  nn::Tensors room_for(const layout::PipelineMessage& message) {
     nn::Tensors buffers;
     for (const auto& shape : stage_.boundary_shapes(message.consumer.micro_batch)) {
       buffers.push_back(
@@ -184,11 +185,11 @@ class Exchange {
 
   /// Posts the groups that are due when `done` actions were run, the last with `output`.
   void post_slots(size_t done, const nn::Tensors& output) {
-    for (const MessageGroup& group : slots_->after(done)) {
+    for (const layout::MessageGroup& group : slots_->after(done)) {
       std::vector<comm::Transfer> transfers;
       std::vector<Parcel> received;
       Parcel sent;
-      for (const PipelineMessage& message : group.messages) {
+      for (const layout::PipelineMessage& message : group.messages) {
         if (message.from == pp_.rank()) {
           add_transfers(transfers, comm::Transfer::Kind::Send, message.to, output);
           sent = {message, output, nullptr};
@@ -208,7 +209,7 @@ class Exchange {
     }
   }
 
-  void add_incoming(const PipelineMessage& message, nn::Tensors tensors,
+  void add_incoming(const layout::PipelineMessage& message, nn::Tensors tensors,
                     std::shared_ptr<comm::Work> work) {
     const bool added = parcels_->incoming
                            .emplace(message.consumer,
@@ -219,7 +220,7 @@ class Exchange {
 
   /// Checks a message before it is sent: a receiver that expects another size would wait,
   /// or fail far from the cause.
-  void check(const PipelineMessage& message, const nn::Tensors& output) {
+  void check(const layout::PipelineMessage& message, const nn::Tensors& output) {
     const std::string name = to_string(message.consumer);
     const Shapes shapes = stage_.boundary_shapes(message.consumer.micro_batch);
     LH_CHECK(output.size() == shapes.size(), "pipeline",
@@ -238,7 +239,7 @@ class Exchange {
   }
 
   /// Lets the device wait for the message, or the host where there is no device.
-  void settle(comm::Work& work, const PipelineAction& action, const char* before,
+  void settle(comm::Work& work, const layout::PipelineAction& action, const char* before,
               int peer, const char* after) {
     if (work.test()) return;
     const Span span(trace_, Trace::Lane::Wait, action);
@@ -255,13 +256,13 @@ class Exchange {
   comm::Communicator& pp_;
   BoundaryOptions boundary_;
   Trace* trace_;
-  std::optional<ReceiveOrder> receives_;  ///< absent where transfers run in order
-  std::optional<SlotOrder> slots_;        ///< present where transfers run in order
+  std::optional<layout::ReceiveOrder> receives_;  ///< absent where transfers run in order
+  std::optional<layout::SlotOrder> slots_;  ///< present where transfers run in order
   std::unique_ptr<Parcels> parcels_;
   bool finished_ = false;
 };
 
-nn::Tensors run(PipelineStage& stage, const PipelineAction& action,
+nn::Tensors run(PipelineStage& stage, const layout::PipelineAction& action,
                 const nn::Tensors& received) {
   switch (action.kind) {
     case Kind::Forward:
@@ -277,17 +278,17 @@ nn::Tensors run(PipelineStage& stage, const PipelineAction& action,
 
 }  // namespace
 
-void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
-             const BoundaryOptions& boundary, Trace* trace) {
+void execute(const layout::PipelinePlan& plan, PipelineStage& stage,
+             comm::Communicator& pp, const BoundaryOptions& boundary, Trace* trace) {
   LH_CHECK(plan.stages == pp.size(), "pipeline", "a plan for {} ranks on {} of '{}'",
            plan.stages, pp.size(), pp.name());
   Exchange exchange(plan, stage, pp, boundary, trace);
-  const std::vector<PipelineAction>& actions = plan.of(pp.rank());
+  const std::vector<layout::PipelineAction>& actions = plan.of(pp.rank());
   for (size_t i = 0; i < actions.size(); ++i) {
-    const PipelineAction& action = actions[i];
+    const layout::PipelineAction& action = actions[i];
     exchange.prepare(i);
     nn::Tensors tensors;
-    if (const auto before = message_before(plan, pp.rank(), action)) {
+    if (const auto before = layout::message_before(plan, pp.rank(), action)) {
       tensors = exchange.take(*before);
     }
     exchange.sweep();
@@ -295,7 +296,7 @@ void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator&
       const Span span(trace, Trace::Lane::Compute, action);
       tensors = run(stage, action, tensors);
     }
-    exchange.pass(i, message_after(plan, pp.rank(), action), tensors);
+    exchange.pass(i, layout::message_after(plan, pp.rank(), action), tensors);
   }
   exchange.finish();
 }

@@ -55,7 +55,8 @@ struct BoundaryOptions {
 /// step without waiting for anything. The error of a message (TemporaryError at the
 /// communicator's deadline) says which action waited for which rank. `trace`, if given,
 /// records actions and waits.
-void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
-             const BoundaryOptions& boundary, Trace* trace = nullptr);
+void execute(const layout::PipelinePlan& plan, PipelineStage& stage,
+             comm::Communicator& pp, const BoundaryOptions& boundary,
+             Trace* trace = nullptr);
 
 }  // namespace longhaul::parallel

@@ -109,7 +109,8 @@ void run_ranks(
 /// The stages of one rank.
 class TanhStage : public PipelineStage {
  public:
-  TanhStage(const PipelinePlan& plan, int rank, at::ScalarType dtype, bool jitter = false)
+  TanhStage(const layout::PipelinePlan& plan, int rank, at::ScalarType dtype,
+            bool jitter = false)
       : plan_(plan), rank_(rank), dtype_(dtype), jitter_(jitter) {
     for (int c = 0; c < plan.chunks; ++c)
       layers_.emplace_back(plan.global_stage(rank, c), dtype);
@@ -150,7 +151,7 @@ class TanhStage : public PipelineStage {
         std::chrono::microseconds((salt * 7919 + rank_ * 104729) % 5 * 150));
   }
 
-  const PipelinePlan& plan_;
+  const layout::PipelinePlan& plan_;
   int rank_;
   at::ScalarType dtype_;
   bool jitter_;
@@ -192,7 +193,7 @@ void expect_same_bits(const std::map<int64_t, at::Tensor>& a,
 /// each rank that carries out one call after the other, as a device's stream does.
 enum class Transfers { AtOnce, InOrder };
 
-Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter,
+Results run_pipeline(const layout::PipelinePlan& plan, at::ScalarType dtype, bool jitter,
                      Transfers transfers = Transfers::AtOnce) {
   std::mutex mutex;
   Results all;
@@ -215,8 +216,9 @@ Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter
   return all;
 }
 
-void expect_as_plain_loop(const PipelinePlan& plan, at::ScalarType dtype = at::kFloat,
-                          bool jitter = false, Transfers transfers = Transfers::AtOnce) {
+void expect_as_plain_loop(const layout::PipelinePlan& plan,
+                          at::ScalarType dtype = at::kFloat, bool jitter = false,
+                          Transfers transfers = Transfers::AtOnce) {
   const std::string what =
       fmt::format("p {} v {} m {}", plan.stages, plan.chunks, plan.micro_batches);
   const Results expected = plain_loop(plan.global_stages(), plan.micro_batches, dtype);
@@ -234,9 +236,10 @@ TEST(Runner, EveryScheduleGivesTheBitsOfAPlainLoop) {
     for (const int64_t m : {4, 8}) {
       for (const PipelineKind kind :
            {PipelineKind::GPipe, PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
-        expect_as_plain_loop(make_pipeline_plan(kind, p, 1, m));
+        expect_as_plain_loop(layout::make_pipeline_plan(kind, p, 1, m));
       }
-      expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, p, 2, m));
+      expect_as_plain_loop(
+          layout::make_pipeline_plan(PipelineKind::Interleaved, p, 2, m));
     }
   }
 }
@@ -247,13 +250,15 @@ TEST(Runner, EveryScheduleRunsWhereTransfersOfARankRunOneAfterTheOther) {
   for (const int p : {2, 3, 4}) {
     for (const PipelineKind kind :
          {PipelineKind::GPipe, PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
-      expect_as_plain_loop(make_pipeline_plan(kind, p, 1, 6), at::kFloat, true,
+      expect_as_plain_loop(layout::make_pipeline_plan(kind, p, 1, 6), at::kFloat, true,
                            Transfers::InOrder);
     }
     for (const int v : {2, 3}) {
-      expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, p, v, 2L * p),
-                           at::kFloat, true, Transfers::InOrder);
-      expect_as_plain_loop(inference_plan(p, v, 5), at::kFloat, true, Transfers::InOrder);
+      expect_as_plain_loop(
+          layout::make_pipeline_plan(PipelineKind::Interleaved, p, v, 2L * p), at::kFloat,
+          true, Transfers::InOrder);
+      expect_as_plain_loop(layout::inference_plan(p, v, 5), at::kFloat, true,
+                           Transfers::InOrder);
     }
   }
 }
@@ -261,38 +266,39 @@ TEST(Runner, EveryScheduleRunsWhereTransfersOfARankRunOneAfterTheOther) {
 TEST(Runner, FewerMicroBatchesThanStagesGiveTheSameBits) {
   for (const PipelineKind kind :
        {PipelineKind::GPipe, PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
-    expect_as_plain_loop(make_pipeline_plan(kind, 4, 1, 2));
+    expect_as_plain_loop(layout::make_pipeline_plan(kind, 4, 1, 2));
   }
 }
 
 TEST(Runner, RanksThatRunApartGiveTheSameBits) {
-  expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, 2, 3, 6), at::kFloat,
-                       true);
-  expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, 4, 2, 8), at::kFloat,
-                       true);
-  expect_as_plain_loop(make_pipeline_plan(PipelineKind::ZeroBubbleH1, 3, 1, 7),
+  expect_as_plain_loop(layout::make_pipeline_plan(PipelineKind::Interleaved, 2, 3, 6),
+                       at::kFloat, true);
+  expect_as_plain_loop(layout::make_pipeline_plan(PipelineKind::Interleaved, 4, 2, 8),
+                       at::kFloat, true);
+  expect_as_plain_loop(layout::make_pipeline_plan(PipelineKind::ZeroBubbleH1, 3, 1, 7),
                        at::kFloat, true);
 }
 
 TEST(Runner, BoundariesInBf16GiveTheBitsOfAPlainLoopInBf16) {
-  expect_as_plain_loop(make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 4),
+  expect_as_plain_loop(layout::make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 4),
                        at::kBFloat16);
 }
 
 TEST(Runner, InferencePlansGiveTheSameOutputs) {
   for (const int p : {1, 2, 4}) {
     for (const int v : {1, 2}) {
-      for (const int64_t m : {1, 5, 8}) expect_as_plain_loop(inference_plan(p, v, m));
+      for (const int64_t m : {1, 5, 8})
+        expect_as_plain_loop(layout::inference_plan(p, v, m));
     }
   }
 }
 
 /// Messages carry no tag: a receiver that posted in its own order would mix them up.
 TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
-  auto plan = inference_plan(2, 1, 5);
+  auto plan = layout::inference_plan(2, 1, 5);
   std::swap(plan.actions[0][1], plan.actions[0][3]);
   expect_as_plain_loop(plan);
-  plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
+  plan = layout::make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
   std::swap(plan.actions[0][1], plan.actions[0][0]);
   simulate_pipeline(plan, {});
   expect_as_plain_loop(plan);
@@ -313,7 +319,8 @@ TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
     for (const at::Tensor& w : weights) x = x.matmul(w.t()).tanh();
     torch::autograd::backward({x}, {loss_gradient(m, at::kFloat)});
   }
-  const auto plan = make_pipeline_plan(PipelineKind::OneFOneB, kStages, 1, kMicroBatches);
+  const auto plan =
+      layout::make_pipeline_plan(PipelineKind::OneFOneB, kStages, 1, kMicroBatches);
   const Results found = run_pipeline(plan, at::kFloat, false);
   for (int64_t s = 0; s < kStages; ++s) {
     const at::Tensor expected = weights[static_cast<size_t>(s)].grad();
@@ -351,7 +358,7 @@ class ForgetfulStage : public PipelineStage {
 
 TEST(Runner, SentOutputsAreFreedWhileTheStepRuns) {
   // In GPipe the first backward comes after every forward of the other rank.
-  const auto plan = make_pipeline_plan(PipelineKind::GPipe, 2, 1, 6);
+  const auto plan = layout::make_pipeline_plan(PipelineKind::GPipe, 2, 1, 6);
   run_ranks(2, [&](const auto& world) {
     ForgetfulStage stage;
     execute(plan, stage, *world, {});
@@ -369,7 +376,7 @@ class FailingStage : public TanhStage {
 };
 
 TEST(Runner, AnExceptionOfAStageReachesTheCallerAndNothingHangs) {
-  const auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 3, 1, 6);
+  const auto plan = layout::make_pipeline_plan(PipelineKind::OneFOneB, 3, 1, 6);
   try {
     run_ranks(3, [&](const auto& world) {
       FailingStage failing(plan, world->rank(), at::kFloat);
@@ -385,7 +392,7 @@ TEST(Runner, AnExceptionOfAStageReachesTheCallerAndNothingHangs) {
 }
 
 TEST(Runner, AMissingPeerIsNamedWithTheActionThatWaits) {
-  const auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 2);
+  const auto plan = layout::make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 2);
   comm::CommOptions options;
   options.deadline_seconds = 0.2;
   try {
@@ -433,7 +440,7 @@ class PairStage : public TanhStage {
 };
 
 TEST(Runner, AllTensorsOfABoundaryArriveWithTheirMicroBatch) {
-  const auto plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
+  const auto plan = layout::make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
   const Results expected = plain_loop(4, 4, at::kFloat);
   run_ranks(2, [&](const auto& world) {
     PairStage stage(plan, world->rank(), at::kFloat);
@@ -453,7 +460,7 @@ class WideStage : public TanhStage {
 };
 
 TEST(Runner, AnOutputOfAnotherShapeIsRefusedWhereItIsMade) {
-  const auto plan = inference_plan(2, 1, 1);
+  const auto plan = layout::inference_plan(2, 1, 1);
   try {
     run_ranks(2, [&](const auto& world) {
       WideStage stage(plan, world->rank(), at::kFloat);
@@ -469,7 +476,7 @@ TEST(Runner, AnOutputOfAnotherShapeIsRefusedWhereItIsMade) {
 }
 
 TEST(Runner, APlanForAnotherNumberOfRanksIsRefused) {
-  const auto plan = inference_plan(3, 1, 1);
+  const auto plan = layout::inference_plan(3, 1, 1);
   EXPECT_THROW(run_ranks(2,
                          [&](const auto& world) {
                            TanhStage stage(plan, world->rank(), at::kFloat);
@@ -479,7 +486,7 @@ TEST(Runner, APlanForAnotherNumberOfRanksIsRefused) {
 }
 
 TEST(Trace, HoldsEveryActionOfEveryRankAsCompleteEvents) {
-  const auto plan = make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 4);
+  const auto plan = layout::make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 4);
   const auto origin = Trace::Clock::now();
   std::vector<std::string> json(2);
   run_ranks(2, [&](const auto& world) {
@@ -510,7 +517,7 @@ TEST(Trace, HoldsEveryActionOfEveryRankAsCompleteEvents) {
   EXPECT_GE(waits, 1);
   for (size_t r = 0; r < 2; ++r) {
     std::vector<std::string> expected;
-    for (const PipelineAction& action : plan.actions[r]) {
+    for (const layout::PipelineAction& action : plan.actions[r]) {
       expected.push_back(to_string(action));
     }
     EXPECT_EQ(names[r], expected);

@@ -23,12 +23,12 @@ constexpr double kProbability = 0.25;
 /// An attention that drops probabilities, and dropout of its result.
 struct DroppingLayer {
   DroppingLayer(int ranks, int rank, bool sequence) {
-    const std::vector<ParameterPtr> all = parameters.units().front().parameters;
-    apply_shard_plan(all, make_shard_plan(4, 2, ranks, sequence), rank);
-    for (const ParameterPtr& p : all) {
+    const std::vector<tensor::ParameterPtr> all = parameters.units().front().parameters;
+    apply_shard_plan(all, format::make_shard_plan(4, 2, ranks, sequence), rank);
+    for (const tensor::ParameterPtr& p : all) {
       at::Tensor values = at::empty(p->slice().extent, at::kFloat);
-      initial_values(p->slice(), {Init::Kind::Normal, 0.2}, 1, 0, values.numel(),
-                     values.data_ptr<float>());
+      tensor::initial_values(p->slice(), {Init::Kind::Normal, 0.2}, 1, 0, values.numel(),
+                             values.data_ptr<float>());
       p->set_frozen(false);
       p->bind(values, at::zeros_like(values));
     }
@@ -47,7 +47,7 @@ struct DroppingLayer {
                        nn::DropoutSite::AttentionOut, context);
   }
   static UnitDescription describe() {
-    using Unit = ShardUnit;
+    using Unit = format::ShardUnit;
     UnitDescription unit;
     unit.parameters = {{"a.q_proj.weight", {32, kFeatures}, {}, {{Unit::QueryHeads, 0}}},
                        {"a.k_proj.weight", {16, kFeatures}, {}, {{Unit::KeyHeads, 0}}},
@@ -60,7 +60,7 @@ struct DroppingLayer {
     out.dropout = kProbability;
     return out;
   }
-  ParameterSet parameters{{describe()}};
+  tensor::ParameterSet parameters{{describe()}};
   nn::Attention attention{parameters, form(), kLayer};
   nn::ForwardContext context;
 };

@@ -23,7 +23,7 @@ using ops::Variable;
 
 /// Adds up x over the ranks, in place. Collective.
 void sum(Communicator& tp, const at::Tensor& x) {
-  tp.all_reduce_order(buffer_of(x), comm::ReduceOp::Sum);
+  tp.all_reduce_order(tensor::buffer_of(x), comm::ReduceOp::Sum);
 }
 
 /// [t, ...] -> [T, ...]
@@ -32,7 +32,7 @@ at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
   auto shape = mine.sizes().vec();
   shape[0] *= tp.size();
   at::Tensor all = at::empty(shape, mine.options());
-  tp.all_gather(buffer_of(mine), buffer_of(all))->order();
+  tp.all_gather(tensor::buffer_of(mine), tensor::buffer_of(all))->order();
   return all;
 }
 
@@ -44,7 +44,8 @@ at::Tensor sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
            tp.size());
   const at::Tensor all = partial.contiguous();
   at::Tensor mine = at::empty({T / tp.size(), all.size(1)}, all.options());
-  tp.reduce_scatter(buffer_of(all), buffer_of(mine), comm::ReduceOp::Sum)->order();
+  tp.reduce_scatter(tensor::buffer_of(all), tensor::buffer_of(mine), comm::ReduceOp::Sum)
+      ->order();
   return mine;
 }
 

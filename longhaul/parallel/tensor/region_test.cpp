@@ -44,11 +44,12 @@ constexpr int64_t kTokens = 24, kHidden = 32;
 /// An attention and a feed-forward layer, cut for one rank, with values.
 struct Layer {
   Layer(Communicator& tp, bool sequence) {
-    const std::vector<ParameterPtr> all = parameters.units().front().parameters;
-    apply_shard_plan(all, make_shard_plan(4, 2, tp.size(), sequence), tp.rank());
-    for (const ParameterPtr& p : all) {
+    const std::vector<tensor::ParameterPtr> all = parameters.units().front().parameters;
+    apply_shard_plan(all, format::make_shard_plan(4, 2, tp.size(), sequence), tp.rank());
+    for (const tensor::ParameterPtr& p : all) {
       at::Tensor values = at::empty(p->slice().extent, at::kFloat);
-      initial_values(p->slice(), {}, 1, 0, values.numel(), values.data_ptr<float>());
+      tensor::initial_values(p->slice(), {}, 1, 0, values.numel(),
+                             values.data_ptr<float>());
       p->set_frozen(false);
       p->bind(values, at::zeros_like(values));
     }
@@ -63,7 +64,7 @@ struct Layer {
     return feed_forward.forward(attention.forward(x, context), context);
   }
   static UnitDescription describe() {
-    using Unit = ShardUnit;
+    using Unit = format::ShardUnit;
     UnitDescription unit;
     unit.parameters = {{"a.q_proj.weight", {32, kHidden}, {}, {{Unit::QueryHeads, 0}}},
                        {"a.k_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0}}},
@@ -74,7 +75,7 @@ struct Layer {
                        {"f.down_proj.weight", {kHidden, 48}, {}, {{Unit::Elements, 1}}}};
     return unit;
   }
-  ParameterSet parameters{{describe()}};
+  tensor::ParameterSet parameters{{describe()}};
   nn::Attention attention{
       parameters, nn::testing::attention_form("a", 8, nn::testing::rotation_form(8)), 0};
   nn::FeedForward feed_forward{parameters, nn::testing::gated_form("f")};

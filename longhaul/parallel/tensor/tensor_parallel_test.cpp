@@ -24,10 +24,10 @@ constexpr int64_t kHidden = 40, kInner = 49, kLayers = 2;
 
 /// Describes the family's parameters: their names, shapes and splits.
 UnitDescription describe_wide() {
-  using Unit = ShardUnit;
+  using Unit = format::ShardUnit;
   UnitDescription all;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape,
-                       std::optional<ShardSplit> split) {
+                       std::optional<format::ShardSplit> split) {
     all.parameters.push_back({name + ".weight", std::move(shape), {}, split});
   };
   add("wte", {101, kHidden}, {{Unit::Vocabulary, 0}});
@@ -52,7 +52,7 @@ UnitDescription describe_wide() {
 /// A block: x + attention(n) + swiglu(n) + out(relu(in n)^2) with n = norm(x), which is a
 /// parallel residual with one more pair of projections.
 struct WideBlock {
-  WideBlock(ParameterSet& parameters, const std::string& name, int64_t layer)
+  WideBlock(tensor::ParameterSet& parameters, const std::string& name, int64_t layer)
       : norm(parameters, nn::testing::norm_form(name + ".ln")),
         attention(
             parameters,
@@ -83,7 +83,7 @@ struct WideModel {
     nn::RopeTables tables(twin::kSeq, at::kCPU);
     for (WideBlock& block : blocks) block.attention.prepare(tables);
   }
-  ParameterSet parameters{{describe_wide()}};
+  tensor::ParameterSet parameters{{describe_wide()}};
   nn::Embedding embedding{parameters, "wte"};
   std::vector<WideBlock> blocks;
   nn::Norm norm{parameters, nn::testing::norm_form("ln_f")};

@@ -58,25 +58,27 @@ WideTensors values_of(const WideCase& c) {
 /// rank has.
 struct WideLayer {
   WideLayer(const WideCase& c, const WideTensors& whole, int64_t ranks, int64_t rank) {
-    const ShardSplit query{ShardUnit::QueryHeads, 0}, key{ShardUnit::KeyHeads, 0};
+    const format::ShardSplit query{format::ShardUnit::QueryHeads, 0},
+        key{format::ShardUnit::KeyHeads, 0};
     const int64_t q = c.query_heads * kWideHeadDim, k = c.key_heads * kWideHeadDim;
-    parameters = {make_parameter("q", {q, kWideHidden}, {}, query),
-                  make_parameter("k", {k, kWideHidden}, {}, key),
-                  make_parameter("v", {k, kWideHidden}, {}, key),
-                  make_parameter("q_norm", {q}, {}, query),
-                  make_parameter("k_norm", {k}, {}, key),
-                  make_parameter("o", {kWideHidden, q}, {}, ShardSplit{query.unit, 1})};
-    plan = make_shard_plan(c.query_heads, c.key_heads, ranks, c.sequence);
+    parameters = {tensor::make_parameter("q", {q, kWideHidden}, {}, query),
+                  tensor::make_parameter("k", {k, kWideHidden}, {}, key),
+                  tensor::make_parameter("v", {k, kWideHidden}, {}, key),
+                  tensor::make_parameter("q_norm", {q}, {}, query),
+                  tensor::make_parameter("k_norm", {k}, {}, key),
+                  tensor::make_parameter("o", {kWideHidden, q}, {},
+                                         format::ShardSplit{query.unit, 1})};
+    plan = format::make_shard_plan(c.query_heads, c.key_heads, ranks, c.sequence);
     shards = apply_shard_plan(parameters, plan, rank);
     gradients->set_immediate(true);
-    for (const ParameterPtr& p : parameters) {
+    for (const tensor::ParameterPtr& p : parameters) {
       const at::Tensor values = of_rank(whole.at(p->name()), p).contiguous();
       p->set_frozen(false);
       p->bind(values, at::zeros(values.sizes(), at::kFloat));
     }
   }
-  static at::Tensor of_rank(const at::Tensor& whole, const ParameterPtr& p) {
-    const TensorSlice& s = p->slice();
+  static at::Tensor of_rank(const at::Tensor& whole, const tensor::ParameterPtr& p) {
+    const format::TensorSlice& s = p->slice();
     at::Tensor part = whole;
     for (int64_t d = 0; d < whole.dim(); ++d) {
       const auto i = static_cast<size_t>(d);
@@ -107,9 +109,9 @@ struct WideLayer {
     return region ? region->leave(out) : out;
   }
 
-  std::vector<ParameterPtr> parameters;
-  std::vector<ParameterShard> shards;
-  ShardPlan plan;
+  std::vector<tensor::ParameterPtr> parameters;
+  std::vector<format::ParameterShard> shards;
+  format::ShardPlan plan;
   ops::WeightGradientsPtr gradients = std::make_shared<ops::WeightGradients>();
 };
 
@@ -139,13 +141,13 @@ WideTensors on_ranks(const WideCase& c, WideFault fault) {
     const WideLayer layer(c, values, world->size(), world->rank());
     const TensorRegion region(*world, c.sequence);
     const WideTensors mine = run_layer(c, values, layer, &region, fault);
-    const KeyReplica replica = key_replica(layer.plan, world->rank());
+    const format::KeyReplica replica = format::key_replica(layer.plan, world->rank());
     const auto holders = world->split(replica.color, replica.index, "key replicas");
     for (size_t i = 0; i < layer.parameters.size(); ++i) {
-      if (layer.shards[i].sum != GradientSum::KeyReplicas) continue;
+      if (layer.shards[i].sum != format::GradientSum::KeyReplicas) continue;
       const at::Tensor grad = layer.parameters[i]->grad();
       if (fault == WideFault::Replicas) continue;
-      holders->all_reduce_wait({grad.data_ptr(), grad.numel(), DType::F32},
+      holders->all_reduce_wait({grad.data_ptr(), grad.numel(), format::DType::F32},
                                comm::ReduceOp::Sum);
     }
     const std::lock_guard lock(mutex);
@@ -155,7 +157,7 @@ WideTensors on_ranks(const WideCase& c, WideFault fault) {
       region.outside(whole).copy_(part);
     }
     for (size_t i = 0; i < layer.parameters.size(); ++i) {
-      const ParameterPtr& p = layer.parameters[i];
+      const tensor::ParameterPtr& p = layer.parameters[i];
       at::Tensor& whole = all[p->name()];
       if (!whole.defined()) whole = at::zeros(p->slice().global_shape);
       if (layer.shards[i].counted) WideLayer::of_rank(whole, p).copy_(p->grad());
@@ -168,7 +170,7 @@ WideTensors on_one(const WideCase& c) {
   const WideTensors values = values_of(c);
   const WideLayer layer(c, values, 1, 0);
   WideTensors all = run_layer(c, values, layer, nullptr, WideFault::None);
-  for (const ParameterPtr& p : layer.parameters) all[p->name()] = p->grad();
+  for (const tensor::ParameterPtr& p : layer.parameters) all[p->name()] = p->grad();
   return all;
 }
 

@@ -43,7 +43,7 @@ void count_share(const std::vector<std::string>& batch, size_t first, size_t ste
 
 void count_batch(const std::vector<std::string>& batch, uint64_t texts_before,
                  SplitPattern split, std::vector<WordCounts>& shares) {
-  run_on_threads(static_cast<int>(shares.size()), [&](int number) {
+  system::run_on_threads(static_cast<int>(shares.size()), [&](int number) {
     const auto thread = static_cast<size_t>(number);
     count_share(batch, thread, shares.size(), texts_before, split, shares[thread]);
   });

@@ -5,7 +5,7 @@
 #include <cstring>
 
 namespace longhaul::tokenizer {
-BpeSession::BpeSession(const BpeModel& model, Isa isa)
+BpeSession::BpeSession(const BpeModel& model, system::Isa isa)
     : model_(model),
       classes_(char_classes()),
       classify_(ascii_classifier(isa)),

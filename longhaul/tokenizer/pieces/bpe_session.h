@@ -16,7 +16,7 @@ namespace longhaul::tokenizer {
 /// ids. For one thread; the model must outlive the session.
 class BpeSession {
  public:
-  explicit BpeSession(const BpeModel& model, Isa isa = best_isa());
+  explicit BpeSession(const BpeModel& model, system::Isa isa = system::best_isa());
 
   /// Appends the ids of a piece. Throws InputError for a byte that the vocabulary lacks.
   void encode_piece(std::string_view piece, std::vector<uint32_t>& out);

@@ -126,9 +126,9 @@ AsciiClasses classified_plainly(const char* text) {
 }
 
 /// Returns the instruction sets of this CPU that have a classifier.
-std::vector<Isa> classifying_isas() {
-  if (best_isa() == Isa::Avx2) return {Isa::Avx2};
-  return {Isa::Avx2, Isa::Avx512};
+std::vector<system::Isa> classifying_isas() {
+  if (system::best_isa() == system::Isa::Avx2) return {system::Isa::Avx2};
+  return {system::Isa::Avx2, system::Isa::Avx512};
 }
 
 TEST(AsciiClasses, EveryClassifierOfThisMachineSaysTheSameOfEveryByte) {
@@ -136,7 +136,7 @@ TEST(AsciiClasses, EveryClassifierOfThisMachineSaysTheSameOfEveryByte) {
   for (int byte = 0; byte < 256 + 64; ++byte) text.push_back(static_cast<char>(byte));
   for (size_t pos = 0; pos < 256; ++pos) {
     const AsciiClasses expected = classified_plainly(text.data() + pos);
-    for (const Isa isa : classifying_isas()) {
+    for (const system::Isa isa : classifying_isas()) {
       AsciiClasses found;
       ascii_classifier(isa)(text.data() + pos, found);
       EXPECT_EQ(expected.letters, found.letters) << pos;
@@ -180,7 +180,7 @@ TEST(AsciiSplit, PiecesOfAWindowAreThoseOfTheGeneralMatcher) {
 TEST(BpeSession, IdsAreThoseOfPlainMergingWithEveryClassifier) {
   const BpeSpec spec = byte_spec();
   const BpeModel model(spec);
-  for (const Isa isa : classifying_isas()) {
+  for (const system::Isa isa : classifying_isas()) {
     BpeSession session(model, isa);
     std::mt19937 random(2);
     for (int round = 0; round < 2000; ++round) {

@@ -27,8 +27,8 @@ using ClassifyAscii = void (*)(const char* text, AsciiClasses& classes);
 void classify_ascii_avx2(const char* text, AsciiClasses& classes);
 void classify_ascii_avx512(const char* text, AsciiClasses& classes);
 
-inline ClassifyAscii ascii_classifier(Isa isa) {
-  return isa == Isa::Avx2 ? classify_ascii_avx2 : classify_ascii_avx512;
+inline ClassifyAscii ascii_classifier(system::Isa isa) {
+  return isa == system::Isa::Avx2 ? classify_ascii_avx2 : classify_ascii_avx512;
 }
 
 }  // namespace longhaul::tokenizer

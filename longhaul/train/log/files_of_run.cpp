@@ -13,18 +13,20 @@ namespace {
 
 using checkpoint::CarriedFile;
 
-const char* hf_dtype(DType dtype) { return dtype == DType::F32 ? "float32" : "bfloat16"; }
+const char* hf_dtype(format::DType dtype) {
+  return dtype == format::DType::F32 ? "float32" : "bfloat16";
+}
 
 bool has_tokenizer(const std::vector<CarriedFile>& files) {
   std::vector<std::string> names;
   for (const CarriedFile& file : files) names.push_back(file.name);
-  return longhaul::has_tokenizer(names);
+  return longhaul::format::has_tokenizer(names);
 }
 
 std::vector<CarriedFile> files_in(const fs::path& dir) {
   std::vector<CarriedFile> files;
   if (!fs::is_directory(dir)) return files;
-  for (const std::string& name : hf_side_files(dir)) {
+  for (const std::string& name : format::hf_side_files(dir)) {
     files.push_back({name, dir / name, {}});
   }
   return files;
@@ -38,7 +40,7 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
   std::vector<std::string> left;
   for (CarriedFile& file : more) {
     const bool known =
-        (tokenizer_known && is_tokenizer_side_file(file.name)) ||
+        (tokenizer_known && format::is_tokenizer_side_file(file.name)) ||
         std::ranges::any_of(files, [&](const auto& f) { return f.name == file.name; });
     if (known) {
       left.push_back(file.name);
@@ -50,7 +52,7 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
 }
 
 /// Adds the files around the run's config.json.
-void add_files_of_config(const Session& session, Logger& log,
+void add_files_of_config(const Session& session, system::Logger& log,
                          std::vector<CarriedFile>& files) {
   const RunConfig& config = session.config;
   const fs::path dir = session.model_config.source_path.parent_path();
@@ -65,7 +67,7 @@ void add_files_of_config(const Session& session, Logger& log,
                     "stay behind: {}",
                     dir.string(), fmt::join(left, ", ")));
   }
-  const auto others = files_left_behind(dir, {});
+  const auto others = format::files_left_behind(dir, {});
   if (config.init.weights.empty() && !others.empty()) {
     log.info(fmt::format("checkpoints do not carry from {}: {}", dir.string(),
                          fmt::join(others, ", ")));
@@ -74,7 +76,7 @@ void add_files_of_config(const Session& session, Logger& log,
 
 }  // namespace
 
-std::vector<CarriedFile> files_of_run(const Session& session, Logger& log) {
+std::vector<CarriedFile> files_of_run(const Session& session, system::Logger& log) {
   const RunConfig& config = session.config;
   std::vector<CarriedFile> files;
   if (!config.init.weights.empty()) {

@@ -13,6 +13,7 @@ namespace longhaul::train {
 /// has. A tokenizer is taken whole from the first of these directories that has one, else
 /// from the first training store that has one. config.json is written anew, in the run's
 /// dtype. Tells the log which files stay behind.
-std::vector<checkpoint::CarriedFile> files_of_run(const Session& session, Logger& log);
+std::vector<checkpoint::CarriedFile> files_of_run(const Session& session,
+                                                  system::Logger& log);
 
 }  // namespace longhaul::train

@@ -18,14 +18,14 @@ namespace {
 
 constexpr const char* kTimeToTrain = "Time to train";
 
-std::function<void(const std::string&)> warn(Logger& log) {
+std::function<void(const std::string&)> warn(system::Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
 
 /// Sequences per second; NaN, which JSON writes as null, where no step was measured.
 struct Throughput {
-  double average = kNoFigure;
-  double peak = kNoFigure;
+  double average = run::kNoFigure;
+  double peak = run::kNoFigure;
   int64_t steps = 0;
 };
 
@@ -36,7 +36,7 @@ Throughput throughput_of(const monitor::Records& records, bool with_first) {
   double sequences = 0.0;
   double seconds = 0.0;
   for (size_t i = 0; i < records.counted().size(); ++i) {
-    const StepRecord& record = records.counted_at(i);
+    const run::StepRecord& record = records.counted_at(i);
     if (!with_first && records.is_first_of_attempt(record)) continue;
     sequences += record.seqs_per_s * record.step_time;
     seconds += record.step_time;
@@ -74,7 +74,7 @@ Json time_to_train(const monitor::RunFiles& run) {
 
 Json metrics_of(const monitor::RunFiles& run) {
   Json metrics = Json::array();
-  const StepRecord* const last = run.records().last();
+  const run::StepRecord* const last = run.records().last();
   if (last == nullptr) return metrics;
   const Throughput speed = throughput_of(run.records(), false);
   metrics.push_back(metric("Final loss", last->loss, "", {{"Step", last->step}}));
@@ -87,7 +87,7 @@ Json metrics_of(const monitor::RunFiles& run) {
 
 }  // namespace
 
-std::string log_line(const StepRecord& record) {
+std::string log_line(const run::StepRecord& record) {
   return fmt::format(
       "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
       "{:.5f} "
@@ -97,31 +97,32 @@ std::string log_line(const StepRecord& record) {
       record.applied ? "" : " NOT APPLIED");
 }
 
-MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
-                             bool tensorboard)
+MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
+                             int64_t log_every, bool tensorboard)
     : log_(log),
       log_every_(log_every),
-      metrics_(run_dir / kMetricsFile, warn(log)),
-      events_(run_dir / kEventsFile, warn(log)) {
-  if (tensorboard) tensorboard_.emplace(run_dir / kTensorBoardDir);
+      metrics_(run_dir / run::kMetricsFile, warn(log)),
+      events_(run_dir / run::kEventsFile, warn(log)) {
+  if (tensorboard) tensorboard_.emplace(run_dir / run::kTensorBoardDir);
   if (metrics_.repaired() > 0) {
     log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
-                             kMetricsFile, metrics_.repaired()));
+                             run::kMetricsFile, metrics_.repaired()));
   }
 }
 
-void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) {
+void MetricsWriter::step(const run::StepRecord& record,
+                         const run::SourceTokens& sources) {
   const Json json = to_json(record, sources);
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
       // TensorBoard's events carry step and time themselves, and a float is too small for
       // them.
-      if (key != kStepKey && key != kTimeKey && value.is_number())
+      if (key != run::kStepKey && key != run::kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }
     for (const auto& [name, count] : sources) {
-      tensorboard_->scalar(fmt::format("{}/{}", kSourceTokensKey, name), record.step,
+      tensorboard_->scalar(fmt::format("{}/{}", run::kSourceTokensKey, name), record.step,
                            static_cast<double>(count));
     }
   }
@@ -129,8 +130,8 @@ void MetricsWriter::step(const StepRecord& record, const SourceTokens& sources) 
   if (last_step_ > 0) {
     const std::chrono::duration<double> spent =
         std::chrono::steady_clock::now() - started_;
-    log_.status(progress_line("train", "steps", record.step, last_step_, spent.count(),
-                              steps_before_));
+    log_.status(system::progress_line("train", "steps", record.step, last_step_,
+                                      spent.count(), steps_before_));
   }
 }
 
@@ -140,11 +141,11 @@ void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
   started_ = std::chrono::steady_clock::now();
 }
 
-void MetricsWriter::validation(const ValidationRecord& record) {
+void MetricsWriter::validation(const run::ValidationRecord& record) {
   metrics_.append(to_json(record));
   if (tensorboard_) {
-    const std::string tag = fmt::format("{}/{}/", kValidationKey, record.name);
-    tensorboard_->scalar(tag + kLossKey, record.step, record.loss);
+    const std::string tag = fmt::format("{}/{}/", run::kValidationKey, record.name);
+    tensorboard_->scalar(tag + run::kLossKey, record.step, record.loss);
     tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
   }
   log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
@@ -152,7 +153,7 @@ void MetricsWriter::validation(const ValidationRecord& record) {
 }
 
 void MetricsWriter::event(const char* kind, Json fields) {
-  events_.append(event_line(kind, std::move(fields)));
+  events_.append(run::event_line(kind, std::move(fields)));
 }
 
 int64_t write_results(const fs::path& run_dir, const Json& parameters) {
@@ -160,19 +161,19 @@ int64_t write_results(const fs::path& run_dir, const Json& parameters) {
   run.refresh();
   const Json results = {
       {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
-  write_text_atomic(run_dir / kResultsFile, json_text(results, 2) + "\n");
+  write_text_atomic(run_dir / run::kResultsFile, json_text(results, 2) + "\n");
   return run.records().unreadable();
 }
 
 int64_t last_step_of_metrics(const fs::path& run_dir) {
   monitor::RunFiles run(run_dir);
   run.refresh();
-  const StepRecord* last = run.records().last();
+  const run::StepRecord* last = run.records().last();
   return last == nullptr ? 0 : last->step;
 }
 
 void settle_time_to_train(const fs::path& run_dir) {
-  const fs::path path = run_dir / kResultsFile;
+  const fs::path path = run_dir / run::kResultsFile;
   if (!fs::exists(path)) return;
   Json results = read_json(path);
   const Json::json_pointer place("/results/metrics");

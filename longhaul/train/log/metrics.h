@@ -13,29 +13,29 @@
 namespace longhaul::train {
 
 /// Returns the line of a step in log.txt.
-std::string log_line(const StepRecord& record);
+std::string log_line(const run::StepRecord& record);
 
 /// Writes metrics.jsonl, events.jsonl, TensorBoard's files and the step lines of the log.
 /// Only rank 0 has one.
 class MetricsWriter {
  public:
   /// `log_every` thins out the lines of log.txt only.
-  MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
+  MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
                 bool tensorboard);
 
   /// Sets the first and the last step of this start, for estimates of the time left.
   void set_goal(int64_t first_step, int64_t last_step);
-  void step(const StepRecord& record, const SourceTokens& sources);
-  void validation(const ValidationRecord& record);
+  void step(const run::StepRecord& record, const run::SourceTokens& sources);
+  void validation(const run::ValidationRecord& record);
   /// Appends a line to events.jsonl.
   void event(const char* kind, Json fields);
 
  private:
-  Logger& log_;
+  system::Logger& log_;
   int64_t log_every_;
   JsonLines metrics_;
   JsonLines events_;
-  std::optional<TensorBoardWriter> tensorboard_;
+  std::optional<run::TensorBoardWriter> tensorboard_;
   int64_t steps_before_ = 0;
   int64_t last_step_ = 0;
   std::chrono::steady_clock::time_point started_;

@@ -9,8 +9,9 @@
 namespace longhaul::train {
 namespace {
 
-StepRecord step_of(int64_t step, int attempt, double seconds, double ended = 1000.0) {
-  StepRecord m;
+run::StepRecord step_of(int64_t step, int attempt, double seconds,
+                        double ended = 1000.0) {
+  run::StepRecord m;
   m.time = ended;
   m.step = step;
   m.attempt = attempt;
@@ -31,7 +32,7 @@ std::vector<Json> lines_of(const fs::path& path) {
 }
 
 TEST(LogLine, HasItsOneForm) {
-  StepRecord m;
+  run::StepRecord m;
   m.step = 5;
   m.step_time = 285.12;
   m.seqs_per_s = 1024 / 285.12;
@@ -49,7 +50,7 @@ TEST(MetricsWriter, LogEveryThinsTheLogOnly) {
   const TestDirectory dir;
   ::testing::internal::CaptureStdout();
   {
-    Logger log = Logger::to_file(dir / "log.txt");
+    system::Logger log = system::Logger::to_file(dir / "log.txt");
     MetricsWriter writer(dir.path(), log, 10, false);
     for (int64_t step = 1; step <= 20; ++step) writer.step(step_of(step, 1, 1.0), {});
   }
@@ -66,7 +67,7 @@ TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
   const TestDirectory dir;
   ::testing::internal::CaptureStdout();
   {
-    Logger log = Logger::to_file(dir / "log.txt");
+    system::Logger log = system::Logger::to_file(dir / "log.txt");
     MetricsWriter writer(dir.path(), log, 1, true);
     writer.validation({200, 1, 1000.0, 3.5, 1.652, "wiki"});
     writer.event("checkpoint", {{"step", 5}, {"seconds", 61.2}});
@@ -86,17 +87,17 @@ TEST(MetricsWriter, ATornLineOfACrashIsSaidInTheLog) {
   const TestDirectory dir;
   write_file(dir / "metrics.jsonl", "{\"step\":1}\n{\"st");
   ::testing::internal::CaptureStdout();
-  Logger log = Logger::to_file(dir / "log.txt");
+  system::Logger log = system::Logger::to_file(dir / "log.txt");
   const MetricsWriter writer(dir.path(), log, 1, false);
   EXPECT_HAS(::testing::internal::GetCapturedStdout(), "torn line of 4 bytes");
 }
 
 class Results : public ::testing::Test {
  protected:
-  void write(const std::vector<StepRecord>& steps) {
-    Logger silent;
+  void write(const std::vector<run::StepRecord>& steps) {
+    system::Logger silent;
     MetricsWriter writer(dir_.path(), silent, 1, false);
-    for (const StepRecord& step : steps) writer.step(step, {});
+    for (const run::StepRecord& step : steps) writer.step(step, {});
   }
   Json results(int64_t unreadable = 0) {
     const Json parameters = {
@@ -155,9 +156,9 @@ TEST_F(Results, OfASingleStepHaveAThroughput) {
 }
 
 TEST_F(Results, OfStepsWithoutATimeHaveNoThroughput) {
-  StepRecord step = step_of(1, 1, 0.0);
-  step.seqs_per_s = kNoFigure;
-  step.loss = kNoFigure;  // the loss of a batch without targets
+  run::StepRecord step = step_of(1, 1, 0.0);
+  step.seqs_per_s = run::kNoFigure;
+  step.loss = run::kNoFigure;  // the loss of a batch without targets
   write({step});
   const Json metrics = results()["metrics"];
   for (const Json& metric : metrics) {

@@ -44,13 +44,13 @@ Json traffic_of(comm::Ledger& ledger) {
 
 RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
                comm::Communicator& world)
-    : log_(std::make_unique<Logger>()),
+    : log_(std::make_unique<system::Logger>()),
       config_(loaded.config),
       attempt_(start.attempt()),
       started_(unix_time()) {
   const fs::path& dir = config_.run.dir;
   comm::on_rank_zero(world, [&] {
-    *log_ = Logger::to_file(dir / kLogFile);
+    *log_ = system::Logger::to_file(dir / run::kLogFile);
     metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
     return std::string();
   });
@@ -67,7 +67,8 @@ void RunLog::event(const char* kind, Json fields) {
 }
 
 void RunLog::write_head(const Session& session, const std::string& hosts) {
-  log_->info(fmt::format("config {} hash {}", (config_.run.dir / kConfigFile).string(),
+  log_->info(fmt::format("config {} hash {}",
+                         (config_.run.dir / run::kConfigFile).string(),
                          config_hash(config_)));
   log_->info("ranks " + hosts);
   log_->info(session.threads);
@@ -75,10 +76,10 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
     const Json& value = session.fingerprint.at(what);
     return value.is_string() ? value.get<std::string>() : json_text(value);
   };
-  log_->info(fmt::format("products in {}: {}", dtype_name(session.policy.compute),
+  log_->info(fmt::format("products in {}: {}", format::dtype_name(session.policy.compute),
                          whose("products")));
   if (!session.device.is_cpu()) log_->info("attention: " + whose("attention"));
-  if (const char* why = amx_refusal()) {
+  if (const char* why = system::amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }
   for (const char* name : kPrintedEnvironment) {
@@ -133,19 +134,19 @@ void RunLog::start(const Session& session, const History& history, int64_t total
       fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
   // Written only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
-    write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
+    write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
     return std::string();
   });
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);
   write_head(session, hosts);
-  event(StartEvent{.attempt = attempt_,
-                   .step = history.step,
-                   .last_step = last_step,
-                   .world = session.world->size(),
-                   .job = job_id(),
-                   .requeues = job_requeues(),
-                   .seconds = seconds_since_process_start()});
+  event(run::StartEvent{.attempt = attempt_,
+                        .step = history.step,
+                        .last_step = last_step,
+                        .world = session.world->size(),
+                        .job = job_id(),
+                        .requeues = job_requeues(),
+                        .seconds = seconds_since_process_start()});
 }
 
 void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last) {
@@ -187,10 +188,10 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
   }
 }
 
-void RunLog::record(const StepRecord& record,
+void RunLog::record(const run::StepRecord& record,
                     const std::vector<data::SourceCount>& sources) {
   if (log_->silent()) return;
-  SourceTokens tokens;
+  run::SourceTokens tokens;
   for (const data::SourceCount& source : sources) {
     tokens.emplace_back(source.name, source.tokens);
   }
@@ -198,7 +199,7 @@ void RunLog::record(const StepRecord& record,
   const auto jump = clock_.look();
   if (!jump) return;
   log_->warning(describe_jump(*jump));
-  event(kClockJumpEvent,
+  event(run::kClockJumpEvent,
         {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
 }
 
@@ -215,16 +216,16 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
   const auto number = [](double value) {
     return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
   };
-  event(BadStepEvent{.attempt = attempt_,
-                     .step = history.step,
-                     .kind = verdict.kind,
-                     .loss = number(outcome.record.loss),
-                     .grad_norm = number(outcome.record.grad_norm),
-                     .why = verdict.why,
-                     .action = stops                           ? "stop"
-                               : action == BadStepPolicy::Skip ? "skip"
-                                                               : "rollback",
-                     .bad_steps = history.guard.bad_steps});
+  event(run::BadStepEvent{.attempt = attempt_,
+                          .step = history.step,
+                          .kind = verdict.kind,
+                          .loss = number(outcome.record.loss),
+                          .grad_norm = number(outcome.record.grad_norm),
+                          .why = verdict.why,
+                          .action = stops                           ? "stop"
+                                    : action == BadStepPolicy::Skip ? "skip"
+                                                                    : "rollback",
+                          .bad_steps = history.guard.bad_steps});
   log_->warning(
       fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
 }
@@ -248,7 +249,7 @@ void RunLog::write_results_file(const Session& session) {
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",
-                    kResultsFile, unreadable, kMetricsFile));
+                    run::kResultsFile, unreadable, run::kMetricsFile));
   }
 }
 
@@ -257,19 +258,20 @@ void RunLog::finish(const Session& session, const History& history,
   if (!metrics_) return;
   const double seconds = unix_time() - started_;
   if (session.world->size() > 1) {
-    event(kTrafficEvent, {{"attempt", attempt_},
-                          {"steps", history.step - first_step_},
-                          {"sent", traffic_of(session.world->ledger())}});
+    event(run::kTrafficEvent, {{"attempt", attempt_},
+                               {"steps", history.step - first_step_},
+                               {"sent", traffic_of(session.world->ledger())}});
   }
-  event(EndEvent{.attempt = attempt_,
-                 .step = history.step,
-                 .signal = stopped.signal,
-                 .stopped_by = stopped.by,
-                 .seconds = seconds});
+  event(run::EndEvent{.attempt = attempt_,
+                      .step = history.step,
+                      .signal = stopped.signal,
+                      .stopped_by = stopped.by,
+                      .seconds = seconds});
   try {
     write_results_file(session);
   } catch (const Error& problem) {
-    log_->warning(fmt::format("{} was not written: {}", kResultsFile, problem.what()));
+    log_->warning(
+        fmt::format("{} was not written: {}", run::kResultsFile, problem.what()));
   }
   if (!stopped.by.empty()) {
     log_->info(fmt::format("stopped by {} after step {}; {}; {}", stopped.by,
@@ -284,7 +286,7 @@ void RunLog::fail(const std::string& message) noexcept {
   if (!metrics_) return;
   try {
     log_->to_file_only("error: " + message);
-    event(FailureEvent{attempt_, message});
+    event(run::FailureEvent{attempt_, message});
   } catch (...) {
     // Most likely the disk is full: standard error still gets the message.
   }

@@ -31,12 +31,12 @@ class RunLog {
   /// Opens the files of a start. Collective.
   RunLog(const LoadedConfig& loaded, const RunStart& start, comm::Communicator& world);
 
-  Logger& log() { return *log_; }
+  system::Logger& log() { return *log_; }
   /// Appends one of the events of run/events.h to events.jsonl.
   void event(const char* kind, Json fields);
   template <typename Event>
   void event(const Event& event) {
-    this->event(Event::kKind, event_fields(event));
+    this->event(Event::kKind, run::event_fields(event));
   }
 
   /// Writes config.toml and the log's head: versions, hosts, layout, important settings.
@@ -48,7 +48,8 @@ class RunLog {
   /// Logs how much of each source the run will read.
   void tell_plan(const std::vector<data::SourcePlan>& plan,
                  const std::vector<data::PhaseChange>& changes);
-  void record(const StepRecord& record, const std::vector<data::SourceCount>& sources);
+  void record(const run::StepRecord& record,
+              const std::vector<data::SourceCount>& sources);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
   /// Records a bad step and what is done about it.
@@ -65,7 +66,8 @@ class RunLog {
   void write_head(const Session& session, const std::string& hosts);
   void write_results_file(const Session& session);
 
-  std::unique_ptr<Logger> log_;  ///< on the heap, because others keep references to it
+  std::unique_ptr<system::Logger>
+      log_;  ///< on the heap, because others keep references to it
   std::optional<MetricsWriter> metrics_;
   RunConfig config_;
   int attempt_;

@@ -18,9 +18,11 @@ int64_t peak_bytes(c10::Device device) {
 StepFigures::StepFigures(const Session& session)
     : flops_(
           session.model_config.description.flops_per_token(session.config.data.seq_len)),
-      peak_(std::string(dtype_name(session.policy.compute)), session.hardware_peak) {}
+      peak_(std::string(format::dtype_name(session.policy.compute)),
+            session.hardware_peak) {}
 
-void StepFigures::complete(StepRecord& record, const Session& session, Logger& log) {
+void StepFigures::complete(run::StepRecord& record, const Session& session,
+                           system::Logger& log) {
   record.time = unix_time();
   const auto sequences = static_cast<double>(session.config.batch.global_size);
   record.tokens_per_s =
@@ -33,9 +35,10 @@ void StepFigures::complete(StepRecord& record, const Session& session, Logger& l
   const bool wanted = session.world->rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
   std::array<int64_t, 2> shared = {peak_bytes(session.device), wanted ? 1 : 0};
-  session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
+  session.world->all_reduce_wait({shared.data(), 2, format::DType::I64},
+                                 comm::ReduceOp::Max);
   if (shared[1] != 0) {
-    const Stopwatch clock;
+    const system::Stopwatch clock;
     const double rate = measure_matmul_rate(session.policy.compute, session.device);
     peak_.measured(rate, clock.seconds());
   }

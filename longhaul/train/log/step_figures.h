@@ -19,7 +19,7 @@ int64_t peak_bytes(c10::Device device);
 
 /// How a step went. StepFigures completes its record.
 struct StepOutcome {
-  StepRecord record;
+  run::StepRecord record;
   Verdict verdict;  ///< the update of a bad step was not made
 };
 
@@ -32,7 +32,7 @@ class StepFigures {
   /// Completes the record right after the step, whose time ends now. The memory is the
   /// largest over the ranks. Logs a line where the rate that MFU relates to has changed.
   /// Collective.
-  void complete(StepRecord& record, const Session& session, Logger& log);
+  void complete(run::StepRecord& record, const Session& session, system::Logger& log);
 
  private:
   FlopsPerToken flops_;

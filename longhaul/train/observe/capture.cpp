@@ -9,12 +9,12 @@
 
 namespace longhaul::train {
 
-void append_piece(const std::string& kind, const FlatPiece& piece, const at::Tensor& part,
-                  std::vector<checkpoint::StateTensor>& out) {
-  TensorSlice slice = piece.member->parameter->slice();
-  slice.dtype = from_scalar_type(part.scalar_type());
+void append_piece(const std::string& kind, const tensor::FlatPiece& piece,
+                  const at::Tensor& part, std::vector<checkpoint::StateTensor>& out) {
+  format::TensorSlice slice = piece.member->parameter->slice();
+  slice.dtype = tensor::from_scalar_type(part.scalar_type());
   checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
-                                bytes_of(part), out);
+                                tensor::bytes_of(part), out);
 }
 
 Capture::Capture(CaptureSettings settings, ActivationPlace place, int rank,
@@ -58,7 +58,7 @@ void Capture::activation(const std::string& kind, const std::string& name,
   if (place_.copy || !wanted(kind, name)) return;
   storage_.push_back(at::clone(tensor.detach().cpu(), at::MemoryFormat::Contiguous));
   const at::Tensor& kept = storage_.back();
-  const std::span<const std::byte> bytes = bytes_of(kept);
+  const std::span<const std::byte> bytes = tensor::bytes_of(kept);
   const int64_t features = kept.size(1);
   const size_t row_bytes = bytes.size() / static_cast<size_t>(kept.size(0));
   int64_t local_len = 0;
@@ -70,14 +70,14 @@ void Capture::activation(const std::string& kind, const std::string& name,
   const int64_t sequence =
       (micro_batch * place_.dp + place_.dp_index) * place_.micro_size;
   for (int64_t row = 0; row < rows; ++row) {
-    for (const ContextChunk& chunk : place_.chunks) {
+    for (const layout::ContextChunk& chunk : place_.chunks) {
       const int64_t start = row * local_len + chunk.local;
       const int64_t from = std::max(start, first);
       const int64_t to = std::min(start + chunk.length, end);
       if (from >= to) continue;
-      TensorSlice slice;
+      format::TensorSlice slice;
       slice.name = name;
-      slice.dtype = from_scalar_type(kept.scalar_type());
+      slice.dtype = tensor::from_scalar_type(kept.scalar_type());
       slice.global_shape = {place_.global_size, place_.seq_len, features};
       slice.offset = {sequence + row, chunk.begin + from - start, 0};
       slice.extent = {1, to - from, features};
@@ -88,10 +88,10 @@ void Capture::activation(const std::string& kind, const std::string& name,
   }
 }
 
-void Capture::gradients(const FlatBuffers& flat) {
-  for (const Bucket& bucket : flat.buckets()) {
+void Capture::gradients(const tensor::FlatBuffers& flat) {
+  for (const tensor::Bucket& bucket : flat.buckets()) {
     if (bucket.frozen) continue;
-    for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
+    for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.saved)) {
       if (!wanted("gradient", piece.member->parameter->name())) continue;
       const at::Tensor part = bucket.owned_grads.narrow(
           0, piece.in_bucket - bucket.owned.begin, piece.in_member.size());

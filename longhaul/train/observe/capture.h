@@ -20,7 +20,7 @@ struct ActivationPlace {
   int64_t dp = 1;
   int64_t dp_index = 0;
   /// The positions of a sequence that this rank has.
-  std::vector<ContextChunk> chunks;
+  std::vector<layout::ContextChunk> chunks;
   int64_t seq_len = 0;  ///< length of the whole sequence
   /// Contiguous parts into which sequence parallelism splits the rank's tokens of a micro
   /// batch, and the part that this rank has.
@@ -32,8 +32,8 @@ struct ActivationPlace {
 
 /// Appends a parameter's piece of a bucket as boxes. `part` has the piece's elements in
 /// host memory, in the dtype that is saved.
-void append_piece(const std::string& kind, const FlatPiece& piece, const at::Tensor& part,
-                  std::vector<checkpoint::StateTensor>& out);
+void append_piece(const std::string& kind, const tensor::FlatPiece& piece,
+                  const at::Tensor& part, std::vector<checkpoint::StateTensor>& out);
 
 /// Collects activations and gradients of one step in global coordinates. They are written
 /// as a checkpoint with kinds of its own ("activation", "activation_gradient",
@@ -56,7 +56,7 @@ class Capture {
   void activation(const std::string& kind, const std::string& name, int64_t micro_batch,
                   const at::Tensor& tensor);
   /// Keeps copies of the reduced gradients that no other rank keeps.
-  void gradients(const FlatBuffers& flat);
+  void gradients(const tensor::FlatBuffers& flat);
 
   /// Returns what was kept; valid until set_active().
   const std::vector<checkpoint::StateTensor>& tensors() const { return tensors_; }

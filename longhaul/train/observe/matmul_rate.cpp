@@ -53,7 +53,7 @@ double rate_on_cpu(const at::TensorOptions& options) {
   const at::Tensor x = values(kOfCpu.rows, kOfCpu.features, options);
   const at::Tensor w = values(kOfCpu.features, kOfCpu.features, options);
   const auto run = [&] {
-    const Stopwatch clock;
+    const system::Stopwatch clock;
     const at::Tensor y = ops::linear_product(x, w);
     (void)y.select(0, 0).select(0, 0).item<float>();
     return clock.seconds();
@@ -75,7 +75,7 @@ class Products {
 
   double seconds(int together) {
     device::mark(device_).synchronize();
-    const Stopwatch clock;
+    const system::Stopwatch clock;
     for (int i = 0; i < together; ++i) at::mm_out(y_, x_, w_);
     device::mark(device_).synchronize();
     return clock.seconds();
@@ -117,9 +117,10 @@ double rate_on_device(const at::TensorOptions& options) {
 
 }  // namespace
 
-double measure_matmul_rate(DType dtype, c10::Device device) {
+double measure_matmul_rate(format::DType dtype, c10::Device device) {
   const at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(device);
+  const auto options =
+      at::TensorOptions().dtype(tensor::to_scalar_type(dtype)).device(device);
   return device.is_cpu() ? rate_on_cpu(options) : rate_on_device(options);
 }
 

@@ -10,6 +10,6 @@ namespace longhaul::train {
 /// takes a few tenths of a second. On a CPU the fastest of some products counts; on other
 /// devices the median of products that fill the device, on a GPU 8192 cubed where there
 /// is memory. Other work on the machine lowers the rate (see PeakRate).
-double measure_matmul_rate(DType dtype, c10::Device device);
+double measure_matmul_rate(format::DType dtype, c10::Device device);
 
 }  // namespace longhaul::train

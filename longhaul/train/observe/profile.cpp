@@ -126,7 +126,7 @@ class Profile::Recording {
   }
 
   /// Records a wait that ends now, as part of the operation in which it happened.
-  void waited(const OperationName& name, Clock::time_point since) {
+  void waited(const run::OperationName& name, Clock::time_point since) {
     const Clock::time_point now = Clock::now();
     std::string text = fmt::format("wait: {} on '{}'", name.verb, name.group);
     trace_.record(text, Lane::Ranks, since, now);
@@ -136,7 +136,7 @@ class Profile::Recording {
     spans_.push_back(std::move(span));
   }
 
-  ProfileEvent finish() {
+  run::ProfileEvent finish() {
     part({});
     const double total = milliseconds(begun_, Clock::now());
     if (!device_.is_cpu()) {
@@ -144,7 +144,7 @@ class Profile::Recording {
       last.synchronize();
     }
     tell_operations();
-    ProfileEvent event;
+    run::ProfileEvent event;
     event.seconds = total / 1e3;
     event.clock = device_.is_cpu() ? "host" : device_.str();
     event.parts = Json::array();
@@ -307,7 +307,7 @@ Profile::~Profile() {
 void Profile::begin() {
   recording_ = std::make_unique<Recording>(device_, rank_);
   ledger_.set_wait_observer(
-      [this](const OperationName& name, comm::Ledger::Clock::time_point since) {
+      [this](const run::OperationName& name, comm::Ledger::Clock::time_point since) {
         recording_->waited(name, since);
       });
 }
@@ -331,7 +331,7 @@ Profile::Result Profile::end() {
   return result;
 }
 
-std::vector<std::string> profile_lines(const ProfileEvent& event) {
+std::vector<std::string> profile_lines(const run::ProfileEvent& event) {
   std::string head =
       fmt::format("profile of step {}: {:.3f} s on rank 0", event.step, event.seconds);
   for (const Json& part : event.parts) {

@@ -35,8 +35,8 @@ class Profile {
   parallel::Trace* trace();
 
   struct Result {
-    ProfileEvent event;    ///< complete but for the step's number
-    std::string timeline;  ///< text of Trace::json()
+    run::ProfileEvent event;  ///< complete but for the step's number
+    std::string timeline;     ///< text of Trace::json()
   };
   /// Ends the recording. Waits for the device.
   Result end();
@@ -51,6 +51,6 @@ class Profile {
 
 /// Returns the event as lines for the log: the parts, then the operations that take
 /// longest.
-std::vector<std::string> profile_lines(const ProfileEvent& event);
+std::vector<std::string> profile_lines(const run::ProfileEvent& event);
 
 }  // namespace longhaul::train

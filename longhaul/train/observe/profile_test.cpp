@@ -19,13 +19,13 @@ void pass(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-Json operation(const ProfileEvent& event, const std::string& name) {
+Json operation(const run::ProfileEvent& event, const std::string& name) {
   const auto found = std::ranges::find_if(
       event.operations, [&](const Json& row) { return row["name"] == name; });
   return found == event.operations.end() ? Json() : *found;
 }
 
-double seconds(const ProfileEvent& event, const std::string& name) {
+double seconds(const run::ProfileEvent& event, const std::string& name) {
   return operation(event, name).at("seconds").get<double>();
 }
 
@@ -49,7 +49,7 @@ TEST_F(ProfileOfAStep, AnOperationHasItsTimeWithoutThatOfWhatItCalls) {
   profile_.part("update");
   pass(10);
   const Profile::Result result = profile_.end();
-  const ProfileEvent& event = result.event;
+  const run::ProfileEvent& event = result.event;
   EXPECT_EQ(operation(event, "outer")["calls"], 2);
   EXPECT_EQ(operation(event, "inner")["calls"], 2);
   EXPECT_GE(seconds(event, "inner"), 0.040);
@@ -74,7 +74,7 @@ TEST_F(ProfileOfAStep, AWaitForOtherRanksIsARowAndNotItsCallersTime) {
     pass(20);
     ledger_.waited_for({"dp", "all_reduce", 7, 4096, "bucket 3"}, since);
   }
-  const ProfileEvent event = profile_.end().event;
+  const run::ProfileEvent event = profile_.end().event;
   EXPECT_GE(seconds(event, "wait: all_reduce on 'dp'"), 0.020);
   EXPECT_LT(seconds(event, "caller"), 0.010);
 }
@@ -104,7 +104,7 @@ TEST_F(ProfileOfAStep, ProductsAreToldBySizeWithTheirOperations) {
   at::addmm(at::ones({7}), a, at::ones({5, 7}));
   at::bmm(at::ones({3, 6, 5}), at::ones({3, 5, 7}));
   at::add(a, a);
-  const ProfileEvent event = profile_.end().event;
+  const run::ProfileEvent event = profile_.end().event;
   ASSERT_EQ(event.products.size(), 3U);
   const auto product = [&](const std::string& name) {
     return *std::ranges::find_if(event.products,
@@ -132,7 +132,7 @@ TEST_F(ProfileOfAStep, NothingIsRecordedBesideIt) {
 }
 
 TEST(ProfileLines, NameTheLongestAndAddUpToTheStep) {
-  ProfileEvent event;
+  run::ProfileEvent event;
   event.step = 20;
   event.seconds = 2.0;
   event.clock = "host";

@@ -43,7 +43,7 @@ struct Fixture {
 /// of tp.
 int64_t fixture_length(const Session& session) {
   const int64_t whole = session.config.data.seq_len;
-  const MeshShape& shape = session.mesh().shape();
+  const layout::MeshShape& shape = session.mesh().shape();
   const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
   if (whole < unit) return whole;
   return std::max(unit, std::min(whole, kFixtureTokens) / unit * unit);
@@ -124,8 +124,8 @@ std::vector<int32_t> rows_of_layers(const Session& session,
 
 /// Runs the loaded model on the fixture, as validation would run it. Collective.
 Answers run_loaded(const Session& session, const Fixture& fixture) {
-  const MeshIndex& index = session.mesh().index();
-  const ContextLayout context(fixture.length, session.mesh().shape().cp);
+  const layout::MeshIndex& index = session.mesh().index();
+  const layout::ContextLayout context(fixture.length, session.mesh().shape().cp);
   const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
   std::vector<data::TokenBatch> batches(1);
   data::TokenBatch& batch = batches[0];
@@ -166,12 +166,12 @@ at::Tensor gather_place(const Session& session, const Answers& answers, int64_t 
   at::Tensor all =
       at::zeros({length, session.model_config.description.features()}, at::kFloat);
   const auto found = answers.observed.places.find(place);
-  const MeshIndex& index = session.mesh().index();
+  const layout::MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
   if (found != answers.observed.places.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
-  session.world->all_reduce_wait({all.data_ptr(), all.numel(), DType::F32},
+  session.world->all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
                                  comm::ReduceOp::Sum);
   return all;
 }
@@ -304,7 +304,7 @@ void combine(comm::Communicator& world, Findings& findings) {
   std::vector<Distance> all = findings.layers;
   all.insert(all.end(), {findings.head, findings.cross_entropy, findings.logits});
   static_assert(sizeof(Distance) == 2 * sizeof(double));
-  world.all_reduce_wait({all.data(), 2 * std::ssize(all), DType::F64},
+  world.all_reduce_wait({all.data(), 2 * std::ssize(all), format::DType::F64},
                         comm::ReduceOp::Max);
   const size_t layers = findings.layers.size();
   findings = {
@@ -375,7 +375,8 @@ ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& s
 }
 
 /// Warns of differing fields that do not stop the run.
-void tell_differences(const Session& session, const ModelConfig& source, Logger& log) {
+void tell_differences(const Session& session, const ModelConfig& source,
+                      system::Logger& log) {
   for (const ModelDifference& d : differing_fields(session.model_config, source)) {
     if (d.of_result && session.config.init.certificate) continue;
     log.warning(
@@ -387,7 +388,7 @@ void tell_differences(const Session& session, const ModelConfig& source, Logger&
 
 /// Warns of differing fields where there is no certificate; then the config beside the
 /// weights may be of an unknown family.
-void tell_differences_only(const Session& session, Logger& log) {
+void tell_differences_only(const Session& session, system::Logger& log) {
   comm::on_rank_zero(*session.world, [&] {
     try {
       tell_differences(session, config_of(session, *session.init), log);
@@ -401,18 +402,18 @@ void tell_differences_only(const Session& session, Logger& log) {
 
 }  // namespace
 
-Tolerance certificate_tolerance(DType compute) {
-  if (compute == DType::F32) return {std::ldexp(1.0, -24), 1e-4, 1e-4};
+Tolerance certificate_tolerance(format::DType compute) {
+  if (compute == format::DType::F32) return {std::ldexp(1.0, -24), 1e-4, 1e-4};
   return {std::ldexp(1.0, -8), 5e-2, 1e-1};
 }
 
-void certify_weights(const Session& session, Logger& log) {
+void certify_weights(const Session& session, system::Logger& log) {
   if (!session.init) return;
   if (!session.config.init.certificate) return tell_differences_only(session, log);
   const auto in_files =
       checkpoint::as_hugging_face(session.init, session.model_config.description);
   SourceFiles source_files(*in_files, *session.world);
-  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  const at::ScalarType compute = tensor::to_scalar_type(session.policy.compute);
   if (!models::make_source_model(session.model_config, source_files, compute)) {
     log.warning(fmt::format("certificate: none for model_type {}",
                             session.model_config.model_type));

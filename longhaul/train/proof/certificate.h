@@ -26,7 +26,7 @@ struct Tolerance {
 
 /// Returns the tolerance of a compute dtype. fp32: u = 2^-24, layer 1e-4, logit 1e-4.
 /// bf16: u = 2^-8, layer 5e-2, logit 1e-1.
-Tolerance certificate_tolerance(DType compute);
+Tolerance certificate_tolerance(format::DType compute);
 
 /// Compares the model that was loaded from [init] weights with those files. The files are
 /// evaluated anew (SourceModel), with the settings of their own config.json and the run's
@@ -39,6 +39,6 @@ Tolerance certificate_tolerance(DType compute);
 /// certificate_tolerance; the error names the first layer that differs, and differing
 /// fields of config.json. Does nothing where [init] certificate is false, or
 /// Session::init is null. Must be called after share_weights. Collective.
-void certify_weights(const Session& session, Logger& log);
+void certify_weights(const Session& session, system::Logger& log);
 
 }  // namespace longhaul::train

@@ -49,7 +49,8 @@ class FirstUpdate {
   void look() {
     const auto& buckets = session_.flat->buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
-      for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+      for (const tensor::FlatPiece& piece :
+           tensor::pieces_in(buckets[i], buckets[i].owned)) {
         look_at_padding(buckets[i], session_.optimizer->states()[i], piece);
         for (const int64_t begin : block_begins(piece.in_member.size())) {
           look_at(buckets[i], session_.optimizer->states()[i], piece, begin);
@@ -62,8 +63,8 @@ class FirstUpdate {
   int64_t elements = 0;  ///< number of elements that were looked at
 
  private:
-  void look_at(const Bucket& bucket, const optim::BucketState& state,
-               const FlatPiece& piece, int64_t begin) {
+  void look_at(const tensor::Bucket& bucket, const optim::BucketState& state,
+               const tensor::FlatPiece& piece, int64_t begin) {
     const int64_t count = std::min(kBlock, piece.in_member.size() - begin);
     const int64_t first = piece.in_member.begin + begin;
     const auto part = [&](const at::Tensor& owned) {
@@ -73,7 +74,8 @@ class FirstUpdate {
     // Read in the dtype of the masters, as they began.
     const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
-                            from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
+                            tensor::from_scalar_type(bytes.scalar_type()),
+                            tensor::bytes_of(bytes));
     const at::Tensor loaded = bytes.to(at::kDouble);
     const at::Tensor master = part(state.master);
     const FirstUpdateRule rule(session_.config.optimizer, session_.policy,
@@ -87,23 +89,23 @@ class FirstUpdate {
     const double value = ratio[place].item<double>();
     if (value <= worst.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst = {value,
-             fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                         "source's {:.9g} and this update make {:.9g} ({:.2g} "
-                         "times what rounding may do)",
-                         piece.member->parameter->name(), first + place,
-                         describe_slice(piece.member->parameter->slice()), at(master),
-                         at(loaded), at(rule.masters(loaded, moments)), value)};
+    worst = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                                "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                                "times what rounding may do)",
+                                piece.member->parameter->name(), first + place,
+                                format::describe_slice(piece.member->parameter->slice()),
+                                at(master), at(loaded), at(rule.masters(loaded, moments)),
+                                value)};
   }
 
   /// Looks for a gradient of a padding row, which must have none unless the head is tied
   /// to its table.
-  void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
-                       const FlatPiece& piece) {
-    const Parameter& parameter = *piece.member->parameter;
+  void look_at_padding(const tensor::Bucket& bucket, const optim::BucketState& state,
+                       const tensor::FlatPiece& piece) {
+    const tensor::Parameter& parameter = *piece.member->parameter;
     const auto row = parameter.padding_row();
     if (bucket.frozen || !row || session_.model_config.description.tied) return;
-    const TensorSlice& slice = parameter.slice();
+    const format::TensorSlice& slice = parameter.slice();
     const int64_t width = slice.num_elements() / slice.extent[0];
     const int64_t first = (*row - slice.offset[0]) * width;
     const int64_t begin = std::max(first, piece.in_member.begin);
@@ -140,7 +142,7 @@ Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
 
 }  // namespace
 
-void certify_first_update(Session& session, double lr, Logger& log) {
+void certify_first_update(Session& session, double lr, system::Logger& log) {
   const auto source = std::exchange(session.init, nullptr);
   const RunConfig& config = session.config;
   if (!source || !config.init.certificate) return;
@@ -149,7 +151,8 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   session.world->ledger().set("certificate", 1);
   FirstUpdate check(session, *source, lr);
   comm::on_all_ranks(*session.world, [&] { check.look(); });
-  session.world->all_reduce_wait({&check.elements, 1, DType::I64}, comm::ReduceOp::Sum);
+  session.world->all_reduce_wait({&check.elements, 1, format::DType::I64},
+                                 comm::ReduceOp::Sum);
   const Worst worst = worst_of_all(*session.world, check.worst);
   if (worst.ratio > 1.0) {
     throw InputError(

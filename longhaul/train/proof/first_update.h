@@ -14,6 +14,6 @@ namespace longhaul::train {
 /// zero, unless the head is tied to the embedding. Throws InputError that names the worst
 /// element. Does nothing where certify_weights (certificate.h) does nothing. Releases
 /// Session::init. `lr` is the learning rate of the update. Collective.
-void certify_first_update(Session& session, double lr, Logger& log);
+void certify_first_update(Session& session, double lr, system::Logger& log);
 
 }  // namespace longhaul::train

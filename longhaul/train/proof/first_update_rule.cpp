@@ -8,16 +8,17 @@ namespace longhaul::train {
 namespace {
 
 /// Returns the unit roundoff of stored moments; bf16 moments are rounded as masters are.
-double roundoff_of_moments(const DTypePolicy& policy) {
-  if (policy.moments != DType::BF16) return std::ldexp(1.0, -24);
-  return std::ldexp(1.0, policy.master == DType::BF16 ? -7 : -8);
+double roundoff_of_moments(const tensor::DTypePolicy& policy) {
+  if (policy.moments != format::DType::BF16) return std::ldexp(1.0, -24);
+  return std::ldexp(1.0, policy.master == format::DType::BF16 ? -7 : -8);
 }
 
 }  // namespace
 
 FirstUpdateRule::FirstUpdateRule(const OptimizerSection& optimizer,
-                                 const DTypePolicy& policy, const ParameterClass& kind,
-                                 double lr, double trust_ratio)
+                                 const tensor::DTypePolicy& policy,
+                                 const tensor::ParameterClass& kind, double lr,
+                                 double trust_ratio)
     : frozen_(kind.frozen),
       convention_(optimizer.convention),
       beta1_(optimizer.betas[0]),
@@ -29,7 +30,7 @@ FirstUpdateRule::FirstUpdateRule(const OptimizerSection& optimizer,
   const double u = roundoff_of_moments(policy);
   const bool stored_first = optimizer.kind == OptimizerKind::Lamb;
   moments_slack_ = (stored_first ? 1.5 : 0.25) * u * (1.0 + u) * lr_;
-  if (policy.master == DType::BF16) master_slack_ = std::ldexp(1.0, -7);
+  if (policy.master == format::DType::BF16) master_slack_ = std::ldexp(1.0, -7);
 }
 
 at::Tensor FirstUpdateRule::masters(const at::Tensor& loaded,

@@ -28,8 +28,8 @@ class FirstUpdateRule {
  public:
   /// `lr` is the learning rate of the update; `trust_ratio` is LAMB's ratio of the
   /// tensor, 1 for AdamW.
-  FirstUpdateRule(const OptimizerSection& optimizer, const DTypePolicy& policy,
-                  const ParameterClass& kind, double lr, double trust_ratio);
+  FirstUpdateRule(const OptimizerSection& optimizer, const tensor::DTypePolicy& policy,
+                  const tensor::ParameterClass& kind, double lr, double trust_ratio);
 
   /// Returns the masters after the update, from loaded values and first moments; all
   /// fp64.

@@ -21,23 +21,24 @@ constexpr double kRate = 1e-2;
 struct Case {
   OptimizerKind kind = OptimizerKind::AdamW;
   AdamConvention convention = AdamConvention::Torch;
-  DType master = DType::F32;
-  DType moments = DType::F32;
-  DType gradients = DType::F32;
+  format::DType master = format::DType::F32;
+  format::DType moments = format::DType::F32;
+  format::DType gradients = format::DType::F32;
 
   std::string text() const {
     return fmt::format("{} {} masters {} moments {} gradients {}",
                        kind == OptimizerKind::Lamb ? "lamb" : "adamw",
                        convention == AdamConvention::Hf ? "hf" : "torch",
-                       dtype_name(master), dtype_name(moments), dtype_name(gradients));
+                       format::dtype_name(master), format::dtype_name(moments),
+                       format::dtype_name(gradients));
   }
 };
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const DType master : {DType::F32, DType::BF16}) {
-    for (const DType moments : {DType::F32, DType::BF16}) {
-      for (const DType gradients : {DType::F32, DType::BF16}) {
+  for (const format::DType master : {format::DType::F32, format::DType::BF16}) {
+    for (const format::DType moments : {format::DType::F32, format::DType::BF16}) {
+      for (const format::DType gradients : {format::DType::F32, format::DType::BF16}) {
         for (const Case& one : {Case{}, Case{OptimizerKind::AdamW, AdamConvention::Hf},
                                 Case{OptimizerKind::Lamb}}) {
           cases.push_back({one.kind, one.convention, master, moments, gradients});
@@ -53,10 +54,10 @@ std::vector<Case> all_cases() {
 class Updated {
  public:
   explicit Updated(const Case& of)
-      : policy_{DType::BF16, of.master, of.moments, of.gradients},
-        flat_({{make_parameter("w", {200, 100}, {}), {1.0, 0.1, false}, 0},
-               {make_parameter("b", {3000}, {}), {0.5, 0.0, false}, 0},
-               {make_parameter("f", {500}, {}), {1.0, 0.1, true}, 0}},
+      : policy_{format::DType::BF16, of.master, of.moments, of.gradients},
+        flat_({{tensor::make_parameter("w", {200, 100}, {}), {1.0, 0.1, false}, 0},
+               {tensor::make_parameter("b", {3000}, {}), {0.5, 0.0, false}, 0},
+               {tensor::make_parameter("f", {500}, {}), {1.0, 0.1, true}, 0}},
               policy_, at::kCPU) {
     settings_.kind = of.kind;
     settings_.convention = of.convention;
@@ -66,7 +67,7 @@ class Updated {
     optim::Optimizer optimizer(flat_, settings_,
                                {{{"w", "w"}, {"b", "b"}, {"f", "f"}}, /*seed=*/3, {"f"}});
     for (size_t i = 0; i < flat_.buckets().size(); ++i) {
-      Bucket& bucket = flat_.buckets()[i];
+      tensor::Bucket& bucket = flat_.buckets()[i];
       const at::Tensor& master = optimizer.states()[i].master;
       master.copy_(at::randn(master.sizes()) * 0.3);
       loaded_.push_back(master.to(at::kDouble).clone());
@@ -79,9 +80,9 @@ class Updated {
     optimizer.publish_masters();
     optimizer.step(kRate, 0.7, *comm::self_world());
     for (size_t i = 0; i < flat_.buckets().size(); ++i) {
-      const Bucket& bucket = flat_.buckets()[i];
+      const tensor::Bucket& bucket = flat_.buckets()[i];
       const optim::BucketState& state = optimizer.states()[i];
-      for (const FlatMember& member : bucket.members) {
+      for (const tensor::FlatMember& member : bucket.members) {
         const auto cut = [&](const at::Tensor& t) {
           return t.narrow(0, member.begin, member.num_elements).to(at::kDouble);
         };
@@ -106,9 +107,9 @@ class Updated {
   const std::map<std::string, Part>& parts() const { return parts_; }
 
  private:
-  DTypePolicy policy_;
+  tensor::DTypePolicy policy_;
   OptimizerSection settings_;
-  FlatBuffers flat_;
+  tensor::FlatBuffers flat_;
   std::vector<at::Tensor> loaded_;
   std::map<std::string, Part> parts_;
 };
@@ -130,7 +131,7 @@ TEST(FirstUpdateRule, HoldsForEveryOptimizerAndDtypeOfItsState) {
 TEST(FirstUpdateRule, IsNoWiderThanTheRoundingsNeed) {
   // In each parameter rounding uses a good part of what is allowed somewhere.
   for (const Case& one : all_cases()) {
-    if (one.moments == DType::F32 && one.master == DType::F32) continue;
+    if (one.moments == format::DType::F32 && one.master == format::DType::F32) continue;
     SCOPED_TRACE(one.text());
     const Updated updated(one);
     const Updated::Part& part = updated.parts().at("w");
@@ -151,7 +152,7 @@ TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
       broken[7] = std::nan("");
       EXPECT_GT(worst(part, broken), 1.0);
     }
-    if (one.master == DType::BF16)
+    if (one.master == format::DType::BF16)
       continue;  // whose rounding steps are coarser than the update
     for (const char* name : {"w", "b"}) {
       // Wrong are no update, an update in the wrong direction, a double one, and one with

@@ -66,11 +66,11 @@ std::vector<int> outvoted(const std::vector<int64_t>& keys,
 
 /// A contiguous range of one buffer.
 struct ReplicaCheck::Part {
-  const Bucket* bucket;
+  const tensor::Bucket* bucket;
   std::string what;  ///< "weight", "master", "exp_avg" or "exp_avg_sq"
   at::Tensor values;
-  FlatRange range;  ///< range in the bucket
-  bool owned;       ///< whether only ranks of the same shard hold it alike
+  layout::FlatRange range;  ///< range in the bucket
+  bool owned;               ///< whether only ranks of the same shard hold it alike
 };
 
 struct ReplicaCheck::Finding {
@@ -102,11 +102,11 @@ std::vector<std::vector<int64_t>> ReplicaCheck::gather(const std::vector<int64_t
 }
 
 std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
-  const std::vector<Bucket>& buckets = session_.flat->buckets();
+  const std::vector<tensor::Bucket>& buckets = session_.flat->buckets();
   const bool replicas = session_.flat->sharding().replicas > 1;
   std::vector<Part> parts;
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = buckets[i];
+    const tensor::Bucket& bucket = buckets[i];
     if (bucket.weights_stay) {
       parts.push_back(
           {&bucket, "weight", bucket.weights, {0, bucket.num_elements}, false});
@@ -162,15 +162,16 @@ ReplicaCheck::Finding ReplicaCheck::find(const std::vector<Part>& parts) {
     if (!losers.empty() && first == nullptr) first = &parts[i];
   }
   if (first == nullptr) return finding;
-  const auto pieces = pieces_in(*first->bucket, first->range);
+  const auto pieces = tensor::pieces_in(*first->bucket, first->range);
   sums.clear();
-  for (const FlatPiece& piece : pieces) {
+  for (const tensor::FlatPiece& piece : pieces) {
     sums.push_back(checksum(first->values.narrow(0, piece.in_bucket - first->range.begin,
                                                  piece.in_member.size())));
   }
   // Shards begin in different tensors, so each rank has its own number of pieces.
   int64_t most = static_cast<int64_t>(sums.size());
-  session_.mesh().data().all_reduce_wait({&most, 1, DType::I64}, comm::ReduceOp::Max);
+  session_.mesh().data().all_reduce_wait({&most, 1, format::DType::I64},
+                                         comm::ReduceOp::Max);
   sums.resize(static_cast<size_t>(most));
   const auto of_pieces = gather(sums);
   const int64_t my_shard = session_.flat->sharding().shard;

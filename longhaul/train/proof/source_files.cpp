@@ -16,18 +16,20 @@ constexpr int64_t kBlockElements = int64_t{1} << 23;
 
 at::Tensor SourceFiles::vector(const std::string& name, int64_t n) const {
   at::Tensor values = at::empty({n}, at::kFloat);
-  source_.read(TensorSlice::whole(name, {n}, DType::F32), DType::F32, bytes_of(values));
+  source_.read(format::TensorSlice::whole(name, {n}, format::DType::F32),
+               format::DType::F32, tensor::bytes_of(values));
   return values;
 }
 
 at::Tensor SourceFiles::rows(const std::string& name, int64_t rows, int64_t width,
                              const at::Tensor& ids) const {
   const at::Tensor found = at::empty({ids.size(0), width}, at::kFloat);
-  TensorSlice box = TensorSlice::whole(name, {rows, width}, DType::F32);
+  format::TensorSlice box =
+      format::TensorSlice::whole(name, {rows, width}, format::DType::F32);
   box.extent[0] = 1;
   for (int64_t i = 0; i < ids.size(0); ++i) {
     box.offset[0] = ids[i].item<int64_t>();
-    source_.read(box, DType::F32, bytes_of(found.narrow(0, i, 1)));
+    source_.read(box, format::DType::F32, tensor::bytes_of(found.narrow(0, i, 1)));
   }
   return found;
 }
@@ -35,11 +37,12 @@ at::Tensor SourceFiles::rows(const std::string& name, int64_t rows, int64_t widt
 at::Tensor SourceFiles::product(const at::Tensor& x, const std::string& name,
                                 int64_t out) const {
   return multiply(x, out, [&](int64_t begin, int64_t count) {
-    TensorSlice box = TensorSlice::whole(name, {out, x.size(1)}, DType::F32);
+    format::TensorSlice box =
+        format::TensorSlice::whole(name, {out, x.size(1)}, format::DType::F32);
     box.offset[0] = begin;
     box.extent[0] = count;
     at::Tensor rows = at::empty(box.extent, at::kFloat);
-    source_.read(box, DType::F32, bytes_of(rows));
+    source_.read(box, format::DType::F32, tensor::bytes_of(rows));
     return rows;
   });
 }
@@ -47,11 +50,12 @@ at::Tensor SourceFiles::product(const at::Tensor& x, const std::string& name,
 at::Tensor SourceFiles::transposed_product(const at::Tensor& x, const std::string& name,
                                            int64_t out) const {
   return multiply(x, out, [&](int64_t begin, int64_t count) {
-    TensorSlice box = TensorSlice::whole(name, {x.size(1), out}, DType::F32);
+    format::TensorSlice box =
+        format::TensorSlice::whole(name, {x.size(1), out}, format::DType::F32);
     box.offset[1] = begin;
     box.extent[1] = count;
     at::Tensor columns = at::empty(box.extent, at::kFloat);
-    source_.read(box, DType::F32, bytes_of(columns));
+    source_.read(box, format::DType::F32, tensor::bytes_of(columns));
     return columns.t();
   });
 }
@@ -73,8 +77,8 @@ at::Tensor SourceFiles::multiply(
   if (ranks == 1) return mine.t().contiguous();
   at::Tensor all = at::empty({share * ranks, x.size(0)}, at::kFloat);
   world_
-      .all_gather({mine.data_ptr(), mine.numel(), DType::F32},
-                  {all.data_ptr(), all.numel(), DType::F32})
+      .all_gather({mine.data_ptr(), mine.numel(), format::DType::F32},
+                  {all.data_ptr(), all.numel(), format::DType::F32})
       ->wait();
   return all.narrow(0, 0, out).t().contiguous();
 }

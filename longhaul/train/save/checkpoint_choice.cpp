@@ -37,25 +37,27 @@ std::vector<fs::path> agree_on_paths(const Session& session,
 /// since. Called on rank 0 only.
 void tell_passed_over(const fs::path& taken, RunLog& run) {
   for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
-    const bool committed = fs::exists(entry.path / kManifestFile);
-    if (entry.valid || !committed || entry.step <= step_of(taken)) continue;
-    run.event(FallBackEvent{entry.path.filename().string(), taken.filename().string(),
-                            entry.problem});
+    const bool committed = fs::exists(entry.path / run::kManifestFile);
+    if (entry.valid || !committed || entry.step <= run::step_of(taken)) continue;
+    run.event(run::FallBackEvent{entry.path.filename().string(),
+                                 taken.filename().string(), entry.problem});
   }
 }
 
 /// Tells of the newest checkpoint in the run's record where that checkpoint is missing.
 /// Called on rank 0 only.
-void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
+void tell_missing(const run::RunPast& record, const fs::path& taken, RunLog& run) {
   const fs::path missing =
-      taken.parent_path() / step_directory_name(record.newest.value_or(0));
-  if (!record.newest || *record.newest <= step_of(taken) || fs::exists(missing)) return;
+      taken.parent_path() / run::step_directory_name(record.newest.value_or(0));
+  if (!record.newest || *record.newest <= run::step_of(taken) || fs::exists(missing))
+    return;
   const std::string why = "it was committed and is not there any more";
   run.log().warning(
       fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
                   "since are trained again",
                   missing.string(), why, taken.string()));
-  run.event(FallBackEvent{missing.filename().string(), taken.filename().string(), why});
+  run.event(
+      run::FallBackEvent{missing.filename().string(), taken.filename().string(), why});
 }
 
 /// Returns the checkpoints that checkpoint.resume asks for. Where the setting only says

@@ -31,7 +31,7 @@ std::vector<fs::path> places_of(const fs::path& path) {
 /// lie.
 bool is_own(const fs::path& path, const std::string& run) {
   return std::ranges::any_of(places_of(path), [&](const fs::path& dir) {
-    return read_checkpoints_owner(dir) == run;
+    return run::read_checkpoints_owner(dir) == run;
   });
 }
 
@@ -39,7 +39,7 @@ bool is_own(const fs::path& path, const std::string& run) {
 /// the run gets a new identity. The identity changes last, so that a start which is
 /// killed in here does all of it again.
 void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
-  const auto owner = read_checkpoints_owner(dir);
+  const auto owner = run::read_checkpoints_owner(dir);
   if (owner && *owner != start.run() && checkpoint::has_committed(dir)) {
     throw InputError(
         "checkpoint",
@@ -49,7 +49,7 @@ void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
                     dir.string(), *owner));
   }
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
-    if (!fs::exists(entry.path / kManifestFile)) continue;
+    if (!fs::exists(entry.path / run::kManifestFile)) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
         fmt::format("checkpoint.resume = \"never\": the run begins anew; {} is kept as "
@@ -65,8 +65,8 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
     begin_by_intent(dir, start, run);
     return Finding::Unmarked;
   }
-  const auto owner = read_checkpoints_owner(dir);
-  const RunPast& record = start.past();
+  const auto owner = run::read_checkpoints_owner(dir);
+  const run::RunPast& record = start.past();
   if (owner && *owner != record.run) {
     // A record that was made from events alone was written under an unknown identity.
     const bool by_events = record.checkpoints.empty();
@@ -92,14 +92,14 @@ std::string names_set_aside(const fs::path& dir) {
   return names;
 }
 
-[[noreturn]] void refuse_foreign(const fs::path& dir, const RunPast& record) {
+[[noreturn]] void refuse_foreign(const fs::path& dir, const run::RunPast& record) {
   throw InputError(
       "checkpoint",
       fmt::format("{} holds the checkpoints of another run ({}), and this one ({}) had "
                   "come to a checkpoint of step {} in {}; set checkpoint.dir to where "
                   "its checkpoints are, give this run a checkpoint.dir of its own, or "
                   "set checkpoint.resume = \"never\" to begin anew",
-                  dir.string(), read_checkpoints_owner(dir).value_or(""), record.run,
+                  dir.string(), run::read_checkpoints_owner(dir).value_or(""), record.run,
                   *record.newest, record.checkpoints));
 }
 
@@ -129,7 +129,7 @@ bool goes_back(const RunConfig& config) {
   const ResumeFrom& resume = config.checkpoint.resume;
   if (resume.kind == ResumeFrom::Kind::Step) return true;
   return resume.kind == ResumeFrom::Kind::Path && !begins_elsewhere(config) &&
-         fs::exists(resume.path / kManifestFile);
+         fs::exists(resume.path / run::kManifestFile);
 }
 
 }  // namespace
@@ -162,10 +162,10 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
 void refuse_gone(const Session& session, const RunStart& start) {
   const fs::path dir = checkpoint_dir(session.config);
   comm::on_rank_zero(*session.world, [&]() -> std::string {
-    const RunPast& record = start.past();
+    const run::RunPast& record = start.past();
     const fs::path place = fs::absolute(dir).lexically_normal();
     const std::string moved =
-        record.checkpoints.empty() || record.checkpoints == RunPast::place_of(dir)
+        record.checkpoints.empty() || record.checkpoints == run::RunPast::place_of(dir)
             ? ""
             : fmt::format(", or set checkpoint.dir to {}, where they were",
                           record.checkpoints);
@@ -209,7 +209,7 @@ void note_loaded(const Session& session, RunStart& start, RunLog& run) {
   if (!failure) return;
   run.log().warning(
       fmt::format("the run has its state, and {} could not be brought up to it: {}",
-                  kRunPastFile, failure->message));
+                  run::kRunPastFile, failure->message));
 }
 
 }  // namespace longhaul::train

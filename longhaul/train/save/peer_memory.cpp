@@ -153,11 +153,11 @@ void PeerMemory::tell_times() {
   run_.log().info(
       fmt::format("peer memory: {} kept, {:.1f} ms each, of them {:.1f} ms of waiting",
                   counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
-  run_.event(kPeerMemoryEvent, {{"attempt", attempt_},
-                                {"steps", kept_},
-                                {"bytes", keeper_->use().own_bytes},
-                                {"seconds", seconds_},
-                                {"waited", waited_}});
+  run_.event(run::kPeerMemoryEvent, {{"attempt", attempt_},
+                                     {"steps", kept_},
+                                     {"bytes", keeper_->use().own_bytes},
+                                     {"seconds", seconds_},
+                                     {"waited", waited_}});
 }
 
 std::optional<checkpoint::MemoryStep> newest_in_memory(
@@ -195,7 +195,7 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   for (const std::string& note : notes) run.log().warning(note);
   if (!found || checkpoints.empty()) return found;
   const bool failed = session.world->any(
-      start.failed_starts(step_directory_name(found->step)) >= kFailedMemoryStarts);
+      start.failed_starts(run::step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(fmt::format(
       "{} starts from step {} in memory in a row did not get through one step: the run "

@@ -247,13 +247,13 @@ History resume_from_best(Session& session, RunStart& start, RunLog& run,
       return resume(session, start, run, paths[i]);
     } catch (const Error& error) {
       if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
-      if (error.area() == kValuesArea && not_finite == NotFinite::Refused) throw;
+      if (error.area() == format::kValuesArea && not_finite == NotFinite::Refused) throw;
       run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
                                     paths[i].string(), error.what()));
       run.log().warning(fmt::format("going back to {}: the steps since are trained again",
                                     paths[i + 1].string()));
-      run.event(FallBackEvent{paths[i].filename().string(),
-                              paths[i + 1].filename().string(), error.what()});
+      run.event(run::FallBackEvent{paths[i].filename().string(),
+                                   paths[i + 1].filename().string(), error.what()});
     }
   }
 }
@@ -275,7 +275,7 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
                            history.step, counted(kept.machines, "node"), disk,
                            grouped(history.tokens), report.describe()));
   run.event(
-      kMemoryResumeEvent,
+      run::kMemoryResumeEvent,
       {{"step", history.step}, {"nodes", kept.machines}, {"seconds", report.seconds}});
   return history;
 }
@@ -287,7 +287,7 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
   const auto kept = newest_in_memory(session, start, run, paths);
   if (!kept) return std::nullopt;
   const std::string disk =
-      paths.empty() ? "none" : fmt::format("step {}", *step_of(paths[0]));
+      paths.empty() ? "none" : fmt::format("step {}", *run::step_of(paths[0]));
   try {
     const History history = resume_in_memory(session, start, run, *kept, disk);
     settle_memory(session, &*kept);
@@ -298,8 +298,8 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
         fmt::format("step {} in memory cannot be loaded: {}; going back to "
                     "the checkpoint on disk: {}",
                     kept->step, error.what(), disk));
-    run.event(
-        FallBackEvent{fmt::format("memory of step {}", kept->step), disk, error.what()});
+    run.event(run::FallBackEvent{fmt::format("memory of step {}", kept->step), disk,
+                                 error.what()});
     return std::nullopt;
   }
 }
@@ -323,7 +323,7 @@ void initialise(Session& session, RunLog& run) {
   check_trainable(session.model_config);
   // Checkpoints carry the side files.
   comm::on_rank_zero(*session.world, [&] {
-    check_side_files(session.model_config.source_path.parent_path());
+    format::check_side_files(session.model_config.source_path.parent_path());
     return std::string();
   });
   if (config.init.weights.empty()) {
@@ -333,7 +333,7 @@ void initialise(Session& session, RunLog& run) {
     const fs::path dir = session.model_config.source_path.parent_path();
     bool has_weights = true;
     try {
-      has_weights = !list_hf_shards(dir).empty();
+      has_weights = !format::list_hf_shards(dir).empty();
     } catch (const InputError&) {  // a damaged set of weights is a set of weights too
     }
     if (has_weights) {
@@ -397,7 +397,7 @@ void follow_padding(const Session& session, const std::optional<int64_t>& row) {
   LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",
            row.value_or(-1), described.value_or(-1));
   for (const Chunk& chunk : session.chunks) {
-    for (const ParameterPtr& parameter : chunk.model->parameters()) {
+    for (const tensor::ParameterPtr& parameter : chunk.model->parameters()) {
       if (parameter->padding_row()) parameter->set_padding_row(row);
     }
   }

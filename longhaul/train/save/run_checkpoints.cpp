@@ -50,8 +50,8 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     make_directories_durable(dir);
     require_writable(dir);
-    const bool marked = read_checkpoints_owner(dir) == start.run();
-    if (!marked) write_checkpoints_owner(dir, start.run());
+    const bool marked = run::read_checkpoints_owner(dir) == start.run();
+    if (!marked) run::write_checkpoints_owner(dir, start.run());
     return json_text(Json{{"run", start.run()}, {"marked", marked}});
   }));
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
@@ -161,7 +161,7 @@ void RunCheckpoints::tell_failure(const checkpoint::SaveReport& report) {
   last_failure_ = report;
   const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
   log_.event(
-      kBadSaveEvent,
+      run::kBadSaveEvent,
       {{"step", report.step}, {"attempt", start_.attempt()}, {"message", report.error}});
   if (!again) report.raise();
   log_.log().warning(
@@ -181,7 +181,7 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
     log_.log().warning(
         fmt::format("the checkpoint of step {} is whole, and {} could not "
                     "be brought up to it: {}",
-                    report.step, kRunPastFile, report.not_kept));
+                    report.step, run::kRunPastFile, report.not_kept));
   }
   log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                               report.step, human_bytes(static_cast<double>(report.bytes)),
@@ -196,13 +196,13 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
             : fmt::format("checkpoint.every_minutes = {}",
                           config_.checkpoint.every_minutes)));
   }
-  log_.event(CheckpointEvent{.attempt = start_.attempt(),
-                             .step = report.step,
-                             .bytes = static_cast<int64_t>(report.bytes),
-                             .seconds = report.seconds,
-                             .longest = longest_,
-                             .stall = report.stall,
-                             .waited = report.waited});
+  log_.event(run::CheckpointEvent{.attempt = start_.attempt(),
+                                  .step = report.step,
+                                  .bytes = static_cast<int64_t>(report.bytes),
+                                  .seconds = report.seconds,
+                                  .longest = longest_,
+                                  .stall = report.stall,
+                                  .waited = report.waited});
 }
 
 void RunCheckpoints::tell_deletions() {
@@ -238,7 +238,7 @@ void RunCheckpoints::set_last_words() const {
   } else if (reached_ > newest) {
     words += fmt::format("; steps {} to {} will be trained again", newest + 1, reached_);
   }
-  longhaul::set_last_words(words);
+  longhaul::system::set_last_words(words);
 }
 
 }  // namespace longhaul::train

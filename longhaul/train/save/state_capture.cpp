@@ -54,8 +54,8 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
   size_t used = 0;
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const FlatRange saved = buckets[i].saved;
-    const auto pieces = pieces_in(buckets[i], saved);
+    const layout::FlatRange saved = buckets[i].saved;
+    const auto pieces = tensor::pieces_in(buckets[i], saved);
     if (pieces.empty()) continue;
     auto tensors = tensors_of(state.optimizer.states()[i]);
     for (auto& [kind, all] : tensors) {
@@ -66,7 +66,7 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
       host.copy_(all, /*non_blocking=*/true);
       all = host;
     }
-    for (const FlatPiece& piece : pieces) {
+    for (const tensor::FlatPiece& piece : pieces) {
       for (const auto& [kind, all] : tensors) {
         append_piece(kind, piece,
                      all.narrow(0, piece.in_bucket - saved.begin, piece.in_member.size()),

@@ -17,12 +17,13 @@ using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::wa
 /// The numbered state that the second of two ranks owns. One of the matrices is frozen.
 struct Owned {
   explicit Owned(at::Device device) {
-    const std::vector<FlatParameter> placed = {
-        {make_parameter("embed", {100, 70}, {}), {1.0, 0.0, false}, 0},
-        {make_parameter("a.norm", {16}, {}), {1.0, 0.0, false}, 1},
-        {make_parameter("a.w", {300, 16}, {}), {1.0, 0.0, true}, 1}};
-    flat = std::make_unique<FlatBuffers>(placed, DTypePolicy{DType::BF16}, device,
-                                         FlatSharding{1, 2});
+    const std::vector<tensor::FlatParameter> placed = {
+        {tensor::make_parameter("embed", {100, 70}, {}), {1.0, 0.0, false}, 0},
+        {tensor::make_parameter("a.norm", {16}, {}), {1.0, 0.0, false}, 1},
+        {tensor::make_parameter("a.w", {300, 16}, {}), {1.0, 0.0, true}, 1}};
+    flat = std::make_unique<tensor::FlatBuffers>(placed,
+                                                 tensor::DTypePolicy{format::DType::BF16},
+                                                 device, layout::FlatSharding{1, 2});
     optimizer = std::make_unique<optim::Optimizer>(*flat, OptimizerSection{});
     float first = 1.0F;
     for (const optim::BucketState& own : optimizer->states()) {
@@ -34,7 +35,7 @@ struct Owned {
     }
   }
   ModelState state() { return {*flat, *optimizer}; }
-  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<tensor::FlatBuffers> flat;
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
@@ -43,7 +44,8 @@ void expect_same(const checkpoint::Snapshot& a, const checkpoint::Snapshot& b) {
   ASSERT_FALSE(a.tensors.empty());
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     EXPECT_EQ(a.tensors[i].kind, b.tensors[i].kind);
-    EXPECT_EQ(describe_slice(a.tensors[i].slice), describe_slice(b.tensors[i].slice));
+    EXPECT_EQ(format::describe_slice(a.tensors[i].slice),
+              format::describe_slice(b.tensors[i].slice));
     EXPECT_TRUE(std::ranges::equal(a.tensors[i].bytes, b.tensors[i].bytes)) << i;
   }
 }
@@ -123,7 +125,7 @@ TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
 TEST(MatmulRate, OfADeviceIsMeasuredWithoutReadingAResult) {
   make_device();
   waits.take();
-  EXPECT_GT(measure_matmul_rate(DType::F32, kDevice), 0.0);
+  EXPECT_GT(measure_matmul_rate(format::DType::F32, kDevice), 0.0);
   EXPECT_TRUE(waits.take().empty());
 }
 

@@ -32,15 +32,17 @@ class ValueCheck {
  public:
   void look_at(const checkpoint::ReadRequest& request) {
     if (request.kind != checkpoint::kWeight) return;
-    const auto found = first_not_finite(request.out, request.dtype);
+    const auto found = format::first_not_finite(request.out, request.dtype);
     if (!found) return;
     const std::string& name = request.slice.name;
     const int64_t index =
-        whole_index(request.slice, request.begin + static_cast<int64_t>(*found));
+        format::whole_index(request.slice, request.begin + static_cast<int64_t>(*found));
     double value = 0.0;
-    convert_elements(request.out.data() + *found * dtype_size(request.dtype),
-                     request.dtype, reinterpret_cast<std::byte*>(&value), DType::F64, 1);
-    Json here = {name, index, describe_element(name, request.slice.global_shape, index),
+    format::convert_elements(
+        request.out.data() + *found * format::dtype_size(request.dtype), request.dtype,
+        reinterpret_cast<std::byte*>(&value), format::DType::F64, 1);
+    Json here = {name, index,
+                 format::describe_element(name, request.slice.global_shape, index),
                  fmt::format("{}", value)};
     if (!found_.is_null() && found_ <= here) return;
     found_ = std::move(here);
@@ -66,14 +68,14 @@ class ValueCheck {
 
  private:
   Json found_;  ///< name, index, element and value of the first one; null: none
-  DType dtype_ = DType::F32;
+  format::DType dtype_ = format::DType::F32;
 };
 
 /// Reads the state tensors that were added, in batches that fit the host memory between
 /// the files and the tensors, or at once and in place where there is no such memory.
 class StateReader {
  public:
-  StateReader(From from, const FlatBuffers& flat, std::optional<int64_t> staging)
+  StateReader(From from, const tensor::FlatBuffers& flat, std::optional<int64_t> staging)
       : from_(std::move(from)), staged_(staging || !flat.device().is_cpu()) {
     // A batch may exceed its half of the memory by one part.
     if (staged_) batch_bytes_ = staging.value_or(kStagingBytes) / 2;
@@ -81,11 +83,11 @@ class StateReader {
 
   /// Adds what this rank owns of a bucket in `tensor`, which begins with the first owned
   /// element. With `counts`, parameters without an update are left out.
-  void add(const char* kind, const at::Tensor& tensor, const Bucket& bucket,
+  void add(const char* kind, const at::Tensor& tensor, const tensor::Bucket& bucket,
            const optim::UpdateCounts* counts = nullptr) {
     const int64_t most = batch_bytes_ / static_cast<int64_t>(tensor.element_size());
-    for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
-      const Parameter& parameter = *piece.member->parameter;
+    for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
+      const tensor::Parameter& parameter = *piece.member->parameter;
       if (counts != nullptr && counts->of(parameter.name()) == 0) continue;
       const auto [first, end] = piece.in_member;
       for (int64_t at = first; at < end;) {
@@ -95,7 +97,7 @@ class StateReader {
                            parameter.slice(),
                            at,
                            at + count,
-                           from_scalar_type(tensor.scalar_type()),
+                           tensor::from_scalar_type(tensor.scalar_type()),
                            {}},
                           tensor.narrow(0, place, count),
                           {}});
@@ -151,7 +153,7 @@ class StateReader {
     for (; next < parts_.size() && bytes < batch_bytes_; ++next) {
       auto& [request, to, host] = parts_[next];
       host = staged_ ? at::empty(to.sizes(), to.options().device(at::kCPU)) : to;
-      request.out = bytes_of(host);
+      request.out = tensor::bytes_of(host);
       bytes += static_cast<int64_t>(host.nbytes());
       if (from_.source == nullptr || from_.source->as_stored(request.slice.name)) {
         together.push_back(request);
@@ -175,9 +177,9 @@ From from_source(const checkpoint::WeightsSource& source) {
 
 /// Clears the moments of parameters that had no update, which an earlier state may have
 /// left.
-void begin_with_zeros(const optim::BucketState& state, const Bucket& bucket,
+void begin_with_zeros(const optim::BucketState& state, const tensor::Bucket& bucket,
                       const optim::UpdateCounts& counts) {
-  for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+  for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
     if (counts.of(piece.member->parameter->name()) > 0) continue;
     for (const at::Tensor& moments : {state.exp_avg, state.exp_avg_sq}) {
       moments.narrow(0, piece.in_bucket - bucket.owned.begin, piece.in_member.size())
@@ -198,11 +200,11 @@ checkpoint::ReadReport load_weights(ModelState state,
   return report;
 }
 
-checkpoint::ReadReport load_weights(FlatBuffers& flat,
+checkpoint::ReadReport load_weights(tensor::FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
   StateReader reader(from_source(source), flat, {});
-  for (const Bucket& bucket : flat.buckets()) {
+  for (const tensor::Bucket& bucket : flat.buckets()) {
     reader.add(checkpoint::kWeight, bucket.owned_weights, bucket);
   }
   return reader.run(node);

@@ -26,7 +26,7 @@ checkpoint::ReadReport load_weights(ModelState state,
 
 /// Fills the weights themselves, for a session without an optimizer. Collective over
 /// `node`.
-checkpoint::ReadReport load_weights(FlatBuffers& flat,
+checkpoint::ReadReport load_weights(tensor::FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
 

@@ -22,15 +22,16 @@ namespace {
 /// What a rank owns of three matrices, of which one is frozen, and of a vector.
 struct Rank {
   Rank(int shard, int shards) {
-    const ParameterClass plain{1.0, 0.0, false};
-    const ParameterClass frozen{1.0, 0.0, true};
-    const std::vector<FlatParameter> placed = {
-        {make_parameter("embed", {100, 70}, {}), plain, 0},
-        {make_parameter("a.norm", {16}, {}), plain, 1},
-        {make_parameter("a.w", {300, 16}, {}), frozen, 1},
-        {make_parameter("b.w", {160, 48}, {}), plain, 2}};
-    flat = std::make_unique<FlatBuffers>(placed, DTypePolicy{DType::BF16}, at::kCPU,
-                                         FlatSharding{shard, shards});
+    const tensor::ParameterClass plain{1.0, 0.0, false};
+    const tensor::ParameterClass frozen{1.0, 0.0, true};
+    const std::vector<tensor::FlatParameter> placed = {
+        {tensor::make_parameter("embed", {100, 70}, {}), plain, 0},
+        {tensor::make_parameter("a.norm", {16}, {}), plain, 1},
+        {tensor::make_parameter("a.w", {300, 16}, {}), frozen, 1},
+        {tensor::make_parameter("b.w", {160, 48}, {}), plain, 2}};
+    flat = std::make_unique<tensor::FlatBuffers>(
+        placed, tensor::DTypePolicy{format::DType::BF16}, at::kCPU,
+        layout::FlatSharding{shard, shards});
     optimizer = std::make_unique<optim::Optimizer>(
         *flat, OptimizerSection{}, optim::OptimizerInputs{{}, 0, {"a.w"}});
     optimizer->set_counts(optim::UpdateCounts(1));
@@ -54,7 +55,8 @@ struct Rank {
       const optim::BucketState& own = optimizer->states()[i];
       for (const at::Tensor& t : {own.master, own.exp_avg, own.exp_avg_sq}) {
         if (!t.defined()) continue;
-        for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+        for (const tensor::FlatPiece& piece :
+             tensor::pieces_in(buckets[i], buckets[i].owned)) {
           const int64_t size = piece.in_member.size();
           t.narrow(0, piece.in_bucket - buckets[i].owned.begin, size)
               .copy_(at::arange(first, first + static_cast<double>(size), at::kFloat));
@@ -64,7 +66,7 @@ struct Rank {
     }
   }
 
-  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<tensor::FlatBuffers> flat;
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
@@ -129,12 +131,12 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
       after.optimizer->set_counts(optim::UpdateCounts(1, {{"b.w", 0}}));
       restore_state(after.state(), reader, dir.path().string(), *world, staging);
       for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
-        const Bucket& bucket = after.flat->buckets()[i];
+        const tensor::Bucket& bucket = after.flat->buckets()[i];
         const optim::BucketState& own = after.optimizer->states()[i];
         const optim::BucketState& was = before.optimizer->states()[i];
         EXPECT_TRUE(at::equal(own.master, was.master)) << i;
         if (!own.exp_avg.defined()) continue;
-        for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+        for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
           const auto cut = [&](const at::Tensor& t) {
             return t.narrow(0, piece.in_bucket - bucket.owned.begin,
                             piece.in_member.size());
@@ -159,16 +161,16 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
 /// Writes a directory with the parameters of Rank: all ones, except for two elements of
 /// one parameter.
 void write_ones_but(const fs::path& dir, const std::string& name, size_t place) {
-  SafetensorsPlan plan;
+  format::SafetensorsPlan plan;
   const Rank whole(0, 1);
-  for (const Bucket& bucket : whole.flat->buckets()) {
-    for (const FlatMember& member : bucket.members) {
-      const TensorSlice slice = member.parameter->slice();
-      plan.add(slice.name, DType::F32, slice.global_shape);
+  for (const tensor::Bucket& bucket : whole.flat->buckets()) {
+    for (const tensor::FlatMember& member : bucket.members) {
+      const format::TensorSlice slice = member.parameter->slice();
+      plan.add(slice.name, format::DType::F32, slice.global_shape);
     }
   }
-  SafetensorsWriter writer(dir / "model.safetensors", plan);
-  for (const SafetensorsEntry& entry : plan.entries) {
+  format::SafetensorsWriter writer(dir / "model.safetensors", plan);
+  for (const format::SafetensorsEntry& entry : plan.entries) {
     std::vector<float> values((entry.end - entry.begin) / 4, 1.0F);
     if (entry.name == name) values[place] = values.back() = -HUGE_VALF;
     writer.append(std::as_bytes(std::span(values)));

@@ -10,7 +10,7 @@ namespace longhaul::train {
 DataCheck::DataCheck(std::vector<std::shared_ptr<const data::TokenSource>> sources) {
   if (sources.empty()) return;
   under_way_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
-    leave_signals_to_main_thread();
+    system::leave_signals_to_main_thread();
     for (const auto& source : sources) source->check_rows(stop_);
   });
 }

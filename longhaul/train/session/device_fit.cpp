@@ -12,11 +12,12 @@ std::string text_of(int64_t bytes) { return human_bytes(static_cast<double>(byte
 
 }  // namespace
 
-std::string check_fit(const RankCosts& costs, size_t free_bytes, size_t total_bytes) {
-  const StateBytes& s = costs.state;
+std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
+                      size_t total_bytes) {
+  const layout::StateBytes& s = costs.state;
   const int64_t states = s.weights + s.gradients + s.masters + s.moments;
   const int64_t whole = costs.whole.weights + costs.whole.gradients;
-  const ActivationBytes& a = costs.activations;
+  const layout::ActivationBytes& a = costs.activations;
   const int64_t passes = whole + a.in_flight.total() + a.logits + a.work;
   const auto free = static_cast<int64_t>(free_bytes);
   if (states + passes <= free) return {};

@@ -11,6 +11,7 @@ namespace longhaul::train {
 /// memory. Throws ConfigError with the bytes by kind where the model's state alone does
 /// not fit. Returns the text of a warning where the tensors of the passes, whose sizes
 /// are estimates, do not fit beside the state; else an empty text.
-std::string check_fit(const RankCosts& costs, size_t free_bytes, size_t total_bytes);
+std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
+                      size_t total_bytes);
 
 }  // namespace longhaul::train

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kGB = 1'000'000'000;
 
-RankCosts costs_of_70() {
-  RankCosts costs;
+layout::RankCosts costs_of_70() {
+  layout::RankCosts costs;
   costs.state = {16 * kGB, 16 * kGB, 24 * kGB, 14 * kGB};
   costs.activations.in_flight[KeptKind::Attention] = 8 * kGB;
   costs.activations.logits = kGB;

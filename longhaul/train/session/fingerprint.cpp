@@ -30,7 +30,7 @@ Json library_limits() {
 
 Json numerics_fingerprint(const Json& place) {
   Json all = {{"instruction_set", at::get_cpu_capability()},
-              {"kernels", isa_name(best_isa())},
+              {"kernels", system::isa_name(system::best_isa())},
               {"cpu", kernels::cpu_name()},
               {"library_limits", library_limits()},
               {"threads", at::get_num_threads()},

@@ -22,7 +22,7 @@ TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   EXPECT_EQ(f.at("layout"), "dp 2");
   EXPECT_EQ(f.at("device"), "cpu");
   EXPECT_EQ(f.at("collectives"), "mpi, in rank order");
-  EXPECT_EQ(f.at("kernels"), isa_name(best_isa()));
+  EXPECT_EQ(f.at("kernels"), system::isa_name(system::best_isa()));
   EXPECT_EQ(f.at("cpu"), kernels::cpu_name());
   EXPECT_EQ(f.at("products"), "LibTorch");
   EXPECT_EQ(f.at("attention"), "own");

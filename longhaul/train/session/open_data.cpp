@@ -27,7 +27,7 @@ struct Named {
 
 /// Returns the paths of an entry, or the store that they were packed into. Collective.
 Named readable(const Session& session, Named named, data::ShardReader* shards,
-               Logger& log) {
+               system::Logger& log) {
   const std::vector<fs::path>& paths = named.paths;
   const auto packs = [&](const fs::path& path) {
     return needs_packing(path, named.field);
@@ -70,7 +70,7 @@ Source open_path(const Session& session, const fs::path& path, const std::string
 Source open_paths(const Session& session, const DataPaths& entry,
                   const std::string& field, const char* key,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
-                  Logger& log) {
+                  system::Logger& log) {
   const Named named =
       readable(session, {data::expand_paths(entry.entries), field, key}, shards, log);
   std::vector<Source> parts;
@@ -82,7 +82,7 @@ Source open_paths(const Session& session, const DataPaths& entry,
 
 Source open_entry(const Session& session, const TrainSource& entry,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
-                  Logger& log) {
+                  system::Logger& log) {
   const DataSection& data = session.config.data;
   if (entry.synthetic > 0) {
     const ModelConfig& model = session.model_config;
@@ -125,7 +125,7 @@ std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
 }  // namespace
 
 void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
-               data::ShardReader* shards, Logger& log) {
+               data::ShardReader* shards, system::Logger& log) {
   const RunConfig& config = session.config;
   const auto checked = [&](Source source) {
     source->limit_ids(session.model_config.vocab_size);

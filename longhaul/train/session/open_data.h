@@ -13,6 +13,6 @@ namespace longhaul::train {
 /// reader of HDF5, where needs_shard_reader() asks for one. Throws InputError and
 /// ConfigError, which name the source. Collective.
 void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
-               data::ShardReader* shards, Logger& log);
+               data::ShardReader* shards, system::Logger& log);
 
 }  // namespace longhaul::train

@@ -57,7 +57,7 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
   std::future<std::optional<Failure>> result;
   if (world.rank() == 0) {
     result = std::async(std::launch::async, [&] {
-      leave_signals_to_main_thread();
+      system::leave_signals_to_main_thread();
       return Failure::of(work);
     });
   }
@@ -69,7 +69,8 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
   if (const auto failure = Failure::from_text(text)) failure->raise();
 }
 
-void announce(const std::vector<fs::path>& paths, const fs::path& store, Logger& log) {
+void announce(const std::vector<fs::path>& paths, const fs::path& store,
+              system::Logger& log) {
   log.info(fmt::format(
       "packing {}{} into {}: once, later starts find it", paths.front().string(),
       paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
@@ -79,18 +80,18 @@ void announce(const std::vector<fs::path>& paths, const fs::path& store, Logger&
 /// Logs now and then how far the packing is.
 class Reports {
  public:
-  Reports(Logger& log, const char* unit) : log_(log), unit_(unit) {}
+  Reports(system::Logger& log, const char* unit) : log_(log), unit_(unit) {}
   void operator()(int64_t done, int64_t total) {
     const double seconds = watch_.seconds();
     if (seconds - reported_ < kReportEvery) return;
     reported_ = seconds;
-    log_.info(progress_line("packing", unit_, done, total, seconds));
+    log_.info(system::progress_line("packing", unit_, done, total, seconds));
   }
 
  private:
-  Logger& log_;
+  system::Logger& log_;
   const char* unit_;
-  Stopwatch watch_;
+  system::Stopwatch watch_;
   double reported_ = 0.0;
 };
 
@@ -112,7 +113,7 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
   }
 }
 
-void build(data::BuildOptions options, Logger& log) {
+void build(data::BuildOptions options, system::Logger& log) {
   Reports reports(log, "bytes");
   options.progress = [&](const data::BuildProgress& progress) {
     reports(static_cast<int64_t>(progress.bytes),
@@ -139,7 +140,7 @@ std::string describe(const data::StoreInfo& info, const fs::path& store) {
 
 /// Finds or builds packed examples of HDF5 shards in the cache. Collective.
 fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& options,
-                     comm::Communicator& world, Logger& log) {
+                     comm::Communicator& world, system::Logger& log) {
   data::refuse_field(paths.front(), options.field, "a shard of BERT's examples");
   data::PackExamplesOptions to;
   to.vocab_size = options.vocab_size;
@@ -199,7 +200,7 @@ bool needs_shard_reader(const RunConfig& config) {
 }
 
 fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& options,
-                      comm::Communicator& world, Logger& log) {
+                      comm::Communicator& world, system::Logger& log) {
   const auto shards = std::ranges::find_if(paths, data::names_bert_shards);
   if (shards != paths.end()) {
     const auto other = std::ranges::find_if_not(paths, data::names_bert_shards);

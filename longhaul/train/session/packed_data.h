@@ -35,6 +35,6 @@ struct PackOptions {
 /// that changed files make another store. Shards and other files do not mix
 /// (ConfigError). Errors of rank 0 are thrown on all ranks. Collective.
 fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& options,
-                      comm::Communicator& world, Logger& log);
+                      comm::Communicator& world, system::Logger& log);
 
 }  // namespace longhaul::train

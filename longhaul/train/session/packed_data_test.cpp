@@ -29,7 +29,7 @@ class PackedShards : public ::testing::Test {
     if (data::hdf5_version().empty()) GTEST_SKIP() << "a build without HDF5";
   }
   fs::path pack(const std::vector<fs::path>& paths) {
-    Logger quiet;
+    system::Logger quiet;
     return pack_sources(paths, options_, *world_, quiet);
   }
   ptrdiff_t stores() const {

@@ -13,10 +13,10 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
     : run_dir_(run_dir) {
   const bool known = checkpoint::find_run(run_dir, world).has_value();
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
-    lock_.emplace(RunLock::acquire(run_dir));
+    lock_.emplace(run::RunLock::acquire(run_dir));
     starts_.emplace(run_dir);
-    const auto record = RunPast::read(run_dir);
-    past_ = record ? *record : RunPast::begin();
+    const auto record = run::RunPast::read(run_dir);
+    past_ = record ? *record : run::RunPast::begin();
     if (!known) past_.write(run_dir);
     return json_text(Json{{"attempt", lock_->attempt()}, {"run", past_.run}});
   }));
@@ -32,12 +32,12 @@ void RunStart::take_over(const std::string& run) {
 }
 
 void RunStart::begin_anew() {
-  past_ = RunPast::begin();
+  past_ = run::RunPast::begin();
   past_.write(run_dir_);
 }
 
 void RunStart::keeps(std::optional<int64_t> newest, const fs::path& dir) {
-  std::string place = RunPast::place_of(dir);
+  std::string place = run::RunPast::place_of(dir);
   if (past_.newest == newest && past_.checkpoints == place) return;
   past_.newest = newest;
   past_.checkpoints = std::move(place);
@@ -51,7 +51,7 @@ void RunStart::loaded() {
 }
 
 int RunStart::failed_starts(const fs::path& step_dir) const {
-  const auto step = step_of(step_dir);
+  const auto step = run::step_of(step_dir);
   return starts_ && step ? starts_->failed_starts(*step) : 0;
 }
 

@@ -25,13 +25,13 @@ class RunStart {
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
   /// Returns the run's lock; null on other ranks than 0.
-  const RunLock* lock() const { return lock_ ? &*lock_ : nullptr; }
+  const run::RunLock* lock() const { return lock_ ? &*lock_ : nullptr; }
 
   /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
   /// begin_anew().
   const std::string& run() const { return past_.run; }
   /// Returns the run's record of itself. Call it on rank 0 only.
-  const RunPast& past() const { return past_; }
+  const run::RunPast& past() const { return past_; }
   /// Gives the run the identity of the checkpoints that were found. Call it on rank 0
   /// only.
   void take_over(const std::string& run);
@@ -60,9 +60,9 @@ class RunStart {
 
  private:
   fs::path run_dir_;
-  std::optional<RunLock> lock_;
-  std::optional<StartRecord> starts_;
-  RunPast past_;
+  std::optional<run::RunLock> lock_;
+  std::optional<run::StartRecord> starts_;
+  run::RunPast past_;
   int attempt_ = 1;
   std::optional<int64_t> read_;
 };

@@ -33,19 +33,19 @@
 namespace longhaul::train {
 namespace {
 
-DType state_dtype(StateType type) {
-  return type == StateType::Fp32 ? DType::F32 : DType::BF16;
+format::DType state_dtype(StateType type) {
+  return type == StateType::Fp32 ? format::DType::F32 : format::DType::BF16;
 }
 
-DTypePolicy make_policy(const PrecisionSection& p) {
-  return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16,
-          p.master == MasterType::Fp32 ? DType::F32 : DType::BF16, state_dtype(p.moments),
-          state_dtype(p.gradients), state_dtype(p.reduce)};
+tensor::DTypePolicy make_policy(const PrecisionSection& p) {
+  return {p.compute == ComputeType::Fp32 ? format::DType::F32 : format::DType::BF16,
+          p.master == MasterType::Fp32 ? format::DType::F32 : format::DType::BF16,
+          state_dtype(p.moments), state_dtype(p.gradients), state_dtype(p.reduce)};
 }
 
 /// Makes results repeat bitwise where the settings ask for it. The CPU kernels always do;
 /// on other devices ATen is told to.
-void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
+void set_determinism(const RunConfig& config, at::Device device, system::Logger& log) {
   const bool wanted = config.run.deterministic.value_or(device.is_cpu());
   if (device.is_cpu()) {
     if (!wanted) {
@@ -61,7 +61,7 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
 
 /// Returns the fingerprint of all ranks. Collective.
 Json fingerprint_of(const Session& session) {
-  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  const at::ScalarType compute = tensor::to_scalar_type(session.policy.compute);
   const Json place = {
       {"layout", session.layout.describe()},
       {"device", device::name(session.device)},
@@ -92,7 +92,8 @@ std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
 }
 
 /// Returns the class of every parameter of the whole model, by name.
-std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger& log) {
+std::map<std::string, tensor::ParameterClass> parameter_classes(Session& session,
+                                                                system::Logger& log) {
   const ModelDescription& model = session.model_config.description;
   session.groups = optim::assign_param_groups(model, session.config.optimizer);
   for (const std::string& warning : session.groups.warnings) log.warning(warning);
@@ -104,25 +105,25 @@ std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger
 
 /// Builds this rank's chunks of the model, cut to its tp index. Returns their parameters
 /// in forward order, as the layout places them.
-std::vector<FlatParameter> build_chunks(
-    Session& session, const std::map<std::string, ParameterClass>& classes) {
+std::vector<tensor::FlatParameter> build_chunks(
+    Session& session, const std::map<std::string, tensor::ParameterClass>& classes) {
   const Layout& layout = session.layout;
-  std::vector<ParameterPtr> parameters;
-  for (const ChunkUnits& units :
+  std::vector<tensor::ParameterPtr> parameters;
+  for (const layout::ChunkUnits& units :
        layout.chunk_units(session.model_config.description, session.world->rank())) {
     session.chunks.push_back({models::build(session.model_config, units.spec), units});
-    for (const ParameterPtr& p : session.chunks.back().model->parameters()) {
+    for (const tensor::ParameterPtr& p : session.chunks.back().model->parameters()) {
       parameters.push_back(p);
     }
   }
-  const std::vector<PlacedParameter> places =
+  const std::vector<layout::PlacedParameter> places =
       layout.parameters(session.model_config.description, session.world->rank(),
                         [&](const std::string& name) { return classes.at(name).frozen; });
   LH_ASSERT(places.size() == parameters.size(), "{} parameters, {} described",
             parameters.size(), places.size());
-  std::vector<FlatParameter> placed;
+  std::vector<tensor::FlatParameter> placed;
   for (size_t i = 0; i < places.size(); ++i) {
-    const PlacedParameter& place = places[i];
+    const layout::PlacedParameter& place = places[i];
     LH_ASSERT(place.slice.name == parameters[i]->name(),
               "{} stands where {} is described", parameters[i]->name(), place.slice.name);
     parameters[i]->set_slice(place.slice);
@@ -134,9 +135,10 @@ std::vector<FlatParameter> build_chunks(
 
 /// Checks before anything large is made whether the rank's tensors fit its device.
 void check_device_fit(const Session& session,
-                      const std::map<std::string, ParameterClass>& classes, Logger& log) {
+                      const std::map<std::string, tensor::ParameterClass>& classes,
+                      system::Logger& log) {
   if (session.device.is_cpu()) return;
-  const LayoutCosts costs(
+  const layout::LayoutCosts costs(
       session.config, session.model_config.description, session.layout,
       [&](const std::string& name) { return classes.at(name).frozen; });
   const std::optional<device::Memory> memory = device::memory(session.device);
@@ -153,22 +155,23 @@ void check_device_fit(const Session& session,
 }
 
 /// Builds the model's parts on this rank, and their memory.
-void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
-                 Logger& log) {
-  std::vector<SplitTensor> wholes;
+void build_parts(Session& session,
+                 const std::map<std::string, tensor::ParameterClass>& classes,
+                 system::Logger& log) {
+  std::vector<format::SplitTensor> wholes;
   for (const UnitDescription& unit : session.model_config.description.units) {
     for (const ParameterDescription& p : unit.parameters) {
       wholes.push_back({p.whole(), p.split});
     }
   }
-  for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
+  for (const std::string& note : format::uneven_splits(session.layout.tensor, wholes)) {
     log.info(note);
   }
   check_device_fit(session, classes, log);
   const auto placed = build_chunks(session, classes);
-  session.flat =
-      std::make_unique<FlatBuffers>(placed, session.policy, session.device,
-                                    session.layout.sharding(session.world->rank()));
+  session.flat = std::make_unique<tensor::FlatBuffers>(
+      placed, session.policy, session.device,
+      session.layout.sharding(session.world->rank()));
   session.replicas =
       std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
   for (const Chunk& chunk : session.chunks) {
@@ -184,18 +187,21 @@ void take_hardware_profile(Session& session) {
   const HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
   check_machine(profile, file.string(), device::name(session.device), kernels::cpu_name(),
                 at::get_num_threads());
-  session.hardware_peak =
-      session.policy.compute == DType::BF16 ? profile.peak_bf16 : profile.peak_fp32;
+  session.hardware_peak = session.policy.compute == format::DType::BF16
+                              ? profile.peak_bf16
+                              : profile.peak_fp32;
   if (session.hardware_peak > 0.0) return;
-  throw ConfigError("hardware",
-                    fmt::format("{} has no peak.{} for precision.compute", file.string(),
-                                session.policy.compute == DType::BF16 ? "bf16" : "fp32"));
+  throw ConfigError(
+      "hardware",
+      fmt::format("{} has no peak.{} for precision.compute", file.string(),
+                  session.policy.compute == format::DType::BF16 ? "bf16" : "fp32"));
 }
 
 /// Does what comes before the layout's groups and the data are made, and returns the
 /// layout that the ranks are to have. Collective.
-LayoutDescription settle(Session& session, const RunConfig& config,
-                         std::shared_ptr<comm::Communicator> world, Logger& log) {
+layout::LayoutDescription settle(Session& session, const RunConfig& config,
+                                 std::shared_ptr<comm::Communicator> world,
+                                 system::Logger& log) {
   session.config = config;
   session.world = std::move(world);
   session.node = comm::split_by_host(*session.world, "node");
@@ -233,25 +239,25 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   std::ranges::sort(session.parameter_names);
   // No other setting needs the machines.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
-  const Placement placement =
-      of_nodes ? placement_of(*session.world, *session.node) : Placement();
-  return describe_layout(config, session.model_config.description, session.world->size(),
-                         placement);
+  const layout::Placement placement =
+      of_nodes ? placement_of(*session.world, *session.node) : layout::Placement();
+  return layout::describe_layout(config, session.model_config.description,
+                                 session.world->size(), placement);
 }
 
 }  // namespace
 
 std::string set_threads(int64_t wanted, comm::Communicator& node) {
-  const std::string mine = CpuAllowance::of_this_process().to_text();
-  std::vector<CpuAllowance> ranks;
+  const std::string mine = system::CpuAllowance::of_this_process().to_text();
+  std::vector<system::CpuAllowance> ranks;
   for (const std::string& text : node.gather_strings(mine)) {
-    ranks.push_back(CpuAllowance::from_text(text));
+    ranks.push_back(system::CpuAllowance::from_text(text));
   }
   const ThreadChoice choice =
       choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
-                     share_of_cpus(ranks, static_cast<size_t>(node.rank())));
+                     system::share_of_cpus(ranks, static_cast<size_t>(node.rank())));
   // OpenMP would end the process where the system refuses a thread; this throws instead.
-  run_on_threads(choice.threads, [](int) {});
+  system::run_on_threads(choice.threads, [](int) {});
   at::set_num_threads(choice.threads);
   if (choice.threads == 1) return choice.line;
   return choice.line + "; " +
@@ -259,9 +265,9 @@ std::string set_threads(int64_t wanted, comm::Communicator& node) {
 }
 
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      Logger& log, data::ShardReader* shards) {
+                      system::Logger& log, data::ShardReader* shards) {
   Session session;
-  LayoutDescription layout = settle(session, config, std::move(world), log);
+  layout::LayoutDescription layout = settle(session, config, std::move(world), log);
   open_data(session, model_tokenizer(config).get(), shards, log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);
@@ -275,11 +281,12 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
 }
 
 Session build_inference_session(const RunConfig& config,
-                                std::shared_ptr<comm::Communicator> world, Logger& log) {
+                                std::shared_ptr<comm::Communicator> world,
+                                system::Logger& log) {
   Session session;
-  LayoutDescription layout = settle(session, config, std::move(world), log);
+  layout::LayoutDescription layout = settle(session, config, std::move(world), log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
-  std::map<std::string, ParameterClass> classes;
+  std::map<std::string, tensor::ParameterClass> classes;
   for (const std::string& name : session.parameter_names) {
     classes[name] = {.frozen = true};
   }
@@ -287,13 +294,14 @@ Session build_inference_session(const RunConfig& config,
   return session;
 }
 
-void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
-              parallel::Trace* trace) {
+void run_plan(const Session& session, const layout::PipelinePlan& plan,
+              StageRunner& runner, parallel::Trace* trace) {
   const device::BackwardHere backward_here;
   try {
     runner.begin_plan(plan, session.mesh().index().pp);
     parallel::execute(plan, runner, *session.layout.boundaries,
-                      {to_scalar_type(session.policy.compute), session.device}, trace);
+                      {tensor::to_scalar_type(session.policy.compute), session.device},
+                      trace);
     runner.end_plan();
   } catch (...) {
     runner.clear();
@@ -306,13 +314,13 @@ void run_forward(const Session& session, StageRunner& runner,
   const at::NoGradGuard no_grad;
   runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
   run_plan(session,
-           inference_plan(session.mesh().shape().pp, session.layout.chunks,
-                          static_cast<int64_t>(batches.size())),
+           layout::inference_plan(session.mesh().shape().pp, session.layout.chunks,
+                                  static_cast<int64_t>(batches.size())),
            runner);
 }
 
 Json layout_of(const Session& session) {
-  const MeshShape& shape = session.mesh().shape();
+  const layout::MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
           {"pp", shape.pp},
           {"dp", shape.dp},

@@ -34,7 +34,7 @@ struct Session {
   double hardware_peak =
       0.0;  ///< FLOP/s in the compute dtype, from run.hardware; 0: unknown
   DerivedBatch batch;
-  DTypePolicy policy;
+  tensor::DTypePolicy policy;
   at::Device device = at::kCPU;
   std::shared_ptr<comm::Communicator> world;
   std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
@@ -52,7 +52,7 @@ struct Session {
   std::vector<std::string>
       parameter_names;        ///< names of the whole model's parameters, sorted
   optim::ParamGroups groups;  ///< settings of [optimizer] by parameter
-  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<tensor::FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
   std::unique_ptr<optim::Optimizer> optimizer;  ///< null where the model is not trained
   /// The source of the first weights, until the certificate is complete; null where the
@@ -72,7 +72,7 @@ Json layout_of(const Session& session);
 /// large allocation. `log` is rank 0's; the other ranks pass a silent one. `shards` is
 /// used as in open_data. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      Logger& log, data::ShardReader* shards = nullptr);
+                      system::Logger& log, data::ShardReader* shards = nullptr);
 
 /// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or `wanted`
 /// threads where that is not 0. Returns a line that says what was chosen. Collective over
@@ -82,13 +82,14 @@ std::string set_threads(int64_t wanted, comm::Communicator& node);
 /// Builds a session without data and optimizer, with all parameters frozen, for a model
 /// that is only run forward (inference.h). Collective.
 Session build_inference_session(const RunConfig& config,
-                                std::shared_ptr<comm::Communicator> world, Logger& log);
+                                std::shared_ptr<comm::Communicator> world,
+                                system::Logger& log);
 
 /// Runs this rank's part of a plan to its end; after a training plan the gradients that
 /// this rank owns are complete. A failure leaves nothing under way in `runner`.
 /// Collective.
-void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
-              parallel::Trace* trace = nullptr);
+void run_plan(const Session& session, const layout::PipelinePlan& plan,
+              StageRunner& runner, parallel::Trace* trace = nullptr);
 
 /// Runs these micro batches forward, without gradients, each term of the loss with weight
 /// 1. `runner` is of this session, and `batches` hold this rank's positions. Collective.

@@ -16,33 +16,36 @@ namespace {
 
 /// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
 /// where the group is all of it. Collective over `whole`.
-comm::Communicator* cut(Layout& layout, comm::Communicator& whole, GroupKind kind) {
-  const GroupPlace place = layout.rank_groups().place(kind, layout.mesh->world().rank());
+comm::Communicator* cut(Layout& layout, comm::Communicator& whole,
+                        layout::GroupKind kind) {
+  const layout::GroupPlace place =
+      layout.rank_groups().place(kind, layout.mesh->world().rank());
   // All ranks of `whole` take the same branch. The exceptions are groups that only the
   // ends of a pipeline have: there every rank has to take part in the split.
-  if (kind != GroupKind::Tied && kind != GroupKind::KeyReplicas) {
+  if (kind != layout::GroupKind::Tied && kind != layout::GroupKind::KeyReplicas) {
     if (place.size == whole.size()) return &whole;
-    if (place.size == 1) return layout.keep(comm::self_world(group_name(kind)));
+    if (place.size == 1) return layout.keep(comm::self_world(layout::group_name(kind)));
   }
-  return layout.keep(whole.split(place.color, place.index, group_name(kind)));
+  return layout.keep(whole.split(place.color, place.index, layout::group_name(kind)));
 }
 
 void cut_data_group(Layout& layout) {
   comm::Communicator& data = layout.mesh->data();
-  layout.groups.shard = layout.for_tensors(*cut(layout, data, GroupKind::Shard));
-  layout.groups.replicas = layout.for_tensors(*cut(layout, data, GroupKind::Replicas));
+  layout.groups.shard = layout.for_tensors(*cut(layout, data, layout::GroupKind::Shard));
+  layout.groups.replicas =
+      layout.for_tensors(*cut(layout, data, layout::GroupKind::Replicas));
   if (layout.ep == 1) return;
   layout.groups.expert_shard =
-      layout.for_tensors(*cut(layout, data, GroupKind::ExpertShard));
+      layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertShard));
   layout.groups.expert_replicas =
-      layout.for_tensors(*cut(layout, data, GroupKind::ExpertReplicas));
+      layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertReplicas));
 }
 
 /// Joins the first and the last stage, which hold a tied embedding together.
 void join_tied_stages(Layout& layout) {
   if (!layout.tied) return;
-  comm::Communicator* tied = cut(layout, layout.mesh->pp(), GroupKind::Tied);
-  layout.groups.sums.at(kTiedSum - 1) = layout.for_tensors(*tied);
+  comm::Communicator* tied = cut(layout, layout.mesh->pp(), layout::GroupKind::Tied);
+  layout.groups.sums.at(layout::kTiedSum - 1) = layout.for_tensors(*tied);
 }
 
 void split_features(Layout& layout) {
@@ -51,10 +54,11 @@ void split_features(Layout& layout) {
   comm::Communicator* group = layout.for_tensors(layout.mesh->tp());
   layout.region =
       std::make_unique<parallel::TensorRegion>(*group, layout.tensor.sequence);
-  layout.groups.sums.at(kTensorSum - 1) = group;
+  layout.groups.sums.at(layout::kTensorSum - 1) = group;
   if (tp <= layout.tensor.key_heads) return;
-  comm::Communicator* holders = cut(layout, layout.mesh->tp(), GroupKind::KeyReplicas);
-  layout.groups.sums.at(kKeySum - 1) = layout.for_tensors(*holders);
+  comm::Communicator* holders =
+      cut(layout, layout.mesh->tp(), layout::GroupKind::KeyReplicas);
+  layout.groups.sums.at(layout::kKeySum - 1) = layout.for_tensors(*holders);
 }
 
 }  // namespace
@@ -92,7 +96,8 @@ std::vector<std::vector<double>> Layout::read_on_host(
   return values;
 }
 
-void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
+void take_positions(const layout::ContextLayout& context, int rank,
+                    data::TokenBatch& batch) {
   const size_t positions = batch.tokens.size();
   const bool has_first = context.chunks(rank).front().begin == 0;
   for (std::vector<int32_t>& targets : batch.targets) {
@@ -118,7 +123,7 @@ void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
 }
 
 ActivationPlace Layout::activation_place(const RunConfig& config) const {
-  const MeshIndex& index = mesh->index();
+  const layout::MeshIndex& index = mesh->index();
   ActivationPlace place;
   place.global_size = config.batch.global_size;
   place.micro_size = config.batch.micro_size;
@@ -140,28 +145,28 @@ std::vector<int64_t> gather_numbers(comm::Communicator& group,
                                     std::vector<int64_t> mine) {
   std::vector<int64_t> all(mine.size() * static_cast<size_t>(group.size()));
   group
-      .all_gather({mine.data(), std::ssize(mine), DType::I64},
-                  {all.data(), std::ssize(all), DType::I64})
+      .all_gather({mine.data(), std::ssize(mine), format::DType::I64},
+                  {all.data(), std::ssize(all), format::DType::I64})
       ->wait();
   return all;
 }
 
-Placement placement_of(comm::Communicator& world, comm::Communicator& node) {
+layout::Placement placement_of(comm::Communicator& world, comm::Communicator& node) {
   // A machine is named by the first of its ranks.
   int64_t first = world.rank();
-  node.broadcast({&first, 1, DType::I64}, 0)->wait();
+  node.broadcast({&first, 1, format::DType::I64}, 0)->wait();
   const std::vector<int64_t> all = gather_numbers(world, {first});
-  return Placement::listed({all.begin(), all.end()});
+  return layout::Placement::listed({all.begin(), all.end()});
 }
 
-Layout make_layout(LayoutDescription description, const RunConfig& config,
+Layout make_layout(layout::LayoutDescription description, const RunConfig& config,
                    at::Device device, std::shared_ptr<comm::Communicator> world) {
   Layout layout;
-  static_cast<LayoutDescription&>(layout) = std::move(description);
+  static_cast<layout::LayoutDescription&>(layout) = std::move(description);
   layout.device = device;
   layout.mesh = std::make_unique<comm::Mesh>(std::move(world), layout.shape);
   cut_data_group(layout);
-  layout.groups.sums.resize(kSumGroups);
+  layout.groups.sums.resize(layout::kSumGroups);
   join_tied_stages(layout);
   split_features(layout);
   if (layout.context) {

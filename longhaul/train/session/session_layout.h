@@ -16,10 +16,11 @@ namespace longhaul::train {
 /// its positions, which keep their values (document starts and ends stay indices of the
 /// whole sequence). Targets of a whole sequence stay with the rank that has the first
 /// position; on the other ranks they become kIgnore.
-void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch);
+void take_positions(const layout::ContextLayout& context, int rank,
+                    data::TokenBatch& batch);
 
 /// A layout in use: its description, and the communicators that were made from it.
-struct Layout : LayoutDescription {
+struct Layout : layout::LayoutDescription {
   std::unique_ptr<comm::Mesh> mesh;
   parallel::DataGroups groups;
   /// Null where this rank has all features.
@@ -55,10 +56,10 @@ struct Layout : LayoutDescription {
 std::vector<int64_t> gather_numbers(comm::Communicator& group, std::vector<int64_t> mine);
 
 /// Returns the machine of each rank. `node` has the ranks of this machine. Collective.
-Placement placement_of(comm::Communicator& world, comm::Communicator& node);
+layout::Placement placement_of(comm::Communicator& world, comm::Communicator& node);
 
 /// Splits the world into the groups that the description names. Collective.
-Layout make_layout(LayoutDescription description, const RunConfig& config,
+Layout make_layout(layout::LayoutDescription description, const RunConfig& config,
                    at::Device device, std::shared_ptr<comm::Communicator> world);
 
 }  // namespace longhaul::train

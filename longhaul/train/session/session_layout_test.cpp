@@ -24,7 +24,7 @@ data::TokenBatch two_sequences() {
 }
 
 TEST(TakePositions, EveryFieldKeepsItsValuesAtTheRanksPositions) {
-  const ContextLayout context(8, 2);  // rank 1 holds positions 2 to 5
+  const layout::ContextLayout context(8, 2);  // rank 1 holds positions 2 to 5
   data::TokenBatch batch = two_sequences();
   take_positions(context, 1, batch);
   EXPECT_EQ(batch.num_sequences, 2);
@@ -41,7 +41,7 @@ TEST(TakePositions, EveryFieldKeepsItsValuesAtTheRanksPositions) {
 }
 
 TEST(TakePositions, ASequencesOwnTargetsStayWithTheRankOfItsFirstPosition) {
-  const ContextLayout context(8, 2);
+  const layout::ContextLayout context(8, 2);
   data::TokenBatch first = two_sequences();
   data::TokenBatch second = two_sequences();
   take_positions(context, 0, first);
@@ -55,7 +55,7 @@ TEST(TakePositions, ASequencesOwnTargetsStayWithTheRankOfItsFirstPosition) {
 
 TEST(TakePositions, OneRankKeepsABatchAsItIs) {
   data::TokenBatch batch = two_sequences();
-  take_positions(ContextLayout(8, 1), 0, batch);
+  take_positions(layout::ContextLayout(8, 1), 0, batch);
   EXPECT_EQ(batch.tokens, two_sequences().tokens);
   EXPECT_EQ(batch.targets, two_sequences().targets);
   EXPECT_EQ(batch.document_end, two_sequences().document_end);
@@ -64,7 +64,7 @@ TEST(TakePositions, OneRankKeepsABatchAsItIs) {
 TEST(TakePositions, FieldsThatTheDataDoesNotHaveStayAbsent) {
   data::TokenBatch batch;
   batch.resize(1, 8);
-  take_positions(ContextLayout(8, 2), 1, batch);
+  take_positions(layout::ContextLayout(8, 2), 1, batch);
   EXPECT_TRUE(batch.segments.empty());
   EXPECT_TRUE(batch.document_end.empty());
   EXPECT_EQ(batch.targets[0].size(), 4U);

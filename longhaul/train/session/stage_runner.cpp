@@ -13,8 +13,8 @@
 namespace longhaul::train {
 namespace {
 
-std::string unit_name(const RankUnits& units, int unit) {
-  for (const ChunkUnits& chunk : units.chunks) {
+std::string unit_name(const layout::RankUnits& units, int unit) {
+  for (const layout::ChunkUnits& chunk : units.chunks) {
     const int block = unit - chunk.first_block;
     if (unit == chunk.embedding) return "embedding";
     if (unit == chunk.head || unit == chunk.head_layers) return "head";
@@ -46,13 +46,13 @@ void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
   losses_.z_loss = options_.z_loss;
 }
 
-void StageRunner::begin_plan(const PipelinePlan& plan, int stage) {
+void StageRunner::begin_plan(const layout::PipelinePlan& plan, int stage) {
   LH_ASSERT(plan.training == at::GradMode::is_enabled(), "a plan {} gradients",
             plan.training ? "with" : "without");
   // Every step has the same plan; with 80 layers and 128 micro batches the plan is worth
   // keeping.
   if (planned_actions_ != plan.of(stage)) {
-    planned_ = plan_units(plan, stage, options_.units);
+    planned_ = layout::plan_units(plan, stage, options_.units);
     planned_actions_ = plan.of(stage);
   }
   units_.begin(planned_);
@@ -99,7 +99,7 @@ nn::Tensors StageRunner::recompute(const models::Model& model, int64_t layer,
 nn::Tensors StageRunner::run_units(const Chunk& chunk, int64_t micro_batch,
                                    const Flight& flight) {
   const models::Model& model = *chunk.model;
-  const ChunkUnits& units = chunk.units;
+  const layout::ChunkUnits& units = chunk.units;
   const nn::ForwardContext& context = flight.context;
   const ops::WeightGradientsPtr& queue = context.weight_gradients;
   ForwardObserver* observer = options_.observer;

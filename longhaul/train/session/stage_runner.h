@@ -22,7 +22,7 @@ namespace longhaul::train {
 /// stages.
 struct Chunk {
   std::unique_ptr<models::Model> model;
-  ChunkUnits units;
+  layout::ChunkUnits units;
 };
 
 /// Watches a forward pass. Calls come in the order of the pass; tensors may be freed
@@ -51,7 +51,7 @@ struct StageOptions {
   int64_t recompute_end = 0;
   bool offload = false;  ///< kept inputs wait in host memory
   double z_loss = 0.0;
-  RankUnits units;
+  layout::RankUnits units;
   std::vector<int64_t> passed;  ///< widths of the tensors that stages pass on
   /// Number of ranks that share the tokens between tensor-parallel regions.
   int64_t token_parts = 1;
@@ -79,7 +79,7 @@ class StageRunner : public parallel::PipelineStage {
   void begin_step(std::vector<data::TokenBatch>& batches, std::vector<double> scales);
   /// Begins a plan, whose actions follow, as stage `stage` of it. A plan without
   /// gradients needs a thread without grad mode.
-  void begin_plan(const PipelinePlan& plan, int stage);
+  void begin_plan(const layout::PipelinePlan& plan, int stage);
   /// Waits for reductions; afterwards the gradients that this rank owns are complete.
   void end_plan() { units_.end(); }
   /// Returns each term of the loss, summed over this rank's targets since begin_step and
@@ -119,8 +119,8 @@ class StageRunner : public parallel::PipelineStage {
 
   const std::vector<Chunk>& chunks_;
   parallel::UnitRunner units_;
-  UnitPlan planned_;  ///< plan of the actions that were run last
-  std::vector<PipelineAction> planned_actions_;
+  layout::UnitPlan planned_;  ///< plan of the actions that were run last
+  std::vector<layout::PipelineAction> planned_actions_;
   StageOptions options_;
   std::shared_ptr<parallel::Offload>
       offload_;  ///< null where kept inputs stay on the device

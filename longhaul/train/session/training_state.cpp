@@ -17,16 +17,18 @@ void initialise_weights(ModelState state, uint64_t seed) {
   auto* const values = wide.data_ptr<float>();
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
-      const Parameter& parameter = *piece.member->parameter;
+    for (const tensor::FlatPiece& piece :
+         tensor::pieces_in(buckets[i], buckets[i].owned)) {
+      const tensor::Parameter& parameter = *piece.member->parameter;
       const auto [begin, end] = piece.in_member;
       const at::Tensor masters = state.optimizer.states()[i].master.narrow(
           0, piece.in_bucket - buckets[i].owned.begin, end - begin);
       for (int64_t from = begin; from < end; from += kAtOnce) {
         const int64_t to = std::min(end, from + kAtOnce);
-        initial_values(parameter.slice(), parameter.init(), seed, from, to, values);
+        tensor::initial_values(parameter.slice(), parameter.init(), seed, from, to,
+                               values);
         if (const auto row = parameter.padding_row()) {
-          zero_row(parameter.slice(), *row, from, to, values);
+          tensor::zero_row(parameter.slice(), *row, from, to, values);
         }
         masters.narrow(0, from - begin, to - from).copy_(wide.narrow(0, 0, to - from));
       }

@@ -9,7 +9,7 @@ namespace longhaul::train {
 
 /// The weights and the optimizer state of this rank.
 struct ModelState {
-  FlatBuffers& flat;
+  tensor::FlatBuffers& flat;
   optim::Optimizer& optimizer;
 };
 

@@ -51,8 +51,8 @@ void DebugFaults::in_memory(const Session& session, int64_t step) const {
     if (fault.kind != FaultKind::BitFlip || fault.step != step) continue;
     session.replicas->finish_weights();
     if (fault.rank != rank_) continue;
-    for (const Bucket& bucket : session.flat->buckets()) {
-      for (const FlatMember& member : bucket.members) {
+    for (const tensor::Bucket& bucket : session.flat->buckets()) {
+      for (const tensor::FlatMember& member : bucket.members) {
         const bool meant =
             fault.tensor.empty() || fault.tensor == member.parameter->name();
         if (!meant || !bucket.weights_stay || !bucket.weights.is_cpu()) continue;

@@ -44,7 +44,8 @@ void StepLoss::add_up(const Session& session, std::vector<double> sums) {
     if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
   session.world->all_reduce_wait(
-      {sums.data(), static_cast<int64_t>(sums.size()), DType::F64}, comm::ReduceOp::Sum);
+      {sums.data(), static_cast<int64_t>(sums.size()), format::DType::F64},
+      comm::ReduceOp::Sum);
   sums_ = std::move(sums);
 }
 
@@ -69,7 +70,8 @@ BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& bat
   std::vector<int64_t> sums = batch.num_targets;
   sums.push_back(batch.content_hash);
   session.mesh().dp().all_reduce_wait(
-      {sums.data(), static_cast<int64_t>(sums.size()), DType::I64}, comm::ReduceOp::Sum);
+      {sums.data(), static_cast<int64_t>(sums.size()), format::DType::I64},
+      comm::ReduceOp::Sum);
   const int64_t content = sums.back();
   sums.pop_back();
   return {std::move(sums), content};
@@ -77,8 +79,9 @@ BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& bat
 
 std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums) {
   for (comm::Communicator* group : {&session.mesh().cp(), &session.mesh().pp()}) {
-    group->all_reduce_wait({sums.data(), static_cast<int64_t>(sums.size()), DType::F64},
-                           comm::ReduceOp::Sum);
+    group->all_reduce_wait(
+        {sums.data(), static_cast<int64_t>(sums.size()), format::DType::F64},
+        comm::ReduceOp::Sum);
   }
   return sums;
 }

@@ -96,7 +96,7 @@ void BadRecordLimit::add(const BadRecord& bad) {
 void run_parts(const BuildContext& context, const std::vector<int>& parts,
                const std::function<void(int, Workshop&)>& work) {
   if (parts.empty()) return;
-  WorkerPool pool(context.threads);
+  system::WorkerPool pool(context.threads);
   // Half of the memory is for readers, half for pieces.
   MemoryBudget readers(context.memory_bytes / 2);
   MemoryBudget memory(context.memory_bytes / 2);
@@ -121,7 +121,7 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
     }
   };
   const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
-  run_on_threads(static_cast<int>(most), [&](int) { lane(); });
+  system::run_on_threads(static_cast<int>(most), [&](int) { lane(); });
   if (!failures.empty()) std::rethrow_exception(failures.begin()->second);
 }
 

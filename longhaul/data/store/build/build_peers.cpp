@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point start) {
 BuildPeers::BuildPeers(const BuildDirectory& directory, const BuildOptions& options)
     : directory_(directory), options_(options) {
   for (int process = 0; process < options.processes; ++process) {
-    const auto state = OwnerLock::look(directory.lock(process));
+    const auto state = system::OwnerLock::look(directory.lock(process));
     if (state && !state->alive) earlier_[process] = state->holder.token;
   }
 }
@@ -35,7 +35,7 @@ void BuildPeers::check_owner(int process, double seconds, size_t done, size_t al
                             "same command again, and it goes on from there",
                             process, options_.processes, what, done, all));
   };
-  const auto state = OwnerLock::look(directory_.lock(process));
+  const auto state = system::OwnerLock::look(directory_.lock(process));
   const auto before = earlier_.find(process);
   const bool new_one =
       state && (before == earlier_.end() || before->second != state->holder.token);

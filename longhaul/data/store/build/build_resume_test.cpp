@@ -203,9 +203,9 @@ TEST_F(ResumeTest, WhatChangedSinceIsNamedAndNothingIsMixed) {
 }
 
 TEST_F(ResumeTest, ASecondBuilderAtTheSamePlaceIsRefused) {
-  OwnerLockOptions held;
-  const OwnerLock lock =
-      OwnerLock::acquire(building_path(wanted.out) / "process_00000.lock", held);
+  system::OwnerLockOptions held;
+  const system::OwnerLock lock =
+      system::OwnerLock::acquire(building_path(wanted.out) / "process_00000.lock", held);
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
              "another process builds this store");
   EXPECT_TRUE(fs::exists(building_path(wanted.out)));

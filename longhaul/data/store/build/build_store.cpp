@@ -26,7 +26,7 @@ constexpr size_t kBadExamples = 5;
 
 int threads_of(int threads) {
   if (threads > 0) return threads;
-  return usable_cpus();
+  return system::usable_cpus();
 }
 
 uint64_t memory_of(const BuildOptions& options) {

@@ -25,7 +25,7 @@ struct Piece {
 
 /// The threads and the memory that all parts of a build share.
 struct Workshop {
-  WorkerPool& pool;
+  system::WorkerPool& pool;
   MemoryBudget& memory;
   size_t most_pending;  ///< the most pieces of one part that may be in work
   /// Read before each piece. True ends the part, because another part has failed.

@@ -170,9 +170,10 @@ class Splitter {
   }
 
   void for_each_shard(const std::function<void(size_t)>& work) {
-    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
-    share_among_threads(static_cast<int64_t>(store_.info().shards.size()), threads,
-                        [&](int64_t shard) { work(static_cast<size_t>(shard)); });
+    const int threads = options_.threads > 0 ? options_.threads : system::usable_cpus();
+    system::share_among_threads(static_cast<int64_t>(store_.info().shards.size()),
+                                threads,
+                                [&](int64_t shard) { work(static_cast<size_t>(shard)); });
   }
 
   SplitReport describe(const std::vector<Sides<ShardSide>>& sides) const {
