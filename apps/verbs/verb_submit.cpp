@@ -98,7 +98,7 @@ std::string absolute_text(const fs::path& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-/// Makes a name for the queue out of the name of a file or verb.
+/// Returns a name that Slurm accepts for the job, made from a file's or a verb's name.
 std::string tame(std::string name) {
   for (char& c : name) {
     const bool good = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ||

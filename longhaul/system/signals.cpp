@@ -25,7 +25,8 @@ std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> most_interrupts = 1;
-// The handler reads one while the other is written.
+// Two buffers of the last words: the signal handler reads one while set_last_words()
+// writes the other.
 constexpr size_t kWords = 400;
 std::array<std::array<char, kWords>, 2> words;
 std::atomic<int> words_in_use = 0;

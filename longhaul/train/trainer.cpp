@@ -361,7 +361,8 @@ class Trainer {
     run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
   }
 
-  /// Sets what errors and the rank's record say that this rank is doing.
+  /// Names the phase that this rank is in ("step", "save" ...). Errors of collectives and
+  /// the rank's record file repeat the name.
   void phase(std::string_view name, int64_t step) {
     session_.world->ledger().set(name, step);
     hooks_.phase(name);

@@ -252,7 +252,8 @@ TEST(BackgroundSaver, AnAttemptThatLostTheLockCommitsNothing) {
     lose_it();
     EXPECT_HAS(message_of<Error>([&] { saver.start(snapshot_of(2, share), before); }),
                "no longer owns the run");
-    // The lock is lost after the start; the commit checks it again.
+    // Here the run's lock is lost after the save has begun: the commit checks the lock
+    // again.
     const SaveTarget target = prepare_step(dir / "checkpoints", 3, 1);
     write_rank(target, 0, share.tensors);
     CommitContent content;

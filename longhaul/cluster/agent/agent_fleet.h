@@ -68,8 +68,8 @@ class AgentFleet : public Fleet {
   std::vector<std::string> take_notes() override;
 
  private:
-  /// Waits until the agents that were started have connected or ended. Also waits for the
-  /// nodes in `asked` that are otherwise not awaited.
+  /// Waits, at most `seconds`, until each agent that was started has connected or ended.
+  /// A node that did not answer an earlier call is awaited only if `asked` names it.
   void await_agents(double seconds, const std::vector<std::string>& asked = {});
 
   struct State;

@@ -151,7 +151,8 @@ TEST_F(Stacks, ShowsEveryThread) {
 
 TEST_F(Stacks, FallsBackOnTheKernelsViewWhereTracingIsRefused) {
   const Child child([] {
-    // A process that is already traced cannot have a second tracer.
+    // The child lets its parent trace it, so that the tracer under test is refused: a
+    // process has one tracer at most.
     ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     stacks_test_calls_it();
   });

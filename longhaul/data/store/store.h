@@ -100,7 +100,8 @@ struct StoreInfo {
   StoreCounts counts;
   int64_t vocab_size = 0;  ///< the tokenizer's vocabulary
   std::vector<StoreShard> shards;
-  /// Names are inside tokenizer/; empty: ready ids.
+  /// The tokenizer's files, by their names in tokenizer/. The list is empty if the store
+  /// was built from ids instead of text.
   std::vector<StoreFile> tokenizer_files;
   std::string tokenizer_fingerprint;  ///< empty: ready ids
   std::optional<StoreFile> self_test;

@@ -1,5 +1,5 @@
-// Attention and weight gradients through operators that a device brings: here a device
-// that a test makes up, whose kernels are plain mathematics of the same schemas.
+// Tests that attention and weight gradients call the operators that a device registers.
+// The device here is a fake one, whose kernels are plain tensor mathematics.
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"

@@ -46,7 +46,8 @@ struct AttentionSizes {
   int64_t packed_pairs() const { return padded_keys / Element<E>::kPair * padded_dim; }
 };
 
-/// One block of queries and the keys that its lanes see.
+/// One block of queries, one query in each SIMD lane, and the keys that these queries
+/// see.
 struct QueryBlock {
   int64_t first;                          ///< index of lane 0's query in the sequence
   int64_t count;                          ///< number of queries, up to kQueryBlock

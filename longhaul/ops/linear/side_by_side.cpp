@@ -78,8 +78,8 @@ ColumnLayout::ColumnLayout(const std::vector<at::Tensor>& parts) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, {}, [&](size_t i) { return rows[i].storage_offset(); });
   while (!order.empty()) {
-    // All parts that lie in one memory are a group if they are the columns of one matrix;
-    // else each part is a group.
+    // The tensors that share one storage are a group if they are the columns of one
+    // matrix. Otherwise each of these tensors is a group of its own.
     Group group, rest;
     for (const size_t i : order) {
       (rows[i].is_alias_of(rows[order[0]]) ? group : rest).push_back(i);

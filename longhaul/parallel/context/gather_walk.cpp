@@ -4,7 +4,8 @@
 #include "longhaul/parallel/context/key_walk.h"
 #include "longhaul/tensor/buffer_of.h"
 
-// Shapes: N ranks, otherwise as in local_attention.h.
+// Letters of shapes: N is the number of ranks of the cp group; local_attention.h explains
+// the others.
 
 namespace longhaul::parallel {
 namespace {

@@ -61,7 +61,8 @@ class LocalAttention {
   std::vector<Pair> pairs(int source) const;
   /// Returns all pairs with the keys of `source` as one.
   Pair joined(int source) const;
-  /// Returns the rows of `lse` for a pair's queries.
+  /// Returns the rows of `lse` that belong to the queries of `pair`, which is one chunk
+  /// of queries with one chunk of keys.
   at::Tensor lse_of(const Pair& pair, const at::Tensor& lse) const;
 
   layout::ContextLayout layout_;

@@ -29,7 +29,8 @@ inline uint32_t* BpeSession::put(const Looked& looked, std::string_view piece,
   if (!entry) [[unlikely]]
     return put_new(looked.key, piece, to);
   if (entry->count < PieceCache::kElsewhere) [[likely]] {
-    // Copy all three and keep `count`, so that there is no branch on the count.
+    // Copies all three ids and moves the end by `count`: the next piece overwrites the
+    // rest, and no branch depends on the count.
     std::memcpy(to, entry->ids.data(), sizeof(entry->ids));
     return to + entry->count;
   }

@@ -20,7 +20,8 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
     entry.ids[1] = static_cast<uint32_t>(text_.size());
     text_.append(piece);
   }
-  // As long as the lines are half full, most pieces lie in their own line.
+  // The table doubles when half of its places are used, so that most pieces find a place
+  // in the line that their hash names.
   if (used_ > lines_.size() && lines_.size() < kMostLines) grow();
   place(entry);
 }

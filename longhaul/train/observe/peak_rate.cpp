@@ -9,8 +9,8 @@ namespace {
 
 /// Smaller changes are noise.
 constexpr double kNoticeable = 1.01;
-/// Limits of measurements that no step asks for: their number, and their share of the
-/// time.
+/// The peak rate is measured again even where no training step was faster than the peak,
+/// but only this many times and for this share of the run's time.
 constexpr int kMeasurements = 8;
 constexpr double kShareOfTime = 0.005;
 

@@ -53,8 +53,8 @@ class RunStart {
   /// Notes that the start has done a step, or that the start ends in order.
   void got_through();
 
-  /// Notes that the checkpoint of this step was read whole and found good. Works on all
-  /// ranks.
+  /// Notes that the checkpoint of this step was read whole and found good. Any rank may
+  /// call it.
   void has_read(int64_t step) { read_ = step; }
   std::optional<int64_t> read_checkpoint() const { return read_; }
 
