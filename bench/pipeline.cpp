@@ -127,7 +127,7 @@ void measure(comm::Communicator& world, const Case& c, int64_t micro_batches, do
   std::fflush(stdout);
 }
 
-void run(comm::Communicator& world, double unit, int steps) {
+void measure(comm::Communicator& world, double unit, int steps) {
   for (const int64_t rounds : {1, 2, 8}) {
     for (const Case& c : kCases) measure(world, c, rounds * world.size(), unit, steps);
   }
@@ -146,10 +146,10 @@ int main(int argc, char** argv) {
   try {
     if (comm::detect_launch().by_launcher) {
       const auto world = comm::world();
-      run(*world, unit, steps);
+      measure(*world, unit, steps);
       comm::finish(*world);
     } else {
-      comm::run_fake_ranks(4, [&](const auto& world) { run(*world, unit, steps); });
+      comm::run_fake_ranks(4, [&](const auto& world) { measure(*world, unit, steps); });
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_pipeline: {}\n", error.what());

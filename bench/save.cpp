@@ -68,7 +68,7 @@ checkpoint::Snapshot snapshot_of(int64_t step, const std::vector<std::byte>& byt
   return snapshot;
 }
 
-int run(const fs::path& dir, size_t bytes, int rounds) {
+int measure(const fs::path& dir, size_t bytes, int rounds) {
   const std::vector<std::byte> state(bytes, std::byte{0x3c});
   std::vector<std::byte> copy(bytes, std::byte{1});
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
@@ -105,6 +105,6 @@ int main(int count, char** arguments) {
     return 1;
   }
   const size_t megabytes = std::stoul(arguments[2]);
-  return run(arguments[1], megabytes * 1'000'000,
-             count > 3 ? std::stoi(arguments[3]) : 1);
+  return measure(arguments[1], megabytes * 1'000'000,
+                 count > 3 ? std::stoi(arguments[3]) : 1);
 }

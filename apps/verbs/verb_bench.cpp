@@ -173,9 +173,9 @@ MeasuredSteps read_steps(const fs::path& run) {
   const std::string events = read_text(run / run::kEventsFile);
   for (const std::string_view text : lines_of(events)) {
     const Json line = parse_json(text, run::kEventsFile);
-    if (run::EventHead::read(line, first_bytes).kind != run::ProfileEvent::kKind)
+    if (run::EventHead::read(line, run::first_bytes).kind != run::ProfileEvent::kKind)
       continue;
-    auto event = read_event<run::ProfileEvent>(line, first_bytes);
+    auto event = run::read_event<run::ProfileEvent>(line, run::first_bytes);
     if (event.step > kWarmUps) steps.profiles.push_back(std::move(event));
   }
   const std::string metrics =

@@ -185,12 +185,12 @@ Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
     // The root has nothing to receive.
     const int64_t sending = place == 0 ? 0 : 1;
     if (index < sending) {
-      round.recv(layout::rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
+      round.recv(rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
       return true;
     }
     if (index > sending) return false;
     for (int step = 1; step < lowest && place + step < group.size; step *= 2) {
-      round.send(layout::rank_at(place + step), bytes_of(buffer), buffer.bytes());
+      round.send(rank_at(place + step), bytes_of(buffer), buffer.bytes());
     }
     return true;
   };

@@ -33,7 +33,7 @@ std::vector<int64_t> expected(const layout::MeshShape& shape, int rank,
   return ranks;
 }
 
-TEST(layout::MeshIndex, TpRunsFastestAndPpSlowest) {
+TEST(MeshIndex, TpRunsFastestAndPpSlowest) {
   const layout::MeshShape shape{.pp = 2, .dp = 3, .cp = 2, .tp = 4};
   for (int rank = 0; rank < 48; ++rank) {
     const layout::MeshIndex i = layout::mesh_index_of(shape, rank);

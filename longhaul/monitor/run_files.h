@@ -31,7 +31,7 @@ struct Event {
   /// Returns the line as an event of type Kind, with plain texts.
   template <typename Kind>
   Kind as() const {
-    return read_event<Kind>(fields, plain_text);
+    return run::read_event<Kind>(fields, plain_text);
   }
 };
 

@@ -7,7 +7,7 @@ namespace longhaul::ops {
 namespace {
 
 /// Returns a parameter with rows [begin, end) of a table.
-ParameterPtr part_of(const at::Tensor& table, int64_t begin, int64_t end) {
+tensor::ParameterPtr part_of(const at::Tensor& table, int64_t begin, int64_t end) {
   auto parameter = tensor::make_parameter("table", table.sizes().vec(), {});
   format::TensorSlice slice = parameter->slice();
   slice.offset[0] = begin;

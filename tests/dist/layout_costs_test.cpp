@@ -224,7 +224,7 @@ void check_costs(const CostCase& c) {
   });
 }
 
-TEST(layout::LayoutCosts, OfDataParallelismAreThoseOfARun) {
+TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
   for (const std::string zero : {"0", "1", "2", "3"}) {
     for (const bool tied : {false, true}) {
       check_costs({2, {"parallel.zero=" + zero}, "llama", tied});
@@ -242,7 +242,7 @@ TEST(layout::LayoutCosts, OfDataParallelismAreThoseOfARun) {
   }
 }
 
-TEST(layout::LayoutCosts, OfTensorParallelismAreThoseOfARun) {
+TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
   for (const std::string sequence : {"true", "false"}) {
     const std::string key = "parallel.sequence=" + sequence;
     for (const std::string again : {"none", "selective", "full"}) {
@@ -261,7 +261,7 @@ TEST(layout::LayoutCosts, OfTensorParallelismAreThoseOfARun) {
   }
 }
 
-TEST(layout::LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
+TEST(LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
   // 192 tokens; 111 rows of the logits exist at once.
   check_costs({2,
                {"parallel.tp=2", "model.override.vocab_size=300000",
@@ -270,7 +270,7 @@ TEST(layout::LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
                true});
 }
 
-TEST(layout::LayoutCosts, OfPipelinesAreThoseOfARun) {
+TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
   const std::vector<std::vector<std::string>> kinds = {
       {"parallel.pipeline=gpipe"},
       {"parallel.pipeline=1f1b"},
@@ -307,7 +307,7 @@ TEST(layout::LayoutCosts, OfPipelinesAreThoseOfARun) {
       {2, {"parallel.pp=2", "memory.recompute=full", "memory.recompute_layers=1"}});
 }
 
-TEST(layout::LayoutCosts, OfSplitSequencesAreThoseOfARun) {
+TEST(LayoutCosts, OfSplitSequencesAreThoseOfARun) {
   for (const std::string context : {"ring", "gather"}) {
     const std::string key = "parallel.context=" + context;
     for (const std::string again : {"none", "selective", "full"}) {

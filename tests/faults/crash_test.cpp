@@ -15,7 +15,7 @@ using checkpoint::SaveReport;
 
 size_t changes_of(const fs::path& record) {
   size_t count = 0;
-  for (const Operation& operation : run::read_record(record)) {
+  for (const Operation& operation : read_record(record)) {
     if (operation.kind != "marker") ++count;
   }
   return count;

@@ -97,7 +97,7 @@ void stand_still_before_every_change(Wakes wakes, size_t first, size_t stride) {
   faulty.record = dir / "record";
   faulty.steps = {1, 2, 3};
   ASSERT_EQ(run_faulty(faulty).said.size(), 3U);
-  const size_t changes = run::read_record(faulty.record).size();
+  const size_t changes = read_record(faulty.record).size();
   size_t caught = 0;
   for (size_t n = first; n <= changes; n += stride) {
     SCOPED_TRACE("stood still before change " + std::to_string(n));

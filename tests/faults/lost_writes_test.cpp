@@ -94,7 +94,7 @@ std::vector<std::map<int64_t, int>> requirements(const std::vector<Operation>& r
 class Replay {
  public:
   Replay(const fs::path& record, const fs::path& root, const fs::path& disk)
-      : operations_(run::read_record(record)),
+      : operations_(read_record(record)),
         cut_(operations_, root.string()),
         required_(requirements(operations_)),
         disk_(disk),
@@ -159,7 +159,7 @@ Faulty record_run(const FaultDir& dir, bool overlap) {
 TEST(LostWrites, TheRecordHoldsEveryChangeOfTheDisk) {
   const FaultDir dir;
   const Faulty faulty = record_run(dir, true);
-  const PowerCut cut(run::read_record(faulty.record), faulty.dir.string());
+  const PowerCut cut(read_record(faulty.record), faulty.dir.string());
   const Tree replayed = cut.whole(cut.size());
   EXPECT_EQ(replayed, tree_of(faulty.dir));
   EXPECT_TRUE(replayed.contains("run/checkpoints/step_00000005/manifest.json"));
@@ -187,7 +187,7 @@ TEST(LostWrites, APowerCutAfterAKillAndARestartLosesNothingEither) {
     faulty.steps = {1};
     faulty.rules = "nosync;kill:when=after:n=" + std::to_string(n);
     run_faulty(faulty);
-    const size_t killed_at = run::read_record(faulty.record).size();
+    const size_t killed_at = read_record(faulty.record).size();
     faulty.rules = "nosync";
     faulty.steps = {1, 2};
     ASSERT_EQ(run_faulty(faulty).said.size(), 2U);

@@ -42,7 +42,7 @@ size_t changes_of_three_saves(const FaultDir& dir) {
   Faulty faulty = three_saves(dir);
   faulty.record = dir / "record";
   EXPECT_EQ(run_faulty(faulty).said.size(), 3U);
-  return run::read_record(faulty.record).size();
+  return read_record(faulty.record).size();
 }
 
 // Checks that committed checkpoints are there, and that a start on a good disk saves

@@ -127,7 +127,7 @@ void break_gradients(const models::Model& model, const std::string& fault) {
   grad.mul_(0.5);
 }
 
-void run(const Arguments& arguments) {
+void run_one(const Arguments& arguments) {
   data::TokenBatch batch = read_tokens(arguments.tokens);
   const Loaded loaded = load_model(arguments, batch.seq_len);
   break_weights(*loaded.model, arguments.fault);
@@ -201,7 +201,7 @@ void run_each(const Arguments& arguments) {
     const std::string name = entry.path().filename().string();
     one.out = (fs::path(arguments.out) / (name + ".safetensors")).string();
     try {
-      run(one);
+      run_one(one);
     } catch (const Error& error) {
       write_text_durable(fs::path(arguments.out) / (name + ".error"), error.what());
     }
@@ -215,7 +215,7 @@ int main(int argc, char** argv) {
   longhaul::tensor::warm_up_vector_math();
   try {
     const longhaul::Arguments arguments = longhaul::parse(argc, argv);
-    arguments.each ? longhaul::run_each(arguments) : longhaul::run(arguments);
+    arguments.each ? longhaul::run_each(arguments) : longhaul::run_one(arguments);
   } catch (const longhaul::Error& error) {
     fmt::print(stderr, "longhaul_model_tool: error: {}\n", error.what());
     return error.exit_code();

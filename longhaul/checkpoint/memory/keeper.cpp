@@ -101,12 +101,11 @@ void MemoryKeeper::exchange_shapes() {
   }
   for (Source& source : sources_) {
     texts.push_back(
-        transfer(comm::Transfer::Kind::Recv, source.rank, tensor::bytes_of(source.text)));
+        transfer(comm::Transfer::Kind::Recv, source.rank, bytes_of(source.text)));
   }
   if (!holders.empty()) {
     holder_ = holders[mine];
-    texts.push_back(
-        transfer(comm::Transfer::Kind::Send, holder_, tensor::bytes_of(plan_.text)));
+    texts.push_back(transfer(comm::Transfer::Kind::Send, holder_, bytes_of(plan_.text)));
   }
   group_->send_recv(std::move(texts))->wait();
 }

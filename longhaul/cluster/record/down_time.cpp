@@ -125,7 +125,7 @@ Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) cons
   Json step;
   for (const Json& event : events_at_end(run_dir_)) {
     if (run::EventHead::read(event, as_it_is).kind != run::StartEvent::kKind) continue;
-    const auto start = read_event<run::StartEvent>(event, as_it_is);
+    const auto start = run::read_event<run::StartEvent>(event, as_it_is);
     if (of_attempt(start.attempt)) step = start.step;
   }
   return step;

@@ -167,8 +167,7 @@ TEST_F(PackExamplesTest, TheSameRowsAreReadAfterAResumeOnOtherRanks) {
   Cursor one, other;
   for (const int64_t ranks : changing) {
     const Cursor from_one = one, from_other = other;
-    EXPECT_EQ(run::step_of(1, from_one, &one), run::step_of(ranks, from_other, &other))
-        << ranks;
+    EXPECT_EQ(step_of(1, from_one, &one), step_of(ranks, from_other, &other)) << ranks;
   }
   EXPECT_EQ(one.sequences(), 7 * 12);
 }
