@@ -19,8 +19,9 @@ struct NodeLeaders {
 // Checks of several nodes together. The first two checks are Collective over the leaders
 // and give the same result on all leaders.
 
-/// Measures how far the clocks are from the first node's, bounded by round trips. Fails
-/// above options.max_skew_seconds.
+/// Measures how far each node's clock is from the first node's clock. A round trip of a
+/// message bounds the error of each measurement. The check fails where a clock is
+/// certainly further away than options.max_skew_seconds.
 cluster::HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options);
 
 /// Has each node write, sync and rename a file in the directory, then rename another file

@@ -14,7 +14,7 @@ namespace longhaul {
 // parameters. The list follows the operations of ops/, and a test compares the list with
 // what a run allocates.
 
-/// The part of a unit that a kept tensor belongs to.
+/// What a tensor is for that a forward pass keeps. Reports sum the bytes of each kind.
 enum class KeptKind {
   Input,        ///< the activation that the unit before handed on
   Norms,        ///< statistics, normed values and results

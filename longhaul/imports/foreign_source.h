@@ -17,7 +17,8 @@ class ForeignSource final : public checkpoint::WeightsSource {
   std::vector<format::TensorSlice> tensors() const override;
   void read(const format::TensorSlice& box, format::DType dst,
             std::span<std::byte> out) const override;
-  /// Throws Error (Internal): ranks do not read foreign checkpoints together.
+  /// Throws Error (Internal). Stored tensors serve ranks that read a checkpoint together,
+  /// and each rank reads another system's checkpoint by itself.
   const checkpoint::StoredTensors& stored() const override;
   fs::path config_path() const override { return model_.config.path; }
   std::vector<checkpoint::CarriedFile> files_to_carry() const override;

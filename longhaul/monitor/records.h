@@ -65,8 +65,9 @@ class Records {
   int64_t unreadable_ = 0;
 };
 
-/// Returns the median of the sequences per second of the steps that count, without the
-/// first one of each attempt; NaN when there is none.
+/// Returns the median of the steps' sequences per second, or NaN when there is no step.
+/// Steps that a later attempt has done again do not count, nor does the first step of an
+/// attempt.
 double median_throughput(const Records& records);
 
 /// Returns the median; NaN of nothing. Values that are not finite are left out.

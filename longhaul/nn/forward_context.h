@@ -96,7 +96,7 @@ using AttentionCore = std::function<at::Tensor(
 class SplitRegion {
  public:
   virtual ~SplitRegion() = default;
-  /// Returns the number of ranks that share a region.
+  /// Returns the number of ranks over which a region splits its features (tp).
   virtual int64_t ranks() const = 0;
   /// Returns the number of ranks that share the tokens outside of the regions: ranks()
   /// or 1.

@@ -358,7 +358,8 @@ class Translator {
     }
   }
 
-  /// Asks for every key that a run needs and that has no value.
+  /// Marks every key that a run needs and that has no value as one that the user has to
+  /// fill in.
   void required() {
     const auto line = draft_.lines().find("run.dir");
     if (line == draft_.lines().end() || line->second.to_fill) {

@@ -5,7 +5,8 @@
 namespace longhaul {
 namespace {
 
-// The published fields that are not the same in all models.
+// The fields of the published config.json of Qwen2.5 0.5B whose values the published
+// models do not share.
 constexpr std::string_view kQwen25 = R"({
   "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
   "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,

@@ -195,7 +195,8 @@ TEST(LibraryAttention, SaysWhyADeviceHasNone) {
 int cudnn_calls = 0;
 const char* cudnn_failure = nullptr;  ///< what a call ends with
 
-/// [B, S, H, D] on the host, fp32, where the operator has [B, H, S, D].
+/// Returns the arguments of a cuDNN call as the reference takes them: on the host, fp32,
+/// [B, S, H, D]. The operator has got [B, H, S, D].
 FlashCall cudnn_call(const Given& given) {
   return {given,
           [&](const std::string& name) { return wide(given, name).transpose(1, 2); }};

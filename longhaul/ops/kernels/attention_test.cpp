@@ -414,7 +414,7 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
   });
 }
 
-/// The keys [begin, end) of a problem.
+/// A part [begin, end) of the keys of an attention.
 struct KeyRange {
   int64_t begin, end;
 };

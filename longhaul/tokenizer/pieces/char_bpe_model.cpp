@@ -54,7 +54,8 @@ void CharBpeModel::find_word_starts(const CharBpeSpec& spec) {
         return has_inner_mark(spec.vocab[ranked.merge.left].value_or("") +
                               spec.vocab[ranked.merge.right].value_or(""));
       });
-  // With ignore_merges the whole piece is looked up first.
+  // With ignore_merges a whole piece that is in the vocabulary is one token, so a piece
+  // of several words must not be merged word by word.
   words_apart_ = mark_known && !crossed && !spec.ignore_merges;
 }
 

@@ -7,7 +7,8 @@
 namespace longhaul::train {
 namespace {
 
-/// Returns the unit roundoff of stored moments; bf16 moments are rounded as masters are.
+/// Returns the unit roundoff of stored moments. Moments in bf16 are rounded
+/// stochastically if the masters are bf16 too, which doubles the unit roundoff.
 double roundoff_of_moments(const tensor::DTypePolicy& policy) {
   if (policy.moments != format::DType::BF16) return std::ldexp(1.0, -24);
   return std::ldexp(1.0, policy.master == format::DType::BF16 ? -7 : -8);
