@@ -26,15 +26,35 @@ def reference(run, folder, steps=STEPS):
     return whole_curve(folder / "run")
 
 
-def records(run_dir):
-    """Every step that was ever made, also those made again, in the order of the file."""
-    path = run_dir / "metrics.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
+def lines_of(path):
+    """The records of a file of lines, without a line that is just being written."""
     found = []
-    for line in lines:
-        with contextlib.suppress(json.JSONDecodeError):  # a line that is just being written
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
             found.append(json.loads(line))
-    return [record for record in found if "grad_norm" in record]
+    return found
+
+
+def clock_shift(event):
+    """Seconds by which a fault has moved the clock of the node that wrote this event."""
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    shift = event.get("booted", booted) - booted
+    return shift if abs(shift) > 60 else 0.0
+
+
+def told_events(run_dir):
+    """The events of a run, their times by this machine's clock."""
+    events = lines_of(run_dir / "events.jsonl")
+    return [event | {"time": event["time"] - clock_shift(event)} for event in events]
+
+
+def records(run_dir):
+    """Every step that was ever made, also those made again, in the order of the file. Their times
+    are by this machine's clock."""
+    shifts = {event["attempt"]: clock_shift(event)
+              for event in lines_of(run_dir / "events.jsonl") if event["event"] == "start"}
+    return [record | {"time": record["time"] - shifts.get(record["attempt"], 0.0)}
+            for record in lines_of(run_dir / "metrics.jsonl") if "grad_norm" in record]
 
 
 def whole_curve(run_dir):
@@ -72,10 +92,7 @@ class Supervised:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def events(self, name=None):
-        path = self.dir / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        events = [json.loads(line) for line in lines]
-        return [event for event in events if name is None or event["event"] == name]
+        return [event for event in told_events(self.dir) if name in (None, event["event"])]
 
     def done(self):
         """How many steps have been made."""
