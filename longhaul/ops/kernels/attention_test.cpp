@@ -414,9 +414,8 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
   });
 }
 
-/// A part [begin, end) of the keys of an attention.
 struct KeyRange {
-  int64_t begin, end;
+  int64_t begin, end;  ///< a part [begin, end) of an attention's keys
 };
 
 struct PartsResult {
