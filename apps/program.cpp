@@ -21,6 +21,8 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/count.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::apps {
 namespace {
@@ -42,6 +44,20 @@ std::string verbs_of(const CLI::App& program, std::span<const std::string> words
   return text;
 }
 
+/// Returns what is meant by a --dtype that no verb takes ("float16"), as the end of a
+/// message, or an empty text.
+std::string dtype_hint(std::span<const std::string> words) {
+  constexpr std::string_view kDtype = "--dtype";
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with(kDtype)) continue;
+    const bool apart = words[i] == kDtype && i + 1 < words.size();
+    if (!apart && !words[i].starts_with("--dtype=")) continue;
+    return config::other_value_hint(
+        "precision.compute", apart ? words[i + 1] : words[i].substr(kDtype.size() + 1));
+  }
+  return "";
+}
+
 /// Returns what is wrong with the command line and what to type instead. `words` begin
 /// with the verb.
 std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
@@ -57,12 +73,9 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
     return fmt::format("{} is not available yet in this version; available: {}", verb,
                        list);
   }
-  for (const CLI::App* known : program.get_subcommands({})) {
-    if (known->get_name() != verb) continue;
-    if (const auto hint = setting_hint(*known, words.subspan(1))) return *hint;
-  }
+  if (const auto hint = setting_hint(program, words)) return *hint;
   if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
-    return fmt::format("{}; see longhaul {}--help", error.what(),
+    return fmt::format("{}{}; see longhaul {}--help", error.what(), dtype_hint(words),
                        verbs_of(program, words));
   }
   if (verb.ends_with(".toml")) {
@@ -121,6 +134,28 @@ void refuse_what_is_not_finite(CLI::App& program) {
   for (CLI::App* verb : program.get_subcommands({})) refuse_what_is_not_finite(*verb);
 }
 
+/// Lets options that take a whole number take "16k" and "1e6" too, before their range is
+/// checked.
+void read_counts(CLI::App& program) {
+  for (CLI::Option* option : program.get_options()) {
+    const std::string type = option->get_type_name();
+    if (!type.starts_with("INT") && !type.starts_with("UINT")) continue;
+    const bool of_length = config::is_length(option->get_name());
+    const auto read = [of_length](std::string& text) -> std::string {
+      config::CountText count = config::read_count(text, of_length);
+      if (!count.problem.empty()) return count.problem;
+      if (!count.count) {
+        return fmt::format("'{}' is no whole number; write {}", text,
+                           config::kCountForms);
+      }
+      text = std::to_string(*count.count);
+      return {};
+    };
+    option->transform(CLI::Validator(read, ""));
+  }
+  for (CLI::App* verb : program.get_subcommands({})) read_counts(*verb);
+}
+
 /// Verbs that leave their result in files: their output only tells of it.
 constexpr std::string_view kOutputIsALog[] = {"train", "launch", "supervise", "agent"};
 
@@ -158,6 +193,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   Outcome outcome;
   add_verbs(program, outcome);
   refuse_what_is_not_finite(program);
+  read_counts(program);
   check_paths(program);
   try {
     program.parse(argc, argv);

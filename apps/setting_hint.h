@@ -7,11 +7,12 @@
 
 namespace longhaul::apps {
 
-/// Looks for an option that a verb with --set does not have among the words after the
-/// verb, and returns the --set that says what is meant ("--steps 5": "--set
-/// run.steps=5"). It knows the names that other trainers give to settings. Returns
-/// nothing where there is no such word.
-std::optional<std::string> setting_hint(const CLI::App& verb,
+/// Looks for an option that the verb does not have among `words`, which begin with the
+/// verb. Returns what the first such option should be: another option of the verb, or the
+/// --set that says what is meant ("--steps 5": "--set run.steps=5"), or what longhaul has
+/// instead. The names of other trainers are known. A verb without --set is never told to
+/// use it. Returns nothing where all options are known.
+std::optional<std::string> setting_hint(const CLI::App& program,
                                         std::span<const std::string> words);
 
 }  // namespace longhaul::apps

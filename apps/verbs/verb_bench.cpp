@@ -303,9 +303,12 @@ void bench(const BenchArguments& arguments, const World& world) {
 void add_bench(CLI::App& program, Outcome& outcome) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* verb = program.add_subcommand(kBenchVerb.name, kBenchVerb.description);
-  verb->add_option("run", arguments->file,
-                   "a run's TOML: how far its step is from what the machine can do");
-  verb->add_option("--set", arguments->sets, "section.key=value, over the file's");
+  CLI::Option* const file =
+      verb->add_option("run", arguments->file,
+                       "a run's TOML: how far its step is from what the machine can do");
+  verb->add_option("--set", arguments->sets, "section.key=value, over the file's")
+      ->allow_extra_args(false)
+      ->needs(file);
   verb->add_option("--out", arguments->out,
                    "write the machine's profile there (for run.hardware)");
   verb->add_option("--hardware", arguments->hardware,

@@ -126,12 +126,14 @@ void add_doctor(CLI::App& program, Outcome& outcome) {
       "doctor",
       "Whether this node, or the nodes of a job, are fit to train: cores, memory, disks, "
       "GPUs, clocks, shared directories, collectives");
-  verb->add_option("config", arguments->file,
-                   "configuration (TOML): its axes, run directory and health command are "
-                   "tried too");
+  CLI::Option* const file =
+      verb->add_option("config", arguments->file,
+                       "configuration (TOML): its axes, run directory and health "
+                       "command are tried too");
   verb->add_option("--set", arguments->sets,
                    "section.key=value, over the file; repeatable")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->needs(file);
   verb->add_option("--dir", arguments->directories,
                    "a directory that all nodes share, such as the run's; repeatable")
       ->allow_extra_args(false);

@@ -16,31 +16,37 @@
 namespace longhaul {
 namespace {
 
+/// Counts the letters to insert, to leave out, to replace, or to swap with the next one.
 size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1);  // the row above the last one
+  std::vector<size_t> last(b.size() + 1);
   std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
+  std::iota(last.begin(), last.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      row[j] = std::min({row[j - 1] + 1, above + 1, change});
-      diagonal = above;
+      const size_t change = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({row[j - 1] + 1, last[j] + 1, change});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
+    std::swap(before, last);
+    std::swap(last, row);
   }
-  return row.back();
+  return last.back();
 }
 
 }  // namespace
 
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates) {
+  constexpr size_t kMostEdits = 2;
   std::optional<std::string> best;
-  size_t best_distance = name.size() / 3 + 2;
+  size_t best_distance = name.size() / 3 + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
+    const bool begins = name.starts_with(candidate) || candidate.starts_with(name);
+    if (distance < best_distance && (distance <= kMostEdits || begins)) {
       best_distance = distance;
       best = candidate;
     }
@@ -60,7 +66,7 @@ std::string human_bytes(double bytes) {
 }
 
 uint64_t parse_byte_size(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{
+  static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits{{
       {"", 1},
       {"B", 1},
       {"KB", 1e3},
@@ -70,6 +76,7 @@ uint64_t parse_byte_size(std::string_view text) {
       {"KIB", 1024.0},
       {"MIB", 1048576.0},
       {"GIB", 1073741824.0},
+      {"TIB", 1099511627776.0},
   }};
   double number = 0.0;
   const char* const end = text.data() + text.size();
@@ -80,6 +87,15 @@ uint64_t parse_byte_size(std::string_view text) {
   const auto found = std::find_if(kUnits.begin(), kUnits.end(),
                                   [&](const auto& known) { return known.first == unit; });
   const double bytes = found == kUnits.end() ? 0.0 : std::floor(number * found->second);
+  const bool half = unit.size() == 1 && std::string_view("KMGT").find(unit[0]) < 4;
+  if (parsed.ec == std::errc() && half) {
+    const std::string_view written =
+        text.substr(0, text.find_first_not_of("0123456789."));
+    throw InputError(
+        "argument", fmt::format("'{}' may be {}{}B (powers of 1000) or {}{}iB (powers of "
+                                "1024); write which",
+                                text, written, unit, written, unit));
+  }
   if (parsed.ec != std::errc() || !(bytes >= 1) || bytes > 9e18) {
     throw InputError("argument",
                      fmt::format("'{}' is no size; write 5GB, 500MB or 2GiB", text));

@@ -10,8 +10,8 @@
 
 namespace longhaul {
 
-/// Returns the candidate with the smallest edit distance, if that is at most a third of
-/// the name's length plus one.
+/// Returns the candidate with the fewest edits, a swap being one, if there are at most two
+/// and a third of the name's length. A name that only ends earlier may lack a third.
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates);
 
@@ -21,7 +21,7 @@ std::string human_bytes(std::integral auto bytes) {
   return human_bytes(static_cast<double>(bytes));
 }
 /// Returns "5GB", "500MB", "2GiB", "1.5 KB" or "1000000" as bytes, at least 1. Throws
-/// InputError for other text.
+/// InputError for other text, and for "5G", which has two readings.
 uint64_t parse_byte_size(std::string_view text);
 /// Returns "1h 02m", "3m 20s", "12 s".
 std::string human_duration(double seconds);

@@ -12,6 +12,12 @@ TEST(NearestName, OffersWhatWasMeantAndNothingElse) {
   EXPECT_EQ(nearest_name("seq_length", names), "seq_len");
   EXPECT_EQ(nearest_name("trian", names), "train");
   EXPECT_EQ(nearest_name("optimizer", names), std::nullopt);
+  // Another word is no mistyped one.
+  const std::vector<std::string> keys = {"log", "eps", "fp32", "save_steps", "weights"};
+  EXPECT_EQ(nearest_name("wieghts", keys), "weights");
+  for (const char* other : {"lora", "gpus", "fp16", "foo", "load_steps", "lr", "x"}) {
+    EXPECT_EQ(nearest_name(other, keys), std::nullopt) << other;
+  }
   EXPECT_EQ(nearest_name("x", {}), std::nullopt);
 }
 
@@ -79,11 +85,24 @@ TEST(ParseByteSize, SizesAreReadAsPeopleWriteThem) {
   EXPECT_EQ(parse_byte_size("5GB"), 5'000'000'000U);
   EXPECT_EQ(parse_byte_size("500mb"), 500'000'000U);
   EXPECT_EQ(parse_byte_size("2GiB"), 2147483648U);
+  EXPECT_EQ(parse_byte_size("1TiB"), 1099511627776U);
   EXPECT_EQ(parse_byte_size("1.5 KB"), 1500U);
   EXPECT_EQ(parse_byte_size("1000000"), 1'000'000U);
   for (const char* text : {"", "GB", "-1GB", "0", "5XB", "1e99", "nan"}) {
     EXPECT_THROW(parse_byte_size(text), InputError) << text;
   }
+}
+
+TEST(ParseByteSize, ASizeWithTwoReadingsIsRefusedWithBoth) {
+  try {
+    parse_byte_size("8G");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[argument] '8G' may be 8GB (powers of 1000) or 8GiB (powers of 1024); "
+                 "write which");
+  }
+  EXPECT_THROW(parse_byte_size("1.5m"), InputError);
 }
 
 TEST(Text, LinesAreWithoutTheirEndsAndTheLastMayLackIt) {

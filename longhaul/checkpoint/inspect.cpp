@@ -74,11 +74,13 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
         config.model_type, counted(model.num_blocks(), "layer"), model.features(),
         model.query_heads, model.key_heads, config.vocab_size,
         config.max_position_embeddings, model.tied ? ", tied head" : ""));
-    result.json["config"] = {{"model_type", config.model_type},
-                             {"parameters", model.num_parameters()},
-                             {"num_hidden_layers", model.num_blocks()},
-                             {"hidden_size", model.features()},
-                             {"vocab_size", config.vocab_size}};
+    result.json["config"] = {
+        {"model_type", config.model_type},
+        {"parameters", model.num_parameters()},
+        {"parameters_without_embedding", model.num_parameters_without_embedding()},
+        {"num_hidden_layers", model.num_blocks()},
+        {"hidden_size", model.features()},
+        {"vocab_size", config.vocab_size}};
     return config;
   } catch (const Error& failure) {
     problem(result, failure.what());

@@ -18,6 +18,9 @@ namespace longhaul::config {
                             std::string_view expected);
 [[noreturn]] void fail_choice(const Value& value, const std::string& name,
                               const std::vector<std::string>& choices);
+/// Returns the whole number that a value says: 16000, 1e6, or a text such as "16k"
+/// (config::read_count). Throws ConfigError for any other value.
+int64_t read_whole(const Value& value, const std::string& name);
 /// Throws ConfigError if a path holds what only a shell replaces.
 void check_expanded(const Value& value, const std::string& name, const std::string& path);
 
@@ -39,9 +42,7 @@ template <>
 struct Codec<int64_t> {
   static std::string type() { return "integer"; }
   static void read(const Value& value, const std::string& name, int64_t& out) {
-    const int64_t* given = std::get_if<int64_t>(&value.data);
-    if (!given) fail_type(value, name, "an integer");
-    out = *given;
+    out = read_whole(value, name);
   }
   static Value write(int64_t value) { return {value, ""}; }
 };

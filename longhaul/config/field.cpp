@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <initializer_list>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/codec.h"
+#include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
 
 namespace longhaul::config {
@@ -35,7 +38,10 @@ void check_built(const Field& field, const Value& value, const std::string& name
 void check_ranges(const Field& field, const Value& value, const std::string& name) {
   if (!field.in_range) return;
   double number = 0.0;
-  if (const int64_t* integer = std::get_if<int64_t>(&value.data)) {
+  const bool count = field.type == "integer" || field.type == "array of integer";
+  if (count && !std::holds_alternative<Array>(value.data)) {
+    number = static_cast<double>(read_whole(value, name));
+  } else if (const int64_t* integer = std::get_if<int64_t>(&value.data)) {
     number = static_cast<double>(*integer);
   } else if (const double* real = std::get_if<double>(&value.data)) {
     number = *real;
@@ -58,21 +64,59 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
   std::vector<std::string> keys;
   for (const Field& field : fields) keys.push_back(field.key);
   std::string message = fmt::format("unknown key {}.{}", prefix, print_key(entry.key));
-  const auto elsewhere = std::ranges::find_if(other_names, [&](const std::string& name) {
-    return name.ends_with("." + entry.key);
-  });
-  if (elsewhere != other_names.end()) {
-    message += fmt::format("; did you mean {}?", *elsewhere);
-  } else if (const std::string hint = other_word_hint(entry.key); !hint.empty()) {
-    message += hint;
+  // Keys of other places are not offered inside of an inline table.
+  const bool is_section = !other_names.empty();
+  const auto meaning =
+      is_section ? meaning_of(word_name(entry.key), prefix, other_names) : std::nullopt;
+  if (meaning) {
+    message += say_meaning(*meaning);
   } else if (const auto nearest = nearest_name(entry.key, keys)) {
     message += fmt::format("; did you mean {}?", *nearest);
+  } else if (const auto meant = is_section ? meaning_of_mistyped(word_name(entry.key),
+                                                                 prefix, other_names)
+                                           : std::nullopt) {
+    message += say_meaning(*meant);
   } else {
     std::string list;
     for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
     message += fmt::format("; valid here: {}", list);
   }
   fail_at(entry.where, message);
+}
+
+/// Returns whether a text is one of these words, in upper or lower case.
+bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
+  const std::string lower = word_name(text);
+  return std::ranges::find(words, lower) != words.end();
+}
+
+/// Returns how a value that other languages write in another way is written in TOML, as
+/// the end of a message; an empty text for any other value.
+std::string as_toml(const Value& value, const std::string& name,
+                    std::string_view expected) {
+  const bool boolean = expected == "true or false";
+  if (const int64_t* number = std::get_if<int64_t>(&value.data)) {
+    if (!boolean || *number < 0 || *number > 1) return "";
+    return fmt::format("; write {}", *number == 1);
+  }
+  const std::string* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr) return "";
+  if (is_one_of(*text, {"none", "null", "nil", "~"})) {
+    return fmt::format("; TOML has no null: leave the key out (--set {}= takes it out)",
+                       name);
+  }
+  if (boolean) {
+    if (is_one_of(*text, {"true", "yes", "on", "1", "t", "y"})) return "; write true";
+    if (is_one_of(*text, {"false", "no", "off", "0", "f", "n"})) return "; write false";
+  }
+  const bool number = expected == "a number" || expected == "an integer";
+  double parsed = 0.0;
+  const char* const end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, parsed);
+  if (number && error == std::errc() && stop == end) {
+    return fmt::format("; write {} without quotes", *text);
+  }
+  return "";
 }
 
 }  // namespace
@@ -84,8 +128,26 @@ void fail_at(const std::string& where, const std::string& message) {
 void fail_type(const Value& value, const std::string& name, std::string_view expected) {
   std::string found = print_value(value);
   if (found.size() > 60) found = found.substr(0, 57) + "...";
-  fail_at(value.where, "{}: expected {}, found {} ({})", name, expected, value.kind(),
-          found);
+  std::string hint = as_toml(value, name, expected);
+  const std::string* text = std::get_if<std::string>(&value.data);
+  if (hint.empty() && text != nullptr) hint = other_value_hint(name, *text);
+  fail_at(value.where, "{}: expected {}, found {} ({}){}", name, expected, value.kind(),
+          found, hint);
+}
+
+int64_t read_whole(const Value& value, const std::string& name) {
+  if (const int64_t* given = std::get_if<int64_t>(&value.data)) return *given;
+  std::string text;
+  if (const std::string* word = std::get_if<std::string>(&value.data)) {
+    text = *word;
+  } else if (const double* number = std::get_if<double>(&value.data);
+             number && value.exponent) {
+    text = fmt::format("{}", *number);
+  }
+  const CountText read = read_count(text, is_length(name));
+  if (!read.problem.empty()) fail_at(value.where, "{}: {}", name, read.problem);
+  if (!read.count) fail_type(value, name, "an integer");
+  return *read.count;
 }
 
 void check_expanded(const Value& value, const std::string& name,
@@ -98,10 +160,22 @@ void check_expanded(const Value& value, const std::string& name,
 void fail_choice(const Value& value, const std::string& name,
                  const std::vector<std::string>& choices) {
   const std::string* given = std::get_if<std::string>(&value.data);
-  if (!given) fail_type(value, name, "one of " + quoted_list(choices));
+  const std::string hint = other_value_hint(name, given ? *given : print_value(value));
+  if (!given) {
+    if (hint.empty()) fail_type(value, name, "one of " + quoted_list(choices));
+    fail_at(value.where, "{}: {} is not one of {}{}", name, print_value(value),
+            quoted_list(choices), hint);
+  }
   std::string message =
       fmt::format("{}: \"{}\" is not one of {}", name, *given, quoted_list(choices));
-  if (const auto nearest = nearest_name(*given, choices)) {
+  const auto same = std::ranges::find_if(choices, [&](const std::string& choice) {
+    return word_name(choice) == word_name(*given);
+  });
+  if (same != choices.end()) {
+    message += fmt::format("; did you mean \"{}\"?", *same);
+  } else if (!hint.empty()) {
+    message += hint;
+  } else if (const auto nearest = nearest_name(*given, choices)) {
     message += fmt::format("; did you mean \"{}\"?", *nearest);
   }
   fail_at(value.where, message);

@@ -32,15 +32,10 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
   names.reserve(sections.size());
   for (const SectionFields& section : sections) names.push_back(section.name);
   if (!std::holds_alternative<Table>(entry.value.data)) {
-    std::string message = fmt::format("key {} stands outside any section", entry.key);
-    for (const std::string& name : all_names(sections)) {
-      if (name.ends_with("." + entry.key)) {
-        fail_at(entry.where, "{}; did you mean {}?", message, name);
-      }
-    }
-    const std::string hint = other_word_hint(entry.key);
-    fail_at(entry.where,
-            message + (hint.empty() ? "; write it below its [section]" : hint));
+    const auto meaning =
+        meaning_of_mistyped(word_name(entry.key), "", all_names(sections));
+    fail_at(entry.where, "key {} stands outside any section{}", entry.key,
+            meaning ? say_meaning(*meaning) : "; write it below its [section]");
   }
   std::string message = fmt::format("unknown section [{}]", entry.key);
   const bool theirs =
@@ -56,6 +51,7 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
   } else if (const auto nearest = nearest_name(entry.key, names)) {
     fail_at(entry.where, "{}; did you mean [{}]?", message, *nearest);
   }
+  message += other_section_hint(entry.key);
   fail_at(entry.where, "{}; valid sections: {}", message, fmt::join(names, ", "));
 }
 
@@ -65,12 +61,9 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
            const std::vector<std::string>& names) {
   const std::string key = path[0] + "." + path[1];
   if (std::ranges::count(names, key) == 0) {
-    const std::string hint = other_word_hint(path[1]);
-    const auto nearest = nearest_name(key, names);
-    fail_at(where, "unknown key {}{}", key,
-            !hint.empty() ? hint
-            : nearest     ? fmt::format("; did you mean {}?", *nearest)
-                          : "");
+    auto meaning = meaning_of(word_name(path[1]), path[0], names);
+    if (!meaning) meaning = meaning_of_mistyped(key, "", names);
+    fail_at(where, "unknown key {}{}", key, meaning ? say_meaning(*meaning) : "");
   }
   Table* table = &root;
   for (size_t i = 0; table != nullptr && i < path.size(); ++i) {
@@ -102,15 +95,11 @@ void apply_set(Table& root, const std::string& argument,
     }
   }
   if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
-    std::string meant;
-    for (const std::string& name : names) {
-      if (path.size() != 1 || !name.ends_with("." + path[0])) continue;
-      meant += fmt::format("{}{}", meant.empty() ? "; did you mean " : " or ", name);
-    }
-    if (!meant.empty()) meant += "?";
-    if (meant.empty() && path.size() == 1) meant = other_word_hint(path[0]);
+    const auto meaning = path.size() == 1
+                             ? meaning_of_mistyped(word_name(path[0]), "", names)
+                             : std::nullopt;
     fail_at(where, "\"{}\" is not a key; expected section.key=value{}",
-            argument.substr(0, equals), meant);
+            argument.substr(0, equals), meaning ? say_meaning(*meaning) : "");
   }
   if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
     return unset(root, path, where, names);

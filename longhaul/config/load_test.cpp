@@ -456,7 +456,7 @@ TEST(LoadRefuses, ASetThatIsNoSetting) {
   EXPECT_EQ(
       refused("", {"steps=3"}),
       "[config] --set steps=3: \"steps\" is not a key; expected section.key=value; did "
-      "you mean run.steps or profile.steps?");
+      "you mean run.steps?");
   EXPECT_EQ(refused("", {"nothing=3"}),
             "[config] --set nothing=3: \"nothing\" is not a key; expected "
             "section.key=value");

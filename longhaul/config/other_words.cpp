@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "longhaul/base/text.h"
 #include "longhaul/config/other_words_tables.h"
@@ -42,22 +43,88 @@ const SystemWords& words_entry(OtherSystem system) {
   return kSystems[static_cast<size_t>(system)];
 }
 
-/// Returns the entries that a name may mean. "steps" may also mean "training.steps".
-std::vector<const OtherWord*> words_named(OtherSystem system, std::string_view name) {
-  std::vector<const OtherWord*> found;
-  for (const OtherWord& word : words_of(system)) {
-    const bool meant = std::ranges::any_of(split_words(word.names), [&](const auto& one) {
-      return one == name || one.substr(one.rfind('.') + 1) == name;
-    });
-    if (meant) found.push_back(&word);
+std::vector<std::string> as_list(std::string_view keys) {
+  std::vector<std::string> list = split_words(keys);
+  if (list.size() > kMostKeys) list.resize(kMostKeys);
+  return list;
+}
+
+Meaning meaning_of_word(const OtherWord& word) {
+  Meaning meaning{word.carry, as_list(word.keys), std::string(word.note)};
+  // Several keys take a value together, in some other form.
+  if (meaning.carry == Carry::Copy && meaning.keys.size() > 1)
+    meaning.carry = Carry::Rule;
+  if (meaning.carry == Carry::Rule && meaning.keys.empty()) {
+    meaning.carry = Carry::None;
+    if (meaning.note.empty()) meaning.note = "other settings say it";
+  }
+  return meaning;
+}
+
+bool same_keys(const Meaning& a, const Meaning& b) {
+  return a.carry == b.carry && a.keys == b.keys;
+}
+
+/// Returns what the words have in common, or nothing where they disagree. A system
+/// without a key for a name is no witness against those that have one.
+std::optional<Meaning> agreed(const std::vector<const OtherWord*>& words) {
+  std::optional<Meaning> found;
+  for (const OtherWord* word : words) {
+    const Meaning meaning = meaning_of_word(*word);
+    if (!found || (found->keys.empty() && !meaning.keys.empty())) {
+      found = meaning;
+    } else if (!meaning.keys.empty() && !same_keys(*found, meaning)) {
+      if (found->keys != meaning.keys) return std::nullopt;
+      found->carry = Carry::Rule;
+    }
   }
   return found;
 }
 
-void add_keys(std::string_view keys, std::vector<std::string>& found) {
-  for (std::string& key : split_words(keys)) {
-    if (std::ranges::find(found, key) == found.end()) found.push_back(std::move(key));
+/// Returns the words of all trainers with a name for which `fits` holds.
+template <class Fits>
+std::vector<const OtherWord*> words_that(Fits fits) {
+  std::vector<const OtherWord*> found;
+  for (const SystemWords& trainer : kTrainers) {
+    for (const OtherWord& word : words_of(trainer.system)) {
+      if (std::ranges::any_of(split_words(word.names), fits)) found.push_back(&word);
+    }
   }
+  return found;
+}
+
+std::optional<Meaning> meaning_among_ours(std::string_view name,
+                                          std::span<const std::string> ours) {
+  Meaning found{Carry::Copy, {}, ""};
+  for (const std::string& key : ours) {
+    if (key == name) return Meaning{Carry::Copy, {key}, ""};
+    if (key.substr(key.find('.') + 1) == name) found.keys.push_back(key);
+  }
+  if (found.keys.empty()) return std::nullopt;
+  return found;
+}
+
+std::optional<Meaning> meaning_elsewhere(std::string_view name) {
+  if (auto meaning = agreed(words_that([&](const auto& one) { return one == name; }))) {
+    return meaning;
+  }
+  // "steps" alone may mean much; "keep_latest_k" is "checkpoint.keep_latest_k".
+  if (name.find('_') != std::string_view::npos) {
+    const std::string end = "." + std::string(name);
+    const auto words = words_that([&](const auto& one) { return one.ends_with(end); });
+    if (auto meaning = agreed(words)) return meaning;
+  }
+  return std::nullopt;
+}
+
+/// Returns what a name means that matches a system's name with *.
+std::optional<Meaning> meaning_by_pattern(std::string_view name) {
+  for (const SystemWords& trainer : kTrainers) {
+    if (const OtherWord* word = find_word(trainer.system, name)) {
+      return meaning_of_word(*word);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -88,33 +155,55 @@ std::string word_name(std::string_view flag) {
   return name;
 }
 
-std::vector<std::string> keys_of_word(std::string_view name) {
-  std::vector<std::string> found;
-  for (const SystemWords& trainer : kTrainers) {
-    for (const OtherWord* word : words_named(trainer.system, name))
-      add_keys(word->keys, found);
-    if (trainer.system == OtherSystem::Common && !found.empty()) break;
+std::optional<Meaning> meaning_of(std::string_view name, std::string_view section,
+                                  std::span<const std::string> ours) {
+  const OtherWord* word = find_word(OtherSystem::Common, name);
+  std::optional<Meaning> common;
+  if (word != nullptr) common = meaning_of_word(*word);
+  const std::string full = section.empty() ? "" : fmt::format("{}.{}", section, name);
+  const auto words = words_that([&](const auto& one) { return one == full; });
+  if (auto meaning = agreed(words)) {
+    // Where both name the same keys, what is common says more.
+    return common && common->keys == meaning->keys ? common : meaning;
   }
-  if (found.size() > kMostKeys) found.resize(kMostKeys);
-  return found;
+  if (common) return common;
+  if (auto meaning = meaning_among_ours(name, ours)) return meaning;
+  if (auto meaning = meaning_elsewhere(name)) return meaning;
+  // "train_module.rank_microbatch_size"; "profiler.steps" alone would mean other steps.
+  const std::string_view last = name.substr(name.rfind('.') + 1);
+  const bool tells = last.find('_') != std::string_view::npos || last == "lr";
+  return tells && last != name ? meaning_of(last, "", ours) : std::nullopt;
 }
 
-std::optional<std::string_view> why_no_key(std::string_view name) {
-  for (const SystemWords& trainer : kTrainers) {
-    for (const OtherWord* word : words_named(trainer.system, name)) {
-      if (word->carry == Carry::None) return word->note;
+std::optional<Meaning> meaning_of_mistyped(std::string_view name,
+                                           std::string_view section,
+                                           std::span<const std::string> ours) {
+  if (auto meaning = meaning_of(name, section, ours)) return meaning;
+  std::vector<std::string> names;
+  for (const std::string& key : ours) {
+    const bool whole = name.find('.') != std::string_view::npos;
+    names.push_back(whole ? key : key.substr(key.find('.') + 1));
+  }
+  for (const OtherWord& word : words_of(OtherSystem::Common)) {
+    if (word.carry == Carry::Copy) {
+      std::ranges::move(split_words(word.names), std::back_inserter(names));
     }
   }
-  return std::nullopt;
+  const auto near = nearest_name(name, names);
+  return near ? meaning_of(*near, "", ours) : meaning_by_pattern(name);
 }
 
-std::string other_word_hint(std::string_view name) {
-  const std::vector<std::string> keys = keys_of_word(word_name(name));
-  if (!keys.empty()) return fmt::format("; did you mean {}?", fmt::join(keys, " or "));
-  if (const auto why = why_no_key(word_name(name))) {
-    return fmt::format("; other trainers have it, and no key takes its place: {}", *why);
+std::string say_meaning(const Meaning& meaning) {
+  if (meaning.carry == Carry::None) {
+    return fmt::format("; other trainers have it, and no key takes its place: {}",
+                       meaning.note);
   }
-  return "";
+  if (meaning.carry == Carry::Copy) {
+    return fmt::format("; did you mean {}?", fmt::join(meaning.keys, " or "));
+  }
+  return fmt::format("; here {} {} it{}{}", fmt::join(meaning.keys, " and "),
+                     meaning.keys.size() > 1 ? "say" : "says",
+                     meaning.note.empty() ? "" : ": ", meaning.note);
 }
 
 }  // namespace longhaul::config

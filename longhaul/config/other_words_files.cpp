@@ -7,14 +7,9 @@ namespace {
 using enum Carry;
 
 constexpr std::string_view kNames = "of no effect on training";
-constexpr std::string_view kHub = "nothing is fetched and nothing is sent";
-constexpr std::string_view kTracked = "metrics and event files lie in run.dir";
-constexpr std::string_view kNoCompiler = "there is no graph to compile";
 constexpr std::string_view kBuilds =
     "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR --out "
     "STORE";
-constexpr std::string_view kOneCheckpoint =
-    "checkpoints have one form, and are always whole";
 constexpr std::string_view kAllWeights =
     "longhaul trains all weights of a model; there are no adapters";
 constexpr std::string_view kNoTuning =

@@ -18,6 +18,20 @@ inline constexpr std::string_view kNoFp8 =
     "fp8 is not available yet; the run computes in bf16";
 inline constexpr std::string_view kNoExperts =
     "of mixtures of experts, which longhaul does not have";
+inline constexpr std::string_view kHub = "nothing is fetched and nothing is sent";
+inline constexpr std::string_view kTracked = "metrics and event files lie in run.dir";
+inline constexpr std::string_view kNoCompiler = "there is no graph to compile";
+inline constexpr std::string_view kOneCheckpoint =
+    "checkpoints have one form, and are always whole";
+inline constexpr std::string_view kAllWeights =
+    "longhaul trains all weights of a model; there are no adapters";
+inline constexpr std::string_view kNoTuning =
+    "longhaul trains on tokens; there are no prompts, chats and preferences";
+inline constexpr std::string_view kUnits =
+    "a unit is a block, and the next one is fetched meanwhile";
+inline constexpr std::string_view kLooksAtFiles = "data.train looks at the files";
+inline constexpr std::string_view kTokenizerOfData =
+    "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR";
 
 std::span<const OtherWord> common_words();
 std::span<const OtherWord> nxd_pipeline_words();

@@ -10,6 +10,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
+#include "tests/support/other_trainers.h"
 #include "tests/support/settings.h"
 
 namespace longhaul::config {
@@ -148,10 +149,119 @@ TEST(OtherWords, AnswerAMistypedKeyOfAFile) {
       refused("use_flash_attention = 1\n"),
       "[config] run.toml:13:1: unknown key optimizer.use_flash_attention; other trainers "
       "have it, and no key takes its place: no form of attention holds s x s");
-  EXPECT_EQ(
-      refused("grad_accum_usteps = 1\n"),
-      "[config] run.toml:13:1: unknown key optimizer.grad_accum_usteps; did you mean "
-      "batch.global_size or batch.micro_size?");
+  EXPECT_EQ(refused("grad_accum_usteps = 1\n"),
+            "[config] run.toml:13:1: unknown key optimizer.grad_accum_usteps; here "
+            "batch.global_size says it: the accumulation follows: batch.global_size / "
+            "(batch.micro_size x data-parallel ranks)");
+}
+
+/// Returns the keys that a message offers.
+std::vector<std::string> offered(const std::string& message) {
+  static const std::regex kOffer("; (did you mean|here) ([^?]*?)(\\?| says? it)");
+  std::smatch found;
+  if (!std::regex_search(message, found, kOffer)) return {};
+  std::vector<std::string> keys;
+  for (const std::string& word : split_words(found[2].str())) {
+    if (word != "or" && word != "and") keys.push_back(word);
+  }
+  return keys;
+}
+
+TEST(OtherWords, NoNameOfAnotherTrainerLeadsToAKeyOfAnotherMeaning) {
+  for (const NameOfOthers& entry : kNamesOfOthers) {
+    const std::vector<std::string> wanted = split_words(entry.keys);
+    for (const std::string& name : split_words(entry.names)) {
+      const std::string message =
+          refused("", {fmt::format("{}.{}=1", entry.section, name)});
+      SCOPED_TRACE(message);
+      for (const std::string& key : offered(message)) {
+        EXPECT_NE(std::ranges::find(wanted, key), wanted.end()) << key;
+      }
+      const bool same = message.find("; did you mean ") != std::string::npos;
+      EXPECT_EQ(same, entry.kind == 's');
+      EXPECT_EQ(offered(message).empty(), entry.kind == 'n');
+      EXPECT_NE(message.find(entry.why), std::string::npos);
+    }
+  }
+}
+
+TEST(OtherWords, AnswerValuesOfOtherTrainers) {
+  struct Case {
+    const char* key;
+    const char* value;
+    const char* answer;
+  };
+  constexpr Case kCases[] = {
+      {"precision.compute", "bfloat16", "did you mean \"bf16\"?"},
+      {"precision.compute", "BF16", "did you mean \"bf16\"?"},
+      {"precision.compute", "true", "did you mean \"bf16\"?"},
+      {"precision.compute", "float32", "did you mean \"fp32\"?"},
+      {"precision.compute", "fp16", "bf16 needs no loss scale"},
+      {"precision.compute", "float16", "bf16 needs no loss scale"},
+      {"precision.compute", "tf32", "products are bf16, or fp32 in full"},
+      {"precision.compute", "nf4", "weights are never quantized"},
+      {"precision.reduce", "float32", "did you mean \"fp32\"?"},
+      {"precision.master", "bf16",
+       "masters in bf16 are rounded stochastically: \"bf16_sr\""},
+      {"optimizer.kind", "adamw_torch", "did you mean \"adamw\"?"},
+      {"optimizer.kind", "adamw_torch_fused", "did you mean \"adamw\"?"},
+      {"optimizer.kind", "AdamW", "did you mean \"adamw\"?"},
+      {"optimizer.kind", "adamw_hf",
+       "it is \"adamw\" with optimizer.convention = \"hf\""},
+      {"optimizer.kind", "adam", "it is \"adamw\", whose weight decay is decoupled"},
+      {"optimizer.kind", "adamw_bnb_8bit",
+       "optimizer state is fp32 or bf16 (precision.moments), of adamw or lamb"},
+      {"optimizer.kind", "sgd", "the optimizers are adamw and lamb"},
+      {"optimizer.kind", "muon", "the optimizers are adamw and lamb"},
+      {"schedule.kind", "cosine_with_restarts",
+       "the schedules are cosine, linear, constant, wsd and smp"},
+      {"schedule.kind", "polynomial",
+       "the schedules are cosine, linear, constant, wsd and smp"},
+      {"schedule.kind", "constant_with_warmup",
+       "it is \"constant\" with schedule.warmup_steps"},
+      {"schedule.kind", "WSD", "did you mean \"wsd\"?"},
+      {"schedule.decay", "1-sqrt", "did you mean \"sqrt\"?"},
+      {"parallel.zero", "full_shard", "did you mean 3?"},
+      {"parallel.zero", "shard_grad_op", "did you mean 2?"},
+      {"parallel.zero", "hybrid_shard", "it is 3 with parallel.shard_group = \"node\""},
+      {"parallel.pipeline", "1F1B", "did you mean \"1f1b\"?"},
+      {"parallel.pipeline", "Interleaved1F1B", "did you mean \"interleaved\"?"},
+      {"parallel.pipeline", "dualpipe",
+       "the orders are gpipe, 1f1b, interleaved and zb-h1"},
+      {"parallel.context", "allgather", "did you mean \"gather\"?"},
+      {"parallel.context", "ulysses", "over sequences there are ring and gather"},
+      {"memory.recompute", "true", "did you mean \"full\"?"},
+      {"memory.recompute", "false", "did you mean \"none\"?"},
+      {"memory.recompute", "flash_attention_2",
+       "memory.recompute: \"flash_attention_2\" is not one of \"none\", "
+       "\"selective\", \"full\""},
+  };
+  for (const Case& one : kCases) {
+    const std::string message = refused("", {fmt::format("{}={}", one.key, one.value)});
+    EXPECT_TRUE(message.ends_with(one.answer)) << message;
+  }
+  EXPECT_TRUE(refused("", {"run.device=gpu"}).ends_with("did you mean \"cuda\"?"));
+}
+
+TEST(OtherWords, AnswerSectionsOfOtherTrainers) {
+  const auto section = [](const std::string& name) {
+    return refused("[" + name + "]\nx = 1\n");
+  };
+  const auto says = [&](const std::string& name, const std::string& words) {
+    EXPECT_NE(section(name).find(words), std::string::npos) << section(name);
+    EXPECT_EQ(section(name).find("did you mean"), std::string::npos) << section(name);
+  };
+  says("lora",
+       "unknown section [lora]; other trainers have it, and no section takes its "
+       "place: longhaul trains all weights");
+  says("training", "; here [run] and [batch] and [optimizer] have such settings");
+  says("lr_scheduler", "; here [schedule] and [optimizer] have such settings");
+  says("tokenizer", "longhaul data build");
+  says("dataset", "; here [data] has such settings");
+  says("wandb", "metrics and event files lie in run.dir");
+  says("fsdp", "; here [parallel] has such settings");
+  says("gpu", "unknown section [gpu]; valid sections: run, model");
+  EXPECT_NE(section("optimiser").find("did you mean [optimizer]?"), std::string::npos);
 }
 
 TEST(OtherWords, AnswerAMistypedSetting) {

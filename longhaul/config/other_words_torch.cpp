@@ -1,4 +1,4 @@
-// System E of docs/migrating.md, Megatron-LM, and what several trainers say.
+// System E of docs/migrating.md, and Megatron-LM.
 #include "longhaul/config/other_words_tables.h"
 
 namespace longhaul::config {
@@ -7,48 +7,9 @@ namespace {
 using enum Carry;
 
 constexpr std::string_view kOneForm = "checkpoints have one form";
-constexpr std::string_view kLooksAtFiles = "data.train looks at the files";
 constexpr std::string_view kNoFamily = "of families that longhaul does not have";
-constexpr std::string_view kUnits =
-    "a unit is a block, and the next one is fetched meanwhile";
 constexpr std::string_view kAlwaysLogged = "always among the metrics of run.dir";
 constexpr std::string_view kOverlaps = "communication is overlapped where it can be";
-constexpr std::string_view kTokenizerOfData =
-    "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR";
-
-constexpr OtherWord kCommon[] = {
-    {"steps", Copy, "run.steps"},
-    {"batch_size", Rule, "batch.global_size"},
-    {"global_batch_size", Copy, "batch.global_size"},
-    {"train_batch_size gradient_accumulation_steps", Rule, "batch.global_size"},
-    {"micro_batch_size per_device_train_batch_size", Copy, "batch.micro_size"},
-    {"learning_rate", Copy, "optimizer.lr"},
-    {"max_grad_norm", Copy, "optimizer.clip"},
-    {"max_steps num_steps train_iters", Copy, "run.steps"},
-    {"num_train_epochs", Copy, "run.epochs"},
-    {"out output output_dir", Copy, "run.dir"},
-    {"model", Copy, "model.config"},
-    {"model_name_or_path load", Copy, "init.weights"},
-    {"data dataset data_path train_file", Copy, "data.train"},
-    {"validation_file", Rule, "data.validation"},
-    {"seq_length sequence_length max_length max_seq_len max_seq_length block_size", Copy,
-     "data.seq_len"},
-    {"warmup", Rule, "schedule.warmup_steps"},
-    {"warmup_ratio", Copy, "schedule.warmup_fraction"},
-    {"lr_scheduler_type", Rule, "schedule.kind"},
-    {"adam_beta1 adam_beta2", Rule, "optimizer.betas"},
-    {"adam_epsilon", Copy, "optimizer.eps"},
-    {"save_steps save_interval", Copy, "checkpoint.every"},
-    {"save_total_limit", Copy, "checkpoint.keep"},
-    {"resume_from_checkpoint", Rule, "checkpoint.resume"},
-    {"logging_steps log_interval", Copy, "log.every"},
-    {"eval_steps", Copy, "validation.every"},
-    {"tensor_model_parallel_size", Copy, "parallel.tp"},
-    {"pipeline_model_parallel_size", Copy, "parallel.pp"},
-    {"context_parallel_size", Copy, "parallel.cp"},
-    {"gradient_checkpointing activation_checkpointing", Rule, "memory.recompute"},
-    {"dtype bf16 mixed_precision", Rule, "precision.compute"},
-};
 
 constexpr OtherWord kSmp[] = {
     {"train_batch_size", Rule, "batch.micro_size batch.global_size"},
@@ -244,7 +205,6 @@ constexpr OtherWord kMegatron[] = {
 
 }  // namespace
 
-std::span<const OtherWord> common_words() { return kCommon; }
 std::span<const OtherWord> smp_words() { return kSmp; }
 std::span<const OtherWord> megatron_words() { return kMegatron; }
 

@@ -6,6 +6,7 @@
 
 #include "longhaul/base/numbers.h"
 #include "longhaul/config/fields.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::config {
 namespace {
@@ -29,8 +30,8 @@ void check_run(const RunConfig& c, Warnings& warnings) {
   }
   const std::string& device = c.run.device;
   if (device != "auto" && device != "cpu" && device != "cuda" && device != "plugin") {
-    fail_key(c, "run.device", "run.device = \"{}\" is not auto, cpu, cuda or plugin",
-             device);
+    fail_key(c, "run.device", "run.device = \"{}\" is not auto, cpu, cuda or plugin{}",
+             device, other_value_hint("run.device", device));
   }
   if (device == "plugin" && c.run.device_plugin.empty()) {
     fail_key(c, "run.device",

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/toml_mistakes.h"
 #include "longhaul/config/value.h"
 
 namespace longhaul::config {
@@ -15,9 +16,11 @@ namespace {
 /// Gives the place of a node: a place in a file, or one fixed text for --set.
 class Places {
  public:
-  explicit Places(std::string name) : name_(std::move(name)) {}
-  static Places fixed(std::string where) {
-    Places places(std::move(where));
+  /// `text` is what was parsed, and outlives the object.
+  Places(std::string name, std::string_view text)
+      : name_(std::move(name)), lines_(lines_of(text)) {}
+  static Places fixed(std::string where, std::string_view text) {
+    Places places(std::move(where), text);
     places.fixed_ = true;
     return places;
   }
@@ -27,9 +30,15 @@ class Places {
   std::string at(const toml::source_position& position) const {
     return fmt::format("{}:{}:{}", name_, position.line, position.column);
   }
+  bool exponent(const toml::source_region& region) const {
+    const size_t line = region.begin.line;
+    return line > 0 && line <= lines_.size() &&
+           is_exponent(lines_[line - 1], region.begin.column);
+  }
 
  private:
   std::string name_;
+  std::vector<std::string_view> lines_;
   bool fixed_ = false;
 };
 
@@ -73,6 +82,7 @@ Value convert(const toml::node& node, const Places& places, int depth) {
     out.data = integer->get();
   } else if (const auto* number = node.as_floating_point()) {
     out.data = number->get();
+    out.exponent = places.exponent(node.source());
   } else if (const auto* text = node.as_string()) {
     out.data = text->get();
   } else if (const auto* array = node.as_array()) {
@@ -92,6 +102,17 @@ Value convert(const toml::node& node, const Places& places, int depth) {
   return out;
 }
 
+/// Returns whether a line is TOML by itself, so that something else is at fault.
+bool is_toml_line(std::string_view text, size_t line) {
+  const std::vector<std::string_view> lines = lines_of(text);
+  if (line == 0 || line > lines.size()) return false;
+  try {
+    return !toml::parse(lines[line - 1]).empty();
+  } catch (const toml::parse_error&) {
+    return false;
+  }
+}
+
 bool is_plain_word(std::string_view text) {
   return !text.empty() && text.find_first_of("[]{}\"'=,\n\r") == std::string_view::npos;
 }
@@ -99,15 +120,21 @@ bool is_plain_word(std::string_view text) {
 }  // namespace
 
 Table parse_toml(std::string_view text, std::string_view name) {
-  const Places places{std::string(name)};
+  const Places places{std::string(name), text};
   if (const auto bad = find_invalid_utf8(text)) {
     fail_config("config", "{}: not UTF-8 text (byte {})", name, *bad);
   }
   try {
     return convert_table(toml::parse(text, name), places, 0);
   } catch (const toml::parse_error& error) {
-    fail_config("config", "{}: not valid TOML: {}", places.at(error.source().begin),
-                error.description());
+    const toml::source_position place = error.source().begin;
+    if (const std::string other = what_file_is(text, name); !other.empty()) {
+      fail_config("config", "{}: {}", places.at(place), other);
+    }
+    const std::string meant =
+        is_toml_line(text, place.line) ? "" : what_line_is(text, place.line);
+    fail_config("config", "{}: not valid TOML: {}", places.at(place),
+                meant.empty() ? std::string(error.description()) : meant);
   }
 }
 
@@ -120,16 +147,19 @@ Value parse_toml_value(std::string_view text, const std::string& where) {
   }
   std::string reason;
   try {
-    const toml::table table = toml::parse(fmt::format("value = {}", text));
+    const std::string line = fmt::format("value = {}", text);
+    const toml::table table = toml::parse(line);
     if (table.size() == 1) {
-      return convert(*table.get("value"), Places::fixed(where), 0);
+      return convert(*table.get("value"), Places::fixed(where, line), 0);
     }
     reason = "more than one value";
   } catch (const toml::parse_error& error) {
     reason = error.description();
   }
   if (is_plain_word(text)) return Value{std::string(text), where};
-  fail_config("config", "{}: not a TOML value: {}", where, reason);
+  const std::string meant = what_value_is(text);
+  fail_config("config", "{}: not a TOML value: {}", where,
+              meant.empty() ? reason : meant);
 }
 
 }  // namespace longhaul::config

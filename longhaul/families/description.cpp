@@ -184,7 +184,12 @@ int64_t ModelDescription::num_parameters() const {
 }
 
 int64_t ModelDescription::num_parameters_without_embedding() const {
-  return num_parameters() - (tied ? 0 : units.front().num_parameters());
+  int64_t rest = num_parameters();
+  for (const ParameterDescription& p : units.front().parameters) {
+    const bool is_table = p.shape.size() == 2;  // others are those of a norm
+    if (is_table) rest -= p.num_elements();
+  }
+  return rest;
 }
 
 std::vector<format::TensorSlice> ModelDescription::tensors() const {

@@ -156,7 +156,7 @@ struct ModelDescription {
   /// Returns the width of the hidden states.
   int64_t features() const { return passed.front().width; }
   /// Returns the number of elements of all parameters. The second function leaves out the
-  /// input embedding if the head has a matrix of its own.
+  /// embedding's tables, one of which may be the head's matrix too.
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
   /// Returns every parameter as a whole tensor, in forward order.

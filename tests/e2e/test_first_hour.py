@@ -54,7 +54,7 @@ def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):
 @pytest.mark.parametrize("flags,sets", [
     (["--steps", "5"], "--set run.steps=5"),
     (["--lr=1e-4"], "--set optimizer.lr=1e-4"),
-    (["--batch-size", "8"], "--set batch.global_size=8"),
+    (["--batch-size", "8"], "here batch.global_size and batch.micro_size say it"),
     (["--learning_rate", "1e-4"], "--set optimizer.lr=1e-4"),
     (["--optimizer.lr", "1e-4"], "--set optimizer.lr=1e-4"),
     (["--seq-length", "64"], "--set data.seq_len=64"),
@@ -62,9 +62,10 @@ def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):
     (["--every", "5"], "--set checkpoint.every=5 or --set log.every=5 or --set validation.every=5"),
     (["--set", "run.steps=5", "--sed", "1"], "--set run.seed=1"),
     (["--set", "run.steps", "5"], "--set run.steps=5"),
-    (["--grad_accum_usteps", "4"], "--set batch.global_size=4 or --set batch.micro_size=4"),
-    (["--adam-beta1", "0.9"], "--set optimizer.betas=0.9"),
-    (["--use_flash_attention", "1"], "no setting takes its place: no form of attention holds"),
+    (["--grad_accum_usteps", "4"], "the accumulation follows: batch.global_size / (batch.micro_size x"),
+    (["--adam-beta1", "0.9"], "both stand there, as optimizer.betas = [0.9, 0.95]"),
+    (["--use_flash_attention", "1"], "no key takes its place: no form of attention holds"),
+    (["--config", "run.toml"], "the run's file stands by itself: longhaul train run.toml"),
     (["--frobnicate"], "`longhaul config` lists them all"),
 ])
 def test_a_flag_for_a_setting_names_the_set_that_does_it(run, root, flags, sets):
@@ -75,6 +76,14 @@ def test_verbs_that_start_runs_know_flags_for_settings_too(run, root):
     for verb in ("launch", "submit", "config"):
         refused_without_a_trace(run, root, [verb, "run.toml", "--lr", "1e-4"],
                                 "--set optimizer.lr=1e-4")
+
+
+def test_only_verbs_with_a_run_file_take_settings(run, root):
+    for verb in (["doctor"], ["bench"]):
+        refused_without_a_trace(run, root, [*verb, "--set", "optimizer.eps=8"], "--set requires")
+        refused_without_a_trace(run, root, [*verb, "--gpus", "8"], "srun or mpirun says")
+    refused_without_a_trace(run, root, ["inspect", "models/small", "--set", "run.steps=8"],
+                            "--set goes with a run's TOML file")
 
 
 @pytest.mark.parametrize("arguments,words", [

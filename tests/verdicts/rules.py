@@ -27,12 +27,18 @@ RANGES = {
 }
 SWITCHES = ["parallel.sequence", "memory.offload_activations"]
 UNKNOWN = {
-    "parallel.dp": "did you mean tp?",
+    "parallel.dp": "other trainers have it, and no key takes its place: data-parallel ranks follow: "
+                   "ranks / (pp x cp x tp)",
     "parallel.micro_size": "did you mean batch.micro_size?",
     "parallel.tensor": "valid here: tp, pp, cp, context, sequence, pipeline, virtual_stages, "
                        "partition, zero, shard_group",
-    "batch.accumulation": "valid here: global_size, micro_size",
+    "batch.accumulation": "here batch.global_size says it: the accumulation follows: "
+                          "batch.global_size / (batch.micro_size x data-parallel ranks)",
     "memory.offload": "valid here: recompute, recompute_layers, offload_activations",
+}
+OTHER_WORDS = {  # of other trainers
+    "fp16": "; there is no fp16; bf16 needs no loss scale",
+    "float32": '; did you mean "fp32"?',
 }
 REQUIRED = {
     "data.seq_len": "tokens per sequence; the last one is a target only",
@@ -148,8 +154,9 @@ class Rules:
         choices = CHOICES[name]
         if value not in choices:
             nearest = min(choices, key=lambda c: distance(value, c))
-            near = distance(value, nearest) < len(value) // 3 + 2
+            near = distance(value, nearest) <= min(len(value) // 3, 2)
             hint = f'; did you mean "{nearest}"?' if near else ""
+            hint = OTHER_WORDS.get(value, hint)
             self.refuse("a word that is no choice", name,
                         f'{name}: "{value}" is not one of {quoted(choices)}{hint}')
         built = BUILT.get(name, choices)

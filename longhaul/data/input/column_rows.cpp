@@ -172,6 +172,22 @@ std::string column_names(const arrow::Schema& schema) {
   return names + (schema.num_fields() > kMost ? ", ..." : "");
 }
 
+/// Returns the first columns that hold texts or lists of integers; lists alone where ids
+/// are wanted.
+std::vector<std::string> columns_with_documents(const arrow::Schema& schema,
+                                                const std::string& wanted) {
+  constexpr int kMost = 100;
+  std::vector<std::string> names;
+  for (int i = 0; i < std::min(schema.num_fields(), kMost); ++i) {
+    const arrow::DataType& type = *schema.field(i)->type();
+    const bool fits = is_integer_list(type) || (is_text(type) && !wants_ids(wanted));
+    if (fits && schema.field(i)->name().size() <= 40) {
+      names.push_back(schema.field(i)->name());
+    }
+  }
+  return names;
+}
+
 /// Returns the index of a column; -1 when there is none.
 int find_column(const arrow::Schema& schema, const std::string& name,
                 const fs::path& file) {
@@ -230,10 +246,11 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
                            const fs::path& file)
     : field(find_column(schema, options.field, file)) {
   if (field < 0) {
-    throw InputError("data",
-                     fmt::format("{}: no column '{}' (its columns: {}); name "
-                                 "another with --field",
-                                 file.string(), options.field, column_names(schema)));
+    throw InputError(
+        "data", fmt::format("{}: no column '{}' (its columns: {}){}", file.string(),
+                            options.field, column_names(schema),
+                            name_another(columns_with_documents(schema, options.field),
+                                         options.field)));
   }
   const arrow::DataType& type = *schema.field(field)->type();
   ids = is_integer_list(type);

@@ -126,21 +126,24 @@ class CsvReader final : public TextStream {
                  "write the names of the columns there");
     }
     std::string names;
+    std::vector<std::string> known;
     int times = 0;
     FieldCursor fields(header.bytes, delimiter_);
     for (Field field; fields.next(field); ++columns_) {
       const std::string name = unquoted(field);
       if (columns_ < 20) {
         names += fmt::format("{}'{}'", columns_ > 0 ? ", " : "", name.substr(0, 40));
+        if (name.size() <= 40) known.push_back(name);
       }
       if (name != wanted) continue;
       column_ = columns_;
       ++times;
     }
     if (times == 1) return;
-    file_.fail(fmt::format("{} column '{}' in the header row (its columns: {}{})",
+    file_.fail(fmt::format("{} column '{}' in the header row (its columns: {}{}){}",
                            times == 0 ? "no" : "more than one", wanted, names,
-                           columns_ > 20 ? ", ..." : ""),
+                           columns_ > 20 ? ", ..." : "",
+                           times == 0 ? name_another(known, wanted) : ""),
                0, "name another with --field, or another separator");
   }
 

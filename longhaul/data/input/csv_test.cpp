@@ -61,7 +61,10 @@ TEST(Csv, TakesTheColumnThatTheHeaderNames) {
   EXPECT_EQ(read_csv(dir, "a.csv", "\xEF\xBB\xBFtext\nx\n"), (Records{"x"}));
   EXPECT_EQ(read_csv(dir, "a.csv", "\"text\",\"te\"\"xt\"\nx,y\n"), (Records{"x"}));
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", "id,body\n1,x\n"); }),
-             "a.csv: no column 'text' in the header row (its columns: 'id', 'body')");
+             "a.csv: no column 'text' in the header row (its columns: 'id', 'body'); "
+             "name one that it has with --field");
+  EXPECT_HAS(input_error([&] { read_csv(dir, "b.csv", "id,test\n1,x\n"); }),
+             "; name one that it has, as --field test");
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", "text,text\n1,x\n"); }),
              "more than one column 'text'");
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", ""); }), "no header row");

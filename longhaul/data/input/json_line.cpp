@@ -34,6 +34,21 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
+/// Returns the first fields that hold a text or a list; a list alone where ids are
+/// wanted.
+std::vector<std::string> fields_with_documents(const dom::object& object,
+                                               std::string_view wanted) {
+  constexpr size_t kMost = 20;
+  std::vector<std::string> names;
+  for (const dom::key_value_pair& entry : object) {
+    const bool fits =
+        entry.value.is_array() || (entry.value.is_string() && !wants_ids(wanted));
+    if (fits && entry.key.size() <= 40) names.emplace_back(entry.key);
+    if (names.size() == kMost) break;
+  }
+  return names;
+}
+
 /// Copies a list of integers. Returns false for anything but a list of integers. A mask
 /// may also be a list of true and false. `huge` receives a text about an integer above
 /// int64.
@@ -117,7 +132,8 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   const Members members = find_members(object, field);
   if (members.times == 0) {
     return broken(RecordProblem::FieldMissing,
-                  fmt::format("'{}' (its fields: {})", field, field_names(object)));
+                  fmt::format("'{}' (its fields: {}){}", field, field_names(object),
+                              name_another(fields_with_documents(object, field), field)));
   }
   if (members.times > 1)
     return broken(RecordProblem::FieldTwice, fmt::format("'{}'", field));

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "longhaul/data/input/record.h"
 
@@ -16,6 +17,14 @@ ParsedRecord broken(RecordProblem problem, std::string detail = {});
 /// Returns a result with the problem of bytes that are not UTF-8, or a result without a
 /// problem. `of` names the bytes in the message.
 ParsedRecord invalid_utf8(std::string_view bytes, std::string_view of);
+
+/// Returns whether a field of this name can only be meant to hold ids.
+inline bool wants_ids(std::string_view field) { return field == "input_ids"; }
+
+/// Returns what to say where a record lacks the wanted field: "; name one that it has, as
+/// --field text". `names` are the fields that may hold a document. A field is named if it
+/// is the only one, or "text", or nearly the wanted one. The text is empty without names.
+std::string name_another(std::vector<std::string> names, std::string_view wanted);
 
 /// Returns the document in a JSON line. May write to `line`.
 ParsedRecord parse_json_line(std::string& line, std::string_view field);

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/parse.h"
 
 namespace longhaul::data {
 
@@ -98,6 +101,23 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
   if (!detail.empty()) json["detail"] = std::string(detail);
   // A path or an excerpt need not be UTF-8; json_text makes the line UTF-8.
   return json_text(json) + "\n";
+}
+
+std::string name_another(std::vector<std::string> names, std::string_view wanted) {
+  const std::string usual = "text";
+  std::erase_if(names, [](const std::string& name) {
+    return name == "labels" || name == "attention_mask";  // beside ids
+  });
+  if (names.empty()) return "";
+  std::optional<std::string> best = nearest_name(wanted, names);
+  if (names.size() == 1) best = names.front();
+  if (std::ranges::find(names, usual) != names.end()) best = usual;
+  if (!best) return "; name one that it has with --field";
+  const bool plain = best->find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                         "_-.") == std::string::npos;
+  return fmt::format("; name one that it has, as --field {}",
+                     plain ? *best : fmt::format("'{}'", *best));
 }
 
 void fail_record(const std::string& place, RecordProblem problem,

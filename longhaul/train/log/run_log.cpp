@@ -87,12 +87,12 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
       log_->info(fmt::format("environment {}={}", name, value));
     }
   }
+  const ModelDescription& model = session.model_config.description;
   log_->info(fmt::format(
-      "model {} parameters ({} without the embedding), {} of weights and "
-      "gradients, {} of "
-      "optimizer state per rank",
-      grouped(session.model_config.description.num_parameters()),
-      grouped(session.model_config.description.num_parameters_without_embedding()),
+      "model {} parameters ({} without the embedding{}), {} of weights and gradients, {} "
+      "of optimizer state per rank",
+      grouped(model.num_parameters()), grouped(model.num_parameters_without_embedding()),
+      model.tied ? ", which is the head too" : "",
       human_bytes(static_cast<double>(session.flat->bytes())),
       human_bytes(static_cast<double>(session.optimizer->bytes()))));
   log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
