@@ -25,6 +25,7 @@ std::vector<std::string> missing_inputs(const RunConfig& config) {
   };
   look(config.model.config, "model.config");
   look(config.init.weights, "init.weights");
+  if (config.run.golden) look(config.run.golden->file, "run.golden.file");
   for (const TrainSource& source : config.data.train) {
     look_at_data(source.path, "data.train");
   }

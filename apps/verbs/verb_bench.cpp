@@ -127,7 +127,8 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
   for (const std::string& set :
        {fmt::format("run.dir={}", (scratch / "run").string()), std::string("run.epochs="),
         std::string("run.stop_after="), fmt::format("run.steps={}", arguments.steps),
-        std::string("run.hardware="), std::string("checkpoint.every=0"),
+        std::string("run.hardware="), std::string("run.expect="),
+        std::string("run.golden="), std::string("checkpoint.every=0"),
         std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
         std::string("data.validation=[]"), std::string("log.tensorboard=false"),
         std::string("profile.steps=[]"), std::string("profile.every=2")}) {

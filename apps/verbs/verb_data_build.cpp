@@ -28,6 +28,7 @@ struct BuildCommand {
   CLI::Option* special_option = nullptr;  ///< tells whether it was given
   std::string holdout = "0%";
   bool drop_duplicates = false;
+  bool newlines_to_spaces = false;
   std::string part_size;
   int64_t seq_len = 0;
   int64_t global_size = 0;
@@ -41,6 +42,7 @@ data::BuildOptions build_options(const BuildCommand& command) {
   options.special_asked = command.special_option->count() > 0;
   options.holdout = parse_share("--holdout", command.holdout);
   options.drop_duplicates = command.drop_duplicates;
+  options.newlines_to_spaces = command.newlines_to_spaces;
   if (!command.part_size.empty()) {
     options.part_bytes = parse_byte_size(command.part_size);
   }
@@ -160,6 +162,9 @@ void add_rules(CLI::App& verb, BuildCommand& command) {
       ->capture_default_str();
   verb.add_flag("--drop-duplicates", command.drop_duplicates,
                 "of documents with the same text keep the first; reads the inputs twice");
+  verb.add_flag("--newlines-to-spaces", command.newlines_to_spaces,
+                "make a space of each newline of a text before it is cut into tokens; "
+                "token counts differ without it where another program did so");
   add_bad_record_arguments(verb, command.common);
 }
 

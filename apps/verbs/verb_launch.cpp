@@ -181,7 +181,7 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "and SIGUSR1 save and end (exit 75); a second Ctrl-C ends without a save. The "
       "file\n"
       "STOP in the run's directory saves and ends with 79, as stop_above of\n"
-      "data.validation does. See docs/failures.md.");
+      "data.validation, run.expect and run.golden do. See docs/failures.md.");
   verb->callback([options, &outcome] {
     check_launcher();
     outcome.exit_code =

@@ -197,7 +197,7 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"
       "longhaul submit writes that script. Exit 75: saved, or too few nodes are left;\n"
-      "give the job back to the queue, but not after 79 (the file STOP, stop_above). See "
+      "give the job back to the queue, but not after 79 (the file STOP, a rule). See "
       "docs/failures.md.");
   verb->callback([arguments, &outcome] { outcome.exit_code = supervise(*arguments); });
 }

@@ -185,7 +185,7 @@ void add_train(CLI::App& program, Outcome& outcome) {
       "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
       "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
       "signal, saved; 79: stopped\nby the file STOP in the run's directory or stop_above "
-      "of data.validation, saved.\n"
+      "of data.validation,\nrun.expect or run.golden, saved.\n"
       "On one machine use longhaul launch -n 2 run.toml: mpirun gives ranks one second "
       "to "
       "save after Ctrl-C or SIGTERM.");

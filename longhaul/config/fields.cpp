@@ -77,6 +77,17 @@ Fields fields_of(RunSection& s) {
           .within(0, 4096),
       make_field("fused", s.fused, Logged,
                  "fused kernels; false: composite forms everywhere"),
+      make_field("expect", s.expect, Free,
+                 "the least throughput: the run saves and ends with 79 once the mean of "
+                 "the last steps is lower than tokens_per_s by more than tolerance; "
+                 "on_miss = \"warn\" goes on")
+          .when_absent("no throughput is too low"),
+      make_field("golden", s.golden, Free,
+                 "losses to have: the run saves and ends with 79 once a step's loss "
+                 "differs by more than tolerance from that of the file, which `longhaul "
+                 "report --against` reads too, or of losses = [{ step, loss }]; on_miss "
+                 "= \"warn\" goes on")
+          .when_absent("no loss is compared"),
   };
 }
 
@@ -369,6 +380,9 @@ Fields fields_of(LogSection& s) {
       make_field("every", s.every, Free,
                  std::string("steps between lines of ") + run::kLogFile)
           .within(1, kMaxSteps),
+      make_field("window", s.window, Free,
+                 "steps of this start whose means a line has too; 1: none")
+          .within(1, 1e6),
       make_field("tensorboard", s.tensorboard, Free, "write event files too"),
   };
 }

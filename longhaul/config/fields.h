@@ -27,6 +27,9 @@ config::Fields fields_of(ResilienceSection& section);
 config::Fields fields_of(ProfileSection& section);
 config::Fields fields_of(DebugSection& section);
 // Inline tables.
+config::Fields fields_of(ExpectedRate& item);
+config::Fields fields_of(GoldenLoss& item);
+config::Fields fields_of(GoldenLosses& item);
 config::Fields fields_of(TrainSource& item);
 config::Fields fields_of(WeightsFrom& item);
 config::Fields fields_of(ValidationSource& item);
@@ -37,6 +40,9 @@ config::Fields fields_of(DebugDelay& item);
 
 // What is wrong with the fields of one inline table together, as it follows the table's
 // name in a message; an empty text if nothing is.
+std::string problem_of(const ExpectedRate& item);
+std::string problem_of(const GoldenLoss& item);
+std::string problem_of(const GoldenLosses& item);
 std::string problem_of(const TrainSource& item);
 std::string problem_of(const WeightsFrom& item);
 std::string problem_of(const ValidationSource& item);

@@ -111,17 +111,19 @@ HardwareProfile parse_hardware_profile(std::string_view text, std::string_view n
 void check_machine(const HardwareProfile& profile, std::string_view name,
                    std::string_view device, std::string_view cpu, int64_t threads) {
   const auto check = [&](std::string_view what, std::string_view theirs,
-                         std::string_view ours) {
+                         std::string_view ours, const std::string& how = {}) {
     if (theirs == ours) return;
     fail_config("hardware",
                 "{} was measured on a machine with {} {}, this one has {}; measure it "
-                "here: longhaul bench --out {}",
-                name, what, theirs, ours, name);
+                "here: {}longhaul bench --out {}",
+                name, what, theirs, ours, how, name);
   };
   check("device", profile.device, device);
   if (device != "cpu") return;  // the processor feeds it, and no more
   check("processor", profile.cpu, cpu);
-  check("threads", std::to_string(profile.threads), std::to_string(threads));
+  // The run's threads may be others than a measurement takes by itself.
+  check("threads", std::to_string(profile.threads), std::to_string(threads),
+        fmt::format("OMP_NUM_THREADS={} ", threads));
 }
 
 std::string rate_text(double rate, std::string_view unit) {

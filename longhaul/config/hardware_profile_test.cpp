@@ -63,6 +63,9 @@ TEST(HardwareProfileFile, OfAnotherMachineIsRefused) {
           .find("m.toml was measured on a machine with processor Some CPU, this one "
                 "has Other CPU; measure it here: longhaul bench --out m.toml"),
       std::string::npos);
+  EXPECT_NE(message("cpu", "Some CPU", 4)
+                .find("measure it here: OMP_NUM_THREADS=4 longhaul bench --out m.toml"),
+            std::string::npos);
   EXPECT_NE(message("cpu", "Some CPU", 4).find("threads 2, this one has 4"),
             std::string::npos);
   EXPECT_NE(message("NVIDIA H100 sm_90", "Some CPU", 2).find("device cpu"),

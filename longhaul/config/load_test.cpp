@@ -160,6 +160,7 @@ TEST(Load, EachKeyReachesItsOwnMember) {
                                     "checkpoint.keep=16",
                                     "checkpoint.dir=c",
                                     "log.every=17",
+                                    "log.window=20",
                                     "log.tensorboard=false",
                                     "validation.every=18",
                                     "validation.batches=19"})
@@ -196,6 +197,7 @@ TEST(Load, EachKeyReachesItsOwnMember) {
   EXPECT_EQ(c.checkpoint.keep, 16);
   EXPECT_EQ(checkpoint_dir(c), "c");
   EXPECT_EQ(c.log.every, 17);
+  EXPECT_EQ(c.log.window, 20);
   EXPECT_FALSE(c.log.tensorboard);
   EXPECT_EQ(c.validation.every, 18);
   EXPECT_EQ(c.validation.batches, 19);
@@ -303,6 +305,35 @@ TEST(Load, ArraysOfTablesAreTheSameAsInlineTables) {
   EXPECT_EQ(config.data.train[1].synthetic, 5);
 }
 
+TEST(Load, WhatARunIsToReachIsATable) {
+  const RunConfig c =
+      accepted("", {"run.expect={ tokens_per_s = 29400, tolerance = 0.1, steps = 20 }",
+                    "run.golden={ losses = [{ step = 10, loss = 8.5 }, { step = 20, "
+                    "loss = 8 }], on_miss = \"warn\" }"})
+          .config;
+  EXPECT_EQ(c.run.expect, (ExpectedRate{29400.0, 0.1, 20, MissPolicy::Stop}));
+  EXPECT_EQ(c.run.golden,
+            (GoldenLosses{{}, {{10, 8.5}, {20, 8.0}}, 0.05, MissPolicy::Warn}));
+  EXPECT_EQ(accepted("", {"run.golden={ file = \"g.txt\" }"}).config.run.golden->file,
+            "g.txt");
+  EXPECT_FALSE(accepted("").config.run.expect);
+}
+
+TEST(LoadRefuses, ATableOfWhatARunIsToReachThatSaysTooLittleOrTooMuch) {
+  const auto refuses = [](const char* set, const char* words) {
+    const std::string said = refused("", {set});
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  refuses("run.expect={ tolerance = 0.1 }", "run.expect: needs tokens_per_s");
+  refuses("run.expect={ tokens_per_s = 0 }", "must be greater than 0");
+  refuses("run.expect={ tokens_per_s = 5, tolerance = 1 }", "less than 1");
+  refuses("run.expect={ tokens_per_s = 5, on_miss = \"stp\" }", "did you mean \"stop\"");
+  refuses("run.golden={}", "run.golden: needs either file or losses, not none of them");
+  refuses("run.golden={ file = \"g\", losses = [{ step = 1, loss = 2 }] }",
+          "not both of them");
+  refuses("run.golden={ losses = [{ step = 1 }] }", "run.golden.losses[0]: needs both");
+}
+
 TEST(LoadRefuses, AnUnknownKeyWithItsPlaceAndTheNearestName) {
   EXPECT_EQ(refused("bettas = [0.9, 0.95]\n"),
             "[config] run.toml:13:1: unknown key optimizer.bettas; did you mean betas?");
@@ -317,7 +348,7 @@ TEST(LoadRefuses, AKeyOfAnotherSectionNamingIt) {
 TEST(LoadRefuses, AnUnknownKeyWithoutNeighbourListingTheValidOnes) {
   EXPECT_EQ(refused("[log]\nxylophone = 1\n"),
             "[config] run.toml:14:1: unknown key log.xylophone; valid here: every, "
-            "tensorboard");
+            "window, tensorboard");
 }
 
 TEST(LoadRefuses, AnUnknownKeyInsideAnInlineTable) {
@@ -402,6 +433,12 @@ TEST(LoadRefuses, EveryNumberThatIsNotFiniteByTheNameOfItsKey) {
   refuse_every_number(fields_of(validation), "data.validation[0]", numbers);
   ParameterGroup group;
   refuse_every_number(fields_of(group), "optimizer.groups[0]", numbers);
+  ExpectedRate rate;
+  refuse_every_number(fields_of(rate), "run.expect", numbers);
+  GoldenLosses golden;
+  refuse_every_number(fields_of(golden), "run.golden", numbers);
+  GoldenLoss loss;
+  refuse_every_number(fields_of(loss), "run.golden.losses[0]", numbers);
   EXPECT_GT(numbers, 50);
 }
 

@@ -44,6 +44,15 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.type == "integer") return std::to_string(below(below(2) ? 4 : 4000));
   if (field.key.ends_with("_timeout_s")) return fmt::format("{}", 1 + fraction());
   if (field.key == "capture") return "{ steps = [2, 3], tensors = [\"*norm*\"] }";
+  if (field.key == "expect") {
+    return fmt::format("{{ tokens_per_s = {}, steps = {} }}", 1 + fraction(),
+                       1 + below(9));
+  }
+  if (field.key == "golden") {
+    return below(2) ? "{ file = \"g \\\"h\", on_miss = \"warn\" }"
+                    : fmt::format("{{ losses = [{{ step = 3, loss = {} }}] }}",
+                                  1 + fraction());
+  }
   if (field.type == "array of integer") return below(2) ? "[]" : "[1, 3]";
   if (field.type == "number")
     return fmt::format("{}", fraction() * (below(2) ? 1 : 1e-4));

@@ -18,6 +18,34 @@ namespace longhaul {
 // `longhaul config` prints that. Names that C++ uses have a trailing underscore. An empty
 // optional or path means "not given".
 
+/// What follows where a run is not what run.expect or run.golden says.
+enum class MissPolicy { Stop, Warn };
+
+/// The throughput that a run is to have at least.
+struct ExpectedRate {
+  double tokens_per_s = 0.0;
+  double tolerance = 0.05;  ///< share of it that may be missing
+  int64_t steps = 50;       ///< steps whose mean is judged
+  MissPolicy on_miss = MissPolicy::Stop;
+  bool operator==(const ExpectedRate&) const = default;
+};
+
+struct GoldenLoss {
+  int64_t step = 0;
+  double loss = 0.0;
+  bool operator==(const GoldenLoss&) const = default;
+};
+
+/// The losses that a run is to have at some of its steps. Either `file` is set or
+/// `losses`.
+struct GoldenLosses {
+  fs::path file;
+  std::vector<GoldenLoss> losses;
+  double tolerance = 0.05;  ///< share of the golden loss
+  MissPolicy on_miss = MissPolicy::Stop;
+  bool operator==(const GoldenLosses&) const = default;
+};
+
 struct RunSection {
   fs::path dir;
   std::optional<int64_t> steps;  ///< exactly one of steps and epochs is given
@@ -30,6 +58,8 @@ struct RunSection {
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs
   bool fused = true;
+  std::optional<ExpectedRate> expect;
+  std::optional<GoldenLosses> golden;
 };
 
 struct ModelSection {
@@ -268,6 +298,7 @@ struct CheckpointSection {
 
 struct LogSection {
   int64_t every = 1;
+  int64_t window = 10;  ///< steps of the means in a line; 1: no means
   bool tensorboard = true;
 };
 

@@ -210,6 +210,33 @@ TEST(RunView, TellsAStopByTheFileFromOneByASignal) {
   EXPECT_EQ(look("", 0), "done");
 }
 
+TEST(RunView, ALaterStartWithoutASupervisorCountsMoreThanAnEarlierOnesLastWord) {
+  const TestDirectory dir;
+  append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));
+  write_file(dir / "status.json", R"({"state":"stopped","updated":102,"restarts":0})");
+  append(
+      dir / "events.jsonl",
+      R"({"event":"end","signal":0,"stopped_by":"the file STOP","time":101,"attempt":1})"
+      "\n");
+  {
+    RunFiles run(dir.path());
+    run.refresh();
+    const RunView view = make_view(run, 1000.0);
+    EXPECT_EQ(view.state, "stopped");
+    EXPECT_TRUE(view.on_request);
+  }
+  append(dir / "events.jsonl",
+         R"({"event":"start","attempt":2,"step":1,"last_step":2,"time":200})"
+         "\n"
+         R"({"event":"end","signal":0,"stopped_by":"","step":2,"time":210,"attempt":2})"
+         "\n");
+  RunFiles run(dir.path());
+  run.refresh();
+  const RunView view = make_view(run, 1000.0);
+  EXPECT_EQ(view.state, "done");
+  EXPECT_TRUE(view.ended);
+}
+
 TEST(RunView, TrustsAFreshStatusAndNotAnOldOne) {
   const TestDirectory dir;
   append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));

@@ -84,11 +84,16 @@ void judge_state(const RunFiles& run, RunView& view) {
   view.attempt = std::max<int64_t>(view.attempt, run.records().newest_attempt());
   const auto& status = run.status();
   if (!status) return judge_by_lock(run, view);
+  const bool final = is_final(status->state);
+  // A start without a supervisor leaves an older supervisor's last word as it is.
+  const Event* last = last_of_attempts(run.events());
+  if (final && last != nullptr && last->time > status->updated) {
+    return judge_by_lock(run, view);
+  }
   view.job = status->job.empty() ? view.job : status->job;
   view.host = status->host;
   view.restarts = status->restarts;
   const double silent = view.now - status->updated;
-  const bool final = is_final(status->state);
   if (final || silent <= kFreshSeconds) {
     view.state = status->state;
     view.detail = status->cause;

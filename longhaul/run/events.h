@@ -50,6 +50,8 @@ inline constexpr const char* kStorageSilentEvent = "storage_silent";
 inline constexpr const char* kStorageAnswersEvent = "storage_answers";
 inline constexpr const char* kStragglerEvent = "straggler";
 inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond stop_above
+inline constexpr const char* kTooSlowEvent = "too_slow";          ///< below run.expect
+inline constexpr const char* kLossMissedEvent = "golden_missed";  ///< see run.golden
 
 // Kinds that are read. each() hands over every member with its name in the line.
 
@@ -75,8 +77,11 @@ struct EndEvent {
   /// Values of `stopped_by` for a run that only a person is to start again.
   static constexpr const char* kByStopFile = "the file STOP";
   static constexpr const char* kByStopAbove = "stop_above of data.validation";
+  static constexpr const char* kByExpect = "run.expect";
+  static constexpr const char* kByGolden = "run.golden";
   bool for_good() const {
-    return stopped_by == kByStopFile || stopped_by == kByStopAbove;
+    return stopped_by == kByStopFile || stopped_by == kByStopAbove ||
+           stopped_by == kByExpect || stopped_by == kByGolden;
   }
   int64_t attempt = 0;
   std::optional<int64_t> step;

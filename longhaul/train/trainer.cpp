@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
@@ -19,6 +21,7 @@
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/control_files.h"
+#include "longhaul/train/history/expectations.h"
 #include "longhaul/train/history/step_guard.h"
 #include "longhaul/train/inference.h"
 #include "longhaul/train/log/run_log.h"
@@ -106,6 +109,19 @@ std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
   return sources;
 }
 
+/// Returns what judges the steps; only rank 0 has it, and only where the settings ask for
+/// it. Throws on all ranks where rank 0 throws. Collective.
+std::optional<Expectations> expectations_of(const Session& session) {
+  std::optional<Expectations> found;
+  const RunSection& settings = session.config.run;
+  if (!settings.expect && !settings.golden) return found;
+  comm::on_rank_zero(*session.world, [&] {
+    found.emplace(settings);
+    return std::string();
+  });
+  return found;
+}
+
 class Trainer {
  public:
   Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
@@ -129,6 +145,7 @@ class Trainer {
         memory_(session_, history_, start_, run_),
         figures_(session_),
         guard_(config().resilience),
+        expectations_(expectations_of(session_)),
         replica_check_(session_, config().resilience.checksum_every,
                        [this](const Json& fields) { corrupted(fields); }),
         control_(
@@ -166,6 +183,7 @@ class Trainer {
         certify_first_update(session_, outcome.record.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
+      judge_step(outcome.record, last);
       const bool save_again = checkpoints_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
@@ -185,7 +203,7 @@ class Trainer {
  private:
   const RunConfig& config() const { return session_.config; }
   /// Returns whether the run is to end now: a person or a rule wants no more steps.
-  bool ends() const { return requests_.ends() || risen_; }
+  bool ends() const { return requests_.ends() || risen_ || missed_; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
   /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
@@ -266,6 +284,21 @@ class Trainer {
     }
   }
 
+  /// Decides whether the run ends because the step is not what run.expect or run.golden
+  /// says. All ranks take rank 0's decision. Collective.
+  void judge_step(const run::StepRecord& record, bool last) {
+    if (!config().run.expect && !config().run.golden) return;
+    const char* stops = nullptr;
+    for (Miss& miss :
+         expectations_ ? expectations_->look(record, last) : std::vector<Miss>{}) {
+      run_.log().warning(miss.why);
+      run_.event(miss.event, std::move(miss.fields));
+      if (miss.stops) stops = miss.key;
+    }
+    missed_ = session_.world->any(stops != nullptr);
+    if (stops != nullptr) missed_key_ = stops;
+  }
+
   /// Acts on a bad step as the settings say. Returns true where the run goes back.
   bool rolls_back(const StepOutcome& outcome) {
     if (outcome.verdict.good) return false;
@@ -338,6 +371,12 @@ class Trainer {
     session_.replicas->finish_weights();
     memory_.end(session_, ends());
     start_.got_through();
+    if (missed_) {
+      finish_log({0, missed_key_,
+                  all_done ? "all its steps are done"
+                           : "raise the tolerance to go on, or take it out"});
+      return {history_.step, TrainEnd::Stopped};
+    }
     if (all_done) {
       finish_log({});
       return {history_.step, TrainEnd::Done};
@@ -358,6 +397,10 @@ class Trainer {
   }
 
   void finish_log(const StopCause& stopped) {
+    if (const std::string held = expectations_ ? expectations_->summary() : "";
+        !held.empty()) {
+      run_.log().info(held);
+    }
     run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
   }
 
@@ -472,12 +515,15 @@ class Trainer {
   PeerMemory memory_;
   StepFigures figures_;
   StepGuard guard_;
+  std::optional<Expectations> expectations_;  ///< rank 0's, where it is asked for
   ReplicaCheck replica_check_;
   ControlFiles control_;
   StateCapture capture_;
   RunCheckpoints checkpoints_;
   Requests requests_;
-  bool risen_ = false;  ///< a validation loss is above its stop_above
+  bool risen_ = false;      ///< a validation loss is above its stop_above
+  bool missed_ = false;     ///< a step is not what run.expect or run.golden says
+  std::string missed_key_;  ///< on rank 0: which of these settings
   std::string title_;
 };
 

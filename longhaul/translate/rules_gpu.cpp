@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/translate/flag_rules.h"
@@ -84,6 +85,28 @@ void put_smp_schedule(const Job& job) {
   if (plateau.value.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
 }
 
+/// Puts the flags that only one kind of model obeys, whatever the others are told.
+void put_smp_fields_of_one_type(const Job& job, const std::string& type) {
+  if (type == "gpt_neox") {
+    job.override_real("rotary_pct", "rotary_pct");
+  } else if (type == "mistral") {
+    job.override_whole("sliding_window", "sliding_window");
+  } else if (type == "gpt2") {
+    for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+      job.override_real(name, name);
+    }
+  }
+  constexpr std::pair<const char*, const char*> kOfOneType[] = {
+      {"rotary_pct", "gpt_neox"},
+      {"sliding_window", "mistral"},
+      {"resid_pdrop", "gpt2"},
+      {"embd_pdrop", "gpt2"},
+      {"attn_pdrop", "gpt2"}};
+  for (const auto& [name, owner] : kOfOneType) {
+    if (type != owner) job.leave(name, fmt::format("of --model_type {} alone", owner));
+  }
+}
+
 /// Puts the flags of the model's shape. A named Hugging Face model leaves these without
 /// effect.
 void put_smp_model(const Job& job) {
@@ -92,7 +115,8 @@ void put_smp_model(const Job& job) {
     for (const char* name :
          {"model_type", "vocab_size", "hidden_width", "num_layers", "num_heads",
           "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
-          "initializer_range", "rotary_emb_base"}) {
+          "initializer_range", "rotary_emb_base", "rotary_pct", "sliding_window",
+          "resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
       job.leave(name, "theirs, too, take it from --hf_pretrained_model_name_or_dir");
     }
     return;
@@ -120,6 +144,7 @@ void put_smp_model(const Job& job) {
             "of another --model_type");
   job.override_real("initializer_range", "initializer_range");
   job.override_real("rotary_emb_base", llama ? "rope_theta" : "rotary_emb_base");
+  put_smp_fields_of_one_type(job, type.value.value_or(""));
   if (!draft.has("model.override")) return;
   const int64_t positions = draft.whole("data.seq_len", 0);
   if (positions > 0) {

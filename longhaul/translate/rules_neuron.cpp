@@ -3,6 +3,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/run/step_record.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
@@ -255,6 +256,26 @@ void translate_nxd_zero(const Job& job) {
   }
 }
 
+/// Puts the throughput below which their script fails, at 95 % of it and in sequences a
+/// second.
+void put_expected_rate(const Job& job) {
+  constexpr const char* kName = "expected_average_throughput";
+  const Known<double> rate = job.real(kName);
+  const int64_t length = job.draft().whole("data.seq_len", 0);
+  if (!rate.value || length < 1) {
+    job.leave(kName, "run.expect has it, in tokens a second of all ranks");
+  } else if (*rate.value <= 0.0) {
+    job.leave(kName, "0 judges nothing");
+  } else {
+    const config::Table floor{
+        {run::kTokensPerSecondKey, "", {*rate.value * static_cast<double>(length), ""}},
+        {"tolerance", "", {0.05, ""}}};
+    job.draft().put(
+        "run.expect", {floor, ""},
+        fmt::format("{}, sequences of {} tokens a second", rate.from, length));
+  }
+}
+
 void translate_bert(const Job& job) {
   Draft& draft = job.draft();
   const bool phase2 = job.on("phase2", false).value.value_or(false);
@@ -318,6 +339,7 @@ void translate_bert(const Job& job) {
               "longhaul import CHECKPOINT.pt --format checkpoint, then "
               "checkpoint.resume, goes on from it");
   }
+  put_expected_rate(job);
   job.leave("debug", "model.override makes a model smaller");
   for (const char* name :
        {"snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir"}) {

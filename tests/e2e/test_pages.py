@@ -158,11 +158,11 @@ def test_a_recipe_is_written_with_its_model_beside_it(run, tmp_path):
                                             "link.toml"], "link.toml is there already")
 
 
-def test_a_recipe_of_a_downloaded_model_is_written_alone(run, tmp_path):
-    said = run("longhaul", "recipe", "show", "llama3-8b-cpt", "--out", "run.toml",
+def test_a_recipe_whose_model_another_run_makes_is_written_alone(run, tmp_path):
+    said = run("longhaul", "recipe", "show", "demo/continue", "--out", "run.toml",
                cwd=tmp_path).stdout
     assert os.listdir(tmp_path) == ["run.toml"] and "its model" not in said
-    refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama3-8b-cpt", "--out", "."],
+    refused_without_a_trace(run, tmp_path, ["recipe", "show", "demo/continue", "--out", "."],
                             "a directory", "run.toml")
 
 

@@ -26,7 +26,8 @@ def brought(run, folder):
 def test_the_70b_recipe_loses_a_node_and_ends_as_a_model_that_transformers_evaluates_the_same(
         cluster, binary, run, brought):
     # Only sizes and what a machine without accelerators needs; fp32, so that a loss compares.
-    small = ["parallel.tp=2", "parallel.pp=2", f"data.seq_len={SEQ_LEN}", "batch.global_size=8",
+    small = ['model.config="models/Llama-3-70B"', "parallel.partition=", "parallel.tp=2",
+             "parallel.pp=2", f"data.seq_len={SEQ_LEN}", "batch.global_size=8",
              f'run.dir="{brought}/run"', "run.device=cpu", "run.threads=1",
              "schedule.warmup_steps=4", "validation.every=20", "validation.batches=2",
              "precision.compute=fp32"]

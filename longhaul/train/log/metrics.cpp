@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -22,10 +23,13 @@ std::function<void(const std::string&)> warn(system::Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
 
-/// Sequences per second; NaN, which JSON writes as null, where no step was measured.
+/// Rates of a run; NaN, which JSON writes as null, where no step was measured.
 struct Throughput {
-  double average = run::kNoFigure;
-  double peak = run::kNoFigure;
+  double average = run::kNoFigure;  ///< sequences per second
+  double peak = run::kNoFigure;     ///< sequences per second
+  double tokens = run::kNoFigure;   ///< tokens per second
+  double mfu = run::kNoFigure;      ///< share of the devices' peak
+  double tflops = run::kNoFigure;   ///< TFLOP/s per device
   int64_t steps = 0;
 };
 
@@ -34,17 +38,27 @@ struct Throughput {
 Throughput throughput_of(const monitor::Records& records, bool with_first) {
   Throughput out;
   double sequences = 0.0;
+  double tokens = 0.0;
+  double mfu = 0.0;
+  double tflops = 0.0;
   double seconds = 0.0;
   for (size_t i = 0; i < records.counted().size(); ++i) {
     const run::StepRecord& record = records.counted_at(i);
     if (!with_first && records.is_first_of_attempt(record)) continue;
     sequences += record.seqs_per_s * record.step_time;
+    tokens += record.tokens_per_s * record.step_time;
+    mfu += record.mfu * record.step_time;
+    tflops += record.tflops_per_device * record.step_time;
     seconds += record.step_time;
     out.peak = std::fmax(out.peak, record.seqs_per_s);
     ++out.steps;
   }
   if (out.steps == 0) return with_first ? out : throughput_of(records, true);
-  if (seconds > 0.0) out.average = sequences / seconds;
+  if (seconds <= 0.0) return out;
+  out.average = sequences / seconds;
+  out.tokens = tokens / seconds;
+  out.mfu = mfu / seconds;
+  out.tflops = tflops / seconds;
   return out;
 }
 
@@ -72,35 +86,67 @@ Json time_to_train(const monitor::RunFiles& run) {
                  {"Seconds", std::move(seconds)}});
 }
 
-Json metrics_of(const monitor::RunFiles& run) {
+/// Adds the newest loss of each validation set.
+void add_validations(const monitor::Records& records, Json& metrics) {
+  std::map<std::string, const run::ValidationRecord*> newest;
+  for (const run::ValidationRecord& one : records.validations()) newest[one.name] = &one;
+  for (const auto& [name, one] : newest) {
+    metrics.push_back(metric("Final validation loss", one->loss, "",
+                             {{"Validation set", name},
+                              {"Global step", one->step},
+                              {"Perplexity", one->perplexity()}}));
+  }
+}
+
+/// Returns the most memory that a rank has had, in bytes.
+double memory_peak_of(const monitor::Records& records) {
+  double peak = run::kNoFigure;
+  for (const auto& record : records.all()) peak = std::fmax(peak, record.memory_peak);
+  return peak;
+}
+
+Json metrics_of(const monitor::RunFiles& run, const Json& accumulation) {
   Json metrics = Json::array();
   const run::StepRecord* const last = run.records().last();
   if (last == nullptr) return metrics;
   const Throughput speed = throughput_of(run.records(), false);
-  metrics.push_back(metric("Final loss", last->loss, "", {{"Step", last->step}}));
+  Json at = {{"Step", last->step}, {"Global step", last->step}, {"Epoch", last->epoch}};
+  if (accumulation.is_number_integer()) {
+    at["Microstep"] = last->step * accumulation.get<int64_t>();
+  }
+  const Json steps = {{"Steps", speed.steps}};
+  metrics.push_back(metric("Final loss", last->loss, "", std::move(at)));
   metrics.push_back(time_to_train(run));
-  metrics.push_back(
-      metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
+  metrics.push_back(metric("Average throughput", speed.average, "seq/s", steps));
   metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
+  metrics.push_back(metric("Average token throughput", speed.tokens, "tok/s", steps));
+  metrics.push_back(metric("MFU", speed.mfu, "", steps));
+  metrics.push_back(
+      metric("Average throughput per device", speed.tflops, "TFLOP/s", steps));
+  metrics.push_back(metric("Peak memory", memory_peak_of(run.records()), "bytes",
+                           {{"Tokens", last->tokens}}));
+  add_validations(run.records(), metrics);
   return metrics;
 }
 
 }  // namespace
 
-std::string log_line(const run::StepRecord& record) {
+std::string log_line(const run::StepRecord& record, const RunningMeans& means) {
+  const std::string mean = means.describe();
   return fmt::format(
-      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
-      "{:.5f} "
-      "grad norm {:.3f} lr {:.3e}{}",
-      record.step, record.step_time, record.seqs_per_s, record.tokens_per_s,
-      100.0 * record.mfu, record.loss, record.grad_norm, record.lr,
-      record.applied ? "" : " NOT APPLIED");
+      "step {} epoch {:.4f} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s "
+      "{:.4g} "
+      "TFLOP/s per device mfu {:.1f}% loss {:.5f} grad norm {:.3f} lr {:.3e}{}{}{}",
+      record.step, record.epoch, record.step_time, record.seqs_per_s, record.tokens_per_s,
+      record.tflops_per_device, 100.0 * record.mfu, record.loss, record.grad_norm,
+      record.lr, record.applied ? "" : " NOT APPLIED", mean.empty() ? "" : "; ", mean);
 }
 
 MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
-                             int64_t log_every, bool tensorboard)
+                             int64_t log_every, bool tensorboard, int64_t log_window)
     : log_(log),
       log_every_(log_every),
+      means_(log_window),
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
   if (tensorboard) tensorboard_.emplace(run_dir / run::kTensorBoardDir);
@@ -126,7 +172,8 @@ void MetricsWriter::step(const run::StepRecord& record,
                            static_cast<double>(count));
     }
   }
-  if (record.step % log_every_ == 0) log_.info(log_line(record));
+  means_.add(record);
+  if (record.step % log_every_ == 0) log_.info(log_line(record, means_));
   if (last_step_ > 0) {
     const std::chrono::duration<double> spent =
         std::chrono::steady_clock::now() - started_;
@@ -160,7 +207,9 @@ int64_t write_results(const fs::path& run_dir, const Json& parameters) {
   monitor::RunFiles run(run_dir);
   run.refresh();
   const Json results = {
-      {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
+      {"results",
+       {{"parameters", parameters},
+        {"metrics", metrics_of(run, parameters.value(kAccumulationParameter, Json()))}}}};
   write_text_atomic(run_dir / run::kResultsFile, json_text(results, 2) + "\n");
   return run.records().unreadable();
 }

@@ -9,19 +9,22 @@
 #include "longhaul/run/step_record.h"
 #include "longhaul/run/tensorboard.h"
 #include "longhaul/system/log.h"
+#include "longhaul/train/history/running_means.h"
 
 namespace longhaul::train {
 
-/// Returns the line of a step in log.txt.
-std::string log_line(const run::StepRecord& record);
+/// Returns the line of a step in log.txt, with the means of the last steps where these
+/// are several.
+std::string log_line(const run::StepRecord& record, const RunningMeans& means);
 
 /// Writes metrics.jsonl, events.jsonl, TensorBoard's files and the step lines of the log.
 /// Only rank 0 has one.
 class MetricsWriter {
  public:
-  /// `log_every` thins out the lines of log.txt only.
+  /// `log_every` thins out the lines of log.txt only; `log_window` is the number of steps
+  /// whose means they have.
   MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
-                bool tensorboard);
+                bool tensorboard, int64_t log_window = 1);
 
   /// Sets the first and the last step of this start, for estimates of the time left.
   void set_goal(int64_t first_step, int64_t last_step);
@@ -33,6 +36,7 @@ class MetricsWriter {
  private:
   system::Logger& log_;
   int64_t log_every_;
+  RunningMeans means_;
   JsonLines metrics_;
   JsonLines events_;
   std::optional<run::TensorBoardWriter> tensorboard_;
@@ -41,13 +45,16 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
+/// The parameter of results.json that says how many micro batches a step has.
+inline constexpr const char* kAccumulationParameter = "Gradient accumulation microsteps";
+
 /// Writes results.json in the fields of the systems that the run is compared with.
 /// `parameters` are the run's parameters. The metrics come from all of metrics.jsonl and
 /// events.jsonl, so that a restart loses nothing. The time to train is the wall time from
 /// the first start on, by classes, as `report` has it. The throughput counts each step
-/// once and leaves out the first step of a start, which warms up. Returns the number of
-/// lines of metrics.jsonl that cannot be read and were passed over; only a damaged disk
-/// makes such lines.
+/// once and leaves out the first step of a start, which warms up; MFU and TFLOP/s are
+/// means over the same steps' time. Returns the number of lines of metrics.jsonl that
+/// cannot be read and were passed over; only a damaged disk makes such lines.
 int64_t write_results(const fs::path& run_dir, const Json& parameters);
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.

@@ -38,12 +38,22 @@ TEST(LogLine, HasItsOneForm) {
   m.seqs_per_s = 1024 / 285.12;
   m.tokens_per_s = 1024 * 8192 / 285.12;
   m.mfu = 0.291;
+  m.tflops_per_device = 27.64;
+  m.epoch = 0.0545;
   m.loss = 1.679;
   m.grad_norm = 10.75;
   m.lr = 3.748e-8;
-  EXPECT_EQ(log_line(m),
-            "step 5 step_time 285.120s throughput 3.59 seq/s 29421 tok/s mfu 29.1% loss "
-            "1.67900 grad norm 10.750 lr 3.748e-08");
+  RunningMeans means(2);
+  const std::string line =
+      "step 5 epoch 0.0545 step_time 285.120s throughput 3.59 seq/s 29421 tok/s 27.64 "
+      "TFLOP/s per device mfu 29.1% loss 1.67900 grad norm 10.750 lr 3.748e-08";
+  means.add(m);
+  EXPECT_EQ(log_line(m, means), line);
+  means.add(m);
+  EXPECT_EQ(log_line(m, means),
+            line +
+                "; mean of 2: step_time 285.120s throughput 3.59 seq/s 29421 tok/s "
+                "loss 1.67900");
 }
 
 TEST(MetricsWriter, LogEveryThinsTheLogOnly) {
@@ -61,6 +71,20 @@ TEST(MetricsWriter, LogEveryThinsTheLogOnly) {
   EXPECT_HAS(log, "step 10 ");
   EXPECT_HAS(log, "step 20 ");
   EXPECT_FALSE(fs::exists(dir / "tensorboard"));
+}
+
+TEST(MetricsWriter, ALineHasTheMeansOfItsWindow) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    system::Logger log = system::Logger::to_file(dir / "log.txt");
+    MetricsWriter writer(dir.path(), log, 5, false, 4);
+    for (int64_t step = 1; step <= 10; ++step) writer.step(step_of(step, 1, 2.0), {});
+  }
+  // The losses of steps 7 to 10 are 1.3 to 1.0.
+  EXPECT_HAS(::testing::internal::GetCapturedStdout(),
+             "loss 1.00000 grad norm 1.000 lr 0.000e+00; mean of 4: step_time 2.000s "
+             "throughput 5.00 seq/s 0 tok/s loss 1.15000\n");
 }
 
 TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
@@ -100,17 +124,22 @@ class Results : public ::testing::Test {
     for (const run::StepRecord& step : steps) writer.step(step, {});
   }
   Json results(int64_t unreadable = 0) {
-    const Json parameters = {
-        {"Model", "models/llama"}, {"Batch size", 10}, {"Total steps", 4}};
+    const Json parameters = {{"Model", "models/llama"},
+                             {"Batch size", 10},
+                             {kAccumulationParameter, 8},
+                             {"Total steps", 4}};
     EXPECT_EQ(write_results(dir_.path(), parameters), unreadable);
     return read_json(dir_ / "results.json")["results"];
   }
-  double value(const Json& json, const std::string& name) {
-    for (const Json& metric : json["metrics"]) {
-      if (metric["MetricName"] == name) return metric["MeasuredValue"].get<double>();
+  Json metric(const Json& json, const std::string& name) {
+    for (const Json& one : json["metrics"]) {
+      if (one["MetricName"] == name) return one;
     }
     ADD_FAILURE() << "no " << name;
-    return 0.0;
+    return {{"MeasuredValue", 0.0}};
+  }
+  double value(const Json& json, const std::string& name) {
+    return metric(json, name)["MeasuredValue"].get<double>();
   }
   TestDirectory dir_;
 };
@@ -134,6 +163,40 @@ TEST_F(Results, CountTheWallTimeAndTheLossOfTheLast) {
   EXPECT_EQ(json["metrics"][1]["AdditionalData"]["Steps done again"], 1);
   EXPECT_EQ(json["parameters"]["Model"], "models/llama");
   EXPECT_EQ(json["parameters"]["Batch size"], 10);
+}
+
+TEST_F(Results, HaveTheRatesTheMemoryAndWhatWasValidated) {
+  run::StepRecord first = step_of(1, 1, 60.0);
+  first.memory_peak = 5e9;
+  run::StepRecord second = step_of(2, 1, 2.0);
+  second.mfu = 0.5;
+  second.tokens_per_s = 300.0;
+  second.tflops_per_device = 50.0;
+  second.memory_peak = 4e9;
+  second.epoch = 0.25;
+  run::StepRecord third = step_of(3, 1, 6.0);
+  third.mfu = 0.3;
+  third.tokens_per_s = 100.0;
+  third.tflops_per_device = 30.0;
+  third.memory_peak = 4e9;
+  third.epoch = 0.5;
+  write({first, second, third});
+  system::Logger silent;
+  MetricsWriter writer(dir_.path(), silent, 1, false);
+  writer.validation({2, 1, 1000.0, 3.5, 1.9, "wiki"});
+  writer.validation({3, 1, 1000.0, 3.5, 1.7, "wiki"});
+  const Json json = results();
+  EXPECT_DOUBLE_EQ(value(json, "MFU"), 0.35);
+  EXPECT_DOUBLE_EQ(value(json, "Average token throughput"), 150.0);
+  EXPECT_DOUBLE_EQ(value(json, "Average throughput per device"), 35.0);
+  EXPECT_DOUBLE_EQ(value(json, "Peak memory"), 5e9);
+  EXPECT_DOUBLE_EQ(value(json, "Final validation loss"), 1.7);
+  EXPECT_EQ(metric(json, "Final validation loss")["AdditionalData"]["Validation set"],
+            "wiki");
+  const Json at = metric(json, "Final loss")["AdditionalData"];
+  EXPECT_EQ(at["Global step"], 3);
+  EXPECT_EQ(at["Microstep"], 24);
+  EXPECT_EQ(at["Epoch"], 0.5);
 }
 
 TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
@@ -15,15 +14,11 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/isa.h"
+#include "longhaul/train/log/environment.h"
+#include "longhaul/train/log/run_parameters.h"
 
 namespace longhaul::train {
 namespace {
-
-/// Environment variables that change how a run behaves; the log names no others.
-constexpr const char* kPrintedEnvironment[] = {
-    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",     "SLURM_JOB_NODELIST",
-    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT",  "GLIBC_TUNABLES"};
 
 /// Returns what this rank has sent, by the names of groups and operations.
 Json traffic_of(comm::Ledger& ledger) {
@@ -51,7 +46,8 @@ RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
   const fs::path& dir = config_.run.dir;
   comm::on_rank_zero(world, [&] {
     *log_ = system::Logger::to_file(dir / run::kLogFile);
-    metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
+    metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard,
+                     config_.log.window);
     return std::string();
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
@@ -82,10 +78,8 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   if (const char* why = system::amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }
-  for (const char* name : kPrintedEnvironment) {
-    if (const char* value = std::getenv(name)) {
-      log_->info(fmt::format("environment {}={}", name, value));
-    }
+  for (const auto& [name, value] : logged_environment()) {
+    log_->info(fmt::format("environment {}={}", name, value));
   }
   const ModelDescription& model = session.model_config.description;
   log_->info(fmt::format(
@@ -231,21 +225,8 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
 }
 
 void RunLog::write_results_file(const Session& session) {
-  std::string dataset;
-  for (const data::WeightedSource& source : session.train_sources) {
-    dataset += (dataset.empty() ? "" : ", ") + source.name;
-  }
-  const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
-  const int64_t unreadable = write_results(
-      config_.run.dir,
-      {{"Model", config_.model.config.string()},
-       {"World size", session.world->size()},
-       {"Data parallel degree", session.batch.dp},
-       {"Batch size", config_.batch.global_size},
-       {"Total steps", total_steps_},
-       {"Seed", config_.run.seed},
-       {"Warmup steps", static_cast<int64_t>(warmup_length(config_.schedule, horizon))},
-       {"Dataset", dataset}});
+  const int64_t unreadable =
+      write_results(config_.run.dir, run_parameters(session, total_steps_));
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",

@@ -349,11 +349,11 @@ BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
                      "neither a tokenizer nor the size of the vocabulary of "
                      "ready ids; give --tokenizer or --vocab-size");
   }
-  if (tokenizer == nullptr && options.asks_for_special_tokens()) {
-    throw InputError("data",
-                     fmt::format("--special-tokens {} with --vocab-size: ready ids are "
-                                 "taken as they are; leave one of them out",
-                                 policy_name(options.special)));
+  const std::string of_texts = options.option_of_texts();
+  if (tokenizer == nullptr && !of_texts.empty()) {
+    throw InputError("data", fmt::format("{} with --vocab-size: ready ids are taken as "
+                                         "they are; leave one of them out",
+                                         of_texts));
   }
   Builder builder(tokenizer, options);
   try {

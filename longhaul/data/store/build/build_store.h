@@ -42,6 +42,9 @@ struct BuildOptions {
   /// Keeps only the first, in the order of the inputs, of documents with equal text, or
   /// with equal ids and targets.
   bool drop_duplicates = false;
+  /// Makes a space of each newline (U+000A) of a text before it is cut into tokens.
+  /// Duplicates are texts that are equal before that.
+  bool newlines_to_spaces = false;
   bool force = false;    ///< replace token stores that stand at the places
   bool restart = false;  ///< throw away what another build left unfinished at this place
   int threads = 0;       ///< 0: all cores
@@ -66,9 +69,9 @@ struct BuildOptions {
   /// the build.
   std::function<bool()> stop;
 
-  bool asks_for_special_tokens() const {
-    return special_asked && special != SpecialPolicy::None;
-  }
+  /// Returns the option of the command line that only texts can obey, such as
+  /// "--special-tokens bos", and no ready ids; empty where none was given.
+  std::string option_of_texts() const;
 };
 
 struct BuildReport {

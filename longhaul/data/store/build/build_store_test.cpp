@@ -88,6 +88,46 @@ TEST_F(BuildTest, DropsLaterCopiesWhateverThePartsAndTheMemory) {
   }
 }
 
+TEST_F(BuildTest, NewlinesBecomeSpacesWhereThatIsAskedFor) {
+  const std::string corpus = R"({"text":"a\nb"})"
+                             "\n"
+                             R"({"text":"a b"})"
+                             "\n"
+                             R"({"text":"\r\nc\n\n"})"
+                             "\n"
+                             R"({"text":"a\nb"})"
+                             "\n";
+  BuildOptions wanted = options(corpus);
+  build_store(&tokenizer, wanted);
+  EXPECT_EQ(texts(wanted.out),
+            (std::vector<std::string>{"<bos>a\nb<eos>", "<bos>a b<eos>",
+                                      "<bos>\r\nc\n\n<eos>", "<bos>a\nb<eos>"}));
+  // Another rule makes another store, which takes no place by itself.
+  wanted.newlines_to_spaces = true;
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "stands there already");
+  wanted.out = dir / "spaces";
+  wanted.drop_duplicates = true;
+  const BuildReport report = build_store(&tokenizer, wanted);
+  // Only texts that were equal before are duplicates, as in the recipes that do this.
+  EXPECT_EQ(texts(wanted.out), (std::vector<std::string>{"<bos>a b<eos>", "<bos>a b<eos>",
+                                                         "<bos>\r c  <eos>"}));
+  EXPECT_HAS(report.train.special_tokens, "each newline of a text is a space");
+  EXPECT_TRUE(build_store(&tokenizer, wanted).stood_already);
+}
+
+TEST_F(BuildTest, NewlinesOfReadyIdsAreRefused) {
+  BuildOptions wanted = options("{\"input_ids\":[5,6,7]}\n");
+  wanted.inputs.field = "input_ids";
+  wanted.newlines_to_spaces = true;
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "--newlines-to-spaces: 'input_ids' holds ready ids, which are taken as they "
+             "are; leave --newlines-to-spaces out");
+  wanted.vocab_size = 10;
+  EXPECT_HAS(input_error([&] { build_store(nullptr, wanted); }),
+             "--newlines-to-spaces with --vocab-size");
+}
+
 TEST_F(BuildTest, ListsBadRecordsWithTheirLinesInTheWholeFile) {
   std::string corpus;
   for (int i = 1; i <= 40; ++i) {

@@ -36,9 +36,16 @@ std::string beginning(const std::string& text) {
   return text.substr(0, end);
 }
 
-SpecialTokens special_of(const tokenizer::Tokenizer* tokenizer, SpecialPolicy policy) {
-  if (tokenizer != nullptr) return resolve_special_tokens(*tokenizer, policy);
-  return {{}, {}, "none: ready ids, taken as they are"};
+/// Returns the special tokens around each text. Their description, which the store keeps,
+/// also says what becomes of newlines.
+SpecialTokens special_of(const tokenizer::Tokenizer* tokenizer,
+                         const BuildOptions& options) {
+  if (tokenizer == nullptr) return {{}, {}, "none: ready ids, taken as they are"};
+  SpecialTokens special = resolve_special_tokens(*tokenizer, options.special);
+  if (options.newlines_to_spaces) {
+    special.description += "; each newline of a text is a space";
+  }
+  return special;
 }
 
 uint64_t threshold(double share) {
@@ -47,13 +54,20 @@ uint64_t threshold(double share) {
 
 }  // namespace
 
+std::string BuildOptions::option_of_texts() const {
+  if (special_asked && special != SpecialPolicy::None) {
+    return fmt::format("--special-tokens {}", policy_name(special));
+  }
+  return newlines_to_spaces ? "--newlines-to-spaces" : "";
+}
+
 DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
                                  const InputOptions& inputs, const BuildOptions& options)
     : tokenizer_(tokenizer),
       inputs_(inputs),
-      special_(special_of(tokenizer, options.special)),
-      asked_special_(options.asks_for_special_tokens() ? policy_name(options.special)
-                                                       : std::string_view()),
+      special_(special_of(tokenizer, options)),
+      newlines_to_spaces_(options.newlines_to_spaces),
+      option_of_texts_(options.option_of_texts()),
       vocab_size_(tokenizer == nullptr ? options.vocab_size : tokenizer->vocab_size()),
       token_bytes_(token_bytes_for(vocab_size_)),
       holdout_below_(threshold(options.holdout)) {
@@ -111,12 +125,13 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
   if (tokens.capacity() > kKeptTokens) tokens = {};
 }
 
-void DocumentEncoder::refuse_ids_with_special_tokens() const {
-  if (asked_special_.empty()) return;
-  throw InputError("data",
-                   fmt::format("--special-tokens {}: '{}' holds ready ids, which are "
-                               "taken as they are; leave --special-tokens out",
-                               asked_special_, inputs_.field));
+void DocumentEncoder::refuse_ids_with_option_of_texts() const {
+  if (option_of_texts_.empty()) return;
+  throw InputError(
+      "data", fmt::format("{}: '{}' holds ready ids, which are taken as they are; leave "
+                          "{} out",
+                          option_of_texts_, inputs_.field,
+                          option_of_texts_.substr(0, option_of_texts_.find(' '))));
 }
 
 void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
@@ -140,16 +155,17 @@ EncodedPiece DocumentEncoder::encode(Piece& piece,
       ++result.duplicates;
       continue;
     }
-    const ParsedRecord parsed = parse(record);
+    ParsedRecord parsed = parse(record);
     if (parsed.problem != RecordProblem::None) {
       ++result.left_out[parsed.problem];
       if (parsed.problem != RecordProblem::Empty) {
         result.bad.push_back({record.place, parsed.problem, parsed.detail});
       }
     } else if (parsed.kind == ParsedRecord::Kind::Text) {
+      if (newlines_to_spaces_) std::ranges::replace(parsed.text, '\n', ' ');
       add_text(parsed.text, result);
     } else {
-      refuse_ids_with_special_tokens();
+      refuse_ids_with_option_of_texts();
       add_ids(parsed, result);
     }
     record = RawRecord();  // gives its memory back early

@@ -67,14 +67,15 @@ class DocumentEncoder {
  private:
   ParsedRecord parse(RawRecord& record) const;
   void add_text(const std::string& text, EncodedPiece& result) const;
-  void refuse_ids_with_special_tokens() const;
+  void refuse_ids_with_option_of_texts() const;
   void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
   bool is_held_out(std::string_view content) const;
 
   const tokenizer::Tokenizer* tokenizer_;
   const InputOptions& inputs_;
   SpecialTokens special_;
-  std::string asked_special_;  ///< policy that ready ids cannot obey; empty: none
+  bool newlines_to_spaces_;
+  std::string option_of_texts_;  ///< what ready ids cannot obey; empty: nothing
   std::optional<tokenizer::TokenId> bos_;
   std::optional<tokenizer::TokenId> eos_;
   int64_t vocab_size_;

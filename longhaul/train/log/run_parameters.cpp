@@ -1,0 +1,50 @@
+#include "longhaul/train/log/run_parameters.h"
+
+#include <string>
+
+#include "longhaul/base/build_info.h"
+#include "longhaul/config/load.h"
+#include "longhaul/train/log/environment.h"
+#include "longhaul/train/log/metrics.h"
+
+namespace longhaul::train {
+
+Json run_parameters(const Session& session, int64_t total_steps) {
+  const RunConfig& config = session.config;
+  const char* const dtype =
+      session.policy.compute == format::DType::F32 ? "float32" : "bfloat16";
+  std::string dataset;
+  for (const data::WeightedSource& source : session.train_sources) {
+    dataset += (dataset.empty() ? "" : ", ") + source.name;
+  }
+  Json environment = Json::object();
+  for (const auto& [name, value] : logged_environment()) environment[name] = value;
+  const int64_t horizon = config.schedule.horizon.value_or(total_steps);
+  const Json settings = parse_json(to_json_text(config), "the settings");
+  return {{"Model", config.model.config.string()},
+          {"Model configuration",
+           parse_json(to_hf_config_json(session.model_config, dtype), "config.json")},
+          {"Parameters", session.model_config.description.num_parameters()},
+          {"World size", session.world->size()},
+          {"Data parallel degree", session.batch.dp},
+          {"Tensor parallel degree", config.parallel.tp},
+          {"Pipeline parallel degree", config.parallel.pp},
+          {"Context parallel degree", config.parallel.cp},
+          {"ZeRO stage", config.parallel.zero},
+          {"Batch size", config.batch.micro_size},
+          {kAccumulationParameter, session.batch.accumulation},
+          {"Batch size per replica", session.batch.sequences_per_replica},
+          {"Global batch size", config.batch.global_size},
+          {"Sequence length", config.data.seq_len},
+          {"Total steps", total_steps},
+          {"Warmup steps", static_cast<int64_t>(warmup_length(config.schedule, horizon))},
+          {"Seed", config.run.seed},
+          {"Optimizer", settings.at("optimizer")},
+          {"Schedule", settings.at("schedule")},
+          {"Data type", dtype},
+          {"Dataset", dataset},
+          {"Version", build_info().one_line()},
+          {"Environment variables", std::move(environment)}};
+}
+
+}  // namespace longhaul::train
