@@ -54,6 +54,8 @@ void check_before_start(const RunConfig& config, int ranks) {
   if (const auto missing = missing_inputs(config); !missing.empty()) {
     throw InputError("launch", missing.front() + "; nothing was started");
   }
+  checkpoint::refuse_dangling(config.run.dir);
+  checkpoint::refuse_dangling(checkpoint_dir(config));
   const ModelConfig model =
       load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);

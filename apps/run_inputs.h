@@ -18,9 +18,10 @@ std::vector<std::string> missing_inputs(const RunConfig& config);
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
 /// Refuses what can be refused before any rank is started. That is: missing inputs, a
-/// model's config that cannot be used, weights that are damaged or another model's,
-/// settings that do not fit the model, ranks that do not fit layout and batch. Throws
-/// InputError or ConfigError for the first problem.
+/// model's config that cannot be used, weights that are damaged or another model's. So
+/// are directories of the run that are links to nothing, settings that do not fit the
+/// model, and ranks that do not fit layout and batch. Throws InputError or ConfigError
+/// for the first problem.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

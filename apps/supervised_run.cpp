@@ -70,8 +70,9 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
 std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,
                                      const std::vector<std::string>& sets,
-                                     const cluster::Attempt& attempt) {
-  words.insert(words.end(), {this_program(), "train", file});
+                                     const cluster::Attempt& attempt,
+                                     const std::string& program) {
+  words.insert(words.end(), {program.empty() ? this_program() : program, "train", file});
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
   if (attempt.resume) words.insert(words.end(), {"--set", "checkpoint.resume=latest"});
   return words;

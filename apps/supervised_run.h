@@ -19,11 +19,12 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
                    cluster::Fleet& fleet, system::OwnerLock lease);
 
-/// Appends to a launcher's words those of a worker: this program, `train`, its file and
-/// its settings.
+/// Appends to a launcher's words those of a worker: `program` (this program where it is
+/// empty), `train`, its file and its settings.
 std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,
                                      const std::vector<std::string>& sets,
-                                     const cluster::Attempt& attempt);
+                                     const cluster::Attempt& attempt,
+                                     const std::string& program = {});
 
 }  // namespace longhaul::apps

@@ -4,7 +4,9 @@ if(NOT TARGET longhaul)
   return()
 endif()
 find_program(PATCHELF_PROGRAM patchelf)
-install(TARGETS longhaul longhaul_torch_program RUNTIME DESTINATION bin)
+# As files: of a target that it installs, CMake ends the build's RUNPATH with a colon, and the
+# loader takes an empty entry for the working directory.
+install(PROGRAMS $<TARGET_FILE:longhaul> $<TARGET_FILE:longhaul_torch_program> DESTINATION bin)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
 # The pages of `longhaul docs`.

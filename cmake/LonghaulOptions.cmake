@@ -30,6 +30,9 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# The loader binds everything at the start and then makes its tables read-only.
+add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+
 # The baseline of what is shipped; faster instruction sets are chosen at run
 # time, per kernel file.
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")

@@ -2,10 +2,23 @@
 
 import os
 import pathlib
+import re
 import subprocess
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
+
+
+def plant_libraries(programs, folder):
+    """Makes a folder with a file for each library that the programs load, which is none: whoever took
+    it from there would not start."""
+    folder.mkdir()
+    for program in ("longhaul", "longhaul-torch"):
+        loaded = subprocess.run(["ldd", programs / program], check=True, capture_output=True,
+                                text=True).stdout
+        for name in re.findall(r"^\s*(lib\S+)", loaded, re.M):
+            (folder / name).write_text("no library")
+    assert (folder / "libzstd.so.1").exists() and (folder / "libtorch_cpu.so").exists()
 
 
 def command_of(program, arguments, ranks=1, nodes=1):

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -7,6 +8,7 @@
 #include "apps/ranks.h"
 #include "apps/verbs/verbs.h"
 #include "apps/weights_output.h"
+#include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/hf/model_check.h"
@@ -17,6 +19,8 @@
 
 namespace longhaul::apps {
 namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 24;
 
 struct ExportCall {
   std::string source;
@@ -40,6 +44,34 @@ void tell_tied_head(const checkpoint::WeightsSource& source) {
   }
 }
 
+/// Returns the dtype in which the run of a checkpoint computed, which its config.json
+/// names in either of two fields: "bf16", "fp16", or "" for fp32.
+std::string computed_dtype(const fs::path& config) {
+  const Json json = parse_json(read_text(config, kMaxConfigBytes), config.string());
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (!json.is_object() || !json.contains(key)) continue;
+    if (json[key] == "bfloat16") return "bf16";
+    if (json[key] == "float16") return "fp16";
+  }
+  return {};
+}
+
+/// Says that a checkpoint's weights are master weights, where no --dtype was given and
+/// the run computed with narrower ones: the files are twice as large as those that the
+/// run may have begun with.
+void tell_dtype(const checkpoint::WeightsSource& source) {
+  if (source.source().kind != checkpoint::ModelSource::Kind::Checkpoint) return;
+  const std::string computed = computed_dtype(source.config_path());
+  const bool wide = std::ranges::any_of(source.tensors(), [](const auto& tensor) {
+    return tensor.dtype == format::DType::F32;
+  });
+  if (computed.empty() || !wide) return;
+  fmt::print(
+      "note: written in fp32, the dtype of the master weights; the run computed in {0}, "
+      "and --dtype {0} writes a model half as large\n",
+      computed);
+}
+
 void run_export(const ExportCall& options, const fs::path& from,
                 comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
@@ -56,6 +88,7 @@ void run_export(const ExportCall& options, const fs::path& from,
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
+  if (!to.dtype && speaks) tell_dtype(*source);
   if (speaks) to.progress = progress.updates();
   const system::Stopwatch watch;
   const auto report = checkpoint::export_hf(*source, options.output.out, to, world);

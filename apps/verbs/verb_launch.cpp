@@ -10,6 +10,7 @@
 #include "apps/node_choice.h"
 #include "apps/other_launcher.h"
 #include "apps/run_inputs.h"
+#include "apps/start/launch_ground.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/clock.h"
@@ -96,6 +97,7 @@ int launch_on_hosts(const LaunchOptions& options) {
   check_before_start(loaded.config, ranks);
   require_mpirun(options);
   cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
+  check_launch_ground(/*over_ssh=*/true);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
   system::OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
@@ -132,6 +134,7 @@ int launch(const LaunchOptions& options) {
   check_before_start(loaded.config, ranks);
   if (ranks > 1) {
     require_mpirun(options);
+    check_launch_ground(/*over_ssh=*/false);
     do_without_ssh();
   }
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);

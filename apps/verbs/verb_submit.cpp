@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "apps/data_places.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
+#include "apps/start/container_arguments.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
@@ -171,6 +174,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.signal_seconds = prepared.signal.seconds;
   job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
+  container_of_run(job.command, config);  // what cannot be mounted is said now
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);
   prepared.what = counted(command.run.nodes, "node") +
@@ -203,7 +207,10 @@ Prepared prepare_verb(const SubmitCommand& command) {
   job.words = command.words;
   job.tasks_per_node = std::max(1, command.run.ranks_per_node);
   job.starts_steps = command.words[0] == "drill";
-  job.container = command.run.container;
+  job.container = container_of_verb(command.run, command.words);
+  if (!command.run.container_program.empty()) {
+    job.batch.program = command.run.container_program;
+  }
   Prepared prepared;
   prepared.script = cluster::verb_script(job);
   prepared.log = absolute_text(fs::current_path() / job.batch.name);
@@ -216,10 +223,16 @@ Prepared prepare_verb(const SubmitCommand& command) {
 class PassingFile {
  public:
   explicit PassingFile(std::string_view text) {
-    std::string name = (fs::temp_directory_path() / "longhaul-submit-XXXXXX").string();
+    const char* const wanted = std::getenv("TMPDIR");
+    const fs::path dir = wanted != nullptr && *wanted != '\0' ? wanted : "/tmp";
+    std::string name = (dir / "longhaul-submit-XXXXXX").string();
     const int fd = ::mkstemp(name.data());
-    if (fd < 0)
-      throw TemporaryError("submit", "no file can be made for the script in /tmp");
+    if (fd < 0) {
+      throw TemporaryError(
+          "submit", fmt::format("{}: no file can be made there for the script: {}; make "
+                                "room, or set TMPDIR to a directory that can be written",
+                                dir.string(), std::strerror(errno)));
+    }
     ::close(fd);
     path_ = name;
     write_text_durable(path_, text);
@@ -289,7 +302,7 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
           "seconds before the time limit at which to save; without it 300, or three "
           "times the run's longest save and 60 where that is more")
       ->check(CLI::Range(1, 86400));
-  verb.add_option("--container", command.run.container, "image for enroot and pyxis");
+  add_container_options(verb, command.run);
   verb.add_option("--after", command.after,
                   "start only after this job has succeeded; repeatable")
       ->allow_extra_args(false);

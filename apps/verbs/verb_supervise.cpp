@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/node_choice.h"
+#include "apps/start/container_arguments.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
@@ -81,6 +82,18 @@ cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
   return of_fleet;
 }
 
+/// Returns the container of the ranks. Makes the directory of checkpoints: what is absent
+/// cannot be mounted, and checkpoints inside of the container would be lost with it.
+cluster::Container ready_container(const cluster::SuperviseCommand& command,
+                                   const RunConfig& config, const fs::path& records) {
+  if (command.container.empty()) return {};
+  make_directories_durable(checkpoint_dir(config));
+  cluster::Container container = container_of_run(command, config);
+  // Each node's agent makes it, and reads there what the ranks write.
+  container.mounts.push_back(records);
+  return container;
+}
+
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
   const LoadedConfig loaded = load_run_config(command.config, command.sets);
@@ -134,11 +147,14 @@ int supervise(const SuperviseArguments& arguments) {
   cluster::AgentFleet fleet(std::move(of_fleet));
   NodeChoice nodes(loaded.config, fleet, command.nodes, per_node);
   cluster::Launcher launcher;
+  const cluster::Container container =
+      ready_container(command, loaded.config, options.directories.root);
   launcher.command = [&](const cluster::Attempt& attempt) {
     std::vector<std::string> words = cluster::worker_step_words(
-        nodes.choose(attempt), job->nodes, per_node, command.container);
+        nodes.choose(attempt), job->nodes, per_node, container);
     killer.kill(std::exchange(old_agents, {}));
-    return train_words(std::move(words), command.config, command.sets, attempt);
+    return train_words(std::move(words), command.config, command.sets, attempt,
+                       command.container_program);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -173,8 +189,7 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
   verb->add_option("--set", arguments->command.sets,
                    "section.key=value, over the file; repeatable")
       ->allow_extra_args(false);
-  verb->add_option("--container", arguments->command.container,
-                   "image for the workers (pyxis)");
+  add_container_options(*verb, arguments->command);
   verb->add_flag("--platform-replaces-nodes", arguments->command.platform_replaces_nodes,
                  "node faults are the platform's to mend (HyperPod's auto-resume): only "
                  "process faults are restarted here");

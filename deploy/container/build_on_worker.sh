@@ -2,9 +2,11 @@
 # Builds the image on a worker and imports it for pyxis, as a Slurm job, from the root of the
 # source tree:
 #
-#   sbatch deploy/container/build_on_worker.sh /shared/images/longhaul.sqsh
+#   sbatch deploy/container/build_on_worker.sh /shared/images/longhaul.sqsh [longhaul-cuda]
 #
-# Needs podman or docker, and enroot, on the workers. Tried: shellcheck. Untried: on a cluster.
+# longhaul-cuda is for GPUs and takes the wheel in dist, which `make cuda CUDA_TORCH=2.13.0` and
+# `make wheel` make before. Needs podman or docker, and enroot, on the workers. Tried: shellcheck,
+# and with stand-ins for podman and enroot (tests/house/deploy_test.py). Untried: on a cluster.
 #SBATCH --job-name=longhaul-image
 #SBATCH --nodes=1
 #SBATCH --exclusive
@@ -12,9 +14,19 @@
 #SBATCH --output=longhaul-image-%j.log
 set -euo pipefail
 
-if [ $# != 1 ] || [ ! -f deploy/container/Containerfile ]; then
-  echo "usage, in the root of the source tree: build_on_worker.sh IMAGE.sqsh" >&2
+target=${2:-longhaul}
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ ! -f deploy/container/Containerfile ] ||
+  { [ "$target" != longhaul ] && [ "$target" != longhaul-cuda ]; }; then
+  echo "usage, in the root of the source tree: build_on_worker.sh IMAGE.sqsh [longhaul|longhaul-cuda]" >&2
   exit 2
+fi
+if [ "$target" = longhaul-cuda ]; then
+  wheels=(dist/longhaul-*.whl)
+  if [ ${#wheels[@]} != 1 ] || ! grep -aq longhaul/bin/liblonghaul_cuda.so "${wheels[0]}"; then
+    echo "dist must hold one wheel, with the library for CUDA (make cuda CUDA_TORCH=2.13.0, then" \
+      "make wheel); it holds: ${wheels[*]}" >&2
+    exit 1
+  fi
 fi
 builder=$(command -v podman || command -v docker) ||
   { echo "neither podman nor docker on $(hostname)" >&2; exit 1; }
@@ -22,7 +34,7 @@ builder=$(command -v podman || command -v docker) ||
 tag=longhaul:build-${SLURM_JOB_ID:-$$}
 arguments=()
 [ -z "${PIP_INDEX_URL:-}" ] || arguments+=(--build-arg "PIP_INDEX_URL=$PIP_INDEX_URL")
-"$builder" build --target longhaul --tag "$tag" -f deploy/container/Containerfile \
+"$builder" build --target "$target" --tag "$tag" -f deploy/container/Containerfile \
   --build-arg "LONGHAUL_COMMIT=$(git describe --always --dirty 2>/dev/null || echo unknown)" \
   "${arguments[@]}" .
 deploy/container/import_enroot.sh "$tag" "$1" "$(basename "$builder")"

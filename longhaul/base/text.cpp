@@ -66,6 +66,8 @@ std::string human_bytes(double bytes) {
 }
 
 uint64_t parse_byte_size(std::string_view text) {
+  // Whoever types fewer bytes than this without a unit means another unit.
+  constexpr double kSmallestBareSize = 1e6;
   static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits{{
       {"", 1},
       {"B", 1},
@@ -99,6 +101,11 @@ uint64_t parse_byte_size(std::string_view text) {
   if (parsed.ec != std::errc() || !(bytes >= 1) || bytes > 9e18) {
     throw InputError("argument",
                      fmt::format("'{}' is no size; write 5GB, 500MB or 2GiB", text));
+  }
+  if (unit.empty() && bytes < kSmallestBareSize) {
+    throw InputError("argument", fmt::format("'{}' has no unit, and {} bytes are hardly "
+                                             "meant; write {}GB, {}MB or {}B",
+                                             text, text, text, text, text));
   }
   return static_cast<uint64_t>(bytes);
 }

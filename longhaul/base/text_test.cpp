@@ -105,6 +105,20 @@ TEST(ParseByteSize, ASizeWithTwoReadingsIsRefusedWithBoth) {
   EXPECT_THROW(parse_byte_size("1.5m"), InputError);
 }
 
+TEST(ParseByteSize, ASmallNumberWithoutAUnitIsRefusedWithTheUnitsThatMayBeMeant) {
+  for (const char* text : {"5", "500", "999999"}) {
+    EXPECT_THROW(parse_byte_size(text), InputError) << text;
+  }
+  EXPECT_EQ(parse_byte_size("5B"), 5U);
+  try {
+    parse_byte_size("5");
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[argument] '5' has no unit, and 5 bytes are hardly meant; write 5GB, "
+                 "5MB or 5B");
+  }
+}
+
 TEST(Text, LinesAreWithoutTheirEndsAndTheLastMayLackIt) {
   using Lines = std::vector<std::string_view>;
   EXPECT_EQ(lines_of("a\n\nb\n"), (Lines{"a", "", "b"}));

@@ -10,6 +10,7 @@
 #include "longhaul/run/run_lock.h"
 #include "tests/support/checkpoint_model.h"
 #include "tests/support/rank_threads.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -325,6 +326,28 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
   EXPECT_EQ(latest->step, 40);
   ASSERT_EQ(skipped.size(), 1U);
   EXPECT_HAS(skipped[0], "step_00000100 passed over");
+}
+
+TEST(CheckpointDirectory, ALinkToNothingIsNoEmptyDirectory) {
+  const TestDirectory dir;
+  const fs::path link = dir / "checkpoints";
+  fs::create_directory_symlink(dir / "gone", link);
+  for (const fs::path& path : {link, link / "below"}) {
+    EXPECT_THROW(list_checkpoints(path), InputError) << path;
+    EXPECT_THROW(has_committed(path), InputError) << path;
+    EXPECT_THROW(refuse_dangling(path), InputError) << path;
+  }
+  fs::create_directory(dir / "gone");
+  EXPECT_TRUE(list_checkpoints(link).empty());
+  EXPECT_NO_THROW(refuse_dangling(dir / "absent/below"));
+}
+
+TEST(CheckpointDirectory, AFileSystemIsProvedAndNothingIsLeft) {
+  const TestDirectory dir;
+  prove_durable(dir.path(), "n1");
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  // Where nothing can be made, and the same on each machine.
+  EXPECT_THROW(prove_durable("/sys", "n1"), InputError);
 }
 
 TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {

@@ -1,12 +1,18 @@
 #include "longhaul/checkpoint/directory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <ranges>
 #include <string_view>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/config/load.h"
 #include "longhaul/format/finite.h"
@@ -39,7 +45,10 @@ std::vector<fs::path> directories_in(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code error;
   const fs::file_status status = fs::status(dir, error);
-  if (status.type() == fs::file_type::not_found) return paths;
+  if (status.type() == fs::file_type::not_found) {
+    refuse_dangling(dir);
+    return paths;
+  }
   if (error) throw to_error(fs::filesystem_error("look at", dir, error));
   if (!fs::is_directory(status)) return paths;
   fs::directory_iterator entry(dir, error);
@@ -92,6 +101,36 @@ bool is_of(const Error& error, const fs::path& checkpoint) {
              std::string_view::npos;
 }
 
+/// What a file system refused, and with which errno; 0 where it did everything.
+struct Refusal {
+  const char* what = "";
+  int error = 0;
+};
+
+/// Makes, syncs and renames a file, and syncs its directory.
+Refusal try_durable(const fs::path& dir, const fs::path& probe, const fs::path& renamed) {
+  const auto opened = [](const fs::path& path, int flags) {
+    return ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+  };
+  const auto synced = [](int fd) {
+    const int error = ::fsync(fd) == 0 ? 0 : errno;
+    ::close(fd);
+    return error;
+  };
+  const int file = opened(probe, O_WRONLY | O_CREAT | O_TRUNC);
+  if (file < 0) return {"make a file", errno};
+  if (::write(file, "probe\n", 6) != 6) {
+    const int error = errno;
+    ::close(file);
+    return {"write a file", error};
+  }
+  if (const int error = synced(file); error != 0) return {"sync a file (fsync)", error};
+  if (::rename(probe.c_str(), renamed.c_str()) != 0) return {"rename a file", errno};
+  const int folder = opened(dir, O_RDONLY | O_DIRECTORY);
+  if (folder < 0) return {"open a directory", errno};
+  return {"sync a directory (fsync)", synced(folder)};
+}
+
 // Removes the manifest first: what is half deleted is no checkpoint.
 void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) {
   withdraw_checkpoint(dir);
@@ -103,6 +142,38 @@ void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) 
 }
 
 }  // namespace
+
+void refuse_dangling(const fs::path& dir) {
+  for (fs::path path = fs::absolute(dir); path.has_relative_path();
+       path = path.parent_path()) {
+    const std::string link = dangling_link(path);
+    if (link.empty()) continue;
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: {}; bring that directory or its mount back, or make it new; "
+                    "remove the link only where its checkpoints are not needed",
+                    path.string(), link));
+  }
+}
+
+void prove_durable(const fs::path& dir, const std::string& node) {
+  const fs::path probe = dir / (".longhaul_probe_" + node);
+  const fs::path renamed = probe.string() + ".renamed";
+  const Refusal refusal = try_durable(dir, probe, renamed);
+  ::unlink(probe.c_str());
+  ::unlink(renamed.c_str());
+  // Anything else may be over when the run saves, which tries again.
+  constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
+                                           EACCES, EXDEV,      EROFS};
+  if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
+  throw InputError(
+      "checkpoint",
+      fmt::format("{}: this file system cannot {} ({}), without which no checkpoint is "
+                  "safe; set checkpoint.dir to a local disk or a shared file system "
+                  "(Lustre, NFS, GPFS), not to a mounted bucket (longhaul docs "
+                  "checkpoints#file-systems)",
+                  dir.string(), refusal.what, std::strerror(refusal.error)));
+}
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   std::vector<CheckpointEntry> entries;

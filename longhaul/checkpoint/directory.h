@@ -24,9 +24,19 @@ struct CheckpointEntry {
   std::string problem;  ///< why it is not valid
 };
 
+/// Throws InputError where `dir` or a directory above it is a link to nothing: what is
+/// behind it is unknown, and it must not pass for an empty directory.
+void refuse_dangling(const fs::path& dir);
+
+/// Proves that the file system of `dir`, which exists, does what a checkpoint is made of:
+/// makes a file, syncs and renames it, and syncs the directory; nothing is left. `node`
+/// names this machine's file there. Throws InputError, with what to do, where the file
+/// system refuses that for good; a full or broken disk is left to the saves.
+void prove_durable(const fs::path& dir, const std::string& node);
+
 /// Returns all step_N directories under `dir`, by ascending step; none where `dir` is
-/// absent. Throws where `dir` does not answer, because its content is unknown then. Reads
-/// manifests and sizes, no data.
+/// absent. Throws where `dir` does not answer or is a link to nothing, because its
+/// content is unknown then. Reads manifests and sizes, no data.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
 /// Returns whether `dir` has a checkpoint, whole or damaged: a step_N directory with a

@@ -118,6 +118,25 @@ TEST(Rules, RefuseScheduleParts) {
       "\"plateau\" or \"constant\"");
 }
 
+TEST(Rules, SayWhereTheDecayOfWsdIsADefaultOrNeverBegins) {
+  const auto warnings = [](std::vector<std::string> sets) {
+    sets.emplace_back("schedule.kind=wsd");
+    return accepted("", sets).warnings;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(warnings({"schedule.decay_steps=100"}), Lines{});
+  EXPECT_EQ(warnings({}),
+            Lines{"--set schedule.kind=wsd: kind = \"wsd\" without schedule.decay_steps "
+                  "decays over a tenth of the schedule, which is the last 100 of 1000 "
+                  "steps"});
+  EXPECT_EQ(
+      warnings({"schedule.decay_steps=100", "schedule.horizon=1100"}),
+      Lines{"--set schedule.kind=wsd: the decay begins after step 1000, and the run ends "
+            "with step 1000: its rate never decays; lower schedule.horizon, or finish it "
+            "later with continue = \"decay\""});
+  EXPECT_EQ(warnings({"schedule.decay_steps=101", "schedule.horizon=1100"}), Lines{});
+}
+
 TEST(Rules, ChooseTheSourceFormsOfTheWarmUp) {
   const auto start = [](std::vector<std::string> sets) {
     sets.emplace_back("schedule.warmup_steps=10");

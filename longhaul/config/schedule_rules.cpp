@@ -101,6 +101,31 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   }
 }
 
+/// Says where the decay of wsd is not what was asked for in so many words: its length is
+/// the default, or the run ends before it begins.
+void warn_decay(const RunConfig& c, std::vector<std::string>& warnings) {
+  const ScheduleSection& s = c.schedule;
+  if (s.kind != ScheduleKind::Wsd) return;
+  const auto horizon = s.horizon ? s.horizon : c.run.steps;
+  if (!s.decay_steps) {
+    const std::string length = horizon
+                                   ? fmt::format(", which is the last {} of {} steps",
+                                                 wsd_decay_length(s, *horizon), *horizon)
+                                   : "";
+    warnings.push_back(
+        fmt::format("{}: kind = \"wsd\" without schedule.decay_steps decays over a tenth "
+                    "of the schedule{}",
+                    origin(c, "schedule.kind"), length));
+  }
+  if (!horizon || !c.run.steps) return;
+  const int64_t stable = *horizon - wsd_decay_length(s, *horizon);
+  if (stable < *c.run.steps) return;
+  warnings.push_back(fmt::format(
+      "{}: the decay begins after step {}, and the run ends with step {}: its rate never "
+      "decays; lower schedule.horizon, or finish it later with continue = \"decay\"",
+      origin(c, "schedule.kind"), stable, *c.run.steps));
+}
+
 }  // namespace
 
 void resolve(RunConfig& config) {
@@ -153,6 +178,7 @@ void check_schedule(const RunConfig& config, std::vector<std::string>& warnings)
   check_forms(config);
   if (config.run.steps) check_schedule_length(config, *config.run.steps);
   warn_forms(config, warnings);
+  warn_decay(config, warnings);
 }
 
 }  // namespace config

@@ -302,6 +302,61 @@ def test_what_can_be_known_is_refused_before_mpirun_is_started(binary, tmp_path,
     assert not (tmp_path / "started").exists()
 
 
+def refused_by_launch(binary, tmp_path, config, *words, before=(), **environment):
+    """The one line that it says; nothing was started."""
+    programs = fake_programs(tmp_path, "mpirun")
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run([*before, binary("longhaul"), "launch", "-n", "2", *words, config],
+                          text=True, capture_output=True, timeout=60,
+                          env=dict(os.environ, PATH=str(programs), **allowed, **environment))
+    assert done.returncode == 78, done.stdout + done.stderr
+    [line] = done.stderr.splitlines()
+    assert not (tmp_path / "started").exists()
+    return line
+
+
+def test_a_directory_in_which_mpirun_can_make_nothing_is_told_before_the_start(binary, tmp_path):
+    (tmp_path / "file").write_text("")
+    line = refused_by_launch(binary, tmp_path, runs.write_config(tmp_path, "run"),
+                             TMPDIR=str(tmp_path / "file/below"))
+    assert f"mpirun keeps its files in {tmp_path}/file/below" in line and "set TMPDIR" in line
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0,
+                    reason="no network of its own can be made")
+def test_a_loopback_that_is_down_is_told_before_the_start(binary, tmp_path):
+    line = refused_by_launch(binary, tmp_path, runs.write_config(tmp_path, "run"),
+                             before=["/usr/bin/unshare", "-n"])
+    assert "127.0.0.1 cannot be reached" in line and "ip link set lo up" in line
+
+
+def test_checkpoints_that_are_a_link_to_nothing_are_told_before_the_start(binary, run, tmp_path):
+    config = runs.write_config(tmp_path, "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/checkpoints").symlink_to(tmp_path / "purged")
+    line = refused_by_launch(binary, tmp_path, config)
+    assert f"run/checkpoints: a link to {tmp_path}/purged, where nothing is" in line
+    trained = run("longhaul", "train", config, check=False)
+    assert trained.returncode == 78 and "where nothing is" in trained.stderr
+    assert not (tmp_path / "purged").exists()
+
+
+def test_a_start_that_fails_is_told_by_its_cause_and_not_by_the_last_line(binary, tmp_path,
+                                                                          monkeypatch):
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    programs = fake_programs(tmp_path, "mpirun")
+    dashes = "-" * 74
+    (programs / "mpirun").write_text(
+        f"#!/bin/sh\nexec >&2\necho {dashes}\necho 'mpirun was unable to do a new thing:'\n"
+        f"echo '  Node: n1'\necho {dashes}\necho {dashes}\necho '  a last line'\necho {dashes}\n"
+        "exit 213\n")
+    config = runs.write_config(tmp_path, "run")
+    done = launch_with(binary, programs, config, "-n", "2", "--set", "resilience.max_restarts=0")
+    assert "the launcher ended with exit code 213: mpirun was unable to do a new thing: Node: n1" \
+        in done.stdout + done.stderr, done.stdout + done.stderr
+
+
 def test_a_second_supervisor_of_the_run_is_refused(binary, tmp_path):
     config = runs.write_config(tmp_path, "twice")
     first = start(binary, config, runs.PACE)

@@ -159,6 +159,12 @@ def test_without_slurm_nothing_is_written_and_it_says_so(binary, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_temporary_directory_that_is_not_there_is_named(submit, tmp_path):
+    done, script = submit("--", "verify", "x", TMPDIR=str(tmp_path / "gone"))
+    assert done.returncode == 75 and script is None
+    assert f"{tmp_path}/gone: no file can be made there" in done.stderr and "set TMPDIR" in done.stderr
+
+
 def test_what_slurm_refuses_is_passed_on(submit, tmp_path):
     write_config(tmp_path)
     done, _ = submit("run.toml", "--nodes", 2, REFUSES="invalid partition specified: p5")

@@ -171,3 +171,26 @@ def test_nothing_was_left_outside_the_named_places(place):
     assert sorted(os.listdir(root / "data")) == ["mine", "mine-val"]
     assert os.listdir(root / "runs") == ["mine"]
     assert sorted(pathlib.Path(root / "runs/mine").glob("*.tmp*")) == []
+
+
+def test_an_export_says_that_it_writes_wider_weights_than_the_run_computed_with(run, root):
+    for dtype in ("bf16", "fp32"):
+        sets = [f'run.dir="runs/{dtype}"', "run.steps=1", f'precision.compute="{dtype}"']
+        run("longhaul", "train", "run.toml", *[w for s in sets for w in ("--set", s)], cwd=root)
+
+    def exported(source, out, *words):
+        said = run("longhaul", "export", source, "--out", out, *words, cwd=root).stdout
+        model = LlamaForCausalLM.from_pretrained(root / out, dtype="auto")
+        return "note: written in fp32" in said and "--dtype bf16" in said, model.dtype
+
+    assert exported("runs/bf16", "wide") == (True, torch.float32)
+    assert exported("runs/fp32", "fp32") == (False, torch.float32)
+    assert exported("runs/bf16", "narrow", "--dtype", "bf16") == (False, torch.bfloat16)
+    assert exported("narrow", "same") == (False, torch.bfloat16)  # no checkpoint: as it is
+
+
+def test_a_shard_size_without_a_unit_is_refused_with_what_may_be_meant(run, root):
+    done = run("longhaul", "export", "models/small", "--out", "out", "--shard-size", "5", check=False,
+               cwd=root)
+    assert done.returncode == 78 and "write 5GB, 5MB or 5B" in done.stderr
+    assert not (root / "out").exists()

@@ -10,7 +10,7 @@ import venv
 import zipfile
 
 import pytest
-from programs import BIN, SOURCE
+from programs import BIN, SOURCE, plant_libraries
 
 sys.path.insert(0, str(SOURCE / "tests" / "resume"))
 from runs import curve, write_config  # noqa: E402
@@ -45,10 +45,10 @@ def environment(tmp_path, wheel):
     return tmp_path / "env"
 
 
-def longhaul(environment, *arguments):
+def longhaul(environment, *arguments, **options):
     """The command with an empty environment of variables."""
     return subprocess.run([environment / "bin/longhaul", *map(str, arguments)], env={},
-                          capture_output=True, text=True, timeout=200)
+                          capture_output=True, text=True, timeout=200, **options)
 
 
 def info_of(environment, name):
@@ -90,9 +90,21 @@ def test_its_libraries_are_those_of_the_environment_and_of_the_system(environmen
         ours = re.findall(r"lib(?:fmt|simdjson|xxhash|zstd|dw)\.so\S* => (\S+)", found)
         assert len(ours) == 5
         assert all(str(package / "bin/../lib") in path for path in ours), found
+    headers = subprocess.run(
+        [sys.executable, SOURCE / "tests/house/check_elf.py", package / "bin",
+         "--theirs", package / "lib", "--theirs", package / "mpi"], capture_output=True, text=True)
+    assert headers.returncode == 0, headers.stderr
     searched = subprocess.run(["patchelf", "--print-rpath", package / "bin/longhaul-torch"],
                               check=True, capture_output=True, text=True).stdout
     assert all(part.startswith("$ORIGIN") for part in searched.strip().split(":"))
+
+
+def test_files_named_like_libraries_where_it_is_started_are_not_loaded(environment, tmp_path):
+    (programs,) = environment.glob("lib/python3*/site-packages/longhaul/bin")
+    plant_libraries(programs, tmp_path / "planted")
+    for arguments in (["--version"], ["bench", "--help"]):
+        result = longhaul(environment, *arguments, cwd=tmp_path / "planted")
+        assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize("name,other", [("torch", "torch-2.1.2"), ("pyarrow", "pyarrow-3.0"),

@@ -64,10 +64,11 @@ constexpr Named kOps[] = {
     {"link", kLink},     {"unlink", kUnlink}, {"mkdir", kMkdir},  {"truncate", kTruncate},
     {"close", kClose},   {"read", kRead},     {"change", kChange}};
 constexpr Named kErrors[] = {
-    {"ENOSPC", ENOSPC},     {"EDQUOT", EDQUOT},       {"EIO", EIO},
-    {"ESTALE", ESTALE},     {"EROFS", EROFS},         {"EACCES", EACCES},
-    {"ENOTCONN", ENOTCONN}, {"ESHUTDOWN", ESHUTDOWN}, {"ETIMEDOUT", ETIMEDOUT},
-    {"EPROTO", EPROTO}};
+    {"ENOSPC", ENOSPC},        {"EDQUOT", EDQUOT},       {"EIO", EIO},
+    {"ESTALE", ESTALE},        {"EROFS", EROFS},         {"EACCES", EACCES},
+    {"ENOTCONN", ENOTCONN},    {"ESHUTDOWN", ESHUTDOWN}, {"ETIMEDOUT", ETIMEDOUT},
+    {"EPROTO", EPROTO},        {"ENOSYS", ENOSYS},       {"EINVAL", EINVAL},
+    {"EOPNOTSUPP", EOPNOTSUPP}};
 
 struct Rule {
   std::string action;

@@ -56,6 +56,25 @@ def test_what_is_wrong_before_the_first_step_is_an_input(run, binary, tmp_path):
     assert (tmp_path / "run/metrics.jsonl").read_text() == ""
 
 
+@pytest.mark.parametrize("rule,words", [
+    ("op=rename:error=ENOSYS", "cannot rename a file (Function not implemented)"),
+    ("op=sync:error=EINVAL", "cannot sync a file (fsync) (Invalid argument)"),
+    ("op=sync:n=2:error=EOPNOTSUPP", "cannot sync a directory (fsync) (Operation not supported)"),
+], ids=["rename", "file", "directory"])
+def test_a_file_system_that_cannot_hold_checkpoints_is_refused_before_the_first_step(
+        run, binary, tmp_path, rule, words):
+    config = write_config(tmp_path, "run")
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    done = run(*arguments(config), check=False, env=faults(
+        binary, tmp_path / "run", f"fail:{rule}:path=probe"
+        if "rename" in rule else f"fail:{rule}"))
+    assert done.returncode == 78 and words in done.stderr, done.stderr
+    assert "set checkpoint.dir to a local disk" in done.stderr
+    assert (tmp_path / "run/metrics.jsonl").read_text() == ""
+    assert not list((tmp_path / "run/checkpoints").iterdir())
+    assert run(*arguments(config)).returncode == 0
+
+
 def test_a_full_disk_under_the_run_directory_costs_lines_and_not_the_run(run, binary, tmp_path,
                                                                         whole):
     config = write_config(tmp_path, "run")

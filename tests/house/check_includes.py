@@ -25,7 +25,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "observe", "session", "log", "step", "proof", "save"],
-    "apps": ["pages", "version", "new", "try", "verbs"],
+    "apps": ["start", "pages", "version", "new", "try", "verbs"],
 }
 EVERYWHERE = {"base", "system", "run", "config", "format", "families"}
 ROWS = {

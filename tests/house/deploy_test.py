@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import zipfile
 
 import deploy_examples
 import house
@@ -44,6 +45,12 @@ ENROOT = """#!/bin/bash
 echo "squashfs of $4" > "$3"
 """
 
+PODMAN = """#!/bin/bash
+# Notes what it is told to build, and of what.
+echo "$*" >> "$CALLS"
+[ "$1" != build ] || [ -f "${@: -1}/deploy/container/Containerfile" ]
+"""
+
 
 class Sandbox(unittest.TestCase):
     """A directory for each test, with stand-ins before everything else on PATH."""
@@ -71,6 +78,54 @@ class Sandbox(unittest.TestCase):
     def tree(self, name, version="longhaul 1.2.3", code=0):
         self.program(f"{name}/bin/longhaul", f"#!/bin/bash\necho '{version}'\nexit {code}\n")
         return self.dir / name
+
+
+class BuiltImages(Sandbox):
+    def build(self, *arguments):
+        self.program("bin/podman", PODMAN)
+        self.program("bin/enroot", ENROOT)
+        tree = self.dir / "source"
+        (tree / "deploy").mkdir(parents=True, exist_ok=True)
+        if not (tree / "deploy/container").exists():
+            os.symlink(DEPLOY / "container", tree / "deploy/container")
+        done = subprocess.run(
+            ["bash", "deploy/container/build_on_worker.sh", *arguments], cwd=tree, text=True,
+            capture_output=True, timeout=60,
+            env={**self.env, "CALLS": f"{self.dir}/calls", "FAIL": "", "SLURM_JOB_ID": "7"})
+        calls = self.dir / "calls"
+        return done, calls.read_text().splitlines() if calls.exists() else []
+
+    def wheel(self, name, content):
+        path = self.dir / "source/dist" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(content, b"x" * 100)
+
+    def test_the_image_for_cpus_is_built_imported_and_removed_from_the_worker(self):
+        image = self.dir / "images/a.sqsh"
+        done, calls = self.build(image)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(calls[0].startswith("build --target longhaul --tag longhaul:build-7 "))
+        self.assertEqual("rmi longhaul:build-7", calls[-1])
+        self.assertEqual("squashfs of podman://localhost/longhaul:build-7\n", image.read_text())
+
+    def test_the_image_for_gpus_takes_the_one_wheel_that_has_the_library_for_cuda(self):
+        image = self.dir / "images/a.sqsh"
+        for name, content, ok in (("none", None, False), ("of CPUs", "longhaul/bin/longhaul", False),
+                                  ("of CUDA", "longhaul/bin/liblonghaul_cuda.so", True)):
+            if content:
+                self.wheel("longhaul-1-any.whl", content)
+            done, calls = self.build(image, "longhaul-cuda")
+            self.assertEqual(ok, done.returncode == 0, (name, done.stderr))
+            self.assertEqual(ok, bool(calls), name)
+            self.assertTrue(ok or "make wheel" in done.stderr, name)
+        self.assertTrue(calls[0].startswith("build --target longhaul-cuda "), calls)
+        self.wheel("longhaul-2-any.whl", "longhaul/bin/liblonghaul_cuda.so")
+        self.assertEqual(1, self.build(image, "longhaul-cuda")[0].returncode)  # which one?
+
+    def test_another_stage_is_refused(self):
+        done, calls = self.build(self.dir / "a.sqsh", "longhaul-rocm")
+        self.assertEqual((2, []), (done.returncode, calls))
 
 
 class Nodes(Sandbox):

@@ -22,6 +22,8 @@ for library in libtorch_cpu.so libc10.so libfmt.so; do
     { echo "$library does not come from the installed tree"; exit 1; }
 done
 
+# What is searched, and by which rules: of the programs, and of the libraries that came along.
+python3 "$source/tests/house/check_elf.py" "$tree/bin" --theirs "$tree/lib"
 while read -r file; do
   run_path=$(patchelf --print-rpath "$file")
   case $run_path in
@@ -29,6 +31,16 @@ while read -r file; do
     *) echo "$file searches '$run_path'"; exit 1 ;;
   esac
 done < <(find "$tree/bin" "$tree/lib" -type f)
+
+# A directory with files that are named like libraries is no danger to whoever works in it.
+mkdir "$scratch/planted"
+grep -o '^[[:space:]]*lib[^ ]*' <<<"$resolved" | while read -r name; do
+  echo "no library" >"$scratch/planted/$name"
+done
+test -f "$scratch/planted/libzstd.so.1"
+for program in longhaul longhaul-torch; do
+  (cd "$scratch/planted" && env -i "$tree/bin/$program" --version >/dev/null)
+done
 test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
 # Pages and recipes are those of the tree, wherever the command is typed.
 (cd "$scratch" && env -i "$tree/bin/longhaul" docs data | grep -c '^# Data$' >/dev/null)

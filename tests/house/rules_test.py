@@ -1,9 +1,14 @@
 """The house rules find what they are there for: each planted violation is reported."""
 
+import pathlib
+import subprocess
+import tempfile
+import types
 import unittest
 
 import check_calls
 import check_comments
+import check_elf
 import check_includes
 import check_names
 import check_sizes
@@ -21,6 +26,44 @@ class Calls(unittest.TestCase):
     def test_its_own_place_and_comments_may_have_it(self):
         self.assertEqual([], check_calls.problems_of("longhaul/base/json.h", "value.dump(2);"))
         self.assertEqual([], check_calls.problems_of("longhaul/train/x.cpp", "// json.dump()\n"))
+
+
+class Elf(unittest.TestCase):
+    def problems(self, ours=True, **other):
+        """Of a file that is as it should be but for `other`."""
+        good = {"run_paths": [["/opt/lib", "$ORIGIN/../lib"]], "needed": ["libz.so.1", "/lib/x.so"],
+                "segments": {check_elf.PT_GNU_STACK: 6, check_elf.PT_GNU_RELRO: 4},
+                "tags": {check_elf.DT_FLAGS: 8}}
+        return check_elf.problems_of(types.SimpleNamespace(**(good | other)), ours)
+
+    def test_an_empty_or_relative_entry_is_reported_wherever_it_stands(self):
+        self.assertEqual([], self.problems())
+        for entries in (["/a", ""], [""], ["", "/a"], ["/a", "lib"], ["."], ["$LIB/x"]):
+            self.assertEqual(1, len(self.problems(run_paths=[entries])), entries)
+            self.assertEqual(1, len(self.problems(ours=False, run_paths=[["/a"], entries])), entries)
+
+    def test_a_library_named_by_a_relative_path_and_an_executable_stack_are_reported(self):
+        self.assertEqual(1, len(self.problems(needed=["./libz.so.1"])))
+        for stack in ({}, {check_elf.PT_GNU_STACK: 7}):
+            segments = {check_elf.PT_GNU_RELRO: 4, **stack}
+            self.assertEqual(1, len(self.problems(segments=segments)), stack)
+
+    def test_what_is_ours_is_bound_at_the_start_and_read_only_afterwards(self):
+        self.assertEqual(1, len(self.problems(tags={})))
+        self.assertEqual([], self.problems(ours=False, tags={}))
+        self.assertEqual([], self.problems(tags={check_elf.DT_FLAGS_1: 1}))
+        self.assertEqual(1, len(self.problems(segments={check_elf.PT_GNU_STACK: 6})))
+
+    def test_a_real_file_has_what_patchelf_wrote_into_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder) / "true"
+            copy.write_bytes(pathlib.Path("/bin/true").read_bytes())
+            subprocess.run(["patchelf", "--set-rpath", "/opt/x:", copy], check=True)
+            (pathlib.Path(folder) / "text").write_text("no program")
+            problems, checked = check_elf.check([folder], ours=False)
+            self.assertIn("libc.so.6", check_elf.read(copy).needed)
+        self.assertEqual(1, checked)
+        self.assertEqual([f"{copy}: searches '' of the working directory for libraries"], problems)
 
 
 class Includes(unittest.TestCase):

@@ -168,6 +168,7 @@ std::optional<LauncherEnd> JobStep::poll() {
   drain();
   if (!rest_.empty()) read_line(std::exchange(rest_, {}));
   show(noise_.rest());
+  end_.cause = noise_.cause();
   end_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end_;
 }

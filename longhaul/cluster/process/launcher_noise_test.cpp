@@ -59,5 +59,36 @@ TEST(LauncherNoise, ABannerThatNeverEndsIsShownAtTheEnd) {
   EXPECT_EQ(shown(lines), lines);
 }
 
+std::string cause(const std::vector<std::string>& lines) {
+  LauncherNoise noise;
+  for (const std::string& line : lines) noise.pass(line);
+  return noise.cause();
+}
+
+TEST(LauncherNoise, TheCauseOfAFailedStartIsItsFirstWordsOrWhatToDo) {
+  EXPECT_EQ(
+      cause({kDashes, "A call to mkdir was unable to create the desired directory:", "",
+             "  Directory: /gone/ompi.vm.0", "  Error:     Permission denied", "",
+             "Please check to ensure you have adequate permissions", kDashes,
+             "[vm:1] [[1,0],0] ORTE_ERROR_LOG: Error in file session_dir.c", kDashes,
+             "  orte_session_dir failed", kDashes}),
+      "mpirun cannot make /gone/ompi.vm.0: Permission denied; set TMPDIR to a directory "
+      "that can be written");
+  EXPECT_EQ(cause({"[vm:1] opal_ifinit: unable to find network interfaces.", kDashes,
+                   "The PMIx server's listener thread failed to start. We cannot",
+                   "continue.", kDashes})
+                .substr(0, 62),
+            "no network interface with an IPv4 address is up, and mpirun wa");
+  EXPECT_EQ(cause({kDashes, "  mpirun was unable to find what nobody has thought of.", "",
+                   "  Node: n1", kDashes, kDashes, "and more", kDashes}),
+            "mpirun was unable to find what nobody has thought of. Node: n1");
+}
+
+TEST(LauncherNoise, WhatRanksSayAndNoiseAreNoCause) {
+  EXPECT_EQ(cause({kDashes, "mpirun noticed that process rank 1 exited on signal 9",
+                   kDashes, "longhaul: error: [file] No space left on device", "a line"}),
+            "");
+}
+
 }  // namespace
 }  // namespace longhaul::cluster

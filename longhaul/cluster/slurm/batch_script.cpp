@@ -223,14 +223,6 @@ status=$?
 exit "$status"
 )sh";
 
-void add_container(std::vector<std::string>& words, const std::string& image,
-                   const std::string& directory) {
-  if (image.empty()) return;
-  words.push_back("--container-image=" + image);
-  words.push_back(fmt::format("--container-mounts={0}:{0}", directory));
-  words.push_back("--container-workdir=" + directory);
-}
-
 }  // namespace
 
 std::vector<std::string> supervise_words(const std::string& program,
@@ -245,6 +237,12 @@ std::vector<std::string> supervise_words(const std::string& program,
     add("--ranks-per-node", std::to_string(command.ranks_per_node));
   }
   if (!command.container.empty()) add("--container", command.container);
+  for (const std::string& mount : command.container_mounts) {
+    add("--container-mount", mount);
+  }
+  if (!command.container_program.empty()) {
+    add("--container-program", command.container_program);
+  }
   if (command.platform_replaces_nodes) words.emplace_back("--platform-replaces-nodes");
   add("--signal-seconds", std::to_string(command.signal_seconds));
   for (const std::string& set : command.sets) add("--set", set);
@@ -297,7 +295,8 @@ std::string verb_script(const VerbJob& job) {
              fmt::format("--ntasks-per-node={}", job.tasks_per_node),
              "--kill-on-bad-exit=1"};
     if (tasks > 1) words.emplace_back("--mpi=pmix");
-    add_container(words, job.container, job.batch.directory);
+    const auto container = container_words(job.container);
+    words.insert(words.end(), container.begin(), container.end());
   }
   words.push_back(job.batch.program);
   words.insert(words.end(), job.words.begin(), job.words.end());

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/cluster/slurm/container.h"
+
 namespace longhaul::cluster {
 
 /// What every batch script says to Slurm.
@@ -16,7 +18,7 @@ struct BatchJob {
   std::vector<std::string> after;    ///< jobs that have to succeed first
   std::vector<std::string> options;  ///< more options of sbatch, unchanged
   int signal_seconds = 300;          ///< seconds from the signal to the time limit
-  std::string program;               ///< longhaul itself, absolute
+  std::string program;               ///< longhaul itself, absolute or of an image
 };
 
 /// The arguments of `longhaul supervise`.
@@ -25,8 +27,10 @@ struct SuperviseCommand {
   std::vector<std::string> sets;  ///< --set of the command line
   int nodes = 1;                  ///< nodes that train
   int spares = 0;
-  int ranks_per_node = 0;  ///< 0: the nodes decide
-  std::string container;   ///< image for pyxis; empty: none
+  int ranks_per_node = 0;                          ///< 0: the nodes decide
+  std::string container;                           ///< image for pyxis; empty: none
+  std::vector<std::string> container_mounts = {};  ///< more than the run itself names
+  std::string container_program = {};  ///< longhaul in the image; empty: this program
   bool platform_replaces_nodes = false;
   int signal_seconds = 300;  ///< the run saves this long before the time limit
 };
@@ -46,7 +50,7 @@ struct VerbJob {
   BatchJob batch;
   std::vector<std::string> words;  ///< the verb and its arguments
   int tasks_per_node = 1;
-  std::string container;
+  Container container = {};
   /// The script itself runs the verb once, because the verb starts job steps.
   bool starts_steps = false;
 };

@@ -94,7 +94,7 @@ step=(srun --nodes=4 --ntasks=8 --ntasks-per-node=2 --kill-on-bad-exit=1 --mpi=p
   EXPECT_EQ(script.find("--no-kill"), std::string::npos);
   job.batch.nodes = job.tasks_per_node = 1;
   EXPECT_EQ(verb_script(job).find("--mpi"), std::string::npos);
-  job.container = "/images/longhaul.sqsh";
+  job.container = {"/images/longhaul.sqsh", {"/fsx/ann/my work"}, "/fsx/ann/my work"};
   EXPECT_HAS(verb_script(job), "'--container-mounts=/fsx/ann/my work:/fsx/ann/my work'");
 }
 

@@ -38,7 +38,7 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
 std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
                                            const std::vector<std::string>& allocation,
                                            int ranks_per_node,
-                                           const std::string& container) {
+                                           const Container& container) {
   // Slurm numbers a step's nodes in the allocation's order.
   std::ranges::sort(nodes, {}, [&](const std::string& node) {
     return std::ranges::find(allocation, node) - allocation.begin();
@@ -61,7 +61,8 @@ std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
                                     "--nodelist=" + list,
                                     fmt::format("--job-name={}", kWorkerStep),
                                     "--kill-on-bad-exit=0"};
-  if (!container.empty()) words.push_back("--container-image=" + container);
+  const auto of_container = container_words(container);
+  words.insert(words.end(), of_container.begin(), of_container.end());
   return words;
 }
 

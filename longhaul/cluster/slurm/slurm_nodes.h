@@ -7,6 +7,7 @@
 
 #include "longhaul/cluster/control/secret.h"
 #include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/slurm/container.h"
 #include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::cluster {
@@ -21,12 +22,12 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
                          const Secret& secret);
 
 /// Returns the words that start a step of workers on these nodes; the worker's own
-/// command line follows. `allocation` has the job's nodes in Slurm's order. `container`
-/// is an image for pyxis, or empty.
+/// command line follows. `allocation` has the job's nodes in Slurm's order. The
+/// workers run in `container`, if it has an image.
 std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
                                            const std::vector<std::string>& allocation,
                                            int ranks_per_node,
-                                           const std::string& container);
+                                           const Container& container);
 
 /// Returns a client that waits half an hour for a controller that does not answer, and
 /// tells a person so. Without the controller no step can be started or ended and no job

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/exit_code.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -44,6 +46,22 @@ std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
   return fmt::format("killed by signal {}", said->second);
 }
 
+/// Returns that the kernel has killed processes of the rank's cgroup for want of memory,
+/// and what to do; empty where it has not.
+std::string why_killed(const ObservedRank& rank) {
+  if (rank.memory_kills == 0) return {};
+  const std::string limit =
+      rank.memory_limit > 0
+          ? fmt::format("its cgroup's limit of {}",
+                        human_bytes(static_cast<double>(rank.memory_limit)))
+          : "the machine's own";
+  return fmt::format(
+      ": out of memory, {}, for which the kernel has killed {} there; raise it (Slurm: "
+      "--mem=0 or --mem-per-cpu, a container: --memory), or use a smaller "
+      "batch.micro_size or more ranks on more machines",
+      limit, counted(rank.memory_kills, "process", "processes"));
+}
+
 Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
   Fault fault;
   fault.rank = rank.rank;
@@ -56,8 +74,9 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
   fault.temporary = fault.kind == FaultKind::Error && rank.exit_code == kExitTemporary &&
                     !is_corruption(rank);
   if (fault.kind == FaultKind::Killed) {
-    fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),
-                             how_killed(rank, launcher), rank.step, rank.phase);
+    fault.text =
+        fmt::format("{} {} in step {} phase {}{}", rank.name(),
+                    how_killed(rank, launcher), rank.step, rank.phase, why_killed(rank));
   } else if (rank.failure.empty()) {
     fault.text = fmt::format("{} ended with exit code {}", rank.name(), rank.exit_code);
   } else {
@@ -94,8 +113,10 @@ std::optional<Fault> find_fault(const RankList& ranks,
   fault.kind =
       launcher->exit_code == kExitSettings ? FaultKind::Settings : FaultKind::Launcher;
   fault.step = step;
+  const std::string& why =
+      launcher->cause.empty() ? launcher->last_line : launcher->cause;
   fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
-                           launcher->last_line.empty() ? "" : ": " + launcher->last_line);
+                           why.empty() ? "" : ": " + why);
   return fault;
 }
 

@@ -44,6 +44,7 @@ struct LauncherEnd {
   /// for an unknown rank.
   std::map<int, int> signals = {};
   std::string last_line = {};  ///< last line of its error output
+  std::string cause = {};      ///< why it failed, if its lines told (launcher_noise.h)
 };
 
 /// Finds the rank that failed first: a wrong setting comes before anything else, then a

@@ -40,6 +40,31 @@ TEST(FindFault, NothingIsWrongWithRanksThatWork) {
   }
 }
 
+TEST(FindFault, AKillForWantOfMemoryNamesTheLimitAndTheKills) {
+  auto ranks = four();
+  kill(ranks[2], 0.4);
+  ranks[2].memory_kills = 2;
+  ranks[2].memory_limit = 8'000'000'000;
+  const auto fault =
+      find_fault(ranks, LauncherEnd{.exit_code = 137, .signals = {{2, 9}}});
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->kind, FaultKind::Killed);
+  EXPECT_EQ(
+      fault->text,
+      "rank 2 on n2 killed by signal 9 in step 12 phase update: out of memory, its "
+      "cgroup's limit of 8.0 GB, for which the kernel has killed 2 processes there; "
+      "raise it (Slurm: --mem=0 or --mem-per-cpu, a container: --memory), or use a "
+      "smaller batch.micro_size or more ranks on more machines");
+}
+
+TEST(FindFault, ALauncherThatToldWhyIsHeardBeforeItsLastLine) {
+  const auto fault = find_fault(
+      std::vector<ObservedRank>{},
+      LauncherEnd{.exit_code = 1, .last_line = "continue.", .cause = "no interface"});
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no interface");
+}
+
 TEST(FindFault, ADeathWithoutAWordComesBeforeThoseWhoWaitedForIt) {
   auto ranks = four();
   kill(ranks[2], 0.4);

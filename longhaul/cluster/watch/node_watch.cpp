@@ -74,7 +74,7 @@ bool NodeWatch::wait(double seconds) {
 void NodeWatch::look_for(const run::RankState& state, double now) {
   Worker& worker = workers_[state.rank];
   if (worker.pid != state.pid) {
-    worker = {state.pid, open_process(state.pid), 0.0};
+    worker = {state.pid, open_process(state.pid), 0.0, MemoryLimit(state.pid)};
     if (!worker.fd.is_open() || !began_before(state.pid, state.created))
       worker.gone_at = now;
   } else if (worker.gone_at == 0.0 && has_ended(worker.fd.get())) {
@@ -100,6 +100,10 @@ NodeReport NodeWatch::report() {
           rank = observe(run::read_rank_record(entry.path()), node_, now);
         }
         rank.process = ProcessState::Gone;
+        if (rank.killed()) {
+          rank.memory_kills = worker.memory.kills();
+          rank.memory_limit = worker.memory.bytes().value_or(0);
+        }
         rank.gone_age = now - worker.gone_at;
       } else if (const char letter = state_letter(state.pid);
                  letter == 'T' || letter == 't') {

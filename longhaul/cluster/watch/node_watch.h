@@ -9,6 +9,7 @@
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/health/health.h"
 #include "longhaul/cluster/watch/device_watch.h"
+#include "longhaul/cluster/watch/memory_limit.h"
 #include "longhaul/cluster/watch/observed.h"
 
 namespace longhaul::cluster {
@@ -45,6 +46,7 @@ class NodeWatch {
     int64_t pid = 0;
     Descriptor fd;         ///< pidfd of the process
     double gone_at = 0.0;  ///< when its end was seen; 0 while it lives
+    MemoryLimit memory = MemoryLimit(0);
   };
   void look_for(const run::RankState& state, double now);
   void end_left_workers();

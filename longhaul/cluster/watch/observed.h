@@ -46,8 +46,12 @@ struct ObservedRank {
   double phase_age = 0.0;
   double progress_age = 0.0;  ///< seconds since the rank did anything but wait
   double gone_age = 0.0;      ///< seconds since the process was seen to be gone
-  int64_t steps_done = 0;     ///< steps of this process
-  double step_age = 0.0;  ///< seconds since the last step ended; 0 before the first step
+  /// How many processes of the rank's cgroup the kernel has killed for want of memory,
+  /// and the limit in bytes (0: none is known). Both are set for a rank that was killed.
+  int64_t memory_kills = 0;
+  int64_t memory_limit = 0;
+  int64_t steps_done = 0;  ///< steps of this process
+  double step_age = 0.0;   ///< seconds since the last step ended; 0 before the first step
   double wall_seconds = 0.0;  ///< median of the last steps' times
   double busy_seconds = 0.0;  ///< median of the last steps' times without waiting
   /// By name of a phase, the seconds of the longest such phase that has ended.

@@ -12,6 +12,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
@@ -44,12 +45,14 @@ void require_writable(const fs::path& dir) {
 }
 
 /// Makes the directory of checkpoints and marks it as this run's. Throws unless every
-/// rank may write there and all ranks see the same directory. Collective.
+/// rank may write there, the file system of every machine does what a save needs, and all
+/// ranks see the same directory. Collective.
 fs::path ready_directory(const Session& session, const RunStart& start) {
   fs::path dir = checkpoint_dir(session.config);
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     make_directories_durable(dir);
     require_writable(dir);
+    checkpoint::prove_durable(dir, host_name());
     const bool marked = run::read_checkpoints_owner(dir) == start.run();
     if (!marked) run::write_checkpoints_owner(dir, start.run());
     return json_text(Json{{"run", start.run()}, {"marked", marked}});
@@ -57,7 +60,11 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
   checkpoint::prove_checkpoints_dir(dir, told.at("run").get<std::string>(), patience,
                                     *session.world);
-  comm::on_all_ranks(*session.world, [&] { require_writable(dir); });
+  comm::on_all_ranks(*session.world, [&] {
+    require_writable(dir);
+    const bool first_here = session.node->rank() == 0 && session.world->rank() != 0;
+    if (first_here) checkpoint::prove_durable(dir, host_name());
+  });
   return dir;
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
@@ -13,6 +14,7 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
     : run_dir_(run_dir) {
   const bool known = checkpoint::find_run(run_dir, world).has_value();
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
+    checkpoint::refuse_dangling(run_dir);
     lock_.emplace(run::RunLock::acquire(run_dir));
     starts_.emplace(run_dir);
     const auto record = run::RunPast::read(run_dir);

@@ -2,20 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <optional>
 #include <string_view>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Returns the first number of "8" or "8,2" (a list is for nested regions).
-std::optional<int> first_number(const char* text) {
+/// The most that run.threads may say.
+constexpr int64_t kMostThreads = 4096;
+
+/// Returns the first number of "8" or "8,2" (a list is for nested regions). A number that
+/// 64 bits do not hold becomes the largest that they hold.
+std::optional<int64_t> first_number(const char* text) {
   std::string_view rest = text == nullptr ? "" : text;
-  const auto number = take_number<int>(rest);
-  const bool whole = rest.empty() || rest.starts_with(',');
-  return whole && number > 0 ? number : std::nullopt;
+  const std::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+  rest.remove_prefix(digits.size());
+  if (digits.empty() || !(rest.empty() || rest.starts_with(','))) return std::nullopt;
+  const int64_t number =
+      whole_number<int64_t>(digits).value_or(std::numeric_limits<int64_t>::max());
+  return number > 0 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
@@ -32,7 +41,13 @@ ThreadChoice choose_threads(int64_t setting, const char* omp_num_threads, int sh
       source += fmt::format(", over OMP_NUM_THREADS={}", omp_num_threads);
     }
   } else if (variable) {
-    choice.threads = *variable;
+    if (*variable > kMostThreads) {
+      throw ConfigError("config",
+                        fmt::format("OMP_NUM_THREADS={}: a rank has at most {} threads; "
+                                    "set run.threads, or correct the variable",
+                                    omp_num_threads, kMostThreads));
+    }
+    choice.threads = static_cast<int>(*variable);
     source = "OMP_NUM_THREADS";
   }
   choice.line = fmt::format("{} thread{} per rank, from {}", choice.threads,

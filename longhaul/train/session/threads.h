@@ -16,7 +16,8 @@ struct ThreadChoice {
 /// Chooses run.threads where it is set, else OMP_NUM_THREADS, else `share`: this rank's
 /// share of the CPUs that its job may use. `omp_num_threads` is the variable's value,
 /// null where the variable is not set; a value that is no positive number or list of
-/// numbers counts as not set.
+/// numbers counts as not set. Throws ConfigError where the variable asks for more threads
+/// than run.threads may.
 ThreadChoice choose_threads(int64_t setting, const char* omp_num_threads, int share);
 
 /// Says how OpenMP's threads wait for each other in this process. The arguments are the

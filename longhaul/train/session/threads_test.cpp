@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
+
 namespace longhaul::train {
 namespace {
 
@@ -18,6 +20,21 @@ TEST(Threads, FollowOmpNumThreads) {
   EXPECT_EQ(choose_threads(0, "2,8", 4).threads, 2);
   for (const char* nonsense : {"", "0", "-2", "many", "2x"}) {
     EXPECT_EQ(choose_threads(0, nonsense, 4).threads, 4) << nonsense;
+  }
+}
+
+TEST(Threads, OfTheVariableHaveTheBoundOfTheSetting) {
+  EXPECT_EQ(choose_threads(0, "4096", 4).threads, 4096);
+  for (const char* many : {"4097", "999999", "99999999999999999999999", "5000,2"}) {
+    EXPECT_THROW(choose_threads(0, many, 4), ConfigError) << many;
+    EXPECT_EQ(choose_threads(2, many, 4).threads, 2) << many;
+  }
+  try {
+    choose_threads(0, "999999", 4);
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "[config] OMP_NUM_THREADS=999999: a rank has at most 4096 threads; set "
+                 "run.threads, or correct the variable");
   }
 }
 

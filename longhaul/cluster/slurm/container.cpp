@@ -1,0 +1,179 @@
+#include "longhaul/cluster/slurm/container.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string_view>
+
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/process/command.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Directories that an image has for itself: a mount over one of them would take the
+/// image's own programs and libraries away.
+constexpr std::array<std::string_view, 19> kOfImages = {
+    "/",      "/bin",   "/boot",      "/dev",  "/dev/shm", "/etc",  "/lib",
+    "/lib32", "/lib64", "/opt",       "/proc", "/run",     "/sbin", "/sys",
+    "/tmp",   "/usr",   "/usr/local", "/var",  "/var/tmp"};
+
+bool belongs_to_image(const fs::path& path) {
+  return std::ranges::find(kOfImages, std::string_view(path.native())) != kOfImages.end();
+}
+
+fs::path absolute_path(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+/// Returns whether `path` is `parent` or lies below it.
+bool is_below(const fs::path& path, const fs::path& parent) {
+  const auto [end, rest] = std::ranges::mismatch(parent, path);
+  return end == parent.end();
+}
+
+/// Returns the part of a pattern before its first name with a wildcard.
+fs::path fixed_part(const fs::path& pattern) {
+  fs::path fixed;
+  for (const fs::path& name : pattern) {
+    if (name.native().find_first_of("*?[") != std::string::npos) break;
+    fixed /= name;
+  }
+  return fixed;
+}
+
+fs::path nearest_existing(fs::path path) {
+  std::error_code error;
+  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  return path;
+}
+
+/// Adds what a link leads to; nothing where the path is no link, also above it.
+void add_target(const fs::path& path, std::vector<fs::path>& found) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (!error && real != path) found.push_back(real);
+}
+
+void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
+  const fs::path path = nearest_existing(absolute_path(named));
+  if (belongs_to_image(path)) return;
+  found.push_back(path);
+  add_target(path, found);
+  std::error_code error;
+  // As in a hub's cache, whose files are links to the directory beside.
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.is_symlink(error)) add_target(entry.path(), found);
+  }
+}
+
+void check_for_list(const fs::path& path) {
+  const std::string& text = path.native();
+  if (text.find_first_of(",:") == std::string::npos && !has_control_characters(text)) {
+    return;
+  }
+  throw InputError("submit", fmt::format("'{}' cannot be mounted into a container: pyxis "
+                                         "reads commas and colons in its list; give it "
+                                         "another name, or a link without them",
+                                         text));
+}
+
+}  // namespace
+
+std::vector<std::string> container_words(const Container& container) {
+  if (container.image.empty()) return {};
+  std::vector<std::string> words = {"--container-image=" + container.image};
+  std::string list;
+  for (const fs::path& path : container.mounts) {
+    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", path.native(), path.native());
+  }
+  if (!list.empty()) words.push_back("--container-mounts=" + list);
+  if (!container.directory.empty()) {
+    words.push_back("--container-workdir=" + container.directory.native());
+  }
+  return words;
+}
+
+std::vector<fs::path> paths_of_run(const RunConfig& config) {
+  std::vector<fs::path> paths = {config.run.dir,         checkpoint_dir(config),
+                                 data_cache_dir(config), config.model.config,
+                                 config.init.weights,    config.run.device_plugin,
+                                 config.run.hardware};
+  if (config.checkpoint.resume.kind == ResumeFrom::Kind::Path) {
+    paths.push_back(config.checkpoint.resume.path);
+  }
+  const auto add = [&](const DataPaths& data) {
+    for (const fs::path& entry : data.entries) paths.push_back(fixed_part(entry));
+  };
+  for (const TrainSource& source : config.data.train) add(source.path);
+  for (const ValidationSource& source : config.data.validation) add(source.path);
+  std::erase_if(paths, [](const fs::path& path) { return path.empty(); });
+  return paths;
+}
+
+std::vector<fs::path> paths_of_words(const std::vector<std::string>& words) {
+  std::vector<fs::path> paths;
+  for (const std::string& word : words) {
+    const size_t sign = word.find("=/");
+    const bool behind = !word.starts_with('/') && sign != std::string::npos;
+    const fs::path path = fixed_part(behind ? word.substr(sign + 1) : word);
+    std::error_code error;
+    if (path.is_absolute() || (!path.empty() && fs::exists(path, error))) {
+      paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+fs::path tree_of_program(const fs::path& program) {
+  fs::path tree = absolute_path(program).parent_path();  // bin
+  if (tree.filename() == "bin") tree = tree.parent_path();
+  // Its libraries lie among the other packages: env/lib/python3.x/site-packages/longhaul.
+  const std::string packages = tree.parent_path().filename().string();
+  if (packages == "site-packages" || packages == "dist-packages") {
+    for (int level = 0; level < 4; ++level) tree = tree.parent_path();
+  }
+  if (!belongs_to_image(tree)) return tree;
+  throw InputError(
+      "submit",
+      fmt::format("{} lies in {}, which an image has for itself; install longhaul into a "
+                  "directory of its own, or name the image's own program with "
+                  "--container-program",
+                  program.string(), tree.string()));
+}
+
+std::vector<fs::path> environments_in_use(const fs::path& maps) {
+  std::vector<fs::path> found;
+  std::ifstream lines(maps);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t path = line.find('/');
+    const size_t python = line.find("/lib/python3");
+    if (path == std::string::npos || python == std::string::npos || python <= path) {
+      continue;
+    }
+    const fs::path environment = line.substr(path, python - path);
+    if (!belongs_to_image(environment)) found.push_back(environment);
+  }
+  return found;
+}
+
+std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths) {
+  std::vector<fs::path> found;
+  for (const fs::path& path : paths) add_with_links(path, found);
+  std::ranges::sort(found);
+  std::vector<fs::path> mounts;
+  for (const fs::path& path : found) {
+    if (belongs_to_image(path)) continue;
+    const bool seen = std::ranges::any_of(
+        mounts, [&](const fs::path& mount) { return is_below(path, mount); });
+    if (seen) continue;
+    check_for_list(path);
+    mounts.push_back(path);
+  }
+  return mounts;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::cluster {
+
+/// The container that a step runs in, by pyxis: an image, and what of the nodes is seen
+/// in it, at the same paths.
+struct Container {
+  std::string image;  ///< empty: no container
+  std::vector<fs::path> mounts;
+  fs::path directory;  ///< where the step starts; empty: the image decides
+};
+
+/// Returns the options of srun for the container; none without an image.
+std::vector<std::string> container_words(const Container& container);
+
+/// Returns what a run names and its ranks need: the run's directory, checkpoints, model,
+/// weights, data, cache, plug-in, the run it goes on from. A pattern of names stands for
+/// the directory before its first wildcard. The paths may be relative.
+std::vector<fs::path> paths_of_run(const RunConfig& config);
+
+/// Returns what the words of a command line name: absolute paths, also behind a "=", and
+/// relative paths to something that is there. Patterns are treated as above.
+std::vector<fs::path> paths_of_words(const std::vector<std::string>& words);
+
+/// Returns the directory that a program needs as a whole: with PREFIX/bin/longhaul it is
+/// PREFIX; of a program in a Python environment it is the environment. Throws InputError
+/// where that is a directory that every image has for itself, such as /usr.
+fs::path tree_of_program(const fs::path& program);
+
+/// Returns the Python environments from which this process has libraries (LibTorch,
+/// Arrow), as a program that was built and not installed has them. `maps` stands for
+/// /proc/self/maps in tests.
+std::vector<fs::path> environments_in_use(const fs::path& maps = "/proc/self/maps");
+
+/// Returns the mounts for these paths, absolute, each once, parents without what lies in
+/// them. For a path that does not exist, takes its nearest parent that does; for links,
+/// also those in a named directory, takes what they lead to as well. What every image has
+/// for itself (/usr, /tmp, /) is left out. Throws InputError for a path that srun's list
+/// cannot hold.
+std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths);
+
+}  // namespace longhaul::cluster

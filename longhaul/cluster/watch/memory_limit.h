@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul::cluster {
+
+/// How many processes the kernel has killed in a process's cgroup for want of memory, and
+/// the limit that it has there. Both forms of cgroups are read (v1 and v2).
+class MemoryLimit {
+ public:
+  /// Finds the cgroup of a living process. `root` is where /proc and /sys are, for tests.
+  explicit MemoryLimit(int64_t pid, fs::path root = "/");
+
+  /// Returns the kills since the process was looked at; 0 where nothing can be read.
+  int64_t kills() const;
+  /// Returns the lowest limit of the cgroup and those above it, in bytes; nothing where
+  /// there is none.
+  std::optional<int64_t> bytes() const;
+
+ private:
+  int64_t count() const;
+
+  fs::path top_;    ///< where the cgroups are mounted
+  fs::path group_;  ///< the process's own; empty: none was found
+  bool unified_ = false;
+  int64_t before_ = 0;
+};
+
+}  // namespace longhaul::cluster
