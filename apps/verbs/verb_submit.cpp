@@ -171,6 +171,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.signal_seconds = prepared.signal.seconds;
   job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
+  job.command.run_dir = absolute_text(loaded.config.run.dir);
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);
   prepared.what = counted(command.run.nodes, "node") +

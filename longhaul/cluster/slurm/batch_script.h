@@ -27,6 +27,8 @@ struct SuperviseCommand {
   int spares = 0;
   int ranks_per_node = 0;  ///< 0: the nodes decide
   std::string container;   ///< image for pyxis; empty: none
+  /// Absolute; its config.toml serves where `config` is not there any more.
+  std::string run_dir = {};
   bool platform_replaces_nodes = false;
   int signal_seconds = 300;  ///< the run saves this long before the time limit
 };
