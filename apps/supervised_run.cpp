@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <system_error>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -14,6 +16,11 @@
 
 namespace longhaul::apps {
 namespace {
+
+/// More paths are not compared: a node that lacks one mostly lacks others too.
+constexpr size_t kMostNeeded = 64;
+/// What `longhaul` becomes for the verbs that compute; it lies beside it.
+constexpr const char* kTorchProgram = "longhaul-torch";
 
 int count_entries(const fs::path& dir, const std::string& prefix) {
   int count = 0;
@@ -28,7 +35,48 @@ int count_entries(const fs::path& dir, const std::string& prefix) {
   return count;
 }
 
+/// Returns what every node of the run must see alike, and where each makes its own files.
+std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
+                                              const fs::path& memory) {
+  using cluster::PathRole;
+  std::vector<cluster::NeededPath> needed;
+  const auto add = [&](const char* what, const fs::path& path, PathRole role) {
+    if (path.empty() || needed.size() >= kMostNeeded) return;
+    const bool pattern = path.string().find_first_of("*?[") != std::string::npos;
+    if (!pattern) needed.push_back({what, fs::absolute(path).lexically_normal(), role});
+  };
+  const char* temporary = std::getenv("TMPDIR");
+  const fs::path program = this_program();
+  add("the run's directory", config.run.dir, PathRole::Run);
+  add("its checkpoints", checkpoint_dir(config), PathRole::Checkpoints);
+  add("the program", program, PathRole::Input);
+  add("the program", program.parent_path() / kTorchProgram, PathRole::Input);
+  add("TMPDIR", temporary == nullptr ? "/tmp" : temporary, PathRole::Room);
+  add("the node's memory", memory, PathRole::Room);
+  add("model.config", config.model.config, PathRole::Input);
+  add("init.weights", config.init.weights, PathRole::Input);
+  for (const TrainSource& source : config.data.train) {
+    for (const fs::path& path : source.path.entries)
+      add("data.train", path, PathRole::Input);
+  }
+  for (const ValidationSource& source : config.data.validation) {
+    for (const fs::path& path : source.path.entries)
+      add("data.validation", path, PathRole::Input);
+  }
+  return needed;
+}
+
 }  // namespace
+
+std::string settings_file(const std::string& file, const fs::path& run_dir) {
+  std::error_code error;
+  const fs::path copy = run_dir / run::kConfigFile;
+  if (fs::exists(file, error) || run_dir.empty() || !fs::exists(copy, error)) return file;
+  fmt::print(stderr,
+             "longhaul: {} is not there any more; the run's own settings serve: {}\n",
+             system::printable(file), system::printable(copy.string()));
+  return copy.string();
+}
 
 int ranks_of_this_node() {
   if (const int gpus = count_entries("/dev", "nvidia"); gpus > 0) return gpus;
@@ -48,6 +96,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
   options.health.command = config.resilience.health_command;
   options.health.unhealthy_file = config.resilience.unhealthy_file;
   options.ranks = ranks;
+  options.needed = needed_paths(config, options.directories.records());
   return options;
 }
 

@@ -100,6 +100,7 @@ int launch_on_hosts(const LaunchOptions& options) {
   check_launch_ground(/*over_ssh=*/true);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
+  supervisor.here = host_name();
   system::OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::AgentFleetOptions of_fleet;
   of_fleet.here = host_name();
@@ -119,7 +120,9 @@ int launch_on_hosts(const LaunchOptions& options) {
     std::vector<std::string> words =
         cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
     words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
-    return train_words(std::move(words), options.file, options.sets, attempt);
+    return train_words(std::move(words),
+                       settings_file(options.file, loaded.config.run.dir), options.sets,
+                       attempt);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -142,7 +145,9 @@ int launch(const LaunchOptions& options) {
   cluster::LocalFleet fleet(host_name(), supervisor.directories);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
-    return train_words(start_words(options, ranks), options.file, options.sets, attempt);
+    return train_words(start_words(options, ranks),
+                       settings_file(options.file, loaded.config.run.dir), options.sets,
+                       attempt);
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
                         std::move(lease));

@@ -174,6 +174,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.signal_seconds = prepared.signal.seconds;
   job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
+  job.command.run_dir = absolute_text(loaded.config.run.dir);
   container_of_run(job.command, config);  // what cannot be mounted is said now
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);

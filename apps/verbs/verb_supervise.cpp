@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "apps/node_choice.h"
@@ -12,6 +15,8 @@
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/jsonl.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent/agent_fleet.h"
 #include "longhaul/cluster/record/exclusions.h"
@@ -21,8 +26,10 @@
 #include "longhaul/cluster/slurm/requeue.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -34,7 +41,70 @@ struct SuperviseArguments {
   std::string because;    ///< reason of the requeue; empty: the supervisor's note counts
   std::string stands_in;  ///< node of the supervisor that does not answer any more
   int replaces = 0;       ///< number of the lease of that supervisor
+  bool again = false;     ///< an earlier supervisor of this script had the run
 };
+
+/// Seconds for which a script's further supervisor waits for the run's directory, and
+/// between two looks.
+constexpr double kDirectorySeconds = 600.0;
+constexpr int kDirectoryLookSeconds = 5;
+
+/// Takes the lease where the run's directory is here and can be written; else returns why
+/// it is not.
+std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) {
+  try {
+    if (!fs::exists(run_dir / run::kSupervisorLockFile)) return "it is not there";
+    return cluster::take_supervision(run_dir);
+  } catch (const fs::filesystem_error& error) {
+    return to_error(error).message();
+  } catch (const Error& error) {
+    if (error.area() != "file") throw;
+    return error.message();
+  }
+}
+
+/// Takes the run's supervision. Returns nothing where another supervisor has it, or is to
+/// have it: a script whose supervisor had the run must not begin a run in an empty
+/// directory that this node shows in its place.
+std::optional<system::OwnerLock> take_lease(const SuperviseArguments& arguments,
+                                            const fs::path& run_dir) {
+  if (!arguments.again) {
+    return arguments.replaces == 0
+               ? cluster::take_supervision(run_dir)
+               : cluster::succeed_supervision(run_dir, arguments.replaces);
+  }
+  bool told = false;
+  for (const system::Stopwatch watch; watch.seconds() < kDirectorySeconds;) {
+    auto taken = try_again(run_dir);
+    if (auto* lease = std::get_if<system::OwnerLock>(&taken)) return std::move(*lease);
+    if (!std::exchange(told, true)) {
+      fmt::print(
+          stderr, "longhaul: {} cannot supervise the run any more and waits: {}: {}\n",
+          host_name(), system::printable((run_dir / run::kSupervisorLockFile).string()),
+          system::printable(std::get<std::string>(taken)));
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(kDirectoryLookSeconds));
+  }
+  return std::nullopt;
+}
+
+/// Says why the job goes back to the queue, in its log and as an event. A supervisor that
+/// could make no start has written the event itself.
+void tell_requeue(const fs::path& run_dir, const cluster::RequeueDecision& decision) {
+  const std::string text = cluster::describe_reason(decision.why);
+  fmt::print("longhaul: requeue: {}\n", text);
+  if (decision.event_written) return;
+  const auto say = [](const std::string& line) {
+    fmt::print(stderr, "longhaul: {}\n", system::printable(line));
+  };
+  try {
+    JsonLines(run_dir / run::kEventsFile, say)
+        .append(run::event_line(run::RequeueEvent::kKind,
+                                run::event_fields(run::RequeueEvent{text})));
+  } catch (const std::exception& problem) {
+    say(to_error(problem).what());
+  }
+}
 
 /// Gives the job back to the queue. Slurm ends this process for it.
 int requeue(const SuperviseArguments& arguments, const RunConfig& config,
@@ -53,6 +123,7 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
     fmt::print("longhaul: error: [requeue] {}\n", system::printable(decision.reason));
     return kExitStopped;
   }
+  tell_requeue(config.run.dir, decision);
   options.wait_seconds = decision.wait_seconds;
   const std::string told = cluster::requeue_without_excluded(
       options, cluster::patient(cluster::SlurmClient()));
@@ -96,7 +167,8 @@ cluster::Container ready_container(const cluster::SuperviseCommand& command,
 
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
-  const LoadedConfig loaded = load_run_config(command.config, command.sets);
+  const auto settings = [&] { return settings_file(command.config, command.run_dir); };
+  const LoadedConfig loaded = load_run_config(settings(), command.sets);
   const auto job = cluster::slurm_job();
   if (!job) {
     throw ConfigError("supervise",
@@ -107,9 +179,7 @@ int supervise(const SuperviseArguments& arguments) {
   if (!job->step.empty()) cluster::forget_step_environment();
   // The lease comes before all else: another supervisor may work for the run.
   const fs::path run_dir = loaded.config.run.dir;
-  std::optional<system::OwnerLock> lease =
-      arguments.replaces == 0 ? cluster::take_supervision(run_dir)
-                              : cluster::succeed_supervision(run_dir, arguments.replaces);
+  std::optional<system::OwnerLock> lease = take_lease(arguments, run_dir);
   if (!lease) return kExitSuperseded;
   const cluster::SlurmClient hasty;
   const cluster::SlurmClient slurm = cluster::patient(hasty, lease->heart());
@@ -119,7 +189,7 @@ int supervise(const SuperviseArguments& arguments) {
       supervisor_options(loaded.config, command.nodes * per_node);
   options.job = job->id;
   options.other_nodes = true;
-  options.directories = cluster::node_directories(options.run_dir, job->id);
+  options.here = job->here;
   options.resume_first = job->restarts > 0 || !arguments.stands_in.empty();
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
@@ -153,7 +223,7 @@ int supervise(const SuperviseArguments& arguments) {
     std::vector<std::string> words = cluster::worker_step_words(
         nodes.choose(attempt), job->nodes, per_node, container);
     killer.kill(std::exchange(old_agents, {}));
-    return train_words(std::move(words), command.config, command.sets, attempt,
+    return train_words(std::move(words), settings(), command.sets, attempt,
                        command.container_program);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
@@ -201,6 +271,12 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
                    "started by an agent in place of the supervisor of this node");
   verb->add_option("--replaces", arguments->replaces,
                    "with --stands-in: the number of the lease that has run out");
+  verb->add_option("--run-dir", arguments->command.run_dir,
+                   "the run's directory, whose copy of the settings serves where the "
+                   "configuration is not there any more");
+  verb->add_flag("--again", arguments->again,
+                 "an earlier supervisor of this batch script had the run: its directory "
+                 "must be there");
   verb->add_flag(
       "--requeue", arguments->requeue,
       "only gives the job back to the queue, and has Slurm leave out the nodes "

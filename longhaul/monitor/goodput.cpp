@@ -25,6 +25,7 @@ constexpr std::array<ClassText, kTimeClasses> kTexts = {{
     {"redone steps", "redone", "steps that a later start or a rollback took back"},
     {"restarts", "restart", "start-up, loading, and from a failure to the next start"},
     {"paused", "paused", "held by a PAUSE file"},
+    {"suspended", "suspended", "all processes were stopped (scontrol suspend)"},
     {"idle", "idle", "allocated, but nobody ran or supervised it"},
     {"between jobs", "waiting", "in the queue, or nobody asked for it"},
     {"other", "other", "between steps, and the step under way"},
@@ -156,6 +157,30 @@ class Painter {
   int64_t cursor_;
 };
 
+/// Gives a time of the ledger to this class, whatever lies there: a step that was under
+/// way when the job was suspended is as long as the suspension.
+void give_to(TimeClass kind, int64_t begin, int64_t end, Ledger& ledger) {
+  std::vector<Span> spans;
+  const auto add = [&](int64_t from, int64_t to, TimeClass of) {
+    if (from >= to) return;
+    if (!spans.empty() && spans.back().kind == of) {
+      spans.back().end = to;
+    } else {
+      spans.push_back({from, to, of});
+    }
+  };
+  for (const Span& span : ledger.spans) {
+    const int64_t from = std::clamp(begin, span.begin, span.end);
+    const int64_t to = std::clamp(end, from, span.end);
+    add(span.begin, from, span.kind);
+    add(from, to, kind);
+    add(to, span.end, span.kind);
+    ledger.micros[static_cast<size_t>(span.kind)] -= to - from;
+    ledger.micros[static_cast<size_t>(kind)] += to - from;
+  }
+  ledger.spans = std::move(spans);
+}
+
 }  // namespace
 
 const char* time_class_name(TimeClass kind) {
@@ -178,7 +203,8 @@ double Ledger::share(TimeClass kind) const {
 }
 
 double Ledger::goodput_of_allocation() const {
-  const double allocated = total_seconds() - seconds(TimeClass::Waiting);
+  const double allocated =
+      total_seconds() - seconds(TimeClass::Waiting) - seconds(TimeClass::Suspended);
   return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : run::kNoFigure;
 }
 
@@ -203,6 +229,12 @@ Ledger make_ledger(const Records& records, const std::vector<Event>& events,
     painter.item(items[i], yields ? std::min(life.end, items[i + 1].begin) : life.end);
   }
   painter.gap_until(life.end);
+  for (const Event& event : events) {
+    if (event.kind != run::SuspendedEvent::kKind) continue;
+    const auto suspended = event.as<run::SuspendedEvent>();
+    const int64_t end = to_micros(suspended.until);
+    give_to(TimeClass::Suspended, end - to_micros(suspended.seconds), end, ledger);
+  }
   return ledger;
 }
 

@@ -19,11 +19,12 @@ enum class TimeClass : uint8_t {
   Redone,      ///< steps that count no more: a later start or a rollback did them again
   Restart,     ///< start-up, loading, and the time from a failure to the next start
   Paused,      ///< held by a person
+  Suspended,   ///< all processes were stopped, as by scontrol suspend
   Idle,        ///< allocated, but nobody ran or supervised the run
   Waiting,     ///< between jobs: nothing was allocated
   Other        ///< between steps: log, first checks; and the step under way
 };
-inline constexpr size_t kTimeClasses = 10;
+inline constexpr size_t kTimeClasses = 11;
 
 /// Returns the name for people: "compute", "waiting for data", ...
 const char* time_class_name(TimeClass kind);
@@ -57,7 +58,8 @@ struct Ledger {
   double share(TimeClass kind) const;
   /// Returns the share of the whole time that is compute of steps that count.
   double goodput() const { return share(TimeClass::Compute); }
-  /// Returns the goodput without the time between jobs, in which nothing was allocated.
+  /// Returns the goodput without the time between jobs and in a suspension, in which
+  /// nothing was allocated.
   /// Idle time within a job counts. NaN where nothing was allocated.
   double goodput_of_allocation() const;
 };

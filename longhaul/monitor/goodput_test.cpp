@@ -209,5 +209,21 @@ TEST(Goodput, APauseIsNotOtherTime) {
               1e-5);
 }
 
+TEST(Goodput, ASuspensionIsTakenOutOfTheStepThatItStopped) {
+  MadeUpRun run(1);
+  run.start();
+  run.step();
+  const double now = static_cast<double>(run.now) * 1e-6;
+  const Ledger before = make_ledger(run.records, run.events, now);
+  const double half = before.seconds(TimeClass::Compute) / 2.0;
+  ASSERT_GT(half, 0.0);
+  run.events.push_back({"suspended", now + 1.0, Json{{"seconds", half}, {"until", now}}});
+  const Ledger ledger = make_ledger(run.records, run.events, now + 1.0);
+  expect_tiles(ledger);
+  EXPECT_NEAR(ledger.seconds(TimeClass::Suspended), half, 1e-5);
+  EXPECT_NEAR(ledger.seconds(TimeClass::Compute), half, 1e-5);
+  EXPECT_NEAR(ledger.total_seconds(), before.total_seconds() + 1.0, 1e-5);
+}
+
 }  // namespace
 }  // namespace longhaul::monitor

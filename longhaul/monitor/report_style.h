@@ -7,11 +7,11 @@ inline constexpr const char* kReportStyle = R"css(
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5d6878;
 --line:#e3e7ec;--grid:#e9edf1;--a:#1f6feb;--b:#d9730d;--c:#1a9c6b;--d:#8250df;--e:#c2255c;
 --compute:#2f9e6e;--data:#e0a100;--save:#3b82d6;--validation:#7c6fd8;--redone:#d6455d;
---restart:#e8833a;--paused:#8aa0b5;--idle:#9a6fb0;--waiting:#c3cad3;--other:#a99f8d;--bad:#d6293e}
+--restart:#e8833a;--paused:#8aa0b5;--suspended:#5f7f9a;--idle:#9a6fb0;--waiting:#c3cad3;--other:#a99f8d;--bad:#d6293e}
 @media (prefers-color-scheme:dark){:root{--bg:#11151b;--card:#1a2029;--ink:#e4e9f0;
 --soft:#97a3b3;--line:#2c3440;--grid:#262e39;--a:#6aa6ff;--b:#f0a04b;--c:#4fd1a1;--d:#b392f0;
 --e:#ff7aa2;--compute:#43b985;--data:#e5b63a;--save:#5f9fea;--validation:#998ff0;
---redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--idle:#a884bd;--waiting:#4a5563;--other:#8d8474;--bad:#ff6b7d}}
+--redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--suspended:#56718a;--idle:#a884bd;--waiting:#4a5563;--other:#8d8474;--bad:#ff6b7d}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -46,7 +46,7 @@ svg text.none{font-size:14px}
 .mark.bad{stroke:var(--bad)}.nan{fill:var(--bad)}
 .compute{fill:var(--compute)}.data{fill:var(--data)}.save{fill:var(--save)}
 .validation{fill:var(--validation)}.redone{fill:var(--redone)}.restart{fill:var(--restart)}
-.paused{fill:var(--paused)}.idle{fill:var(--idle)}
+.paused{fill:var(--paused)}.suspended{fill:var(--suspended)}.idle{fill:var(--idle)}
 .waiting{fill:var(--waiting)}.other{fill:var(--other)}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13.5px}

@@ -49,6 +49,8 @@ inline constexpr const char* kNodeReadmittedEvent = "node_readmitted";
 inline constexpr const char* kStorageSilentEvent = "storage_silent";
 inline constexpr const char* kStorageAnswersEvent = "storage_answers";
 inline constexpr const char* kStragglerEvent = "straggler";
+inline constexpr const char* kSettingsEvent =
+    "settings_changed";  ///< since the checkpoint
 inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond stop_above
 inline constexpr const char* kTooSlowEvent = "too_slow";          ///< below run.expect
 inline constexpr const char* kLossMissedEvent = "golden_missed";  ///< see run.golden
@@ -198,6 +200,16 @@ struct FaultEvent {
   static void each(auto& e, auto&& fields) {
     fields("kind", e.kind, "rank", e.rank, "node", e.node, "step", e.step, "cause",
            e.cause);
+  }
+};
+
+/// All processes of the run stood still, as after `scontrol suspend`.
+struct SuspendedEvent {
+  static constexpr const char* kKind = "suspended";
+  double seconds = 0.0;
+  double until = 0.0;  ///< seconds since 1970
+  static void each(auto& e, auto&& fields) {
+    fields("seconds", e.seconds, "until", e.until);
   }
 };
 

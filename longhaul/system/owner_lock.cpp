@@ -332,7 +332,10 @@ void OwnerLock::check() const {
   std::string problem;
   try {
     now = read_holder(path_);
-    problem = now ? "is now held by " + describe(*now) : "is gone";
+    problem = now ? "is now held by " + describe(*now)
+                  : "is not there: its directory was removed or renamed, or is not "
+                    "mounted on " +
+                        host_name();
   } catch (const Error& error) {
     problem = error.what();
     // Whose it is cannot be seen now; that need not stay so.
@@ -345,6 +348,15 @@ void OwnerLock::check() const {
                     "{}; nothing more is written by this attempt",
                     path_.string(), holder_.attempt, holder_.process, object_, problem));
   }
+}
+
+bool OwnerLock::is_gone() const {
+  std::error_code error;
+  const bool there = fs::exists(path_, error);
+  if (error) {
+    throw TemporaryError(area_, fmt::format("{}: {}", path_.string(), error.message()));
+  }
+  return !there;
 }
 
 std::optional<LockState> OwnerLock::look(const fs::path& file,

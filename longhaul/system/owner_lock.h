@@ -90,8 +90,13 @@ class OwnerLock {
   int attempt() const { return holder_.attempt; }
   const LockHolder& holder() const { return holder_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  /// Throws Error (Internal: no retry by this process) when another attempt has it.
+  /// Throws Error (Internal: no retry by this process) when another attempt has it, or
+  /// when it is not there.
   void check() const;
+  /// Returns whether the lock's file is not there: the directory was removed or renamed,
+  /// or this machine does not see it any more. Another attempt leaves a file. Throws
+  /// TemporaryError where that cannot be found out now.
+  bool is_gone() const;
   /// Returns a function that says with each call that the holder is at work. It may
   /// outlive the lock, and any thread may call it.
   std::function<void()> heart() const;

@@ -553,6 +553,7 @@ TrainResult run_training(const LoadedConfig& loaded,
     return {0, TrainEnd::Interrupted};
   } catch (const std::exception& error) {
     run.fail(to_error(error).what());
+    if (start.has_begun()) raise_of_running();
     throw;
   }
   try {

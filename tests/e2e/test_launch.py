@@ -105,6 +105,45 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
     assert (status["state"], status["restarts"]) == ("done", 1)
 
 
+def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_path,
+                                                                  undisturbed):
+    config = runs.write_config(tmp_path)
+    process = start(binary, config, runs.PACE)
+    wait_for_step(tmp_path / "run", 7)
+    config.unlink()
+    os.kill(workers(config)[1], signal.SIGKILL)
+    code, said = end(process)
+    assert code == 0, said
+    assert f"{config} is not there any more; the run's own settings serve" in said
+    assert runs.curve(tmp_path / "run") == undisturbed
+
+
+def test_a_run_whose_directory_is_renamed_ends_for_a_person_to_look(binary, tmp_path):
+    config = runs.write_config(tmp_path)
+    process = start(binary, config, runs.PACE, "run.steps=5000")
+    wait_for_step(tmp_path / "run", 3)
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    code, said = end(process)
+    assert code == 78, said
+    assert "the run's directory was removed or renamed while the run trained" in said
+    assert not workers(config)
+
+
+def test_a_start_that_finds_its_run_read_only_may_be_tried_again(binary, tmp_path):
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
+        pytest.skip("mounts of one's own are not allowed here")
+    config = runs.write_config(tmp_path)
+    words = [binary("longhaul"), "train", str(config), "--set", "checkpoint.every=5"]
+    subprocess.run([*words, "--set", "run.steps=6"], check=True, capture_output=True, timeout=60)
+    for place in (tmp_path / "run", tmp_path / "run" / "checkpoints"):
+        mounts = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"
+        done = subprocess.run(["unshare", "-m", "sh", "-c", mounts + ' && exec "$@"', "sh", *words,
+                               "--set", "run.steps=9"], check=False, capture_output=True,
+                              text=True, timeout=60)
+        assert done.returncode == 75, (place, done.stderr)
+        assert "Read-only file system" in done.stderr, (place, done.stderr)
+
+
 def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, undisturbed):
     config = runs.write_config(tmp_path, "hung")
     process = start(binary, config, HANG, runs.PACE)

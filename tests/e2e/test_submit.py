@@ -61,7 +61,7 @@ def test_a_run_is_submitted_and_the_user_told_where_to_look(submit, tmp_path):
         assert f"\n{line}\n" in script
     words = script[script.index("supervise=("):].partition(")")[0].split()
     assert words[1:] == ["supervise", f"{tmp_path}/run.toml", "--nodes", "4", "--spares", "1",
-                         "--signal-seconds", "300",
+                         "--run-dir", f"{tmp_path}/run", "--signal-seconds", "300",
                          "--set", "optimizer.lr=1e-3"]
 
 

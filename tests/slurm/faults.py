@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import os
 import random
 import re
 import signal
 import time
 
 import machines
+import slurm_cluster
 from machines import kill_process, wait_until
 from runs import PACE, write_config
 
@@ -75,13 +77,16 @@ class Supervised:
         self.cluster = cluster
         self.folder = folder
         self.dir = folder / "run"
+        self.program = os.path.dirname(binary("longhaul"))
+        self.temporary = slurm_cluster.TEMPORARY
         config = config or write_config(folder)
         if not any(value.startswith("debug.delays") for value in more):
             more = (PACE, *more)
         done = cluster.call(
             binary("longhaul"), "submit", config, "--nodes", 4, "--spares", spares,
             "--ranks-per-node", 2, *options,
-            *sets(*layout, f"run.steps={steps}", *more), cwd=folder, env=env or {})
+            *sets(*layout, f"run.steps={steps}", *more), cwd=folder,
+            env={"TMPDIR": self.temporary, **(env or {})})
         self.job = cluster.note_job(re.match(r"job (\d+): ", done.stdout)[1])
         self.steps = steps
         self.state = ""

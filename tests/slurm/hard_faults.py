@@ -3,6 +3,7 @@ has just hit. Each returns the nodes that it really harmed, which may be left ou
 
 import contextlib
 import os
+import pathlib
 import signal
 import time
 
@@ -143,6 +144,99 @@ def clock_jumps(run, choice):
     return set()
 
 
+def on_one_node(spoil):
+    """The fault of a node that alone lacks something, which nobody notices before a start: a
+    rank of another node dies. The node is whole again when the run has gone on."""
+    def fault(run, choice, node=None):
+        node = node or choice.choice(run.other_nodes())
+        mend = spoil(run, node)
+        others = [pid for name, pid in run.workers().values() if name != node]
+        kill_process(choice.choice(others))
+        goal = min(run.done() + 3, run.steps)
+        machines.wait_until(lambda: run.done() >= goal or run.alive() == "COMPLETED", 120,
+                            lambda: run.tail(f"{spoil.__name__} on {node}"))
+        if mend is not None:
+            mend()
+        return {node}
+
+    fault.__name__ = spoil.__name__
+    return fault
+
+
+def covering(name, path_of, read_only):
+    def spoil(run, node):
+        run.cluster.cover(node, path_of(run), read_only)
+        return lambda: run.cluster.uncover(node)
+
+    spoil.__name__ = name
+    return on_one_node(spoil)
+
+
+PLACES = {"run": lambda run: run.dir, "checkpoints": lambda run: run.dir / "checkpoints",
+          "program": lambda run: run.program}
+
+
+@on_one_node
+def memory_full(run, node):
+    machine = run.cluster.nodes[node]
+    machine.fill("/dev/shm", left=0)
+    return lambda: machine.run("rm", "-f", "/dev/shm/full")
+
+
+@on_one_node
+def temporary_gone(run, node):
+    """The directory that TMPDIR names."""
+    machine = run.cluster.nodes[node]
+    machine.run("rm", "-rf", run.temporary)
+    return lambda: machine.run("mkdir", "-p", run.temporary)
+
+
+def suspend_and_resume(run, choice):
+    """As an administrator who needs the nodes for a while."""
+    run.cluster.scontrol("suspend", run.job)
+    time.sleep(choice.uniform(6, 8))
+    run.cluster.scontrol("resume", run.job)
+    return set()
+
+
+def out_of_memory(run, choice):
+    """The kernel kills a rank, since its control group may have no more memory."""
+    node, pid = choice.choice(list(run.workers().values()))
+    group = pathlib.Path("/sys/fs/cgroup/memory") / f"longhaul-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "memory.force_empty").write_text("0")
+        (group / "memory.limit_in_bytes").write_text("4096")
+    except OSError:  # no such control group can be made here: what the kernel does then
+        kill_process(pid)
+    machines.wait_until(lambda: machines.state_of(pid) in ("", "Z"), 60, "the kernel kills")
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return {node}
+
+
+def signal_to_launcher(run, number):
+    for _, pid in run.cluster.find("longhaul", "supervise"):
+        kill_process(pid, number)
+
+
+def hang_up(run, choice):
+    """SIGHUP is a request to stop with a save, as SIGTERM is; the queue goes on."""
+    signal_to_launcher(run, signal.SIGHUP)
+    return set()
+
+
+def rotate_logs(run, choice):
+    """Files are moved away, as by logrotate: the run opens them anew."""
+    for name in ("log.txt", "metrics.jsonl", "events.jsonl"):
+        (run.dir / name).rename(run.dir / f"{name}.1")
+    goal = run.done() + 5
+    machines.wait_until(lambda: (run.dir / "metrics.jsonl").exists() or run.done() >= goal, 60,
+                        lambda: run.tail("no new metrics.jsonl"))
+    return set()
+
+
 def kill_any(run, choice):
     """Any process that belongs to the run, in whatever state the run is."""
     found = [(node, pid) for word in ("supervise", "agent", "train")
@@ -160,5 +254,14 @@ HARD = {fault.__name__: fault for fault in [
     pause_supervisor, pause_agent, pause_launchers, kill_agent, batch_host_in_order,
     lose_supervisor_and_another, lose_three_nodes, split_cluster, slurmctld_down, kill_in_a_save,
     kill_in_a_restart, kill_in_a_take_over, clock_jumps]}
+# What one node alone lacks.
+LACKS = {f"{how}_{what}": covering(f"{how}_{what}", place, how == "read_only")
+         for what, place in PLACES.items() for how in ("empty", "read_only")}
+LACKS.update(memory_full=memory_full, temporary_gone=temporary_gone)
+HARD.update(LACKS, suspend_and_resume=suspend_and_resume, out_of_memory=out_of_memory)
+# Asked of the program and not done by it yet: LONGHAUL_FAULTS_WANTED=1 throws them too.
+WANTED = {"hang_up": hang_up, "rotate_logs": rotate_logs}
+if os.environ.get("LONGHAUL_FAULTS_WANTED"):
+    HARD.update(WANTED)
 
-__all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "kill_any", "take_down_in_order"]
+__all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "LACKS", "WANTED", "kill_any", "take_down_in_order"]

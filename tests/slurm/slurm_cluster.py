@@ -16,6 +16,7 @@ from machines import Machine, kill_process, wait_until
 DAEMONS = ["munged", "slurmctld", "slurmd", "srun", "sbatch"]
 PMIX_PLUGIN = "slurm*/mpi_pmix.so"
 TASKS = 2  # on each node
+TEMPORARY = "/tmp/of_jobs"  # TMPDIR of jobs, on each node for itself
 
 CONFIG = """
 ClusterName=longhaul
@@ -123,6 +124,7 @@ class Cluster:
         self.nodes = {name: Machine(name, addresses[name], hosts, visible, self.head)
                       for name in names}
         self._jobs = []
+        self._covered = []  # (node, path): what that node alone sees in place of the path
 
     # Setting up and taking down
 
@@ -246,6 +248,9 @@ class Cluster:
             self.power_on(name)
             return
         self.connect(name)
+        self.uncover(name)
+        machine.run("rm", "-f", "/dev/shm/full")
+        machine.run("mkdir", "-p", "-m", "1777", TEMPORARY)
         for pid in machine.processes():
             if machines.state_of(pid) == "T":
                 kill_process(pid, signal.SIGCONT)
@@ -272,6 +277,7 @@ class Cluster:
     def power_on(self, name):
         self.nodes[name].start()
         self.nodes[name].plug_in(self.head)
+        self.nodes[name].run("mkdir", "-p", "-m", "1777", TEMPORARY)
         self.start_slurmd(name)
 
     def power_off(self, name):
@@ -293,6 +299,25 @@ class Cluster:
         """These nodes reach each other and nobody else, the head neither."""
         for name in names:
             self.head.run("ip", "link", "set", f"to-{name}", "master", "bridge1")
+
+    def cover(self, name, path, read_only=False):
+        """On this node alone: an empty directory in place of the path, or the path read-only."""
+        machine = self.nodes[name]
+        self._covered.append((name, path))
+        if read_only:
+            machine.run("mount", "--bind", path, path)
+            machine.run("mount", "-o", "remount,bind,ro", path)
+            return
+        empty = f"/tmp/empty{len(self._covered)}"
+        machine.run("mkdir", "-p", empty)
+        machine.run("mount", "--bind", empty, path)
+
+    def uncover(self, name):
+        """The node sees again what the others see."""
+        covered = [place for place in self._covered if place[0] == name]
+        for place in reversed(covered):
+            self._covered.remove(place)
+            self.nodes[name].run("umount", "-l", place[1], check=False)
 
     # Workers
 

@@ -36,6 +36,8 @@ constexpr double kUnansweredLookSeconds = 10.0;
 /// Storage that gives no answer within this time counts as silent. Shorter than
 /// kAgentPauseSeconds, so that a look at the storage is no pause.
 constexpr double kStorageSeconds = 3.0;
+/// Limit of a look at the paths that the run needs; shorter than kAgentPauseSeconds.
+constexpr double kOwnLookSeconds = 4.0;
 /// After a pause of this length the agent counts the supervisor's silence anew.
 constexpr double kAgentPauseSeconds = 5.0;
 
@@ -108,6 +110,10 @@ class Agent {
       HealthReport health = check_node(message.get<HealthOrder>().options);
       health.node = options_.node;
       channel_->send({{kHealthField, health.to_json()}});
+    } else if (order == PathsOrder::kName) {
+      const std::vector<PathView> views =
+          view_paths(message.get<PathsOrder>().needed, kOwnLookSeconds);
+      channel_->send({{kPathsField, views}});
     } else if (order == StacksOrder::kName) {
       Json stacks = Json::object();
       for (const auto& [rank, text] : watch_.stacks(message.get<StacksOrder>().ranks)) {
@@ -125,12 +131,16 @@ class Agent {
   void report() {
     const NodeReport now = watch_.report();
     reported_ = clock_.seconds();
-    channel_->send(report_message(now.to_json(), start_, watch_.take_notes()));
+    Json message = report_message(now.to_json(), start_, watch_.take_notes());
+    if (stood_ > 0.0) message[kStoodField] = stood_;
+    channel_->send(message);
   }
 
   /// Acts where the supervisor has not been heard for too long.
   void look_at_supervisor() {
-    if (pauses_.turn() > 0.0) heard_ = lease_since_ = system::Stopwatch();
+    const double pause = pauses_.turn();
+    stood_ += pause;
+    if (pause > 0.0) heard_ = lease_since_ = system::Stopwatch();
     if (channel_ && heard_.seconds() < options_.succession.silence) return;
     // Each look at storage that does not answer leaves a process behind for a while.
     const double between =
@@ -262,6 +272,7 @@ class Agent {
   int turn_ = -1;
   int served_ = 0;
   PauseWatch pauses_{kAgentPauseSeconds};
+  double stood_ = 0.0;        ///< seconds of all pauses of this process
   system::Stopwatch heard_;   ///< since the last message of the supervisor, or its loss
   system::Stopwatch looked_;  ///< since the last look at the lease
   LeaseState lease_ = LeaseState::Held;

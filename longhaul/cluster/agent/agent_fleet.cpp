@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -26,6 +27,8 @@ namespace {
 /// more often.
 constexpr double kSilentSeconds = 8.0;
 constexpr double kStackSeconds = 10.0;
+/// Longer than an agent takes to look at the paths that the run needs.
+constexpr double kPathsSeconds = 6.0;
 /// Where an agent's step ends within this time, the agent died alone and its node is
 /// there.
 constexpr double kStepEndSeconds = 2.0;
@@ -65,6 +68,8 @@ struct AgentState {
   std::shared_ptr<const NodeReport> report;
   std::map<int, std::string> stacks;
   std::optional<HealthReport> health;
+  std::optional<std::vector<PathView>> paths;
+  double stood = 0.0;  ///< seconds for which the agent has stood still
 };
 
 /// Raises the limit of open files where these agents need more. A shell's usual 1,024 are
@@ -118,6 +123,7 @@ struct AgentFleet::State {
   int64_t start = 0;
   std::vector<std::string> notes;
   uint64_t refused = 0;
+  bool abandoned = false;  ///< the agents stay for another supervisor
   bool news = false;  ///< something has come that a supervisor wants to hear of at once
 };
 
@@ -140,6 +146,7 @@ AgentFleet::AgentFleet(AgentFleetOptions options)
 }
 
 AgentFleet::~AgentFleet() {
+  if (state_->abandoned) return;
   state_->server.send_all(order_message(EndOrder{}));
   const system::Stopwatch watch;
   const auto any_left = [&] {
@@ -210,6 +217,11 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
   if (message.contains(kHealthField)) {
     agent->second.health = HealthReport::from_json(message[kHealthField]);
   }
+  if (message.contains(kPathsField)) {
+    agent->second.paths = message[kPathsField].get<std::vector<PathView>>();
+  }
+  if (message.contains(kReportField))
+    agent->second.stood = message.value(kStoodField, 0.0);
   if (message.contains(kReportField) &&
       message.value(kStartField, int64_t{-1}) == start) {
     agent->second.report =
@@ -447,6 +459,39 @@ std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string
   }
   return reports;
 }
+
+std::vector<NodePaths> AgentFleet::view_paths(const std::vector<NeededPath>& needed) {
+  await_agents(kAgentSeconds);
+  std::vector<std::pair<std::string, AgentState*>> asked;
+  for (auto& [node, agent] : state_->agents) {
+    agent.paths.reset();
+    if (agent.peer == 0) continue;
+    state_->server.send(agent.peer, order_message(PathsOrder{needed}));
+    asked.emplace_back(node, &agent);
+  }
+  const system::Stopwatch watch;
+  const auto missing = [](const auto& one) {
+    return one.second->peer != 0 && !one.second->paths;
+  };
+  while (std::ranges::any_of(asked, missing) && watch.seconds() < kPathsSeconds) {
+    wait(0.05);
+  }
+  std::vector<NodePaths> found;
+  for (auto& [node, agent] : asked) {
+    if (agent->paths) found.push_back({node, std::move(*agent->paths)});
+  }
+  return found;
+}
+
+double AgentFleet::stood_seconds() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [node, agent] : state_->agents) {
+    if (agent.peer != 0) least = std::min(least, agent.stood);
+  }
+  return least;
+}
+
+void AgentFleet::abandon() { state_->abandoned = true; }
 
 std::vector<std::string> AgentFleet::take_notes() {
   return std::exchange(state_->notes, {});

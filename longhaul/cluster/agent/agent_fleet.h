@@ -65,6 +65,9 @@ class AgentFleet : public Fleet {
   std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                          const HealthOptions& options,
                                          double seconds) override;
+  std::vector<NodePaths> view_paths(const std::vector<NeededPath>& needed) override;
+  double stood_seconds() const override;
+  void abandon() override;
   std::vector<std::string> take_notes() override;
 
  private:

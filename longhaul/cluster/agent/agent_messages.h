@@ -7,6 +7,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/cluster/health/health.h"
+#include "longhaul/cluster/health/node_paths.h"
 
 namespace longhaul::cluster {
 
@@ -69,6 +70,13 @@ struct StacksOrder {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(StacksOrder, ranks)
 
+/// Asks how the node sees the paths that the run needs.
+struct PathsOrder {
+  static constexpr const char* kName = "paths";
+  std::vector<NeededPath> needed;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PathsOrder, needed)
+
 inline constexpr const char* kOrderField = "order";
 
 template <typename Order>
@@ -81,11 +89,14 @@ Json order_message(const Order& order) {
 // Fields of the answers.
 inline constexpr const char* kHelloField = "hello";    ///< first message: the node's name
 inline constexpr const char* kHealthField = "health";  ///< HealthReport::to_json()
+inline constexpr const char* kPathsField = "paths";    ///< views, in the order's order
 inline constexpr const char* kStacksField = "stacks";  ///< stack traces by rank
 inline constexpr const char* kReportField = "report";  ///< NodeReport::to_json()
 /// Beside a report: the `start` of the newest ForgetOrder, and lines for people.
 inline constexpr const char* kStartField = "start";
 inline constexpr const char* kNotesField = "notes";
+/// Beside a report: seconds for which the agent has stood still since it began.
+inline constexpr const char* kStoodField = "stood";
 
 /// Returns an agent's regular answer.
 inline Json report_message(Json report, int64_t start, std::vector<std::string> notes) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "longhaul/cluster/health/health.h"
+#include "longhaul/cluster/health/node_paths.h"
 #include "longhaul/cluster/watch/observed.h"
 
 namespace longhaul::cluster {
@@ -37,6 +38,14 @@ class Fleet {
   virtual std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                                  const HealthOptions& options,
                                                  double seconds) = 0;
+  /// Returns how the nodes see these paths; lacks nodes that do not answer, and all where
+  /// there is no other node to compare with. Workers may run.
+  virtual std::vector<NodePaths> view_paths(const std::vector<NeededPath>&) { return {}; }
+  /// Returns the least seconds for which any node has stood still, SIGSTOP included,
+  /// since its agent began; 0 where nobody tells.
+  virtual double stood_seconds() const { return 0.0; }
+  /// Leaves the nodes' agents to another supervisor when this object goes.
+  virtual void abandon() {}
   /// Returns the lines for people since the last call.
   virtual std::vector<std::string> take_notes() = 0;
 };

@@ -92,6 +92,15 @@ std::optional<std::pair<int, int>> killed_rank(const std::string& line) {
   return std::nullopt;
 }
 
+std::optional<std::pair<int, LauncherEnd::Exit>> failed_rank(const std::string& line) {
+  static const std::regex by_srun(
+      R"(srun: error: (\S+): tasks? \[?(\d{1,7})[\d,\]-]*: Exited with exit code (\d{1,3})$)");
+  std::smatch found;
+  if (!std::regex_search(line, found, by_srun)) return std::nullopt;
+  return std::pair(std::stoi(found[2]),
+                   LauncherEnd::Exit{found[1].str(), std::stoi(found[3])});
+}
+
 JobStep JobStep::start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
                        const std::string& input, int at_our_death) {
@@ -130,6 +139,9 @@ JobStep::~JobStep() {
 void JobStep::read_line(const std::string& line) {
   if (const auto killed = killed_rank(line)) {
     end_.signals.emplace(killed->first, killed->second);
+  }
+  if (const auto failed = failed_rank(line)) {
+    end_.exits.emplace(failed->first, failed->second);
   }
   show(noise_.pass(line));
 }

@@ -51,6 +51,11 @@ class JobStep {
   bool ended_ = false;
 };
 
+/// Returns {rank, where and how it ended} for a line of srun that says that ranks ended
+/// by themselves with an error; nothing for other lines. The first of several ranks is
+/// taken.
+std::optional<std::pair<int, LauncherEnd::Exit>> failed_rank(const std::string& line);
+
 /// Returns {rank or -1, signal} for a line of mpirun or srun that says that a rank was
 /// killed; nothing for other lines.
 std::optional<std::pair<int, int>> killed_rank(const std::string& line);

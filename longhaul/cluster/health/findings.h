@@ -11,6 +11,8 @@ namespace longhaul::cluster {
 struct SickNode {
   std::string node;
   std::string cause;
+  /// A path holds something else on this node than on the others (node_paths.h).
+  bool seen_otherwise = false;
 };
 
 /// What health checks of several nodes say of single nodes, and of what all nodes share.

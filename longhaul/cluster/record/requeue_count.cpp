@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 
@@ -75,6 +76,19 @@ RequeueDecision judge_requeue(const RequeueRecord& record, RequeueReason reason)
 
 }  // namespace
 
+std::string describe_reason(RequeueReason reason) {
+  constexpr std::array<const char*, 7> kWords = {
+      "too few nodes are left",
+      "a signal, or the time limit is near",
+      "the machine of the batch script or of the supervisor is lost",
+      "the run is done, and the job that lost its script is to end as completed",
+      "the run's file system refuses what a start needs",
+      "the supervisor ended again and again without a word",
+      "the supervisor asked for it without a reason that is known"};
+  return fmt::format("{} ({})", kWords.at(static_cast<size_t>(reason)),
+                     reason_name(reason));
+}
+
 const char* reason_name(RequeueReason reason) { return kReasonNames.of(reason); }
 
 std::optional<RequeueReason> requeue_reason(const std::string& name) {
@@ -108,10 +122,12 @@ RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
                               int64_t newest_checkpoint,
                               std::optional<RequeueReason> told) {
   RequeueReason reason = told.value_or(RequeueReason::Unknown);
+  bool event_written = false;
   RequeueRecord record;
   try {
     record = requeues_of(run_dir, job);
     if (!told) reason = requeue_reason(record.note).value_or(reason);
+    event_written = !told && !record.note.empty() && reason != RequeueReason::Signal;
     record.note.clear();
     if (newest_checkpoint > record.checkpoint) record.in_vain = record.unmended = 0;
     ++record.in_vain;
@@ -123,7 +139,10 @@ RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
     // disk that takes no record may be why the job goes back.
     record = {.job = job, .unmended = static_cast<int>(job_requeues()) + 1};
   }
-  return judge_requeue(record, reason);
+  RequeueDecision decision = judge_requeue(record, reason);
+  decision.why = reason;
+  decision.event_written = event_written;
+  return decision;
 }
 
 }  // namespace longhaul::cluster

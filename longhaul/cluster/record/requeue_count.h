@@ -8,13 +8,6 @@
 
 namespace longhaul::cluster {
 
-/// Whether and when a job may go back to the queue.
-struct RequeueDecision {
-  bool allowed = true;
-  double wait_seconds = 0.0;  ///< seconds before the job may start again
-  std::string reason;         ///< what a person must do where it is not allowed
-};
-
 /// Why a job goes back to the queue. From Storage on, another place in the queue hardly
 /// mends the reason.
 enum class RequeueReason {
@@ -28,6 +21,18 @@ enum class RequeueReason {
   Unknown,
 };
 const char* reason_name(RequeueReason reason);
+
+/// Whether and when a job may go back to the queue.
+struct RequeueDecision {
+  bool allowed = true;
+  double wait_seconds = 0.0;  ///< seconds before the job may start again
+  std::string reason = {};    ///< what a person must do where it is not allowed
+  RequeueReason why = RequeueReason::Unknown;
+  bool event_written = false;  ///< by the supervisor that could make no start
+};
+
+/// Returns the reason in words for people: "too few nodes are left (nodes)".
+std::string describe_reason(RequeueReason reason);
 /// Returns the reason of this name, or nothing for an unknown name.
 std::optional<RequeueReason> requeue_reason(const std::string& name);
 

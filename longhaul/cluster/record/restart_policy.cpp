@@ -6,13 +6,25 @@
 #include <cmath>
 
 namespace longhaul::cluster {
+namespace {
+
+bool dies_by_itself(FaultKind kind) {
+  return kind == FaultKind::Killed || kind == FaultKind::Error;
+}
+
+}  // namespace
 
 bool RestartPolicy::same_as_before(const Fault& fault) const {
+  if (!counts_.before) return false;
+  const Fault& before = *counts_.before;
+  // What dies before its first step is one kind of fault, however it dies: a program that
+  // cannot run is now seen to be killed, now to end with an error.
+  const bool same_kind =
+      before.kind == fault.kind ||
+      (fault.step == 0 && dies_by_itself(before.kind) && dies_by_itself(fault.kind));
   // The loss of a node says nothing of the step in which it happened.
-  return counts_.before && fault.kind != FaultKind::Node &&
-         counts_.before->kind == fault.kind &&
-         counts_.before->temporary == fault.temporary &&
-         counts_.before->step == fault.step;
+  return fault.kind != FaultKind::Node && same_kind &&
+         before.temporary == fault.temporary && before.step == fault.step;
 }
 
 Decision RestartPolicy::decide(const Fault& fault) {

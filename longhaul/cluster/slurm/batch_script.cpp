@@ -184,18 +184,20 @@ std::string again_text(const BatchJob& job, const std::string& first = {}) {
 constexpr const char* kSuperviseLoop = R"sh(
 say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)), nodes $SLURM_JOB_NODELIST"
 crashes=0
+later=
 while :; do
-  run "${supervise[@]}"
+  run "${supervise[@]}" ${later:+--again}
   status=$?
+  later=1
   case $status in
     0) exit 0 ;;
     75) again "the supervisor asks for it" ;;  # why is in the run's record
     1 | 78) exit "$status" ;;  # nothing that a start again would mend
     79) exit "$status" ;;      # the file STOP: saved, and nobody is to start it again
     77)
-      # This machine was cut off, or stood still, for a while. The next one waits until
-      # that supervisor is lost too.
-      say "another node's supervisor has taken the run over; this one waits"
+      # This machine was cut off, stood still for a while, or does not see the run's
+      # directory any more. The next one waits until that supervisor is lost too.
+      say "the run is for another node's supervisor; this one waits"
       [ -z "$stopped" ] || exit 143
       sleep 5
       continue
@@ -244,6 +246,7 @@ std::vector<std::string> supervise_words(const std::string& program,
     add("--container-program", command.container_program);
   }
   if (command.platform_replaces_nodes) words.emplace_back("--platform-replaces-nodes");
+  if (!command.run_dir.empty()) add("--run-dir", command.run_dir);
   add("--signal-seconds", std::to_string(command.signal_seconds));
   for (const std::string& set : command.sets) add("--set", set);
   return words;

@@ -31,6 +31,8 @@ struct SuperviseCommand {
   std::string container;                           ///< image for pyxis; empty: none
   std::vector<std::string> container_mounts = {};  ///< more than the run itself names
   std::string container_program = {};  ///< longhaul in the image; empty: this program
+  /// Absolute; its config.toml serves where `config` is not there any more.
+  std::string run_dir = {};
   bool platform_replaces_nodes = false;
   int signal_seconds = 300;  ///< the run saves this long before the time limit
 };

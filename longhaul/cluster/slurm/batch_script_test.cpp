@@ -252,9 +252,20 @@ TEST(BatchScript, ASupervisorThatWasReplacedLeavesTheJobAlone) {
   RunningScript script("touch $0.ready; exit 77");
   const CommandResult result =
       script.run(when_ready(script, "/bin/sleep 0.3; kill -TERM $script"));
-  EXPECT_HAS(result.output, "has taken the run over");
+  EXPECT_HAS(result.output, "is for another node's supervisor");
   EXPECT_EQ(result.exit_code, 143);
   EXPECT_EQ(script.text("asked"), "");
+}
+
+TEST(BatchScript, SaysFromTheSecondSupervisorOnThatOneHadTheRun) {
+  RunningScript script(
+      "echo \"$@\" >> $0.words; [ -e $0.lives ] && exit 0; "
+      "touch $0.lives; exit 9");
+  EXPECT_EQ(script.run().exit_code, 0);
+  const std::string words = script.text("longhaul.words");
+  const size_t second = words.find('\n') + 1;
+  EXPECT_EQ(words.substr(0, second).find("--again"), std::string::npos);
+  EXPECT_HAS(words.substr(second), " --again\n");
 }
 
 TEST(BatchScript, StartsACrashedSupervisorAgainAndThenRequeues) {

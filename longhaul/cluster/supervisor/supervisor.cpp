@@ -47,6 +47,21 @@ struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Thrown when this node alone does not see the run's directory any more, or cannot write
+/// there: the supervisor of another node is to go on.
+struct CutFromRun : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Thrown when no node sees the run's directory any more.
+struct RunGone : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A lock that is not there for so long is lost: a mount may be away for a moment.
+constexpr double kLockGoneSeconds = 3.0;
+constexpr double kLockLookSeconds = 0.1;
+
 }  // namespace
 
 Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
@@ -117,6 +132,11 @@ void Supervisor::State::show_status(bool now) {
 /// longer than its lease must touch nothing when it comes back.
 void Supervisor::State::check_lock() const {
   try {
+    if (lock.is_gone()) {
+      if (!lock_gone) lock_gone.emplace();
+      return;
+    }
+    lock_gone.reset();
     lock.check();
   } catch (const TemporaryError&) {
     // The lock cannot be read now; the next look comes in a second.
@@ -131,7 +151,30 @@ int Supervisor::State::run() {
   } catch (const Superseded& lost) {
     log.to_terminal_only(lost.what());
     return kExitSuperseded;
+  } catch (const CutFromRun& lost) {
+    log.to_terminal_only(lost.what());
+    fleet.signal(SIGKILL, {});
+    // The agents see that the lease is not renewed any more, and one of them takes it.
+    fleet.abandon();
+    return kExitSuperseded;
+  } catch (const RunGone& lost) {
+    log.to_terminal_only(lost.what());
+    fleet.signal(SIGKILL, {});
+    return kExitSettings;
   }
+}
+
+/// Decides what a lock means that is not there any more, once that has lasted: other
+/// nodes may see it, or the run's directory was removed or renamed for all.
+void Supervisor::State::look_at_lost_lock() {
+  if (!lock_gone || lock_gone->seconds() < kLockGoneSeconds) return;
+  compare_paths();
+  throw RunGone(
+      fmt::format("longhaul: error: [supervisor] {} is not there any more: the run's "
+                  "directory was removed or renamed while the run trained; nothing more "
+                  "is written. Move it back, or set run.dir to its new place, and start "
+                  "the run again",
+                  (options.run_dir / run::kSupervisorLockFile).string()));
 }
 
 /// Treats the loss of the earlier supervisor's node as a fault like any other. Returns
@@ -272,7 +315,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   stragglers.restart();
   set_state(restart == 0 ? run::RunStatus::kStarting : run::RunStatus::kRestarting);
   const std::vector<std::string> command = start_words(restart);
-  check_lock();
+  settle_lock();
   JobStep step = JobStep::start(
       command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
                 {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
@@ -293,8 +336,74 @@ void Supervisor::State::blame_sick_node(Fault& fault) {
   }
 }
 
+/// Compares what the nodes see of what the run needs. Leaves out the nodes that lack
+/// something, and returns them. Throws CutFromRun where this node lacks the run's
+/// directory.
+std::vector<SickNode> Supervisor::State::compare_paths() {
+  if (options.needed.empty()) return {};
+  const std::string run_dir =
+      fs::absolute(options.run_dir).lexically_normal().string() + " (";
+  Findings found = judge_paths(options.needed, fleet.view_paths(options.needed));
+  tell_findings(found);
+  for (const SickNode& sick : found.sick) {
+    const bool cut = sick.node == options.here && sick.cause.starts_with(run_dir);
+    if (!cut) {
+      exclude(sick.node, ExclusionKind::Health, sick.cause);
+      continue;
+    }
+    const std::string text = fmt::format(
+        "{}, the supervisor's own node, lacks the run: {}", sick.node, sick.cause);
+    if (sick.seen_otherwise && !lock.is_gone()) {
+      // This supervisor began in the wrong place: no agent knows of its lease. The queue
+      // gives another node to the batch script, which reads here whom to leave out.
+      exclude(sick.node, ExclusionKind::Health, sick.cause);
+      throw TemporaryError("nodes", text);
+    }
+    throw CutFromRun(text + "; another node takes over");
+  }
+  return std::move(found.sick);
+}
+
+/// Blames the node that lacks what the others have: whoever tells of it first need not be
+/// on that node.
+void Supervisor::State::blame_lacking_node(Fault& fault) {
+  if (fault.kind == FaultKind::Node) return;
+  std::set<std::string> known;
+  for (const ExcludedNode& node : exclusions.nodes()) known.insert(node.node);
+  const std::vector<SickNode> lacking = compare_paths();
+  // A node of this start before a spare; ranks that left no record are not seen anywhere.
+  const auto rank_of = [&](const SickNode& sick) {
+    return sick.node == fault.node ? 0 : used_nodes.contains(sick.node) ? 1 : 2;
+  };
+  const SickNode* guilty = nullptr;
+  for (const SickNode& sick : lacking) {
+    if (known.contains(sick.node)) continue;
+    if (guilty == nullptr || rank_of(sick) < rank_of(*guilty)) guilty = &sick;
+  }
+  if (guilty == nullptr) return;
+  fault.text =
+      fmt::format("{}: {} (told by: {})", guilty->node, guilty->cause, fault.text);
+  if (fault.node != guilty->node) fault.rank = -1;
+  fault.node = guilty->node;
+  fault.kind = FaultKind::Node;
+  fault.temporary = false;
+}
+
+/// Waits until a lock that is not there is back, or lost: ranks that start meanwhile
+/// would begin the run anew in a directory that they make.
+void Supervisor::State::settle_lock() {
+  check_lock();
+  while (lock_gone) {
+    look_at_lost_lock();
+    fleet.wait(kLockLookSeconds);
+    check_lock();
+  }
+}
+
 bool Supervisor::State::decide(AttemptEnd& end) {
   Fault fault = *end.fault;
+  settle_lock();
+  blame_lacking_node(fault);
   if (!options.rules.node_faults) blame_sick_node(fault);
   status.cause = fault.text;
   tell_restart(down_time.fault(fault_at));
@@ -344,22 +453,34 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   return !request_came_first;
 }
 
+void Supervisor::State::tell_findings(const Findings& found) {
+  for (const std::string& finding : found.shared) {
+    log.warning("of the job, not of a node: " + finding);
+    event(run::kSharedFindingEvent, {{"cause", finding}});
+  }
+}
+
 /// Checks these nodes, or all nodes; leaves out the sick nodes and returns them. A
 /// problem of the whole job is told once and leaves no node out.
 std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes, Retest retest) {
-  const std::vector<HealthReport> checked =
+  std::vector<HealthReport> checked =
       fleet.check_health(nodes, options.health, kHealthSeconds);
   std::vector<Json> of_nodes;
   for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
   events(run::kHealthEvent, std::move(of_nodes));
   Findings found = judge_health(checked);
-  for (const std::string& finding : found.shared) {
-    log.warning("of the job, not of a node: " + finding);
-    event(run::kSharedFindingEvent, {{"cause", finding}});
-  }
+  tell_findings(found);
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
+  }
+  for (const SickNode& sick : compare_paths()) {
+    const auto report = std::ranges::find(checked, sick.node, &HealthReport::node);
+    if (report == checked.end()) continue;
+    report->checks.push_back(HealthCheck::failed(sick.cause));
+    report->checks.back().name = "paths";
+    if (std::ranges::find(found.sick, sick.node, &SickNode::node) == found.sick.end())
+      found.sick.push_back(sick);
   }
   for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log, retest)) {
     log.info(fmt::format(

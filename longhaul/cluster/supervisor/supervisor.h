@@ -44,6 +44,10 @@ struct SupervisorOptions {
   StorageWatch::Ask ask_storage = cluster::ask_storage;
   HealthOptions health;  ///< for the checks before the first start and after faults
   std::string job;       ///< Slurm's number, or empty
+  /// The supervisor's own node; empty where it is not one of the job's nodes.
+  std::string here;
+  /// What the run needs on every node; the nodes' views of it are compared.
+  std::vector<NeededPath> needed;
   /// There are other nodes, so a node at fault can be left out.
   bool other_nodes = false;
   int ranks = 1;
@@ -67,7 +71,7 @@ struct SupervisorOptions {
 /// end.
 ///
 /// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
-/// restart, node_readmitted, supervisor_end), status.json every second,
+/// restart, node_readmitted, suspended, supervisor_end), status.json every second,
 /// excluded_nodes.json.
 class Supervisor {
  public:
@@ -79,8 +83,9 @@ class Supervisor {
   /// Returns the exit code:
   /// - 0: the run is done;
   /// - 75: a signal stopped the run, which has saved, or a retry can help;
-  /// - 77: another supervisor has taken the run over while this machine was cut off;
-  /// - 78: a setting is wrong;
+  /// - 77: another supervisor has taken the run over while this machine was cut off, or
+  ///   is to do so since this machine alone does not see the run's directory any more;
+  /// - 78: a setting is wrong, or the run's directory was removed or renamed;
   /// - 79: the file STOP or a rule ended the run, which has saved;
   /// - 130: a second SIGINT ended the run, which has not saved;
   /// - 1: anything else.

@@ -73,6 +73,12 @@ struct Supervisor::State {
   std::vector<SickNode> check_health(const std::vector<std::string>& nodes,
                                      Retest retest = Retest::Usual);
   void blame_sick_node(Fault& fault);
+  void blame_lacking_node(Fault& fault);
+  std::vector<SickNode> compare_paths();
+  void tell_findings(const Findings& found);
+  void look_at_lost_lock();
+  void settle_lock();
+  void tell_suspension();
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
   bool goes_on(int64_t restart);
   Attempt plan_start(int64_t restart);
@@ -104,6 +110,15 @@ struct Supervisor::State {
   Stragglers stragglers;
   system::Logger log = system::Logger::to_terminal();
   PauseWatch pauses{kSupervisorPauseSeconds};
+  /// The newest pause of this process, until it is known whether all nodes stood still.
+  struct Pause {
+    double seconds = 0.0;
+    double until = 0.0;         ///< seconds since 1970
+    double stood_before = 0.0;  ///< Fleet::stood_seconds() before it
+  };
+  std::optional<Pause> newest_pause;
+  double stood = 0.0;  ///< Fleet::stood_seconds() at the last turn of the loop
+  mutable std::optional<system::Stopwatch> lock_gone;  ///< since the lock is not there
   system::SignalWatch signals;
   NodeReports reports;
   RankList ranks;                    ///< the ranks of `reports`

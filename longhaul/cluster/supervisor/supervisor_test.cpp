@@ -53,7 +53,17 @@ class MadeUpFleet : public Fleet {
     return reports;
   }
   std::vector<std::string> take_notes() override { return {}; }
+  std::vector<NodePaths> view_paths(const std::vector<NeededPath>&) override {
+    std::vector<NodePaths> all;
+    for (const auto& [node, view] : views) all.push_back({node, {view}});
+    return all;
+  }
+  double stood_seconds() const override { return stood ? stood() : 0.0; }
+  void abandon() override { abandoned = true; }
 
+  std::map<std::string, PathView> views;  ///< of the run's directory, by node
+  std::function<double()> stood;
+  bool abandoned = false;
   using Reports = std::vector<NodeReport>;
   std::function<Reports()> make_reports;
   std::map<std::string, bool> nodes;
@@ -68,6 +78,8 @@ class SupervisorOfNodes : public testing::Test {
     options.directories.root = dir_ / "memory";
     options.other_nodes = true;
     options.job = "7";
+    options.here = "n1";
+    options.needed = {{"the run's directory", dir_.path(), PathRole::Run}};
     options.rules.first_delay_seconds = 0.0;
     Launcher launcher;
     launcher.command = [&](const Attempt& attempt) {
@@ -264,6 +276,91 @@ TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
   exclude("n2", ExclusionKind::Person);
   EXPECT_EQ(run(), 75);
   EXPECT_EQ(fleet_.checks, 1);
+}
+
+const PathView kSame{true, "run 7", {}};
+const PathView kNothing{true, {}, {}};
+
+TEST_F(SupervisorOfNodes, TheNodeThatLacksTheRunIsLeftOutBeforeTheFirstStart) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.views = {{"n1", kSame}, {"n2", kNothing}, {"n3", kSame}};
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{"n2"});
+  EXPECT_TRUE(events("node_readmitted").empty());
+  const auto left_out = read_excluded(dir_ / "excluded_nodes.json");
+  ASSERT_EQ(left_out.size(), 1U);
+  EXPECT_HAS(left_out[0].cause, "holds nothing, where other nodes see run 7");
+}
+
+TEST_F(SupervisorOfNodes, AFaultIsThatOfTheNodeThatLacksSomethingWhoeverTellsOfIt) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.make_reports = [this] {
+    // The node loses the run's directory when the ranks run.
+    fleet_.views = {{"n1", kSame}, {"n2", kNothing}, {"n3", kSame}};
+    NodeReport node;
+    node.node = "n1";
+    ObservedRank rank;
+    rank.node = "n1";
+    rank.failure = "[run directory] rank 2 of 4 on n2 does not find run.json";
+    rank.exit_code = 75;
+    if (started_ == 1) node.ranks = {rank};
+    return std::vector<NodeReport>{node};
+  };
+  words_ = {"true"};
+  EXPECT_EQ(run(), 0);
+  ASSERT_EQ(events("fault").size(), 1U);
+  const Json fault = events("fault")[0];
+  EXPECT_EQ(fault.at("kind"), "node");
+  EXPECT_EQ(fault.at("node"), "n2");
+  EXPECT_EQ(fault.at("rank"), -1);
+  EXPECT_HAS(fault.at("cause").get<std::string>(), "told by: rank 0 on n1");
+  EXPECT_EQ(started_without_, Names{"n2"});
+}
+
+TEST_F(SupervisorOfNodes, OneThatBeganInAWrongDirectoryHasTheQueueGiveAnotherNode) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.views = {{"n1", kNothing}, {"n2", kSame}, {"n3", kSame}};
+  EXPECT_EQ(run(), kExitTemporary);
+  EXPECT_EQ(started_, 0);
+  EXPECT_FALSE(fleet_.abandoned);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"nodes")");
+  EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").at(0).node, "n1");
+}
+
+TEST_F(SupervisorOfNodes, OneThatAloneDoesNotSeeTheLockAnyMoreLeavesTheRunToAnother) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  words_ = {"sh", "-c",
+            fmt::format("rm {}; sleep 30", (dir_ / "control/supervisor.lock").string())};
+  fleet_.make_reports = [this] {
+    if (started_ > 0) fleet_.views = {{"n1", kNothing}, {"n2", kSame}, {"n3", kSame}};
+    return std::vector<NodeReport>{};
+  };
+  EXPECT_EQ(run(), kExitSuperseded);
+  EXPECT_TRUE(fleet_.abandoned);
+  EXPECT_TRUE(read_excluded(dir_ / "excluded_nodes.json").empty());
+}
+
+TEST_F(SupervisorOfNodes, ARunWhoseDirectoryWasRenamedEndsForAPersonToLook) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c",
+            fmt::format("rm {}; sleep 30", (dir_ / "control/supervisor.lock").string())};
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_FALSE(fleet_.abandoned);
+}
+
+TEST_F(SupervisorOfNodes, OnlyAPauseOfAllNodesIsASuspension) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  for (const bool all : {false, true}) {
+    // Stops this process, as Slurm does; the child that it starts wakes it up.
+    words_ = {"sh", "-c",
+              "sleep 0.3; kill -STOP $PPID; sleep 3; kill -CONT $PPID; sleep 1"};
+    const system::Stopwatch watch;
+    fleet_.stood = [&] { return all && watch.seconds() > 3.0 ? 3.0 : 0.0; };
+    EXPECT_EQ(run(), 0);
+    ASSERT_EQ(events("suspended").size(), all ? 1U : 0U);
+  }
+  const Json event = events("suspended")[0];
+  EXPECT_NEAR(event.at("seconds").get<double>(), 3.0, 1.0);
 }
 
 /// A rank that writes a checkpoint and stands still, with storage that may stand still

@@ -35,6 +35,11 @@ constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr double kLauncherLostSeconds = 0.5;
 constexpr double kKillAgainSeconds = 0.1;
+/// A pause of this process was one of all nodes where each stood still for this part of
+/// it.
+constexpr double kSharedPause = 0.5;
+/// Agents tell of a pause of their own within this time.
+constexpr double kPauseTellSeconds = 5.0;
 
 }  // namespace
 
@@ -43,6 +48,8 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     fleet.wait(kLookSeconds);
     at_work();
     wake_up();
+    tell_suspension();
+    look_at_lost_lock();
     const std::optional<LauncherEnd> end = step.poll();
     take_reports();
     for (const std::string& note : fleet.take_notes()) log.warning(note);
@@ -87,9 +94,31 @@ void Supervisor::State::wake_up() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
   check_lock();
+  newest_pause = Pause{pause, unix_time(), stood};
   hang.restart();
   started_at += pause;
   if (passed_signal != 0) passed_at += pause;
+}
+
+/// Writes the event of a time in which all nodes stood still with this process, as after
+/// `scontrol suspend`. Where this process alone stood still, the ranks trained on.
+void Supervisor::State::tell_suspension() {
+  const double now_stood = fleet.stood_seconds();
+  if (!newest_pause) {
+    stood = now_stood;
+    return;
+  }
+  const double together = now_stood - newest_pause->stood_before;
+  if (together > kSharedPause * newest_pause->seconds) {
+    log.info(fmt::format("all nodes stood still for {:.0f} s: the job was suspended",
+                         newest_pause->seconds));
+    event(run::SuspendedEvent{.seconds = newest_pause->seconds,
+                              .until = newest_pause->until});
+  } else if (unix_time() - newest_pause->until < kPauseTellSeconds) {
+    return;
+  }
+  newest_pause.reset();
+  stood = now_stood;
 }
 
 /// Waits for further failures: the first one seen need not be the first that happened.

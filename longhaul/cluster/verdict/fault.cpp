@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/exit_code.h"
@@ -85,6 +86,36 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
   return fault;
 }
 
+/// Returns the fault of a rank that ended with an error before it had a record, such as
+/// one whose node lacks the program; nothing where the launcher tells of none.
+std::optional<Fault> fault_without_record(const RankList& ranks,
+                                          const LauncherEnd& launcher) {
+  for (const auto& [rank, exit] : launcher.exits) {
+    if (std::ranges::find(ranks, rank, &ObservedRank::rank) != ranks.end()) continue;
+    if (was_asked(exit.code) && was_asked(launcher.exit_code)) continue;
+    Fault fault;
+    fault.kind = exit.code == kExitSettings ? FaultKind::Settings : FaultKind::Error;
+    fault.temporary = exit.code == kExitTemporary;
+    fault.rank = rank;
+    fault.node = exit.node;
+    fault.text = fmt::format("rank {} on {} ended with exit code {} before it began",
+                             rank, exit.node, exit.code);
+    return fault;
+  }
+  for (const auto& [rank, number] : launcher.signals) {
+    // These two come from who ends the ranks that are left.
+    if (!ranks.empty() || number == SIGKILL || number == SIGTERM) continue;
+    Fault fault;
+    fault.kind = FaultKind::Killed;
+    fault.rank = rank;
+    fault.text =
+        fmt::format("{} killed by signal {} before it began",
+                    rank < 0 ? "a rank was" : fmt::format("rank {}", rank), number);
+    return fault;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Fault> find_fault(const RankList& ranks,
@@ -100,6 +131,12 @@ std::optional<Fault> find_fault(const RankList& ranks,
     step = std::max(step, rank->step);
     if (!rank->failed() || order_of(*rank) == 5) continue;
     if (first == nullptr || before(*rank, *first)) first = rank;
+  }
+  if (launcher && (first == nullptr || order_of(*first) >= 2)) {
+    if (auto fault = fault_without_record(ranks, *launcher)) {
+      fault->step = step;
+      return fault;
+    }
   }
   if (first != nullptr) {
     Fault fault = fault_of(*first, launcher.value_or(LauncherEnd{}));

@@ -43,13 +43,21 @@ struct LauncherEnd {
   /// The signals by which ranks were killed according to the launcher, by rank; -1 stands
   /// for an unknown rank.
   std::map<int, int> signals = {};
-  std::string last_line = {};  ///< last line of its error output
-  std::string cause = {};      ///< why it failed, if its lines told (launcher_noise.h)
+  /// A rank's own end with an error, as the launcher tells it.
+  struct Exit {
+    std::string node;
+    int code = 0;
+  };
+  std::map<int, Exit> exits = {};  ///< by rank
+  std::string last_line = {};      ///< last line of its error output
+  std::string cause = {};  ///< why it failed, if its lines told (launcher_noise.h)
 };
 
 /// Finds the rank that failed first: a wrong setting comes before anything else, then a
-/// rank's own error, then the first death without a word; ranks that only gave up waiting
-/// for others come last. Returns nothing where no rank and no launcher has failed.
+/// rank's own error. Then comes a rank without a record of which the launcher says that
+/// it ended with an error, then the first death without a word. Ranks that only gave up
+/// waiting for others come last. Returns nothing where no rank and no launcher has
+/// failed.
 std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher);
 

@@ -141,6 +141,52 @@ TEST(KilledRank, IsReadFromWhatLaunchersSay) {
   EXPECT_FALSE(killed_rank("step 3 loss 1.0"));
 }
 
+TEST(FailedRank, IsReadWithItsNodeFromWhatSrunSays) {
+  const auto one = failed_rank("srun: error: n2: task 3: Exited with exit code 78");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->first, 3);
+  EXPECT_EQ(one->second.node, "n2");
+  EXPECT_EQ(one->second.code, 78);
+  const auto many = failed_rank("srun: error: n12: tasks 4-5,9: Exited with exit code 2");
+  ASSERT_TRUE(many);
+  EXPECT_EQ(many->first, 4);
+  EXPECT_FALSE(failed_rank("srun: error: n2: task 3: Killed"));
+  EXPECT_FALSE(failed_rank("srun: error: Unable to create step for job 7"));
+}
+
+TEST(FindFault, ARankWithoutARecordThatEndedWithAnErrorComesBeforeThoseKilledForIt) {
+  auto ranks = four();
+  ranks.erase(ranks.begin() + 2);
+  kill(ranks[0], 2.0);
+  const LauncherEnd end{.exit_code = 2, .signals = {{0, 9}}, .exits = {{2, {"n2", 2}}}};
+  const auto fault = find_fault(ranks, end);
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->kind, FaultKind::Error);
+  EXPECT_EQ(fault->node, "n2");
+  EXPECT_EQ(fault->rank, 2);
+  EXPECT_EQ(fault->step, 12);
+  EXPECT_EQ(fault->text, "rank 2 on n2 ended with exit code 2 before it began");
+}
+
+TEST(FindFault, ARankThatHasARecordIsJudgedByIt) {
+  auto ranks = four();
+  say(ranks[1], "[numerics] step 12: loss nan", 1);
+  const LauncherEnd end{.exit_code = 1, .exits = {{1, {"n1", 1}}, {9, {"n9", 1}}}};
+  EXPECT_EQ(find_fault(ranks, end)->rank, 1);
+}
+
+TEST(FindFault, RanksThatWereAskedToStopBeforeTheyHadARecordHaveNoFault) {
+  EXPECT_FALSE(find_fault({}, LauncherEnd{.exit_code = 75, .exits = {{0, {"n1", 75}}}}));
+}
+
+TEST(FindFault, ACrashBeforeAnyRecordIsADeathAndNoFaultOfTheLauncher) {
+  const LauncherEnd crash{.exit_code = 139, .signals = {{-1, 11}}};
+  EXPECT_EQ(find_fault({}, crash)->kind, FaultKind::Killed);
+  // These may be the end of ranks that were left.
+  const LauncherEnd ended{.exit_code = 137, .signals = {{-1, 9}}};
+  EXPECT_EQ(find_fault({}, ended)->kind, FaultKind::Launcher);
+}
+
 Fault fault(FaultKind kind, int64_t step, const char* node = "n1") {
   return {.kind = kind, .rank = 0, .node = node, .step = step, .text = "x"};
 }
@@ -151,6 +197,14 @@ TEST(RestartPolicy, AWrongSettingIsNeverRetried) {
   EXPECT_FALSE(decision.restart);
   EXPECT_FALSE(decision.exclude_node);
   EXPECT_EQ(policy.restarts(), 0);
+}
+
+TEST(RestartPolicy, WhatDiesBeforeItsFirstStepIsOneKindOfFault) {
+  RestartPolicy policy({});
+  EXPECT_TRUE(policy.decide(fault(FaultKind::Killed, 40)).restart);
+  EXPECT_TRUE(policy.decide(fault(FaultKind::Killed, 0)).restart);
+  EXPECT_TRUE(policy.decide(fault(FaultKind::Error, 0)).restart);
+  EXPECT_FALSE(policy.decide(fault(FaultKind::Killed, 0)).restart);
 }
 
 TEST(RestartPolicy, TheSameFaultAtTheSameStepStopsTheThirdTime) {

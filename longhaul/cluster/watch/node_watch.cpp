@@ -139,24 +139,29 @@ std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) cons
 /// Kills the workers that a dead supervisor has left. They would hold devices, and train
 /// on until the run's lock is taken from them.
 void NodeWatch::end_left_workers() {
+  size_t left = 0;  // those that have not said their end: the others are ending
   const auto count_alive = [&] {
     size_t alive = 0;
+    left = 0;
     for (const ObservedRank& rank : report().ranks) {
-      if (rank.process != ProcessState::Gone) ++alive;
+      if (rank.process == ProcessState::Gone) continue;
+      ++alive;
+      if (rank.exit_code < 0) ++left;
     }
     return alive;
   };
-  const size_t left = count_alive();
-  if (left == 0) return;
   const system::Stopwatch watch;
-  size_t alive = left;
+  size_t alive = count_alive();
+  const size_t left_at_first = left;
   while (alive > 0 && watch.seconds() < kEndSeconds) {
     signal(SIGKILL);
     wait(0.05);
     alive = count_alive();
   }
+  if (left_at_first == 0) return;
   notes_.push_back(fmt::format("{} workers of an earlier start were left and are {}",
-                               left, alive == 0 ? "ended" : "killed, but not gone"));
+                               left_at_first,
+                               alive == 0 ? "ended" : "killed, but not gone"));
 }
 
 void NodeWatch::forget() {

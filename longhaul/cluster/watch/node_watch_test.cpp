@@ -122,6 +122,26 @@ TEST(NodeWatch, WorkersThatAnEarlierWatchLeftAreEndedBeforeAStart) {
   EXPECT_HAS(notes[0], "2 workers of an earlier start were left and are ended");
 }
 
+TEST(NodeWatch, WorkersThatHaveSaidTheirEndAreNoneThatWereLeft) {
+  const TestDirectory dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    run::RankRecord record = run::RankRecord::create(dir.path(), 0, 1);
+    record.finished(0);
+    while (true) ::pause();  // as one that is slow to leave
+  }
+  const auto said = [&] {
+    const auto path = run::rank_record_path(dir.path(), 0);
+    return fs::exists(path) && run::read_rank_record(path).exit_code == 0;
+  };
+  for (int look = 0; look < 2000 && !said(); ++look) ::usleep(5000);
+  ASSERT_TRUE(said());
+  NodeWatch watch("n1", dir.path());
+  watch.forget();
+  EXPECT_EQ(::waitpid(child, nullptr, WNOHANG), child);
+  EXPECT_TRUE(watch.take_notes().empty());
+}
+
 TEST(NodeWatch, AfterForgettingNothingIsLeft) {
   const TestDirectory dir;
   const pid_t child = start_worker(dir.path(), 0);

@@ -17,6 +17,7 @@
 #include "longhaul/format/finite.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/side_files.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/proof/certificate.h"
@@ -161,9 +162,16 @@ History read_history(const Session& session, RunLog& run, const Json& state,
   }
   const RunConfig saved =
       parse_run_config(history.config_toml, (from / "state.json").string()).config;
+  Json changes = Json::array();
   for (const ConfigChange& change : check_resume(saved, session.config)) {
+    changes.push_back(
+        {{"key", change.key}, {"was", change.old_value}, {"is", change.new_value}});
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
                                change.key, change.old_value, change.new_value));
+  }
+  if (!changes.empty()) {
+    run.event(run::kSettingsEvent,
+              {{"step", history.step}, {"changes", std::move(changes)}});
   }
   if (!history.counts) tell_newly_meant(session, run);
   history.schedule = schedule_from(session, history, &saved);

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
@@ -14,15 +15,20 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
     : run_dir_(run_dir) {
   const bool known = checkpoint::find_run(run_dir, world).has_value();
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
-    checkpoint::refuse_dangling(run_dir);
-    lock_.emplace(run::RunLock::acquire(run_dir));
-    starts_.emplace(run_dir);
-    const auto record = run::RunPast::read(run_dir);
-    past_ = record ? *record : run::RunPast::begin();
-    if (!known) past_.write(run_dir);
-    return json_text(Json{{"attempt", lock_->attempt()}, {"run", past_.run}});
+    const auto failure = Failure::of([&] {
+      checkpoint::refuse_dangling(run_dir);
+      lock_.emplace(run::RunLock::acquire(run_dir));
+      starts_.emplace(run_dir);
+      const auto record = run::RunPast::read(run_dir);
+      past_ = record ? *record : run::RunPast::begin();
+      if (!known) past_.write(run_dir);
+    });
+    if (failure) (known ? Failure::once_running(*failure) : *failure).raise();
+    return json_text(Json{
+        {"attempt", lock_->attempt()}, {"run", past_.run}, {"begun", past_.loads > 0}});
   }));
   attempt_ = told.at("attempt").get<int>();
+  begun_ = told.at("begun").get<bool>();
   past_.run = told.at("run").get<std::string>();
   checkpoint::prove_run_dir(run_dir, past_.run, known ? 0.0 : checkpoint::kNameSeconds,
                             world);

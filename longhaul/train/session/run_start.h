@@ -50,6 +50,9 @@ class RunStart {
   int failed_starts(const fs::path& step_dir) const;
   /// Notes that the start begins from the checkpoint of this step.
   void begin(int64_t step);
+  /// Returns whether an earlier start of this run had its state. What the system refuses
+  /// this start it gave that one. Works on all ranks.
+  bool has_begun() const { return begun_; }
   /// Notes that the start has done a step, or that the start ends in order.
   void got_through();
 
@@ -64,6 +67,7 @@ class RunStart {
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
   int attempt_ = 1;
+  bool begun_ = false;
   std::optional<int64_t> read_;
 };
 

@@ -1,0 +1,219 @@
+#include "longhaul/cluster/health/node_paths.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/control/socket.h"
+#include "longhaul/cluster/names.h"
+#include "longhaul/cluster/process/bounded_child.h"
+#include "longhaul/run/run_past.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr NamesOf<PathRole, 4> kRoleNames{{"run", "checkpoints", "input", "room"}};
+/// What workers need in a directory of the node's own for their records.
+constexpr size_t kRoomBytes = size_t{256} << 10;
+
+/// Opens the directory and looks for a first entry. A network file system then asks its
+/// server again whether a name is there, which it may have remembered as absent.
+bool holds_entries(const fs::path& dir) {
+  return fs::directory_iterator(dir) != fs::directory_iterator();
+}
+
+std::string see_owner(const char* what, const std::optional<std::string>& run) {
+  return run ? what + *run : std::string();
+}
+
+/// Returns what stands at the path; empty where nothing does. Sizes are not compared:
+/// files may grow, and nodes learn of that at different times.
+std::string what_stands_at(const NeededPath& needed) {
+  const fs::file_status status = fs::status(needed.path);
+  if (status.type() == fs::file_type::not_found) return {};
+  if (status.type() != fs::file_type::directory) return "a file";
+  const bool holds = holds_entries(needed.path);
+  if (needed.role == PathRole::Run) {
+    return see_owner("run ", run::read_run_identity(needed.path));
+  }
+  if (needed.role == PathRole::Checkpoints) {
+    return see_owner("those of run ", run::read_checkpoints_owner(needed.path));
+  }
+  return holds || needed.role == PathRole::Room ? "a directory" : "";
+}
+
+std::string system_words(int error) { return std::strerror(error); }
+
+/// Returns why no files can be made in a directory of the node's own; empty: they can.
+std::string no_room_in(const fs::path& dir) {
+  const fs::path file = dir / fmt::format(".longhaul_room_{}", ::getpid());
+  const Descriptor made(
+      ::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+  if (!made.is_open()) return system_words(errno);
+  const int full = ::posix_fallocate(made.get(), 0, kRoomBytes);
+  ::unlink(file.c_str());
+  return full == 0 ? std::string() : system_words(full);
+}
+
+/// Returns why the run cannot write where it has to; nothing is said of what is not
+/// there.
+std::string trouble_of(const NeededPath& needed) {
+  if (needed.role == PathRole::Room) return no_room_in(needed.path);
+  if (needed.role == PathRole::Input) return {};
+  if (::access(needed.path.c_str(), W_OK | X_OK) == 0 || errno == ENOENT) return {};
+  return system_words(errno);
+}
+
+PathView view_of(const NeededPath& needed) {
+  PathView view;
+  try {
+    view.seen = what_stands_at(needed);
+    view.trouble = trouble_of(needed);
+  } catch (const std::exception&) {
+    // Damaged, or a file system that fails: the health checks and the ranks say how.
+    view.known = false;
+  }
+  return view;
+}
+
+/// What nodes say of one path.
+class PathJudge {
+ public:
+  PathJudge(const NeededPath& needed, size_t index, const std::vector<NodePaths>& nodes)
+      : needed_(needed) {
+    for (const NodePaths& node : nodes) {
+      if (index >= node.views.size() || !node.views[index].known) continue;
+      views_.emplace_back(node.node, &node.views[index]);
+    }
+  }
+
+  /// Adds the causes of nodes at fault, by node, and what is of the job.
+  void judge(std::map<std::string, SickNode>& causes, Findings& found) const {
+    if (views_.empty()) return;
+    const std::optional<std::string> right = what_most_see();
+    const bool some_see = std::ranges::any_of(
+        views_, [](const auto& one) { return !one.second->seen.empty(); });
+    if (needed_.role != PathRole::Room && some_see && (!right || right->empty())) {
+      found.shared.push_back(fmt::format("nodes see different things at {} ({}): {}",
+                                         needed_.path.string(), needed_.what, list()));
+    }
+    std::vector<SickNode> at_fault;
+    for (const auto& [node, view] : views_) {
+      if (const std::string cause = cause_of(*view, right); !cause.empty())
+        at_fault.push_back({node, cause, view->trouble.empty()});
+    }
+    if (2 * at_fault.size() > views_.size()) {
+      found.shared.push_back(fmt::format("{} (seen on {} of {} nodes)",
+                                         at_fault.front().cause, at_fault.size(),
+                                         views_.size()));
+      return;
+    }
+    for (const SickNode& one : at_fault) {
+      SickNode& sick = causes[one.node];
+      sick.node = one.node;
+      sick.cause += (sick.cause.empty() ? "" : "; ") + one.cause;
+      sick.seen_otherwise = sick.seen_otherwise || one.seen_otherwise;
+    }
+  }
+
+ private:
+  /// Returns what more than half of the nodes see; of two halves, the one that sees
+  /// something where the other sees nothing.
+  std::optional<std::string> what_most_see() const {
+    std::map<std::string, size_t> counts;
+    for (const auto& [node, view] : views_) ++counts[view->seen];
+    for (const auto& [seen, count] : counts) {
+      if (2 * count > views_.size()) return seen;
+    }
+    if (counts.size() == 2 && counts.contains("")) return counts.rbegin()->first;
+    return std::nullopt;
+  }
+
+  std::string cause_of(const PathView& view,
+                       const std::optional<std::string>& right) const {
+    const std::string path = needed_.path.string();
+    if (!view.trouble.empty()) {
+      return fmt::format("{} ({}) cannot be written: {}", path, needed_.what,
+                         view.trouble);
+    }
+    // Where most see nothing, who sees a run is not at fault: it may just have begun.
+    const bool judged = right && !right->empty() && needed_.role != PathRole::Room;
+    if (!judged || view.seen == *right) return {};
+    return fmt::format("{} ({}) holds {}, where other nodes see {}", path, needed_.what,
+                       named(view.seen), named(*right));
+  }
+
+  static std::string named(const std::string& seen) {
+    return seen.empty() ? "nothing" : seen;
+  }
+
+  std::string list() const {
+    std::vector<std::string> words;
+    for (const auto& [node, view] : views_) {
+      words.push_back(fmt::format("{} {}", node, named(view->seen)));
+    }
+    return fmt::format("{}", fmt::join(words, ", "));
+  }
+
+  const NeededPath& needed_;
+  std::vector<std::pair<std::string, const PathView*>> views_;
+};
+
+}  // namespace
+
+void to_json(Json& json, const NeededPath& path) {
+  json = {{"what", path.what},
+          {"path", path.path.string()},
+          {"role", kRoleNames.of(path.role)}};
+}
+
+void from_json(const Json& json, NeededPath& path) {
+  json.at("what").get_to(path.what);
+  path.path = json.at("path").get<std::string>();
+  const auto role = kRoleNames.find(json.at("role").get<std::string>());
+  if (!role) throw InputError("paths", "a needed path has an unknown role");
+  path.role = *role;
+}
+
+std::vector<PathView> view_paths(const std::vector<NeededPath>& needed,
+                                 double limit_seconds) {
+  const BoundedAnswer answer = run_in_bounded_child(
+      [&](const auto& write) {
+        for (const NeededPath& path : needed)
+          write(json_text(Json(view_of(path))) + "\n");
+      },
+      limit_seconds);
+  std::vector<PathView> views;
+  size_t begin = 0;
+  for (size_t end = 0; (end = answer.text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    views.push_back(parse_json(answer.text.substr(begin, end - begin), "a look at a path")
+                        .get<PathView>());
+  }
+  views.resize(needed.size(), PathView{false, {}, {}});
+  return views;
+}
+
+Findings judge_paths(const std::vector<NeededPath>& needed,
+                     const std::vector<NodePaths>& nodes) {
+  Findings found;
+  std::map<std::string, SickNode> causes;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    PathJudge(needed[i], i, nodes).judge(causes, found);
+  }
+  for (auto& [node, sick] : causes) found.sick.push_back(std::move(sick));
+  return found;
+}
+
+}  // namespace longhaul::cluster

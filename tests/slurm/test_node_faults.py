@@ -1,0 +1,83 @@
+"""What one node alone lacks is told of that node, whoever notices it first: it is left out, a
+spare takes its place, and nothing is lost."""
+
+import json
+import random
+import subprocess
+
+import pytest
+from faults import Supervised, reference, whole_curve
+from hard_faults import LACKS, out_of_memory, suspend_and_resume
+from machines import kill_process, wait_until
+
+STEPS = 120
+# One after the other, each on a node that none of those before has struck.
+IN_ONE_RUN = ["empty_run", "empty_checkpoints", "empty_program", "read_only_checkpoints",
+              "memory_full"]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(run, tmp_path_factory):
+    return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
+
+
+def left_out(run):
+    path = run.dir / "excluded_nodes.json"
+    return [node["node"] for node in json.loads(path.read_text())] if path.exists() else []
+
+
+def strike(run, name, node):
+    run.wait_for_step(run.done() + 6)
+    LACKS[name](run, random.Random(1), node)
+
+
+def test_a_node_that_lacks_something_is_named_and_replaced(cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    struck = []
+    for name in IN_ONE_RUN:
+        node = next(n for n in run.other_nodes() if n not in struck)
+        strike(run, name, node)
+        struck.append(node)
+        blamed = run.events("fault")[-1]
+        assert (blamed["kind"], blamed["node"]) == ("node", node), (name, blamed, run.tail())
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert set(left_out(run)) <= set(struck)
+
+
+def test_what_is_not_lacking_costs_no_node_and_a_suspension_is_a_class_of_time(
+        cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    node = run.other_nodes()[0]
+    strike(run, "read_only_program", node)
+    run.wait_for_step(run.done() + 3)
+    out_of_memory(run, random.Random(2))
+    run.wait_for_step(run.done() + 6)
+    suspend_and_resume(run, random.Random(3))
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert left_out(run) == []
+    assert {event["kind"] for event in run.events("fault")} == {"killed"}
+    told = [event["seconds"] for event in run.events("suspended")]
+    assert len(told) == 1 and 5 < told[0] < 30, run.tail()
+    report = subprocess.run([binary("longhaul"), "report", run.dir, "--json"], check=True,
+                            capture_output=True, text=True, timeout=60)
+    assert json.loads(report.stdout)["ledger"]["by_class"]["suspended"] == pytest.approx(
+        told[0], abs=0.1)
+
+
+@pytest.mark.parametrize("how", ["empty_run", "read_only_run"])
+def test_a_supervisor_whose_node_lacks_the_run_is_replaced_in_the_job(
+        cluster, binary, folder, undisturbed, how):
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=1)
+    run.wait_for_step(8)
+    node, _ = run.supervisor()
+    cluster.cover(node, run.dir, how == "read_only_run")
+    kill_process(next(pid for name, pid in run.workers().values() if name != node))
+    wait_until(lambda: node in left_out(run), 90, lambda: run.tail(f"{node} is not left out"))
+    run.wait_for_step(run.done() + 5)
+    assert run.supervisor()[0] != node
+    cluster.uncover(node)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert {event["node"] for event in run.events("fault")} <= {node, ""}, run.tail()
