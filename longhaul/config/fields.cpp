@@ -453,9 +453,10 @@ Fields fields_of(ResilienceSection& s) {
           "bad steps among the last spike_window steps; one more ends the run with "
           "exit 1")
           .within(0, 1e5),
-      make_field("checksum_every", s.checksum_every, Free,
-                 "steps between comparisons of what data-parallel ranks hold alike, bit "
-                 "by bit; also before each checkpoint; 0: off")
+      make_field(
+          "checksum_every", s.checksum_every, Free,
+          "steps between comparisons of what several ranks hold alike, bit by bit; "
+          "also before each checkpoint; 0: off")
           .within(0, kMaxSteps),
   };
 }

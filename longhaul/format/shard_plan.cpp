@@ -152,10 +152,10 @@ ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
   ParameterShard shard{whole, GradientSum::None, true};
   if (plan.tp == 1) return shard;
   if (!is_split(rule)) {
-    // Without sequence parallelism every rank sees all tokens, and all have the same
+    // Without sequence parallelism every rank sees all tokens and forms the whole
     // gradient.
     const bool in_parts = rule.has_value() || plan.sequence;
-    shard.sum = in_parts ? GradientSum::Tp : GradientSum::None;
+    shard.sum = in_parts ? GradientSum::Tp : GradientSum::First;
     shard.counted = index == 0;
     return shard;
   }

@@ -87,9 +87,10 @@ struct KeyReplica {
 };
 KeyReplica key_replica(const ShardPlan& plan, int64_t index);
 
-/// The ranks of the tp group over which a gradient must be summed.
+/// How a gradient becomes one on the ranks of the tp group that hold the parameter.
 enum class GradientSum {
-  None,         ///< the gradient is complete, or the same on every rank
+  None,         ///< one rank holds the parameter, and its gradient is complete
+  First,        ///< every rank has formed all of it, and the first rank's counts
   Tp,           ///< each rank has seen a part of the tokens or features
   KeyReplicas,  ///< a key head held by several ranks, each with some of its query heads
 };

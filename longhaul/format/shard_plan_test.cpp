@@ -131,7 +131,7 @@ TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
   const SplitTensor norm = tensor("a.norm.weight", {10});
   const SplitTensor head_norm = tensor("a.head_norm.weight", {8});
   const ShardPlan plain = plan_of(2, 6, 2, false), sequence = plan_of(2, 6, 2, true);
-  EXPECT_EQ(plan_parameter(plain, norm, 1).sum, GradientSum::None);
+  EXPECT_EQ(plan_parameter(plain, norm, 1).sum, GradientSum::First);
   EXPECT_EQ(plan_parameter(sequence, norm, 1).sum, GradientSum::Tp);
   EXPECT_EQ(plan_parameter(plain, head_norm, 1).sum, GradientSum::Tp);
   EXPECT_TRUE(plan_parameter(sequence, norm, 0).counted);

@@ -52,15 +52,19 @@ struct FlatSharding {
 /// parameters.
 inline constexpr int kResidentUnit = -1;
 
-/// The ranks over which the gradients of a bucket are added, beside the data parallel
-/// ranks.
+/// The ranks that hold the parameters of a bucket alike, beside the data parallel ranks,
+/// and how their gradients become one gradient: copies that are updated with the same
+/// bits stay the same bits.
 enum SumGroup : int {
-  kNoSum = 0,
+  kNoSum = 0,      ///< no other rank holds them
   kTensorSum = 1,  ///< tp: each rank's vectors saw a part of the tokens
   kKeySum = 2,     ///< the ranks that hold the same key heads
   kTiedSum = 3,    ///< the first and the last stage, which hold a tied embedding
+  /// tp: each rank has formed the whole gradient, and the first rank's counts. Processors
+  /// of different kinds differ in its last bits.
+  kTensorFirst = 4,
 };
-inline constexpr int kSumGroups = 3;
+inline constexpr int kSumGroups = 4;
 
 /// A parameter of one rank, as the layout places it in a unit and in groups.
 struct PlacedParameter {

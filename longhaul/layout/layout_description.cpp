@@ -122,6 +122,7 @@ PlacedParameter place_parameter(format::ParameterShard shard, int unit, bool fro
                                 std::optional<bool> tied_first) {
   PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,
                          /*expert=*/false};
+  if (shard.sum == format::GradientSum::First) placed.sum_group = kTensorFirst;
   if (shard.sum == format::GradientSum::Tp) placed.sum_group = kTensorSum;
   if (shard.sum == format::GradientSum::KeyReplicas) placed.sum_group = kKeySum;
   if (tied_first) {
@@ -178,6 +179,14 @@ GroupKind LayoutDescription::shard_group(const BucketShape& bucket) {
 
 GroupKind LayoutDescription::replica_group(const BucketShape& bucket) {
   return bucket.expert ? GroupKind::ExpertReplicas : GroupKind::Replicas;
+}
+
+GroupKind LayoutDescription::copy_group(int sum_group) {
+  if (sum_group == kKeySum) return GroupKind::KeyReplicas;
+  if (sum_group == kTiedSum) return GroupKind::Tied;
+  LH_ASSERT(sum_group == kTensorSum || sum_group == kTensorFirst, "sum group {}",
+            sum_group);
+  return GroupKind::Tp;
 }
 
 PipelinePlan LayoutDescription::training_plan() const {

@@ -60,6 +60,8 @@ struct LayoutDescription {
   static GroupKind shard_group(const BucketShape& bucket);
   /// Returns the kind of the group in which each rank holds the same shard of a bucket.
   static GroupKind replica_group(const BucketShape& bucket);
+  /// Returns the kind of the group whose ranks hold a bucket of this sum group alike.
+  static GroupKind copy_group(int sum_group);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
   /// Returns a step's actions on every stage. Throws ConfigError as make_pipeline_plan

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "longhaul/families/decoder.h"
 #include "longhaul/system/stopwatch.h"
@@ -153,6 +155,37 @@ TEST(LayoutDescription, SumGroupsFollowFromHowParametersSplit) {
   EXPECT_EQ(last.at("model.layers.5.self_attn.q_proj.weight").sum_group, kNoSum);
   EXPECT_EQ(last.at("model.embed_tokens.weight").sum_group, kTiedSum);
   EXPECT_FALSE(last.at("model.embed_tokens.weight").counted) << "the first stage's is";
+}
+
+/// The ranks' buckets have to be the same ones, since they are sent as a whole.
+TEST(LayoutDescription, CopiesOnTensorRanksHaveEqualBuckets) {
+  const RunConfig config =
+      config_of({"parallel.tp=4", "parallel.sequence=false", "batch.global_size=8"});
+  ModelDescription model = small(/*tied=*/false);
+  // Beside the norms, a vector that is split.
+  for (ParameterDescription& p : model.units[1].parameters) {
+    if (p.name != "model.layers.0.mlp.up_proj.weight") continue;
+    p.shape.resize(1);
+  }
+  const LayoutDescription layout = describe_layout(config, model, 4);
+  using Names = std::vector<std::string>;
+  std::set<std::vector<Names>> of_ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto placed = layout.parameters(model, rank);
+    std::vector<Names> copies;
+    for (const BucketPlan& bucket : plan_buckets(placed, layout.sharding(rank))) {
+      if (bucket.sum_group != kTensorFirst) continue;
+      EXPECT_EQ(LayoutDescription::copy_group(bucket.sum_group), GroupKind::Tp);
+      EXPECT_EQ(bucket.counted, rank == 0);
+      for (Names& names = copies.emplace_back(); const BucketMember& m : bucket.members) {
+        names.push_back(placed[m.parameter].slice.name);
+      }
+    }
+    ASSERT_EQ(copies.size(), 1U);
+    EXPECT_EQ(std::ranges::count(copies[0], "model.norm.weight"), 1);
+    of_ranks.insert(copies);
+  }
+  EXPECT_EQ(of_ranks.size(), 1U);
 }
 
 /// A layout of eight ranks in which two ranks have all experts together.

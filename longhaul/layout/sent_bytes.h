@@ -10,7 +10,8 @@ namespace longhaul::layout {
 /// A reduction whose gathered buffers have at most this many bytes takes one round: every
 /// rank gathers all buffers and adds them up itself.
 inline constexpr int64_t kOneRoundBytes = int64_t{32} << 10;
-/// An all-reduce cuts its buffer among the ranks at multiples of this many elements.
+/// An all-reduce, and a broadcast of a long buffer, cut their buffer among the ranks at
+/// multiples of this many elements.
 inline constexpr int64_t kReducePartAlign = 16;
 
 /// Returns the bytes that a rank sends, when each rank's part has `part` bytes.
@@ -21,6 +22,15 @@ constexpr int64_t sent_by_all_gather(int64_t ranks, int64_t part) {
 constexpr int64_t sent_by_reduce_scatter(int64_t ranks, int64_t part) {
   return (ranks - 1) * part;
 }
+/// Returns the elements of rank `index`'s part of a buffer that is cut among the ranks.
+constexpr int64_t elements_of_part(int64_t ranks, int64_t index, int64_t count) {
+  const int64_t each = (count + ranks - 1) / ranks;
+  const int64_t length =
+      (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign;
+  const int64_t begin = index * length < count ? index * length : count;
+  const int64_t end = begin + length < count ? begin + length : count;
+  return end - begin;
+}
 /// Returns the bytes that rank `index` sends for a buffer of `count` elements. A rank
 /// sends more the larger the part that it adds up.
 constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count,
@@ -29,12 +39,24 @@ constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count
   if (count * element_bytes * ranks <= kOneRoundBytes) {
     return (ranks - 1) * count * element_bytes;
   }
-  const int64_t each = (count + ranks - 1) / ranks;
-  const int64_t length =
-      (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign;
-  const int64_t begin = index * length < count ? index * length : count;
-  const int64_t end = begin + length < count ? begin + length : count;
-  return (count + (ranks - 2) * (end - begin)) * element_bytes;
+  const int64_t part = elements_of_part(ranks, index, count);
+  return (count + (ranks - 2) * part) * element_bytes;
+}
+/// Returns the bytes that rank `index` sends of a buffer of `count` elements that comes
+/// from rank 0. A short buffer goes down a tree; of a long one each rank passes its part
+/// on.
+constexpr int64_t sent_by_broadcast(int64_t ranks, int64_t index, int64_t count,
+                                    int64_t element_bytes) {
+  if (ranks == 2 || count * element_bytes <= kOneRoundBytes) {
+    const int64_t lowest_bit = index == 0 ? ranks : index & -index;
+    int64_t children = 0;
+    for (int64_t step = 1; step < lowest_bit && index + step < ranks; step *= 2) {
+      ++children;
+    }
+    return children * count * element_bytes;
+  }
+  const int64_t part = elements_of_part(ranks, index, count);
+  return ((index == 0 ? count : 0) + (ranks - 2) * part) * element_bytes;
 }
 
 }  // namespace longhaul::layout

@@ -174,12 +174,21 @@ class StepTraffic {
       all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), 1,
                  bucket.owned.size(), wire);
     }
-    const auto sum = [&](GroupKind group) {
-      all_reduce(TrafficKind::Gradients, group, 1, bucket.owned.size(), wire);
-    };
-    if (bucket.sum_group == kTensorSum) sum(GroupKind::Tp);
-    if (bucket.sum_group == kKeySum) sum(GroupKind::KeyReplicas);
-    if (bucket.sum_group == kTiedSum) sum(GroupKind::Tied);
+    if (bucket.sum_group == kNoSum) return;
+    const GroupKind copies = LayoutDescription::copy_group(bucket.sum_group);
+    if (bucket.sum_group == kTensorFirst) {
+      take_first(copies, bucket.owned.size());
+    } else {
+      all_reduce(TrafficKind::Gradients, copies, 1, bucket.owned.size(), wire);
+    }
+  }
+
+  /// Adds the broadcast of gradients that the first rank of a group sends to the others.
+  void take_first(GroupKind group, int64_t count) {
+    const GroupPlace place = groups_.place(group, rank_);
+    const int64_t element = config_.precision.gradients == StateType::Fp32 ? 4 : 2;
+    traffic_.add(TrafficKind::Gradients, owner(group), Exchange::Broadcast, 1,
+                 sent_by_broadcast(place.size, place.index, count, element));
   }
 
   /// Returns how often a bucket's weights are gathered in a step.
@@ -219,8 +228,8 @@ const char* traffic_name(TrafficKind kind) {
 }
 
 const char* exchange_name(Exchange exchange) {
-  constexpr std::array<const char*, 4> kNames = {"send_recv", "all_reduce", "all_gather",
-                                                 "reduce_scatter"};
+  constexpr std::array<const char*, 5> kNames = {"send_recv", "all_reduce", "all_gather",
+                                                 "reduce_scatter", "broadcast"};
   return kNames.at(static_cast<size_t>(exchange));
 }
 

@@ -12,7 +12,7 @@ enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
   Tensor,     ///< sums and rows of split features and of the loss
   Context,    ///< keys, values and their gradients
-  Gradients,  ///< sums of weight gradients over the ranks that hold the weights
+  Gradients,  ///< gradients of weights, made one on the ranks that hold the weights
   Weights,    ///< weights gathered from the ranks that update them
 };
 inline constexpr size_t kTrafficKinds = 5;
@@ -21,7 +21,7 @@ const char* traffic_name(TrafficKind kind);
 
 /// The operations of comm/ that a step is made of. exchange_name() returns comm's names:
 /// "all_reduce" ...
-enum class Exchange { SendRecv, AllReduce, AllGather, ReduceScatter };
+enum class Exchange { SendRecv, AllReduce, AllGather, ReduceScatter, Broadcast };
 const char* exchange_name(Exchange exchange);
 
 /// Operations of one kind in one group, in a step of one rank.

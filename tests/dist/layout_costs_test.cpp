@@ -261,6 +261,21 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
   }
 }
 
+TEST(LayoutCosts, OfGradientsThatTheFirstRankSendsAreThoseOfARun) {
+  // Down a tree, and, with all layers, in parts.
+  for (const std::string layers : {"1", "4"}) {
+    for (const std::string tp : {"3", "6"}) {
+      check_costs({std::stoi(tp),
+                   {"parallel.tp=" + tp, "parallel.sequence=false",
+                    "model.override.num_hidden_layers=" + layers}});
+    }
+  }
+  check_costs({4,
+               {"parallel.tp=2", "parallel.sequence=false", "precision.gradients=bf16",
+                "parallel.zero=3"},
+               "gpt2"});
+}
+
 TEST(LayoutCosts, OfALossInSeveralPiecesAreThoseOfARun) {
   // 192 tokens; 111 rows of the logits exist at once.
   check_costs({2,

@@ -49,6 +49,7 @@ void check(const Layout& layout, int rank) {
   same(layout.groups.shard, layout::GroupKind::Shard);
   same(layout.groups.replicas, layout::GroupKind::Replicas);
   same(layout.groups.sums.at(layout::kTensorSum - 1), layout::GroupKind::Tp);
+  same(layout.groups.sums.at(layout::kTensorFirst - 1), layout::GroupKind::Tp);
   same(layout.groups.sums.at(layout::kKeySum - 1), layout::GroupKind::KeyReplicas);
   same(layout.groups.sums.at(layout::kTiedSum - 1), layout::GroupKind::Tied);
   const layout::FlatSharding sharding = layout.sharding(rank);

@@ -171,6 +171,8 @@ def test_tensor_parallelism_all_reduces_twice_a_layer_and_direction(sent):
     assert sent(2, "parallel.tp=2", "parallel.sequence=false")["tp"] == {
         "all_reduce": times * all_reduce(2, ACTIVATIONS),
         "all_gather": MICRO_BATCHES * COMBINED,
+        # The first rank's gradients of the norms count.
+        "broadcast": buckets(1, tp=2)[0] * WIRE,
     }
 
 

@@ -164,6 +164,16 @@ void DataParallel::sum_owned(comm::Communicator& group, tensor::Bucket& bucket) 
   if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
 }
 
+/// Gives the ranks that hold the bucket alike one gradient.
+void DataParallel::make_one(tensor::Bucket& bucket) {
+  comm::Communicator& group = *groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1));
+  if (bucket.sum_group != layout::kTensorFirst) {
+    sum_owned(group, bucket);
+  } else if (group.size() > 1) {
+    group.broadcast(tensor::buffer_of(bucket.owned_grads), 0)->order();
+  }
+}
+
 void DataParallel::finish_gradients() {
   auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
@@ -177,9 +187,7 @@ void DataParallel::finish_gradients() {
     if (groups_.shard_of(bucket).size() > 1) {
       sum_owned(groups_.replicas_of(bucket), bucket);
     }
-    if (bucket.sum_group > 0) {
-      sum_owned(*groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1)), bucket);
-    }
+    if (bucket.sum_group != layout::kNoSum) make_one(bucket);
   }
 }
 

@@ -11,9 +11,10 @@ namespace longhaul::parallel {
 struct DataGroups {
   comm::Communicator* shard = nullptr;     ///< ranks with one shard each of every bucket
   comm::Communicator* replicas = nullptr;  ///< ranks with this shard, one a shard group
-  /// sums[g - 1]: the ranks over which gradients of buckets of sum group g are added as
-  /// well (norms under sequence parallelism, key heads held twice, embeddings tied over
-  /// stages). These ranks have equal buckets and hold the same shard.
+  /// sums[g - 1]: the ranks that hold buckets of sum group g alike. Their gradients are
+  /// added as well (norms under sequence parallelism, key heads held twice, embeddings
+  /// tied over stages), or the first rank's count (norms where every rank has all
+  /// tokens). These ranks have equal buckets and hold the same shard.
   std::vector<comm::Communicator*> sums;
   /// The groups `shard` and `replicas` for buckets of experts. Where these are null,
   /// `shard` and `replicas` serve such buckets too.
@@ -63,7 +64,8 @@ class DataParallel {
   /// reduction that is due. `last` marks the step's last micro batch.
   void close_gradients(int unit, bool last);
   /// Reduces the remaining gradients and waits. Afterwards owned_grads of every bucket
-  /// hold the sum over ranks and micro batches.
+  /// hold the sum over ranks and micro batches, with the same bits on all ranks that
+  /// hold the same parameters.
   void finish_gradients();
 
   /// Forgets operations under way, after a failure, when no collective may follow.
@@ -87,6 +89,7 @@ class DataParallel {
   void end_reduction(Reduction& reduction);
   void end_reductions(size_t left);
   void sum_owned(comm::Communicator& group, tensor::Bucket& bucket);
+  void make_one(tensor::Bucket& bucket);
 
   tensor::FlatBuffers& flat_;
   DataGroups groups_;

@@ -93,6 +93,30 @@ TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
   }
 }
 
+TEST(DataParallel, TheFirstRanksGradientCountsWhereEachHasFormedTheWhole) {
+  comm::run_fake_ranks(3, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto alone = comm::self_world("alone");
+    tensor::FlatParameter norm{tensor::make_parameter("norm", {64}, {}), {}, 0};
+    norm.sum_group = layout::kTensorFirst;
+    tensor::FlatBuffers flat({norm},
+                             {format::DType::F32, format::DType::F32, format::DType::F32,
+                              format::DType::F32, format::DType::BF16},
+                             at::kCPU, {});
+    DataGroups groups{alone.get(), alone.get(), {}, nullptr, nullptr};
+    groups.sums.resize(layout::kSumGroups);
+    groups.sums.at(layout::kTensorFirst - 1) = world.get();
+    DataParallel data(flat, groups);
+    tensor::Bucket& bucket = flat.buckets().at(0);
+    bucket.settle_grads();
+    // More digits than the dtype of sums over ranks has.
+    const float first = 1.00001F;
+    bucket.grads.fill_(world->rank() == 0 ? first : 3.0F);
+    data.finish_gradients();
+    EXPECT_EQ(bucket.owned_grads.min().item<float>(), first);
+    EXPECT_EQ(bucket.owned_grads.max().item<float>(), first);
+  });
+}
+
 TEST(DataParallel, TablesAtBothEndsShareTheMemoryOfTheirWholeGradients) {
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     const auto alone = comm::self_world("replicas");

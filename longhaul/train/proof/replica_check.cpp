@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <span>
 
 #include "longhaul/base/error.h"
@@ -44,6 +43,30 @@ int64_t checksum(const at::Tensor& values) {
   return at::sum(values.view(bits), at::kLong).item<int64_t>();
 }
 
+/// Returns each rank's numbers, in rank order, with zeros after those of a rank that has
+/// fewer than others. Collective.
+std::vector<std::vector<int64_t>> gather_rows(comm::Communicator& group,
+                                              std::vector<int64_t> mine) {
+  int64_t most = std::ssize(mine);
+  group.all_reduce_wait({&most, 1, format::DType::I64}, comm::ReduceOp::Max);
+  mine.resize(static_cast<size_t>(most));
+  const std::vector<int64_t> all = gather_numbers(group, mine);
+  std::vector<std::vector<int64_t>> rows;
+  for (int64_t at = 0; most > 0 && at < std::ssize(all); at += most) {
+    rows.emplace_back(all.begin() + at, all.begin() + at + most);
+  }
+  return rows;
+}
+
+/// Returns the outvoted ranks of one column of the ranks' rows.
+std::vector<int> outvoted_in(const std::vector<int64_t>& keys,
+                             const std::vector<std::vector<int64_t>>& rows,
+                             size_t column) {
+  std::vector<int64_t> sums;
+  for (const auto& row : rows) sums.push_back(row[column]);
+  return outvoted(keys, sums);
+}
+
 }  // namespace
 
 std::vector<int> outvoted(const std::vector<int64_t>& keys,
@@ -67,123 +90,180 @@ std::vector<int> outvoted(const std::vector<int64_t>& keys,
 /// A contiguous range of one buffer.
 struct ReplicaCheck::Part {
   const tensor::Bucket* bucket;
-  std::string what;  ///< "weight", "master", "exp_avg" or "exp_avg_sq"
+  const char* what;  ///< "weight", "master", "exp_avg" or "exp_avg_sq"
   at::Tensor values;
   layout::FlatRange range;  ///< range in the bucket
-  bool owned;               ///< whether only ranks of the same shard hold it alike
+  std::vector<Kind> kinds;  ///< whose ranks hold it alike; sometimes two
+  int64_t sum;              ///< checksum
+
+  bool is(Kind kind) const { return std::ranges::count(kinds, kind) > 0; }
 };
 
-struct ReplicaCheck::Finding {
-  std::set<int64_t> ranks;  ///< ranks of the world
-  std::string tensor;       ///< empty on ranks of another shard
+/// What a rank finds about itself.
+struct ReplicaCheck::Verdict {
+  bool lost = false;      ///< some who should have the same have something else
+  bool guilty = false;    ///< all who should have the same have something else
+  bool outvoted = false;  ///< a majority has something else
+  std::string tensor;     ///< the first tensor that differs
 };
 
 ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
                            std::function<void(const Json& fields)> tell)
-    : session_(session),
-      every_(session.mesh().data().size() > 1 ? every : 0),
-      tell_(std::move(tell)) {
-  // Where no group has two ranks nobody gathers; all groups have the same size.
-  if (every_ == 0) return;
-  for (const auto& row :
-       gather({session.world->rank(), session.flat->sharding().shard})) {
-    world_ranks_.push_back(row[0]);
-    shards_.push_back(row[1]);
+    : session_(session), every_(every), tell_(std::move(tell)), holders_(kKinds) {
+  using layout::GroupKind;
+  const comm::Mesh& mesh = session.mesh();
+  const layout::Groups groups = session.layout.rank_groups();
+  const auto all_alike = [](int /*rank*/) { return 0; };
+  add_holders(kWeights, mesh.data(), GroupKind::Data, all_alike);
+  if (session.flat->sharding().replicas > 1) {
+    add_holders(kShards, mesh.data(), GroupKind::Data,
+                [&](int rank) { return groups.place(GroupKind::Shard, rank).index; });
   }
+  add_holders(kTensor, mesh.tp(), GroupKind::Tp, all_alike);
+  if (session.layout.tensor.tp > session.layout.tensor.key_heads) {
+    add_holders(kKeys, mesh.tp(), GroupKind::Tp, [&](int rank) {
+      return groups.place(GroupKind::KeyReplicas, rank).color;
+    });
+  }
+  if (session.layout.tied) {
+    add_holders(kTied, mesh.pp(), GroupKind::Pp,
+                [&](int rank) { return groups.place(GroupKind::Tied, rank).color; });
+  }
+  const auto used = [](const Holders& h) { return h.group != nullptr; };
+  if (std::ranges::none_of(holders_, used)) every_ = 0;
 }
 
-std::vector<std::vector<int64_t>> ReplicaCheck::gather(const std::vector<int64_t>& mine) {
-  const std::vector<int64_t> all = gather_numbers(session_.mesh().data(), mine);
-  std::vector<std::vector<int64_t>> rows;
-  for (auto row = all.begin(); row != all.end(); row += std::ssize(mine)) {
-    rows.emplace_back(row, row + std::ssize(mine));
+/// Compares `kind` among the ranks of `group`, which lie along `axis`; every rank of the
+/// world adds the same kinds.
+void ReplicaCheck::add_holders(Kind kind, comm::Communicator& group,
+                               layout::GroupKind axis,
+                               const std::function<int64_t(int rank)>& key_of) {
+  if (group.size() == 1) return;
+  holders_[kind].group = &group;
+  for (const int rank :
+       session_.layout.rank_groups().members(axis, session_.world->rank())) {
+    holders_[kind].keys.push_back(key_of(rank));
   }
-  return rows;
+  holders_[kind].alike =
+      std::ranges::count(holders_[kind].keys, key_of(session_.world->rank()));
 }
 
 std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
   const std::vector<tensor::Bucket>& buckets = session_.flat->buckets();
-  const bool replicas = session_.flat->sharding().replicas > 1;
   std::vector<Part> parts;
   for (size_t i = 0; i < buckets.size(); ++i) {
     const tensor::Bucket& bucket = buckets[i];
-    if (bucket.weights_stay) {
-      parts.push_back(
-          {&bucket, "weight", bucket.weights, {0, bucket.num_elements}, false});
-    }
-    if (!replicas) continue;
-    const optim::BucketState& own = session_.optimizer->states()[i];
-    const auto add = [&](const char* what, const at::Tensor& values) {
-      if (values.defined()) parts.push_back({&bucket, what, values, bucket.owned, true});
+    const auto add = [&](const char* what, const at::Tensor& values,
+                         layout::FlatRange range, Kind of_data) {
+      Part part{&bucket, what, values, range, {}, 0};
+      const auto held = [&](Kind kind) {
+        if (holders_[kind].alike > 1) part.kinds.push_back(kind);
+      };
+      held(of_data);
+      if (bucket.sum_group == layout::kTensorSum ||
+          bucket.sum_group == layout::kTensorFirst) {
+        held(kTensor);
+      }
+      if (bucket.sum_group == layout::kKeySum) held(kKeys);
+      if (bucket.sum_group == layout::kTiedSum) held(kTied);
+      if (part.kinds.empty() || !values.defined()) return;
+      part.sum = checksum(values);
+      parts.push_back(std::move(part));
     };
-    if (!bucket.weights_stay) add("weight", bucket.owned_weights);
-    if (!own.master.is_alias_of(bucket.owned_weights)) add("master", own.master);
-    add("exp_avg", own.exp_avg);
-    add("exp_avg_sq", own.exp_avg_sq);
+    const optim::BucketState& own = session_.optimizer->states()[i];
+    if (bucket.weights_stay) {
+      add("weight", bucket.weights, {0, bucket.num_elements}, kWeights);
+    } else {
+      add("weight", bucket.owned_weights, bucket.owned, kShards);
+    }
+    if (!own.master.is_alias_of(bucket.owned_weights)) {
+      add("master", own.master, bucket.owned, kShards);
+    }
+    add("exp_avg", own.exp_avg, bucket.owned, kShards);
+    add("exp_avg_sq", own.exp_avg_sq, bucket.owned, kShards);
   }
   return parts;
 }
 
-std::vector<int> ReplicaCheck::outvoted_in(const std::vector<std::vector<int64_t>>& rows,
-                                           size_t column, bool owned) const {
+/// Compares one number for all parts of a kind. Collective over the kind's group.
+bool ReplicaCheck::differs(Kind kind, const std::vector<Part>& parts) const {
+  const Holders& holders = holders_[kind];
+  if (holders.group == nullptr) return false;
   std::vector<int64_t> sums;
-  for (const auto& row : rows) sums.push_back(row[column]);
-  return outvoted(owned ? shards_ : std::vector<int64_t>(sums.size(), 0), sums);
-}
-
-/// Compares one number for all values that are alike on all ranks, and one for all values
-/// of a shard.
-bool ReplicaCheck::differs(const std::vector<Part>& parts) {
-  std::vector<int64_t> common;
-  std::vector<int64_t> owned;
   for (const Part& part : parts) {
-    (part.owned ? owned : common).push_back(checksum(part.values));
+    if (part.is(kind)) sums.push_back(part.sum);
   }
-  const auto total = [](const std::vector<int64_t>& sums) {
-    return static_cast<int64_t>(hash_number(std::as_bytes(std::span(sums))));
-  };
-  const auto rows = gather({total(common), total(owned)});
-  return !outvoted_in(rows, 0, false).empty() || !outvoted_in(rows, 1, true).empty();
+  const uint64_t total = hash_number(std::as_bytes(std::span(sums)));
+  const auto of_ranks = gather_numbers(*holders.group, {static_cast<int64_t>(total)});
+  return !outvoted(holders.keys, of_ranks).empty();
 }
 
-/// Finds the ranks that differ, and the first tensor of the first part that differs.
-/// Finds nothing where the ranks agree at this second look.
-ReplicaCheck::Finding ReplicaCheck::find(const std::vector<Part>& parts) {
-  Finding finding;
-  std::vector<int64_t> sums;
-  for (const Part& part : parts) sums.push_back(checksum(part.values));
-  const auto rows = gather(sums);
-  const Part* first = nullptr;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::vector<int> losers = outvoted_in(rows, i, parts[i].owned);
-    for (const int rank : losers) {
-      finding.ranks.insert(world_ranks_[static_cast<size_t>(rank)]);
+/// Returns what this rank finds about itself in a second look at all parts of the kinds
+/// that differ. A rank that disagrees with one copy is cleared where it agrees with
+/// another. Collective over the groups of these kinds.
+ReplicaCheck::Verdict ReplicaCheck::judge(const std::vector<bool>& kinds,
+                                          const std::vector<Part>& parts) const {
+  Verdict mine;
+  std::vector<size_t> lost(parts.size());  ///< kinds in which this rank is outvoted
+  for (size_t k = 0; k < kKinds; ++k) {
+    if (!kinds[k]) continue;
+    const auto kind = static_cast<Kind>(k);
+    const Holders& holders = holders_[kind];
+    const auto me = static_cast<size_t>(holders.group->rank());
+    std::vector<size_t> looked;
+    std::vector<int64_t> sums;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (!parts[i].is(kind)) continue;
+      looked.push_back(i);
+      sums.push_back(parts[i].sum);
     }
-    if (!losers.empty() && first == nullptr) first = &parts[i];
+    const auto rows = gather_rows(*holders.group, std::move(sums));
+    const int64_t my_key = holders.keys[me];
+    const Part* first = nullptr;
+    for (size_t column = 0; column < rows.at(0).size(); ++column) {
+      const std::vector<int> losers = outvoted_in(holders.keys, rows, column);
+      const auto losing = std::ranges::count_if(losers, [&](int rank) {
+        return holders.keys[static_cast<size_t>(rank)] == my_key;
+      });
+      if (losing == 0) continue;
+      if (first == nullptr) first = &parts[looked.at(column)];
+      if (std::ranges::count(losers, static_cast<int>(me)) == 0) continue;
+      ++lost[looked[column]];
+      mine.lost = true;
+      mine.outvoted = mine.outvoted || losing < holders.alike;
+    }
+    const std::string tensor = first_tensor(first, holders);
+    if (mine.tensor.empty()) mine.tensor = tensor;
   }
-  if (first == nullptr) return finding;
-  const auto pieces = tensor::pieces_in(*first->bucket, first->range);
-  sums.clear();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    mine.guilty = mine.guilty || (lost[i] > 0 && lost[i] == parts[i].kinds.size());
+  }
+  return mine;
+}
+
+/// Returns the name of the first tensor of a part that differs among this rank and those
+/// with its key; empty without a part, or where none differs. Collective over the group.
+std::string ReplicaCheck::first_tensor(const Part* part, const Holders& holders) {
+  std::vector<tensor::FlatPiece> pieces;
+  std::vector<int64_t> sums;
+  if (part != nullptr) pieces = tensor::pieces_in(*part->bucket, part->range);
   for (const tensor::FlatPiece& piece : pieces) {
-    sums.push_back(checksum(first->values.narrow(0, piece.in_bucket - first->range.begin,
-                                                 piece.in_member.size())));
+    sums.push_back(checksum(part->values.narrow(0, piece.in_bucket - part->range.begin,
+                                                piece.in_member.size())));
   }
   // Shards begin in different tensors, so each rank has its own number of pieces.
-  int64_t most = static_cast<int64_t>(sums.size());
-  session_.mesh().data().all_reduce_wait({&most, 1, format::DType::I64},
-                                         comm::ReduceOp::Max);
-  sums.resize(static_cast<size_t>(most));
-  const auto of_pieces = gather(sums);
-  const int64_t my_shard = session_.flat->sharding().shard;
-  const auto is_mine = [&](int rank) {
-    return !first->owned || shards_[static_cast<size_t>(rank)] == my_shard;
-  };
-  for (size_t i = 0; i < pieces.size() && finding.tensor.empty(); ++i) {
-    if (!std::ranges::any_of(outvoted_in(of_pieces, i, first->owned), is_mine)) continue;
-    finding.tensor =
-        fmt::format("{} of {}", first->what, pieces[i].member->parameter->name());
+  const auto rows = gather_rows(*holders.group, std::move(sums));
+  const int64_t my_key = holders.keys[static_cast<size_t>(holders.group->rank())];
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const std::vector<int> losers = outvoted_in(holders.keys, rows, i);
+    if (std::ranges::none_of(losers, [&](int rank) {
+          return holders.keys[static_cast<size_t>(rank)] == my_key;
+        })) {
+      continue;
+    }
+    return fmt::format("{} of {}", part->what, pieces[i].member->parameter->name());
   }
-  return finding;
+  return {};
 }
 
 void ReplicaCheck::run(int64_t step, bool must) {
@@ -192,32 +272,48 @@ void ReplicaCheck::run(int64_t step, bool must) {
   checked_step_ = step;
   session_.world->ledger().set("replicas", step);
   session_.replicas->finish_weights();
-  const std::vector<Part> all = parts();
-  const bool here = differs(all);
-  if (!session_.world->any(here)) return;
-  Json mine;
-  if (here) {
-    const Finding finding = find(all);
-    mine = {{"ranks", finding.ranks}, {"tensor", finding.tensor}};
+  std::vector<bool> kinds;
+  {
+    const std::vector<Part> all = parts();
+    for (size_t k = 0; k < kKinds; ++k) {
+      kinds.push_back(differs(static_cast<Kind>(k), all));
+    }
   }
-  std::set<int64_t> ranks;
+  if (!session_.world->any(std::ranges::count(kinds, true) > 0)) return;
+  fail(step, judge(kinds, parts()));
+}
+
+/// Tells what all ranks have found about themselves, and throws. Collective.
+void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
+  std::vector<Verdict> all;
+  for (const std::string& text : session_.world->gather_strings(json_text(
+           Json::array({mine.lost, mine.guilty, mine.outvoted, mine.tensor})))) {
+    const Json of = Json::parse(text);
+    all.push_back({of[0].get<bool>(), of[1].get<bool>(), of[2].get<bool>(),
+                   of[3].get<std::string>()});
+  }
+  // Where each rank agrees with some copy, copies disagree as groups, and all are named.
+  const bool some = std::ranges::any_of(all, &Verdict::guilty);
+  std::vector<size_t> ranks;
   std::string tensor;
-  for (const std::string& text : session_.world->gather_strings(json_text(mine))) {
-    const Json other = Json::parse(text);
-    if (other.is_null()) continue;
-    for (const Json& rank : other["ranks"]) ranks.insert(rank.get<int64_t>());
-    if (tensor.empty()) tensor = other["tensor"];
+  bool sure = true;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!(some ? all[rank].guilty : all[rank].lost)) continue;
+    ranks.push_back(rank);
+    sure = sure && all[rank].outvoted;
+    if (tensor.empty()) tensor = all[rank].tensor;
   }
   if (tensor.empty()) tensor = "what lies between tensors, or is well again";
   tell_({{"step", step}, {"ranks", ranks}, {"tensor", tensor}});
-  const bool two = session_.mesh().data().size() == 2;
+  const char* doubt = ranks.size() == 2  ? "of two nobody can say which is right; "
+                      : ranks.size() > 2 ? "nobody can say which are right; "
+                                         : "";
   throw TemporaryError(
       "corruption",
       fmt::format("step {}: ranks that hold the same do not hold the same bits: rank {} "
                   "in {}; {}look at their memory and processors. Nothing is saved of "
                   "this: the last checkpoint is from before",
-                  step, fmt::join(ranks, ", "), tensor,
-                  two ? "of two nobody can say which is right; " : ""));
+                  step, fmt::join(ranks, ", "), tensor, sure ? "" : doubt));
 }
 
 }  // namespace longhaul::train

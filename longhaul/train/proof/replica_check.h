@@ -16,15 +16,16 @@ namespace longhaul::train {
 std::vector<int> outvoted(const std::vector<int64_t>& keys,
                           const std::vector<int64_t>& sums);
 
-/// Compares bit by bit, through checksums, what data-parallel ranks hold alike: weights,
-/// and also masters and moments where several ranks hold the same elements (zero 0, or
-/// several shard groups). Finds faults of memory and arithmetic on one rank, as long as
-/// the difference lasts. It cannot see what went wrong on all ranks alike, or in a
-/// gradient before the gradient was summed.
+/// Compares bit by bit, through checksums, what several ranks hold alike. Data-parallel
+/// ranks hold weights alike, and masters and moments where several of them hold the same
+/// elements (zero 0, or several shard groups). Ranks of tp and stages hold alike what has
+/// a layout::SumGroup, with its masters and moments. Finds faults of memory and
+/// arithmetic on one rank, as long as the difference lasts. It cannot see what went wrong
+/// on all ranks alike, or in a gradient before the ranks made one gradient of it.
 class ReplicaCheck {
  public:
   /// `every` is the number of steps from one check to the next; 0: no step is due. `tell`
-  /// is called on every rank with the fields of the event "corruption". Collective.
+  /// is called on every rank with the fields of the event "corruption".
   ReplicaCheck(const Session& session, int64_t every,
                std::function<void(const Json& fields)> tell);
 
@@ -35,20 +36,36 @@ class ReplicaCheck {
   void run(int64_t step, bool must);
 
  private:
+  /// What ranks hold alike; kKinds of them.
+  enum Kind : size_t {
+    kWeights,  ///< data-parallel ranks: weights
+    kShards,   ///< data-parallel ranks with the same shard: masters and moments
+    kTensor,   ///< ranks of tp: what none of them has a part of
+    kKeys,     ///< ranks of tp with the same key heads
+    kTied,     ///< stages with the same embedding
+    kKinds
+  };
+  /// The ranks among which one kind is compared.
+  struct Holders {
+    comm::Communicator* group = nullptr;  ///< null: nobody holds the kind twice
+    std::vector<int64_t> keys;  ///< of each rank; ranks with the same key hold the same
+    int64_t alike = 1;          ///< ranks with this rank's key
+  };
   struct Part;
-  struct Finding;
+  struct Verdict;
+
+  void add_holders(Kind kind, comm::Communicator& group, layout::GroupKind axis,
+                   const std::function<int64_t(int rank)>& key_of);
   std::vector<Part> parts() const;
-  bool differs(const std::vector<Part>& parts);
-  Finding find(const std::vector<Part>& parts);
-  std::vector<std::vector<int64_t>> gather(const std::vector<int64_t>& mine);
-  std::vector<int> outvoted_in(const std::vector<std::vector<int64_t>>& rows,
-                               size_t column, bool owned) const;
+  bool differs(Kind kind, const std::vector<Part>& parts) const;
+  Verdict judge(const std::vector<bool>& kinds, const std::vector<Part>& parts) const;
+  static std::string first_tensor(const Part* part, const Holders& holders);
+  [[noreturn]] void fail(int64_t step, const Verdict& mine);
 
   const Session& session_;
   int64_t every_;
   std::function<void(const Json&)> tell_;
-  std::vector<int64_t> world_ranks_;  ///< world ranks of the data-parallel group
-  std::vector<int64_t> shards_;       ///< the shard that each rank of the group holds
+  std::vector<Holders> holders_;
   int64_t checked_step_ = -1;
 };
 

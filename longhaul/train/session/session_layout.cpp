@@ -55,6 +55,7 @@ void split_features(Layout& layout) {
   layout.region =
       std::make_unique<parallel::TensorRegion>(*group, layout.tensor.sequence);
   layout.groups.sums.at(layout::kTensorSum - 1) = group;
+  layout.groups.sums.at(layout::kTensorFirst - 1) = group;
   if (tp <= layout.tensor.key_heads) return;
   comm::Communicator* holders =
       cut(layout, layout.mesh->tp(), layout::GroupKind::KeyReplicas);
