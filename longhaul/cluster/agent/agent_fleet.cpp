@@ -44,8 +44,9 @@ constexpr int kNotTold = -1;
 constexpr double kReportsPerSecond = 2048.0;
 /// How often the agents' steps are polled.
 constexpr double kStepLookSeconds = 0.2;
-/// For each agent the supervisor holds a connection and its step's error output.
-constexpr size_t kDescriptorsPerAgent = 2;
+/// For each agent the supervisor holds a connection and its step's output and error
+/// output.
+constexpr size_t kDescriptorsPerAgent = 3;
 constexpr size_t kOtherDescriptors = 256;
 
 struct AgentState {
@@ -68,7 +69,7 @@ struct AgentState {
 };
 
 /// Raises the limit of open files where these agents need more. A shell's usual 1,024 are
-/// enough for 384 agents. Throws ConfigError where the hard limit is too low.
+/// enough for 256 agents. Throws ConfigError where the hard limit is too low.
 void need_descriptors(size_t agents) {
   const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
   rlimit limit{};
