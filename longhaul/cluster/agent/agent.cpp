@@ -95,7 +95,7 @@ class Agent {
       reported_ = -1.0;
     } else if (order == SignalOrder::kName) {
       const auto signal = message.get<SignalOrder>();
-      watch_.signal(signal.number, signal.ranks);
+      watch_.signal(signal.number, signal.ranks, signal.cause);
     } else if (order == BeatOrder::kName) {
       const auto beat = message.get<BeatOrder>();
       served_ = beat.lease;

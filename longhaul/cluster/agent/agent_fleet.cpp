@@ -17,6 +17,7 @@
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/watch/pause_watch.h"
+#include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -389,6 +390,11 @@ void AgentFleet::signal(int number, const std::vector<int>& ranks) {
   state_->server.poll(0.0);
 }
 
+void AgentFleet::ask_to_end(int cause) {
+  state_->server.send_all(order_message(SignalOrder{SIGUSR1, {}, cause}));
+  state_->server.poll(0.0);
+}
+
 void AgentFleet::forget() {
   ++state_->start;
   for (auto& [node, agent] : state_->agents) {
@@ -465,7 +471,10 @@ void AgentFleet::await_agents(double seconds, const std::vector<std::string>& as
              agent.second.step && !agent.second.step->poll();
     });
   };
-  while (waiting() && watch.seconds() < seconds) wait(0.1);
+  // A request to end comes before the agents.
+  while (waiting() && watch.seconds() < seconds && system::raised_signal().number == 0) {
+    wait(0.1);
+  }
 }
 
 std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {

@@ -26,6 +26,9 @@ class Fleet {
   /// Sends a signal to the workers of these ranks, or to all workers where no rank is
   /// named.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
+  /// Asks all workers by SIGUSR1 to save and end. `cause` is the signal by which this
+  /// process was asked: it is the one that the workers name.
+  virtual void ask_to_end(int cause) = 0;
   /// Prepares a start: kills the workers that are left of an earlier start, and forgets
   /// them and their records.
   virtual void forget() = 0;

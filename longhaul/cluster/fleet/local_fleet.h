@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <utility>
 
@@ -24,6 +25,7 @@ class LocalFleet : public Fleet {
   void signal(int number, const std::vector<int>& ranks) override {
     watch_.signal(number, ranks);
   }
+  void ask_to_end(int cause) override { watch_.signal(SIGUSR1, {}, cause); }
   void forget() override { watch_.forget(); }
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
     return watch_.stacks(ranks);

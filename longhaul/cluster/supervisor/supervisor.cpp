@@ -173,6 +173,12 @@ int Supervisor::State::run_attempts() {
     check_health({});
     bool go_on = replace_lost_node(end);
     for (int64_t restart = 0; go_on; ++restart) {
+      if (restart == 0 && signals.raised() != 0) {
+        log.info(fmt::format("{}: nothing was started",
+                             system::signal_name(signals.raised())));
+        request_came_first = true;
+        break;
+      }
       end = attempt(restart);
       go_on = end.fault && decide(end);
     }
