@@ -23,6 +23,21 @@ def launch_environment(**more):
     return dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **more)
 
 
+@pytest.fixture
+def begin():
+    """Starts a program, which does not outlive its test."""
+    started = []
+
+    def start(words, **options):
+        started.append(subprocess.Popen(list(map(str, words)), **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
 def in_shell(words, redirection):
     """A command that a shell starts with these redirections: its exit code."""
     done = subprocess.run(["bash", "-c", f'"$@" {redirection}', "bash", *map(str, words)],
@@ -115,23 +130,23 @@ def test_a_terminal_that_closes_asks_for_a_save(binary, run, tmp_path, verb):
     assert (step / "manifest.json").exists()
 
 
-def test_under_nohup_a_closed_terminal_is_no_request(binary, tmp_path):
+def test_under_nohup_a_closed_terminal_is_no_request(binary, begin, tmp_path):
     config = runs.write_config(tmp_path)
-    process = subprocess.Popen([binary("longhaul"), "train", config, "--set", runs.PACE],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process = begin([binary("longhaul"), "train", config, "--set", runs.PACE],
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     wait_for(process, lambda: len(lines_of(tmp_path / "run/metrics.jsonl")) >= 2)
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=LIMIT) == 0
     is_whole(tmp_path / "run")
 
 
-def test_ctrl_c_at_launch_is_named_as_what_it_was(binary, tmp_path):
+def test_ctrl_c_at_launch_is_named_as_what_it_was(binary, begin, tmp_path):
     config = runs.write_config(tmp_path)
-    process = subprocess.Popen([binary("longhaul"), "launch", "-n", "2", config, "--set",
-                                "run.steps=100000", "--set", runs.PACE], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               env=launch_environment())
+    process = begin([binary("longhaul"), "launch", "-n", "2", config, "--set",
+                     "run.steps=100000", "--set", runs.PACE], text=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                    env=launch_environment())
     wait_for(process, lambda: len(lines_of(tmp_path / "run/metrics.jsonl")) >= 3)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=LIMIT)
@@ -141,12 +156,12 @@ def test_ctrl_c_at_launch_is_named_as_what_it_was(binary, tmp_path):
     assert [e["signal"] for e in events if e["event"] == "signal"] == ["SIGINT"]
 
 
-def test_a_run_that_ends_in_order_leaves_nothing_in_memory(binary, tmp_path):
+def test_a_run_that_ends_in_order_leaves_nothing_in_memory(binary, begin, tmp_path):
     config = runs.write_config(tmp_path)
     words = [binary("longhaul"), "launch", "-n", "2", config, "--set",
              "resilience.peer_memory_every=1", "--set", runs.PACE]
-    process = subprocess.Popen([*map(str, words), "--set", "run.steps=100000"],
-                               stdout=subprocess.DEVNULL, env=launch_environment())
+    process = begin([*words, "--set", "run.steps=100000"],
+                    stdout=subprocess.DEVNULL, env=launch_environment())
     wait_for(process, lambda: len(lines_of(tmp_path / "run/metrics.jsonl")) >= 3)
     log = (tmp_path / "run/log.txt").read_text()
     place = log.split("peer memory: every 1 steps in ")[1].split(",")[0]
@@ -159,14 +174,14 @@ def test_a_run_that_ends_in_order_leaves_nothing_in_memory(binary, tmp_path):
     assert not root.exists()
 
 
-def test_what_a_failed_run_keeps_is_named_and_its_next_start_takes_it(binary, tmp_path):
+def test_what_a_failed_run_keeps_is_named_and_its_next_start_takes_it(binary, begin, tmp_path):
     config = runs.write_config(tmp_path)
     sets = [word for one in ("resilience.peer_memory_every=1", "resilience.max_restarts=0",
                              "checkpoint.every=0", runs.PACE) for word in ("--set", one)]
     words = [binary("longhaul"), "launch", "-n", "2", str(config), *sets, "--set",
              "run.steps=100000"]
-    process = subprocess.Popen(words, text=True, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, env=launch_environment())
+    process = begin(words, text=True, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, env=launch_environment())
     wait_for(process, lambda: len(lines_of(tmp_path / "run/metrics.jsonl")) >= 4)
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     for mpirun in children:
@@ -185,13 +200,13 @@ def test_what_a_failed_run_keeps_is_named_and_its_next_start_takes_it(binary, tm
     assert not root.exists()
 
 
-def test_launch_ends_when_asked_although_mpirun_hangs_at_the_start(binary, tmp_path):
+def test_launch_ends_when_asked_although_mpirun_hangs_at_the_start(binary, begin, tmp_path):
     config = runs.write_config(tmp_path)
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "mpirun").write_text(f"#!/bin/sh\n: > {tmp_path}/hangs\nexec sleep 600\n")
     (programs / "mpirun").chmod(0o755)
-    process = subprocess.Popen(
+    process = begin(
         [binary("longhaul"), "launch", "-n", "2", config], text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=launch_environment(PATH=f"{programs}:{os.environ['PATH']}"))
@@ -213,10 +228,10 @@ def test_launch_says_before_the_start_how_many_open_files_it_lacks(binary, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_files_that_are_rotated_or_removed_in_a_run_are_begun_anew(binary, tmp_path):
+def test_files_that_are_rotated_or_removed_in_a_run_are_begun_anew(binary, begin, tmp_path):
     config, run_dir = runs.write_config(tmp_path), tmp_path / "run"
-    process = subprocess.Popen([binary("longhaul"), "train", config, "--set", "run.steps=100000",
-                                "--set", runs.PACE], text=True, stdout=subprocess.PIPE)
+    process = begin([binary("longhaul"), "train", config, "--set", "run.steps=100000",
+                     "--set", runs.PACE], text=True, stdout=subprocess.PIPE)
     wait_for(process, lambda: len(lines_of(run_dir / "metrics.jsonl")) >= 3)
     for name in ("log.txt", "metrics.jsonl"):
         os.rename(run_dir / name, run_dir / f"{name}.1")
