@@ -15,6 +15,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/system/process_title.h"
+#include "longhaul/system/standard_streams.h"
 
 // The program that people type. LibTorch takes a third of a second and 140 MB to load, so
 // the verbs that compute with it are in a second program beside this one, which this
@@ -88,6 +89,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
+  longhaul::system::guard_standard_streams();
   argv = longhaul::system::keep_arguments(argc, argv);
   expand_build_bert(argc, argv);
   return run_program(argc, argv, [argv](CLI::App& program, Outcome& outcome) {

@@ -1,12 +1,14 @@
 #include "apps/program.h"
 #include "apps/version/version.h"
 #include "longhaul/system/process_title.h"
+#include "longhaul/system/standard_streams.h"
 #include "longhaul/tensor/vector_math.h"
 
 // The verbs that compute with LibTorch; longhaul becomes this program for them.
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
+  longhaul::system::guard_standard_streams();
   argv = longhaul::system::keep_arguments(argc, argv);
   longhaul::tensor::warm_up_vector_math();
   return run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {

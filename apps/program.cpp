@@ -23,6 +23,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
+#include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
 namespace {
@@ -157,20 +158,35 @@ void read_counts(CLI::App& program) {
 }
 
 /// Verbs that leave their result in files: their output only tells of it.
-constexpr std::string_view kOutputIsALog[] = {"train", "launch", "supervise", "agent"};
+constexpr std::string_view kOutputIsALog[] = {"train",      "launch",      "supervise",
+                                              "agent",      "try",         "export",
+                                              "data build", "data export", "data split"};
+
+bool output_is_a_log(std::span<const std::string> words) {
+  if (words.empty()) return false;
+  const auto named = [](const std::string& verb) {
+    return std::ranges::find(kOutputIsALog, verb) != std::end(kOutputIsALog);
+  };
+  return named(words[0]) || (words.size() > 1 && named(words[0] + " " + words[1]));
+}
+
+constexpr std::string_view kCannotWrite = "cannot write";
 
 /// Throws where a result that is the verb's output could not be written whole: that is no
 /// success.
-void flush_output(const CLI::App& program) {
-  errno = 0;
-  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  const int error = errno != 0 ? errno : EIO;
-  const bool is_log =
-      std::ranges::any_of(program.get_subcommands(), [](const CLI::App* verb) {
-        return std::ranges::count(kOutputIsALog, verb->get_name()) > 0;
-      });
-  if (written || is_log) return;
-  throw std::system_error(error, std::generic_category(), "cannot write to the output");
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  const int error = system::output_error();
+  throw std::system_error(error != 0 ? error : EIO, std::generic_category(),
+                          std::string(kCannotWrite) + " to the output");
+}
+
+/// Returns whether a verb ended because nobody reads its output any more (`| head -1`).
+bool is_unread(const std::exception& problem) {
+  const auto* of_system = dynamic_cast<const std::system_error*>(&problem);
+  return of_system != nullptr &&
+         std::string_view(of_system->what()).starts_with(kCannotWrite) &&
+         system::output_reader_has_gone();
 }
 
 }  // namespace
@@ -189,21 +205,26 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
       "setting;\n`longhaul docs` shows the pages that messages name.\n"
       "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
       "succeed\n"
-      "later, 79 stopped by request: saved and not finished, 1 anything else.");
+      "later, 79 stopped by request: saved and not finished, 141 nobody reads the "
+      "output,\n"
+      "1 anything else.");
   Outcome outcome;
   add_verbs(program, outcome);
   refuse_what_is_not_finite(program);
   read_counts(program);
   check_paths(program);
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const bool is_log = output_is_a_log(words);
+  if (is_log) system::let_output_fail();
   try {
     program.parse(argc, argv);
-    if (outcome.exit_code == 0) flush_output(program);
+    if (outcome.exit_code == 0 && !is_log) flush_output();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help
-    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     say_error("[arguments] " + usage_problem(program, words, error));
     return kExitSettings;
   } catch (const std::exception& problem) {
+    if (is_unread(problem)) return kExitUnread;
     return fail(to_error(problem));
   }
   return outcome.exit_code;

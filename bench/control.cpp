@@ -117,6 +117,7 @@ class MeasuredFleet : public Fleet {
     }
     fleet_.signal(number, ranks);
   }
+  void ask_to_end(int cause) override { fleet_.ask_to_end(cause); }
   void forget() override {
     const system::Stopwatch watch;
     if (verdict_at_ > 0.0) ended_at_ = clock_.seconds();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -59,7 +58,6 @@ class TryChain {
  public:
   TryChain(const TextSample& sample, const TryOptions& options)
       : sample_(sample), options_(options), directory_(make_directory(options.dir)) {
-    signals_.note_hangup();
     system::set_last_words(
         fmt::format("{} is left behind; remove it", options.dir.string()));
   }
@@ -100,8 +98,7 @@ class TryChain {
   /// that the command ends in order; else 0.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
-    // No command of the chain notes that a terminal closes.
-    return signals_.raised() == SIGHUP ? SIGTERM : signals_.raised();
+    return signals_.raised();
   }
 
   void check_end(const Words& words, const cluster::CommandResult& result) const {

@@ -21,6 +21,7 @@
 #include "longhaul/cluster/fleet/ssh_hosts.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/open_files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -49,6 +50,10 @@ std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
   return words;
 }
+
+/// Open files that mpirun has, by itself and for each rank, with some to spare.
+constexpr size_t kMpirunFiles = 28;
+constexpr size_t kRankFiles = 4;
 
 constexpr const char* kNoMpirun =
     "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
@@ -139,6 +144,9 @@ int launch(const LaunchOptions& options) {
     require_mpirun(options);
     check_launch_ground(/*over_ssh=*/false);
     do_without_ssh();
+    // Open MPI hangs where it lacks them: mpirun needs 28 and 4 for each rank.
+    system::need_open_files(kMpirunFiles + kRankFiles * static_cast<size_t>(ranks),
+                            "launch", fmt::format("mpirun with {} ranks", ranks));
   }
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   system::OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
@@ -185,9 +193,9 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "Watches the ranks by their records. When one dies, fails or hangs, all are ended\n"
       "and started again from the newest checkpoint; a wrong setting is never retried,\n"
       "the same fault at the same step three times in a row ends the run. SIGTERM, "
-      "Ctrl-C\n"
-      "and SIGUSR1 save and end (exit 75); a second Ctrl-C ends without a save. The "
-      "file\n"
+      "Ctrl-C,\n"
+      "SIGUSR1 and a terminal that closes save and end (exit 75); a second Ctrl-C ends\n"
+      "without a save. The file\n"
       "STOP in the run's directory saves and ends with 79, as stop_above of\n"
       "data.validation, run.expect and run.golden do. See docs/failures.md.");
   verb->callback([options, &outcome] {

@@ -1,6 +1,7 @@
 #include "longhaul/base/append_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,6 +32,36 @@ void AppendFile::on_trouble(std::function<void(const std::string& line)> tell) {
 }
 
 bool AppendFile::append(std::string_view piece) {
+  return follow_name() && write_whole(piece);
+}
+
+/// Opens the file anew where its name stands for it no longer: what goes on into a file
+/// that was renamed (a rotated log) or removed would be lost. Returns false, after
+/// counting a lost piece, where that cannot be done.
+bool AppendFile::follow_name() {
+  struct stat named{};
+  struct stat open{};
+  const bool there = ::stat(path().c_str(), &named) == 0;
+  // What cannot be told now (a server that is away) shows when the piece is written.
+  if (!there && errno != ENOENT && errno != ENOTDIR) return true;
+  if (::fstat(file_.fd(), &open) != 0) return true;
+  if (there && named.st_dev == open.st_dev && named.st_ino == open.st_ino) return true;
+  try {
+    file_ = File::open_append(path());
+  } catch (const Error& error) {
+    begin_trouble(error.message());
+    return false;
+  }
+  if (tell_) {
+    tell_(
+        fmt::format("{} was renamed or removed: it is begun anew, and what follows is "
+                    "written there",
+                    path().string()));
+  }
+  return head_.empty() || file_.size() > 0 || write_whole(head_);
+}
+
+bool AppendFile::write_whole(std::string_view piece) {
   uint64_t begin = 0;
   try {
     begin = file_.size();

@@ -44,6 +44,48 @@ TEST(AppendFile, WhatAnotherProcessHasAppendedStays) {
   EXPECT_EQ(read_text(dir / "lines"), "one\nother\n");
 }
 
+TEST(AppendFile, AFileThatIsRotatedOrRemovedIsBegunAnew) {
+  const TestDirectory dir;
+  std::vector<std::string> told;
+  AppendFile file(dir / "lines");
+  file.begin_with("head\n");
+  file.on_trouble([&](const std::string& line) { told.push_back(line); });
+  EXPECT_TRUE(file.append("one\n"));
+  fs::rename(dir / "lines", dir / "lines.1");
+  EXPECT_TRUE(file.append("two\n"));
+  EXPECT_TRUE(file.append("three\n"));
+  EXPECT_EQ(read_text(dir / "lines.1"), "one\n");
+  EXPECT_EQ(read_text(dir / "lines"), "head\ntwo\nthree\n");
+  fs::remove(dir / "lines");
+  // Whoever rotates a file may make the next one.
+  write_file(dir / "lines", "theirs\n");
+  EXPECT_TRUE(file.append("four\n"));
+  EXPECT_EQ(read_text(dir / "lines"), "theirs\nfour\n");
+  ASSERT_EQ(told.size(), 2U);  // once each
+  EXPECT_HAS(told[0], (dir / "lines").string() + " was renamed or removed");
+  EXPECT_EQ(file.lost(), 0);
+}
+
+TEST(AppendFile, WhereTheDirectoryIsGoneLinesAreLostAndToldUntilItIsBack) {
+  const TestDirectory dir;
+  std::vector<std::string> told;
+  fs::create_directory(dir / "run");
+  AppendFile file(dir / "run" / "lines");
+  file.on_trouble([&](const std::string& line) { told.push_back(line); });
+  fs::remove_all(dir / "run");
+  EXPECT_FALSE(file.append("one\n"));
+  EXPECT_FALSE(file.append("two\n"));
+  EXPECT_FALSE(fs::exists(dir / "run"));
+  fs::create_directory(dir / "run");
+  EXPECT_TRUE(file.append("three\n"));
+  EXPECT_EQ(read_text(dir / "run" / "lines"), "three\n");
+  EXPECT_EQ(file.lost(), 2);
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_HAS(told[0], "cannot be written: ");
+  EXPECT_HAS(told[1], "is begun anew");
+  EXPECT_HAS(told[2], "is written again; 2 lines are missing there");
+}
+
 TEST(AppendFile, JsonLinesStayReadableOverAFullDisk) {
   const TestDirectory dir;
   std::vector<std::string> told;

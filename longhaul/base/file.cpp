@@ -65,7 +65,7 @@ std::string advice(int error) {
 }
 
 int open_or_fail(const fs::path& path, int flags) {
-  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
   if (fd < 0) fail(path, "open", errno);
   return fd;
 }
@@ -249,7 +249,7 @@ void make_directories_durable(const fs::path& dir) {
   for (const fs::path& part : whole) {
     const fs::path parent = path;
     path /= part;
-    if (part.empty() || ::mkdir(path.c_str(), 0755) != 0) {
+    if (part.empty() || ::mkdir(path.c_str(), 0777) != 0) {
       const int error = errno;
       // Read-only or foreign parents say so before they say that they exist.
       if (part.empty() || error == EEXIST || fs::is_directory(path)) continue;

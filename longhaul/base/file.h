@@ -27,7 +27,7 @@ class File {
   /// Opens a regular file, or a directory to sync, for reading; InputError for pipes,
   /// sockets and devices.
   static File open_read(const fs::path& path);
-  /// Creates or truncates for writing (mode 0644).
+  /// Creates or truncates for writing (mode 0666, less the umask).
   static File create(const fs::path& path);
   /// Opens for appending, creating it where absent.
   static File open_append(const fs::path& path);

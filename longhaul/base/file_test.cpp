@@ -2,8 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <sys/stat.h>
-
 #include <array>
 
 #include "longhaul/base/error.h"
@@ -33,6 +31,26 @@ TEST(File, CreateTruncatesAndAppendKeeps) {
   write_file(dir / "a", "new");
   File::open_append(dir / "a").write(" more");
   EXPECT_EQ(read_text(dir / "a"), "new more");
+}
+
+TEST(File, NewFilesAndDirectoriesHaveWhatTheUmaskLeaves) {
+  const auto mode_of = [](const fs::path& path) {
+    struct stat info{};
+    ::stat(path.c_str(), &info);
+    return info.st_mode & 0777U;
+  };
+  for (const mode_t mask : {0002U, 0022U, 0077U}) {
+    const TestDirectory dir;
+    const mode_t before = ::umask(mask);
+    make_directories_durable(dir / "runs/mine");
+    File::open_append(dir / "log.txt").write("line");
+    write_text_atomic(dir / "status.json", "{}");
+    ::umask(before);
+    EXPECT_EQ(mode_of(dir / "runs"), 0777U & ~mask);
+    EXPECT_EQ(mode_of(dir / "runs/mine"), 0777U & ~mask);
+    EXPECT_EQ(mode_of(dir / "log.txt"), 0666U & ~mask);
+    EXPECT_EQ(mode_of(dir / "status.json"), 0666U & ~mask);
+  }
 }
 
 TEST(File, ReadPastTheEndNamesOffsetAndMissingBytes) {

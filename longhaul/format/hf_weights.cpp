@@ -11,6 +11,7 @@
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/format/side_files.h"
+#include "longhaul/system/open_files.h"
 
 namespace longhaul::format {
 namespace {
@@ -260,6 +261,7 @@ HfWeights HfWeights::open(const fs::path& dir) {
         missing, absent > 8 ? " ..." : "");
   }
   const HfIndex* const index = set.index ? &*set.index : nullptr;
+  system::need_open_files(shards.size(), "weights", dir.string());
   std::set<std::string> used;
   for (const HfShard& shard : shards) {
     weights.add_shard(shard.name, index, set.name);

@@ -87,10 +87,13 @@ fs::path new_file(const fs::path& dir) {
 
 }  // namespace
 
-TensorBoardWriter::TensorBoardWriter(const fs::path& dir)
+TensorBoardWriter::TensorBoardWriter(const fs::path& dir,
+                                     std::function<void(const std::string& line)> tell)
     : file_(new_file(dir)), flushed_(std::chrono::steady_clock::now()) {
+  file_.on_trouble(std::move(tell));
   // Event { wall_time = 1, file_version = 3 }
   record(field_double(1, unix_time()) + field_bytes(3, "brain.Event:2"));
+  file_.begin_with(buffer_);
   flush();
 }
 
@@ -111,6 +114,9 @@ void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value)
 void TensorBoardWriter::flush() {
   flushed_ = std::chrono::steady_clock::now();
   if (buffer_.empty()) return;
+  // Somebody may have removed the directory. The run's own is not made again here.
+  std::error_code ignored;
+  fs::create_directory(file_.path().parent_path(), ignored);
   file_.append(std::exchange(buffer_, {}));
 }
 

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "longhaul/base/append_file.h"
@@ -14,7 +16,10 @@ namespace longhaul::run {
 /// Not thread-safe.
 class TensorBoardWriter {
  public:
-  explicit TensorBoardWriter(const fs::path& dir);
+  /// Opens the file; makes the directory where absent. `tell` gets lines for people about
+  /// what cannot be written (AppendFile).
+  explicit TensorBoardWriter(const fs::path& dir,
+                             std::function<void(const std::string& line)> tell = {});
   ~TensorBoardWriter();
   TensorBoardWriter(TensorBoardWriter&&) noexcept = default;
 

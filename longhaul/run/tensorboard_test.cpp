@@ -32,6 +32,21 @@ TEST(TensorBoardWriter, OpensWithTheVersionRecord) {
   EXPECT_EQ(text.size(), 40U);
 }
 
+TEST(TensorBoardWriter, AFileOrDirectoryThatWasRemovedIsBegunAnewWithTheVersionRecord) {
+  const TestDirectory dir;
+  std::vector<std::string> told;
+  TensorBoardWriter writer(dir / "tb", [&](const auto& line) { told.push_back(line); });
+  const fs::path file = files_in(dir / "tb").at(0);
+  const std::string head = read_text(file);
+  fs::remove_all(dir / "tb");
+  writer.scalar("loss", 1, 2.5);
+  writer.flush();
+  const std::string text = read_text(file);
+  EXPECT_EQ(text.substr(0, head.size()), head);
+  EXPECT_GT(text.size(), head.size());
+  EXPECT_EQ(told.size(), 1U);
+}
+
 TEST(TensorBoardWriter, EachStartWritesAFileOfItsOwn) {
   const TestDirectory dir;
   {

@@ -7,14 +7,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
-#include <utility>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::system {
 namespace {
 
-constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
+constexpr std::array<int, 4> kWatched = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 // A handler can reach nothing but statics. SignalWatch is their only user; other threads
 // read them.
@@ -32,11 +31,20 @@ std::array<std::array<char, kWords>, 2> words;
 std::atomic<int> words_in_use = 0;
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
-bool notes_hangup = false;
-struct sigaction previous_hangup;
+
+bool is_watched(int number) {
+  return std::ranges::find(kWatched, number) != kWatched.end();
+}
 
 void note(int number, siginfo_t* info, void* /*context*/) {
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
+  if (info->si_code == SI_QUEUE && is_watched(info->si_value.sival_int)) {
+    // Handed on by a supervisor (RaisedSignal).
+    const int cause = info->si_value.sival_int;
+    newest_signal = cause;
+    if (first_signal == 0) first_signal = cause;
+    return;
+  }
   newest_signal = number;
   if (number == SIGINT) interrupts = interrupts + 1;
   if (interrupts > most_interrupts) {
@@ -47,14 +55,6 @@ void note(int number, siginfo_t* info, void* /*context*/) {
     _exit(128 + SIGINT);
   }
   if (first_signal == 0) first_signal = number;
-}
-
-struct sigaction noting() {
-  struct sigaction action{};
-  action.sa_sigaction = note;
-  action.sa_flags = SA_RESTART | SA_SIGINFO;
-  sigemptyset(&action.sa_mask);
-  return action;
 }
 
 }  // namespace
@@ -68,28 +68,24 @@ SignalWatch::SignalWatch() {
   newest_sender = 0;
   answered = 0;
   most_interrupts = 1;
-  const struct sigaction action = noting();
-  for (size_t i = 0; i < kWatched.size(); ++i)
-    sigaction(kWatched[i], &action, &previous[i]);
+  struct sigaction action{};
+  action.sa_sigaction = note;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kWatched.size(); ++i) {
+    sigaction(kWatched[i], nullptr, &previous[i]);
+    if (kWatched[i] == SIGHUP && previous[i].sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(kWatched[i], &action, nullptr);
+  }
 }
 
 SignalWatch::~SignalWatch() {
   for (size_t i = 0; i < kWatched.size(); ++i)
     sigaction(kWatched[i], &previous[i], nullptr);
-  if (std::exchange(notes_hangup, false)) sigaction(SIGHUP, &previous_hangup, nullptr);
   watching = false;
 }
 
 int SignalWatch::raised() const { return first_signal; }
-
-void SignalWatch::note_hangup() {
-  if (notes_hangup) return;
-  sigaction(SIGHUP, nullptr, &previous_hangup);
-  if (previous_hangup.sa_handler == SIG_IGN) return;
-  const struct sigaction action = noting();
-  sigaction(SIGHUP, &action, nullptr);
-  notes_hangup = true;
-}
 
 void SignalWatch::count_interrupts() { most_interrupts = 2; }
 

@@ -4,9 +4,10 @@
 
 namespace longhaul::system {
 
-/// Notes SIGTERM, SIGINT and SIGUSR1 while it lives, instead of letting them end the
-/// process; a second SIGINT ends it at once. A process has one at a time. At its end it
-/// restores what was before.
+/// Notes SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives, instead of letting them end
+/// the process; a second SIGINT ends it at once. A closed terminal sends SIGHUP, which
+/// stays ignored where the process was started so (nohup). A process has one at a time.
+/// At its end it restores what was before.
 class SignalWatch {
  public:
   SignalWatch();
@@ -16,16 +17,15 @@ class SignalWatch {
 
   /// Returns the first signal that came, or 0.
   int raised() const;
-  /// Notes SIGHUP too from now on, which a closed terminal sends, unless the process
-  /// ignores the signal (nohup).
-  void note_hangup();
   /// Counts SIGINTs, for a process that ends others before itself. From now on the third
   /// SIGINT, not the second, ends the process at once.
   void count_interrupts();
   int interrupts() const;
 };
 
-/// What the living watch has noted.
+/// What the living watch has noted. A supervisor hands a signal on to its workers as
+/// SIGUSR1 with the number of its own signal as the value (sigqueue): that number counts,
+/// since it is what a person has sent.
 struct RaisedSignal {
   int number = 0;         ///< the newest; 0: none, or no watch lives
   int sender = 0;         ///< process id of who sent it; 0: the kernel
@@ -42,7 +42,7 @@ void answer_signal();
 void set_last_words(const std::string& line);
 std::string last_words();
 
-/// Ignores the three signals from now on, also after the watch, since how this process
+/// Ignores the four signals from now on, also after the watch, since how this process
 /// ends is settled. A launcher that ends the others as soon as one has left would
 /// otherwise turn their exit codes into "killed by SIGTERM".
 void ignore_signals_until_exit();

@@ -28,20 +28,40 @@ TEST(SignalWatch, ANewWatchStartsClean) {
   EXPECT_EQ(watch.raised(), 0);
 }
 
-TEST(SignalWatch, NotesAHangupWhereItWasAskedToUnlessNohupIgnoresIt) {
+TEST(SignalWatch, NotesAHangupUnlessNohupIgnoresIt) {
   {
-    SignalWatch watch;
-    watch.note_hangup();
-    watch.note_hangup();
+    const SignalWatch watch;
     std::raise(SIGHUP);
     EXPECT_EQ(watch.raised(), SIGHUP);
   }
   EXPECT_EQ(std::signal(SIGHUP, SIG_IGN), SIG_DFL);
-  SignalWatch watch;
-  watch.note_hangup();
-  std::raise(SIGHUP);
-  EXPECT_EQ(watch.raised(), 0);
+  {
+    const SignalWatch watch;
+    std::raise(SIGHUP);
+    EXPECT_EQ(watch.raised(), 0);
+  }
   EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
+}
+
+TEST(RaisedSignal, NamesTheSignalThatASupervisorWasSent) {
+  const SignalWatch watch;
+  sigval cause{};
+  cause.sival_int = SIGINT;
+  ASSERT_EQ(::sigqueue(::getpid(), SIGUSR1, cause), 0);
+  ASSERT_EQ(::sigqueue(::getpid(), SIGUSR1, cause),
+            0);  // it is repeated, and ends nobody
+  EXPECT_EQ(watch.raised(), SIGINT);
+  EXPECT_EQ(raised_signal().number, SIGINT);
+  EXPECT_EQ(raised_signal().sender, 0);
+  EXPECT_EQ(watch.interrupts(), 0);
+}
+
+TEST(RaisedSignal, PassesOverAValueThatIsNoSignalToEnd) {
+  const SignalWatch watch;
+  sigval cause{};
+  cause.sival_int = SIGKILL;
+  ASSERT_EQ(::sigqueue(::getpid(), SIGUSR1, cause), 0);
+  EXPECT_EQ(watch.raised(), SIGUSR1);
 }
 
 TEST(RaisedSignal, NamesTheNewestAndItsSender) {

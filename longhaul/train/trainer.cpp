@@ -369,7 +369,8 @@ class Trainer {
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
     session_.replicas->finish_weights();
-    memory_.end(session_, ends());
+    memory_.end(session_,
+                !ends() || session_.world->any(checkpoints_.has_saved(history_.step)));
     start_.got_through();
     if (missed_) {
       finish_log({0, missed_key_,

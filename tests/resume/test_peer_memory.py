@@ -210,7 +210,7 @@ def test_two_deaths_cost_no_bit(binary, tmp_path, undisturbed, sets):
     assert_undisturbed(cluster, undisturbed(4, *sets))
 
 
-def test_a_stopped_run_leaves_its_memory_to_its_supervisor(binary, tmp_path, undisturbed):
+def test_a_stopped_run_has_saved_and_leaves_nothing_in_memory(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2)
     process = cluster.start(PACE, *ZERO)
     limit = time.monotonic() + 120
@@ -222,8 +222,9 @@ def test_a_stopped_run_leaves_its_memory_to_its_supervisor(binary, tmp_path, und
     assert finish(process)[0] == 75
     reached = cluster.reached()
     assert 13 <= reached < STEPS
+    assert not parts_of(tmp_path / "memory")
+    assert (cluster.run_dir / "checkpoints" / f"step_{reached:08}" / "manifest.json").exists()
     cluster.train(*ZERO)
-    assert cluster.resumed() == (reached, 2, f"step {reached}")
     assert_undisturbed(cluster, undisturbed(2, *ZERO))
 
 

@@ -68,7 +68,10 @@ MemoryKeeper::MemoryKeeper(KeeperOptions options, const std::vector<StateTensor>
       machines_(group_->gather_strings(options_.machine)) {
   shape_ = {plan_.text.size(), 2 * state_bytes + kStateRoom, plan_.data_bytes};
   exchange_shapes();
-  comm::on_all_ranks(*group_, [&] { make_memory_directory(options_.dir); });
+  comm::on_all_ranks(*group_, [&] {
+    make_memory_directory(options_.dir);
+    hold_.emplace(options_.dir);
+  });
   comm::on_all_ranks(*group_, [&] { check_room(); });
   make_slot(0);
   if (!options_.replaces) make_slot(1);
@@ -191,6 +194,7 @@ KeepReport MemoryKeeper::keep(int64_t step, const std::string& state,
   if (report.whole) {
     slot.own.seal({options_.run, options_.attempt, step, group_->rank(), group_->size()});
   }
+  hold_->touch();
   start_messages(slot);
   ++kept_;
   report.seconds = watch.seconds();

@@ -10,6 +10,7 @@
 #include "longhaul/checkpoint/memory/part.h"
 #include "longhaul/comm/communicator.h"
 #include "longhaul/comm/hosts.h"
+#include "longhaul/run/node_memory.h"
 
 namespace longhaul::checkpoint {
 
@@ -88,6 +89,7 @@ class MemoryKeeper {
   void start_messages(const Slot& slot);
 
   KeeperOptions options_;
+  std::optional<run::DirectoryHold> hold_;
   PartPlan plan_;
   PartShape shape_;
   std::unique_ptr<comm::Communicator> group_;

@@ -12,15 +12,16 @@
 #include <limits>
 #include <random>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/node_memory.h"
 
 namespace longhaul::checkpoint {
 namespace {
 
-constexpr const char* kShared = "/dev/shm";
 // Digits of the hash that tells apart the directories of one user.
 constexpr size_t kNameDigits = 16;
 
@@ -57,23 +58,27 @@ uint64_t available_memory() {
 
 fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
                           const std::string& job) {
-  const std::string run = fs::weakly_canonical(fs::absolute(run_dir)).string();
+  const std::string run_path = fs::weakly_canonical(fs::absolute(run_dir)).string();
   if (memory_dir.empty()) {
-    return fs::path(kShared) /
-           fmt::format("longhaul_{}_{}", ::geteuid(),
-                       hash_hex(job + "\n" + run).substr(0, kNameDigits));
+    return fs::path(run::kNodeMemory) /
+           (run::unsupervised_prefix() +
+            hash_hex(job + "\n" + run_path).substr(0, kNameDigits));
   }
   if (!memory_dir.is_absolute()) {
     throw ConfigError("memory", fmt::format("LONGHAUL_MEMORY_DIR = {}: give an absolute "
                                             "path of a directory in memory",
                                             memory_dir.string()));
   }
-  return memory_dir / fmt::format("run_{}", hash_hex(run).substr(0, kNameDigits));
+  return memory_dir / fmt::format("run_{}", hash_hex(run_path).substr(0, kNameDigits));
 }
 
 void make_memory_directory(const fs::path& dir) {
   // /dev/shm itself belongs to all users.
-  if (dir.parent_path() != kShared) make_private(dir.parent_path());
+  if (dir.parent_path() != run::kNodeMemory) {
+    make_private(dir.parent_path());
+  } else {
+    run::remove_abandoned(dir.parent_path(), system_time());
+  }
   make_private(dir);
 }
 

@@ -18,7 +18,8 @@ namespace longhaul::checkpoint {
 fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
                           const std::string& job);
 
-/// Makes the directory, for this user alone. Throws InputError when it, or
+/// Makes the directory, for this user alone; in /dev/shm removes those that earlier runs
+/// of this user have left for too long. Throws InputError when it, or
 /// LONGHAUL_MEMORY_DIR, belongs to another user, may be entered by others, or is a link.
 void make_memory_directory(const fs::path& dir);
 

@@ -15,6 +15,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/run/node_memory.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::checkpoint {
@@ -98,7 +99,7 @@ std::optional<PartName> PartName::parse(std::string_view name) {
   const auto attempt = number_in(rest, "a");
   const auto slot = attempt ? number_in(rest, "_s") : std::nullopt;
   const auto owner = slot ? number_in(rest, "_rank_") : std::nullopt;
-  if (!owner || rest != ".part") return std::nullopt;
+  if (!owner || rest != run::kPartSuffix) return std::nullopt;
   return PartName{*attempt, *slot, *owner};
 }
 

@@ -12,6 +12,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/open_files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -63,6 +64,8 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   reader.load_small_files(node);
   // All ranks have the same table, so their errors are the same too.
   reader.table_.settle(tensors == Tensors::Whole, step_dir.string());
+  // A file is opened when it is first read, and stays open.
+  system::allow_open_files(reader.files_.size());
   return reader;
 }
 
@@ -167,6 +170,7 @@ void CheckpointReader::will_read(size_t file, uint64_t offset, uint64_t bytes) c
 }
 
 void CheckpointReader::hold_files() const {
+  system::need_open_files(files_.size(), "checkpoint", dir_.string());
   for (const auto& file : files_) file->open();
 }
 

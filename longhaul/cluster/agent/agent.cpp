@@ -46,6 +46,7 @@ class Agent {
   Agent(const AgentOptions& options, const Secret& secret)
       : options_(options),
         secret_(secret),
+        directories_(options.directories),
         watch_(options.node, options.directories.records()) {
     connect(kConnectSeconds);
   }
@@ -89,15 +90,19 @@ class Agent {
   void obey(const Json& message) {
     const std::string order = message.value(kOrderField, "");
     if (order == EndOrder::kName) {
+      directories_.clean_up();
       ended_ = true;
     } else if (order == ForgetOrder::kName) {
       const auto forget = message.get<ForgetOrder>();
-      if (forget.records) watch_.forget();
+      if (forget.records) {
+        watch_.forget();
+        directories_.remove_segments();
+      }
       start_ = forget.start;
       reported_ = -1.0;
     } else if (order == SignalOrder::kName) {
       const auto signal = message.get<SignalOrder>();
-      watch_.signal(signal.number, signal.ranks);
+      watch_.signal(signal.number, signal.ranks, signal.cause);
     } else if (order == BeatOrder::kName) {
       const auto beat = message.get<BeatOrder>();
       served_ = beat.lease;
@@ -260,6 +265,7 @@ class Agent {
   const Secret& secret_;
   const fs::path lock_ = options_.run_dir / run::kSupervisorLockFile;
   const SlurmClient slurm_;
+  const HeldDirectories directories_;
   NodeWatch watch_;
   std::optional<Channel> channel_;  ///< absent while the supervisor is lost
   system::SignalWatch signals_;
@@ -287,7 +293,6 @@ class Agent {
 }  // namespace
 
 int run_agent(const AgentOptions& options, const Secret& secret) {
-  make_directories(options.directories);
   return Agent(options, secret).run();
 }
 

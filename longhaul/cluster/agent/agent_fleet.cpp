@@ -18,6 +18,7 @@
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/watch/pause_watch.h"
+#include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -47,8 +48,9 @@ constexpr int kNotTold = -1;
 constexpr double kReportsPerSecond = 2048.0;
 /// How often the agents' steps are polled.
 constexpr double kStepLookSeconds = 0.2;
-/// For each agent the supervisor holds a connection and its step's error output.
-constexpr size_t kDescriptorsPerAgent = 2;
+/// For each agent the supervisor holds a connection and its step's output and error
+/// output.
+constexpr size_t kDescriptorsPerAgent = 3;
 constexpr size_t kOtherDescriptors = 256;
 
 struct AgentState {
@@ -73,7 +75,7 @@ struct AgentState {
 };
 
 /// Raises the limit of open files where these agents need more. A shell's usual 1,024 are
-/// enough for 384 agents. Throws ConfigError where the hard limit is too low.
+/// enough for 256 agents. Throws ConfigError where the hard limit is too low.
 void need_descriptors(size_t agents) {
   const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
   rlimit limit{};
@@ -400,6 +402,11 @@ void AgentFleet::signal(int number, const std::vector<int>& ranks) {
   state_->server.poll(0.0);
 }
 
+void AgentFleet::ask_to_end(int cause) {
+  state_->server.send_all(order_message(SignalOrder{SIGUSR1, {}, cause}));
+  state_->server.poll(0.0);
+}
+
 void AgentFleet::forget() {
   ++state_->start;
   for (auto& [node, agent] : state_->agents) {
@@ -509,7 +516,10 @@ void AgentFleet::await_agents(double seconds, const std::vector<std::string>& as
              agent.second.step && !agent.second.step->poll();
     });
   };
-  while (waiting() && watch.seconds() < seconds) wait(0.1);
+  // A request to end comes before the agents.
+  while (waiting() && watch.seconds() < seconds && system::raised_signal().number == 0) {
+    wait(0.1);
+  }
 }
 
 std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {

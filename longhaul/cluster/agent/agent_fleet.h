@@ -60,6 +60,7 @@ class AgentFleet : public Fleet {
   std::vector<std::string> lost_nodes() override;
   double longest_silence() const override;
   void signal(int number, const std::vector<int>& ranks) override;
+  void ask_to_end(int cause) override;
   void forget() override;
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override;
   std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,

@@ -253,7 +253,7 @@ TEST(AgentFleet, AsksTheKernelForTheConnectionsThatItNeeds) {
   start(30);
   rlimit after{};
   ::getrlimit(RLIMIT_NOFILE, &after);
-  EXPECT_EQ(after.rlim_cur, 256U + 2U * 30U);
+  EXPECT_EQ(after.rlim_cur, 256U + 3U * 30U);
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_THROW(start(before.rlim_max), ConfigError);
 }

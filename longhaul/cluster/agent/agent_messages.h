@@ -30,13 +30,15 @@ struct ForgetOrder {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ForgetOrder, start, records)
 
-/// Sends a signal to the workers of these ranks, or to all where no rank is named.
+/// Sends a signal to the workers of these ranks, or to all where no rank is named. Where
+/// `cause` is not 0, the signal has it as its value (Fleet::ask_to_end).
 struct SignalOrder {
   static constexpr const char* kName = "signal";
   int number = 0;
   std::vector<int> ranks;
+  int cause = 0;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SignalOrder, number, ranks)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(SignalOrder, number, ranks, cause)
 
 /// Says once a second that the supervisor with this lease lives, and how many seconds lie
 /// between two reports of an agent.

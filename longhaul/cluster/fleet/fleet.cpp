@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 
@@ -27,19 +29,53 @@ void make_own(const fs::path& dir) {
   }
 }
 
+/// Makes the root, and returns it.
+const fs::path& made_root(const NodeDirectories& directories) {
+  make_own(directories.root);
+  return directories.root;
+}
+
+void remove_files(const fs::path& dir) noexcept {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
+    if (!entry.is_directory(ignored)) fs::remove(entry.path(), ignored);
+  }
+}
+
 }  // namespace
 
 NodeDirectories node_directories(const fs::path& run_dir, const std::string& job) {
   const std::string whole = fs::absolute(run_dir).lexically_normal().string();
-  const std::string name = fmt::format("longhaul-{}-{}", ::geteuid(),
-                                       hash_hex(whole + '\n' + job).substr(0, 16));
-  return {fs::path("/dev/shm") / name};
+  const std::string name =
+      run::supervised_prefix() + hash_hex(whole + '\n' + job).substr(0, 16);
+  return {fs::path(run::kNodeMemory) / name};
 }
 
-void make_directories(const NodeDirectories& directories) {
-  make_own(directories.root);
-  make_own(directories.records());
-  make_own(directories.memory());
+HeldDirectories::HeldDirectories(NodeDirectories directories)
+    : directories_(std::move(directories)), hold_(made_root(directories_)) {
+  run::remove_abandoned(directories_.root.parent_path(), system_time());
+  make_own(directories_.records());
+  make_own(directories_.memory());
+  make_own(directories_.segments());
+}
+
+void HeldDirectories::clean_up() const noexcept {
+  if (!hold_.alone()) return;
+  try {
+    if (run::has_living_ranks(directories_.root)) return;
+  } catch (const std::exception&) {
+    return;
+  }
+  remove_files(directories_.records());
+  remove_segments();
+  for (const fs::path& dir : {directories_.records(), directories_.segments(),
+                              directories_.memory(), directories_.root}) {
+    ::rmdir(dir.c_str());  // stays where a state lies in it
+  }
+}
+
+void HeldDirectories::remove_segments() const noexcept {
+  remove_files(directories_.segments());
 }
 
 }  // namespace longhaul::cluster

@@ -7,6 +7,7 @@
 #include "longhaul/cluster/health/health.h"
 #include "longhaul/cluster/health/node_paths.h"
 #include "longhaul/cluster/watch/observed.h"
+#include "longhaul/run/node_memory.h"
 
 namespace longhaul::cluster {
 
@@ -27,6 +28,9 @@ class Fleet {
   /// Sends a signal to the workers of these ranks, or to all workers where no rank is
   /// named.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
+  /// Asks all workers by SIGUSR1 to save and end. `cause` is the signal by which this
+  /// process was asked: it is the one that the workers name.
+  virtual void ask_to_end(int cause) = 0;
   /// Prepares a start: kills the workers that are left of an earlier start, and forgets
   /// them and their records.
   virtual void forget() = 0;
@@ -51,17 +55,38 @@ class Fleet {
 };
 
 /// Directories of one job on a node, in the node's memory (/dev/shm). Workers leave their
-/// records there, and copies of their state for the workers of the next start.
+/// records there, copies of their state for the workers of the next start, and Open MPI's
+/// segments.
 struct NodeDirectories {
   fs::path root;
   fs::path records() const { return root / "records"; }
   fs::path memory() const { return root / "memory"; }
+  fs::path segments() const { return root / "segments"; }
 };
 /// Returns the names of the directories for a run and a job (empty: none) of this user,
 /// without making them.
 NodeDirectories node_directories(const fs::path& run_dir, const std::string& job);
-/// Makes the directories, for this user alone. Throws InputError where another user's
-/// directories stand there.
-void make_directories(const NodeDirectories& directories);
+
+/// The directories of a job on this node, while a supervisor or an agent uses them.
+class HeldDirectories {
+ public:
+  /// Makes the directories, for this user alone, and removes what earlier jobs of this
+  /// user have left for too long. Throws InputError where another user's directories
+  /// stand there.
+  explicit HeldDirectories(NodeDirectories directories);
+  HeldDirectories(const HeldDirectories&) = delete;
+  HeldDirectories& operator=(const HeldDirectories&) = delete;
+
+  /// Removes the segments that killed workers have left.
+  void remove_segments() const noexcept;
+  /// Leaves nothing, at the end of the run, but a state for a next start
+  /// (run/node_memory.h). Does nothing where another agent or a living worker uses the
+  /// directories.
+  void clean_up() const noexcept;
+
+ private:
+  NodeDirectories directories_;
+  run::DirectoryHold hold_;
+};
 
 }  // namespace longhaul::cluster

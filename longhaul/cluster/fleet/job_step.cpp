@@ -20,18 +20,28 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kLongestLine = 4096;
+/// How long a reader of the output may take nothing of what an ended command has left.
+constexpr double kReaderSeconds = 2.0;
+
+/// The descriptors that become the standard streams of a command; -1: this process's.
+struct Streams {
+  int input = -1;
+  int output = -1;
+  int errors = -1;
+};
 
 /// Becomes the command, in the child.
 [[noreturn]] void become(const std::vector<std::string>& command,
-                         const std::map<std::string, std::string>& environment, int input,
-                         int errors, pid_t parent, int at_our_death) {
+                         const std::map<std::string, std::string>& environment,
+                         const Streams& streams, pid_t parent, int at_our_death) {
   // Signals for the supervisor (Ctrl-C) do not reach the command; the supervisor hands
   // them on.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, at_our_death);
   if (::getppid() != parent) ::_exit(1);
-  ::dup2(errors, STDERR_FILENO);
-  if (input >= 0) ::dup2(input, STDIN_FILENO);
+  ::dup2(streams.errors, STDERR_FILENO);
+  if (streams.output >= 0) ::dup2(streams.output, STDOUT_FILENO);
+  if (streams.input >= 0) ::dup2(streams.input, STDIN_FILENO);
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
@@ -41,7 +51,12 @@ constexpr size_t kLongestLine = 4096;
     arguments.push_back(const_cast<char*>(word.c_str()));
   }
   arguments.push_back(nullptr);
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  struct sigaction hangup{};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  const bool nohup = hangup.sa_handler == SIG_IGN;
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGHUP || !nohup) ::signal(number, SIG_DFL);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -106,14 +121,14 @@ JobStep JobStep::start(const std::vector<std::string>& command,
                        const std::string& input, int at_our_death) {
   const Descriptor reads = input.empty() ? Descriptor() : holding(input);
   Pipe errors = make_pipe("launch");
+  JobStep step;
+  const Streams streams{reads.get(), step.output_.launcher_end(), errors.write.get()};
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) {
-    become(command, environment, reads.get(), errors.write.get(), parent, at_our_death);
-  }
+  if (child == 0) become(command, environment, streams, parent, at_our_death);
   if (child < 0) throw refused("launch", "process", errno);
   ::fcntl(errors.read.get(), F_SETFL, O_NONBLOCK);
-  JobStep step;
+  step.output_.started();
   step.pid_ = child;
   step.errors_ = std::move(errors.read);
   return step;
@@ -124,6 +139,7 @@ JobStep::JobStep(JobStep&& other) noexcept
       errors_(std::move(other.errors_)),
       rest_(std::move(other.rest_)),
       noise_(std::move(other.noise_)),
+      output_(std::move(other.output_)),
       end_(std::move(other.end_)),
       ended_(other.ended_) {}
 
@@ -155,6 +171,7 @@ void JobStep::show(const std::vector<std::string>& lines) {
 }
 
 void JobStep::drain() {
+  output_.copy();
   std::array<char, 4096> buffer{};
   while (true) {
     const ssize_t got = ::read(errors_.get(), buffer.data(), buffer.size());
@@ -178,6 +195,7 @@ std::optional<LauncherEnd> JobStep::poll() {
   if (got != pid_) return std::nullopt;
   ended_ = true;
   drain();
+  output_.finish(kReaderSeconds);
   if (!rest_.empty()) read_line(std::exchange(rest_, {}));
   show(noise_.rest());
   end_.cause = noise_.cause();

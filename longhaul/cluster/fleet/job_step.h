@@ -8,13 +8,15 @@
 
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/process/launcher_noise.h"
+#include "longhaul/cluster/process/output_relay.h"
 #include "longhaul/cluster/verdict/fault.h"
 
 namespace longhaul::cluster {
 
 /// A launcher (mpirun, srun) with its workers, as a child process without a shell. Its
 /// error output goes to this process's error output without the noise (launcher_noise.h),
-/// and is searched for ranks that were killed. The launcher ends when this process does.
+/// and is searched for ranks that were killed. Its output goes to this process's output,
+/// whose reader may go (output_relay.h). The launcher ends when this process does.
 /// All calls come from one thread.
 class JobStep {
  public:
@@ -47,6 +49,7 @@ class JobStep {
   Descriptor errors_;
   std::string rest_;  ///< the start of a line that has not ended
   LauncherNoise noise_;
+  OutputRelay output_;
   LauncherEnd end_;
   bool ended_ = false;
 };

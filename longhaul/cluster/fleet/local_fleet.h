@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <utility>
 
@@ -12,9 +13,8 @@ namespace longhaul::cluster {
 class LocalFleet : public Fleet {
  public:
   LocalFleet(std::string node, const NodeDirectories& directories)
-      : watch_(std::move(node), directories.records()) {
-    make_directories(directories);
-  }
+      : directories_(directories), watch_(std::move(node), directories.records()) {}
+  ~LocalFleet() override { directories_.clean_up(); }
 
   void wait(double seconds) override { watch_.wait(seconds); }
   NodeReports reports() override {
@@ -24,7 +24,11 @@ class LocalFleet : public Fleet {
   void signal(int number, const std::vector<int>& ranks) override {
     watch_.signal(number, ranks);
   }
-  void forget() override { watch_.forget(); }
+  void ask_to_end(int cause) override { watch_.signal(SIGUSR1, {}, cause); }
+  void forget() override {
+    watch_.forget();
+    directories_.remove_segments();
+  }
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
     return watch_.stacks(ranks);
   }
@@ -37,6 +41,7 @@ class LocalFleet : public Fleet {
   std::vector<std::string> take_notes() override { return watch_.take_notes(); }
 
  private:
+  HeldDirectories directories_;
   NodeWatch watch_;
 };
 

@@ -45,7 +45,7 @@ void say(const std::string& line) {
 /// Sends both output streams to a file from now on. The streams of a step go to its srun,
 /// which is lost.
 void write_to(const std::string& log) {
-  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return;  // training is worth more than its output
   ::dup2(fd, STDOUT_FILENO);
   ::dup2(fd, STDERR_FILENO);

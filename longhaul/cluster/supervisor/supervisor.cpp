@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/jsonl.h"
+#include "longhaul/base/text.h"
 #include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
@@ -28,6 +31,9 @@ constexpr double kStatusSeconds = 1.0;
 /// of ranks the file is written less often.
 constexpr double kStatusShare = 0.05;
 constexpr double kHealthSeconds = 120.0;
+/// Where Open MPI 4 and 5 put the memory that ranks of a machine share.
+constexpr const char* kSegmentVariables[] = {"OMPI_MCA_btl_vader_backing_directory",
+                                             "OMPI_MCA_btl_sm_backing_directory"};
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
@@ -216,6 +222,12 @@ int Supervisor::State::run_attempts() {
     check_health({});
     bool go_on = replace_lost_node(end);
     for (int64_t restart = 0; go_on; ++restart) {
+      if (restart == 0 && signals.raised() != 0) {
+        log.info(fmt::format("{}: nothing was started",
+                             system::signal_name(signals.raised())));
+        request_came_first = true;
+        break;
+      }
       end = attempt(restart);
       go_on = end.fault && decide(end);
     }
@@ -237,6 +249,7 @@ int Supervisor::State::run_attempts() {
   if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
   }
+  tell_kept_state();
   tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
   set_state(done        ? run::RunStatus::kDone
@@ -249,6 +262,17 @@ int Supervisor::State::run_attempts() {
   if (end.exit_code == kExitInterrupted)
     log.warning(describe_left_behind(options.checkpoint_dir, furthest_step(ranks)));
   return end.exit_code;
+}
+
+/// Names the state in this machine's memory that stays for a next start.
+void Supervisor::State::tell_kept_state() {
+  const uint64_t bytes = run::state_bytes(options.directories.memory());
+  if (bytes == 0) return;
+  log.info(fmt::format(
+      "peer memory: {} stay in {} for the next start of this run; without one, the first "
+      "start of another run after {:.0f} hours removes them",
+      human_bytes(static_cast<double>(bytes)), options.directories.memory().string(),
+      run::kStateKeptSeconds / 3600.0));
 }
 
 /// Names a start of this run so that a later start may take the run over at once. The
@@ -316,12 +340,19 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   set_state(restart == 0 ? run::RunStatus::kStarting : run::RunStatus::kRestarting);
   const std::vector<std::string> command = start_words(restart);
   settle_lock();
-  JobStep step = JobStep::start(
-      command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
-                {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
-                {"LONGHAUL_SUPERVISOR", start_name(restart)},
-                {kClockVariable, clock_words()},
-                {"LONGHAUL_RESTART", std::to_string(restart)}});
+  std::map<std::string, std::string> environment = {
+      {"LONGHAUL_RECORD_DIR", options.directories.records().string()},
+      {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
+      {"LONGHAUL_SUPERVISOR", start_name(restart)},
+      {kClockVariable, clock_words()},
+      {"LONGHAUL_RESTART", std::to_string(restart)}};
+  // Open MPI leaves the segments of killed ranks: they lie where the next start, or the
+  // end, removes them.
+  for (const char* name : kSegmentVariables) {
+    if (std::getenv(name) != nullptr) continue;
+    environment[name] = options.directories.segments().string();
+  }
+  JobStep step = JobStep::start(command, environment);
   started_at = unix_time();
   return watch(step);
 }

@@ -61,14 +61,17 @@ struct SupervisorOptions {
   double stop_after_seconds = std::numeric_limits<double>::infinity();
   /// Seconds that workers have to save and end after a signal, before they are killed.
   double signal_patience_seconds = 600.0;
+  /// Seconds that a launcher has, after a signal, to bring a first worker that can be
+  /// asked to end; then the launcher is ended. Longer than agents take to report.
+  double start_patience_seconds = 3.0;
   /// A rank whose step takes longer than this many times the median is reported.
   double straggler_ratio = 1.3;
 };
 
 /// Starts the workers of a run, watches them, and starts them again when they fail, until
 /// the run is done, is asked to stop, or cannot be helped. Never calls MPI. Hands the
-/// signals of this process (SIGTERM, SIGINT, SIGUSR1) to the workers, which then save and
-/// end.
+/// signals of this process (SIGTERM, SIGINT, SIGUSR1, SIGHUP) to the workers, which then
+/// save and end.
 ///
 /// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
 /// restart, node_readmitted, suspended, supervisor_end), status.json every second,

@@ -64,6 +64,9 @@ struct Supervisor::State {
   std::optional<Fault> look_for_hang();
   std::optional<Fault> judge_storage(StorageState state);
   void wait_for_last_words(JobStep& step, FaultKind kind);
+  void tell_kept_state();
+  bool launcher_hangs() const;
+  void end_launcher(JobStep& step);
   std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
   void pass_signals();
   bool decide(AttemptEnd& end);

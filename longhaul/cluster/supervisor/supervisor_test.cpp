@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <sstream>
 #include <system_error>
@@ -40,10 +41,12 @@ class MadeUpFleet : public Fleet {
   }
   std::vector<std::string> lost_nodes() override { return {}; }
   void signal(int, const std::vector<int>&) override {}
+  void ask_to_end(int cause) override { causes.push_back(cause); }
   void forget() override {}
   std::map<int, std::string> stacks(const std::vector<int>&) override { return {}; }
   std::vector<HealthReport> check_health(const std::vector<std::string>& asked,
                                          const HealthOptions&, double) override {
+    if (at_check) at_check();
     std::vector<HealthReport> reports;
     for (const auto& [node, healthy] : nodes) {
       if (!asked.empty() && std::ranges::count(asked, node) == 0) continue;
@@ -67,6 +70,8 @@ class MadeUpFleet : public Fleet {
   using Reports = std::vector<NodeReport>;
   std::function<Reports()> make_reports;
   std::map<std::string, bool> nodes;
+  std::vector<int> causes;  ///< of ask_to_end()
+  std::function<void()> at_check;
   int checks = 0;
 };
 
@@ -268,6 +273,34 @@ TEST_F(SupervisorOfNodes, AFaultOfARunThatWasAskedToStopIsNoFailureOfTheJob) {
   EXPECT_EQ(run(), 75);
   EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"signal")");
   EXPECT_EQ(started_, 1);
+}
+
+TEST_F(SupervisorOfNodes, ALauncherThatHangsBeforeItsFirstWorkerIsEndedWhenAsked) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sleep", "600"};
+  fleet_.make_reports = [&, looks = 0]() mutable {
+    if (started_ == 1 && ++looks == 2) std::raise(SIGTERM);
+    return MadeUpFleet::Reports();
+  };
+  SupervisorOptions options;
+  options.start_patience_seconds = 0.1;
+  const system::Stopwatch watch;
+  EXPECT_EQ(run(options), kExitTemporary);
+  EXPECT_LT(watch.seconds(), 60.0);  // and not the 600 of the signal's patience
+  EXPECT_EQ(started_, 1);
+  ASSERT_FALSE(fleet_.causes.empty());
+  EXPECT_EQ(fleet_.causes[0], SIGTERM);
+  const std::string log = read_text(dir_ / "log.txt");
+  EXPECT_HAS(log, "SIGTERM: the workers save and end");
+  EXPECT_HAS(log, "no worker has begun, so nothing is to be saved");
+}
+
+TEST_F(SupervisorOfNodes, ARequestBeforeTheFirstStartStartsNothing) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  fleet_.at_check = [] { std::raise(SIGHUP); };
+  EXPECT_EQ(run(), kExitTemporary);
+  EXPECT_EQ(started_, 0);
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "SIGHUP: nothing was started");
 }
 
 TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {

@@ -72,6 +72,12 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       return {fault->kind == FaultKind::Settings ? kExitSettings : 1, std::move(fault)};
     }
     if (end) return {end->exit_code, std::nullopt};
+    if (launcher_hangs()) {
+      log.warning(
+          "no worker has begun, so nothing is to be saved: the launcher is ended");
+      end_launcher(step);
+      return {kExitTemporary, std::nullopt};
+    }
     const WorkKind work = work_of(ranks);
     if (passed_signal == 0 && work != WorkKind::Start) {
       const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
@@ -81,6 +87,25 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     tell_stragglers();
     show_status(false);
   }
+}
+
+/// Returns whether the run was asked to end and no worker is there that could: the
+/// launcher may hang before it starts any.
+bool Supervisor::State::launcher_hangs() const {
+  return passed_signal != 0 && ranks.empty() &&
+         unix_time() - passed_at > options.start_patience_seconds;
+}
+
+/// Ends a launcher without workers; what does not obey is killed with the step.
+void Supervisor::State::end_launcher(JobStep& step) {
+  step.signal(SIGTERM);
+  const system::Stopwatch watch;
+  while (!step.poll() && watch.seconds() < kLauncherEndSeconds) {
+    fleet.wait(kShortLookSeconds);
+    // A worker may have begun meanwhile.
+    fleet.signal(SIGKILL, {});
+  }
+  if (launcher.clean_up) launcher.clean_up();
 }
 
 /// Writes the event of a restart, once it is known from which step the workers went on.
@@ -154,7 +179,7 @@ void Supervisor::State::pass_signals() {
   }
   // The signal is repeated, because a rank may have begun after the first one.
   repeated_at = now;
-  fleet.signal(SIGUSR1, {});
+  fleet.ask_to_end(raised);
 }
 
 std::optional<Fault> Supervisor::State::look_for_fault(

@@ -118,11 +118,18 @@ NodeReport NodeWatch::report() {
   return report;
 }
 
-void NodeWatch::signal(int number, const std::vector<int>& ranks) {
+void NodeWatch::signal(int number, const std::vector<int>& ranks, int cause) {
+  siginfo_t info{};
+  info.si_signo = number;
+  info.si_code = SI_QUEUE;
+  info.si_pid = ::getpid();
+  info.si_uid = ::getuid();
+  info.si_value.sival_int = cause;
   for (const auto& [rank, worker] : workers_) {
     if (worker.gone_at > 0.0) continue;
     if (!ranks.empty() && std::ranges::count(ranks, rank) == 0) continue;
-    ::syscall(SYS_pidfd_send_signal, worker.fd.get(), number, nullptr, 0);
+    ::syscall(SYS_pidfd_send_signal, worker.fd.get(), number,
+              cause != 0 ? &info : nullptr, 0);
   }
 }
 

@@ -32,8 +32,8 @@ class NodeWatch {
   /// take_notes().
   NodeReport report();
   /// Sends a signal to the living workers of these ranks, or to all where no rank is
-  /// named.
-  void signal(int number, const std::vector<int>& ranks = {});
+  /// named. A `cause` that is not 0 goes along as the signal's value.
+  void signal(int number, const std::vector<int>& ranks = {}, int cause = 0);
   /// Returns stack traces of these ranks' processes, by rank.
   std::map<int, std::string> stacks(const std::vector<int>& ranks) const;
   /// Prepares a new start: kills the workers that an earlier start has left, waits a few

@@ -149,7 +149,7 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
       means_(log_window),
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
-  if (tensorboard) tensorboard_.emplace(run_dir / run::kTensorBoardDir);
+  if (tensorboard) tensorboard_.emplace(run_dir / run::kTensorBoardDir, warn(log));
   if (metrics_.repaired() > 0) {
     log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
                              run::kMetricsFile, metrics_.repaired()));

@@ -133,10 +133,10 @@ void PeerMemory::forget(const Session& session) {
       *session.world, [&] { return checkpoint::renew_run_key(session.config.run.dir); }));
 }
 
-void PeerMemory::end(const Session& session, bool stopped) {
+void PeerMemory::end(const Session& session, bool saved) {
   if (!keeper_) return;
   tell_times();
-  if (stopped && memory_dir_given() != nullptr) {
+  if (!saved) {
     keeper_->settle();
     return;
   }

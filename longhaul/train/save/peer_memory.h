@@ -30,10 +30,9 @@ class PeerMemory {
   /// Makes sure that no start finds the steps that were kept: these steps belong to a
   /// past that has not happened.
   void forget(const Session& session);
-  /// Ends the copies in order at the end of a start. Nothing stays in memory, except
-  /// where the run was `stopped` and a supervisor's next start may want its state: then
-  /// LONGHAUL_MEMORY_DIR is set, and the supervisor removes the files.
-  void end(const Session& session, bool stopped);
+  /// Ends the copies in order at the end of a start. Nothing stays in memory where a
+  /// checkpoint has `saved` the run's last step; else the next start may want its state.
+  void end(const Session& session, bool saved);
 
  private:
   void tell_times();

@@ -56,6 +56,8 @@ class RunCheckpoints {
   /// Looks on the disk for the checkpoint that a stop would leave; must be called after
   /// checkpoints were set aside.
   void find_newest();
+  /// Returns on rank 0 whether the newest checkpoint is of this step; elsewhere false.
+  bool has_saved(int64_t step) const { return newest_ == step; }
   /// Says in words what a stop at this step leaves; never claims more than is true.
   std::string words_at(int64_t step) const;
 

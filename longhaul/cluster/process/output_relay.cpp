@@ -1,0 +1,85 @@
+#include "longhaul/cluster/process/output_relay.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// A supervisor that stands still for a while does not make the ranks wait.
+constexpr int kPipeBytes = 1 << 20;
+/// Pieces of PIPE_BUF that one call copies: a launcher may write without end.
+constexpr int kPieces = 256;
+
+bool output_has_a_reader() {
+  struct stat info{};
+  return ::fstat(STDOUT_FILENO, &info) == 0 &&
+         (S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode));
+}
+
+}  // namespace
+
+OutputRelay::OutputRelay() {
+  if (!output_has_a_reader()) return;
+  pipe_ = make_pipe("launch");
+  ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
+  // An unprivileged user may have no more pages: then the pipe stays as it is.
+  ::fcntl(pipe_.read.get(), F_SETPIPE_SZ, kPipeBytes);
+}
+
+/// Reads once; returns whether something came.
+bool OutputRelay::fill() {
+  std::array<char, PIPE_BUF> buffer{};
+  const ssize_t got = ::read(pipe_.read.get(), buffer.data(), buffer.size());
+  if (got <= 0) return got < 0 && errno == EINTR;
+  if (!unread_) rest_.assign(buffer.data(), static_cast<size_t>(got));
+  return true;
+}
+
+/// Writes the rest where that needs no waiting; returns whether nothing is left.
+bool OutputRelay::put() {
+  while (!rest_.empty()) {
+    pollfd room{STDOUT_FILENO, POLLOUT, 0};
+    if (::poll(&room, 1, 0) <= 0) return false;
+    // A pipe that has room takes PIPE_BUF bytes at once.
+    const ssize_t n = ::write(STDOUT_FILENO, rest_.data(), rest_.size());
+    if (n < 0 && errno == EAGAIN) return false;
+    if (n < 0 && errno != EINTR) {
+      unread_ = true;
+      rest_.clear();
+    }
+    if (n > 0) rest_.erase(0, static_cast<size_t>(n));
+  }
+  return true;
+}
+
+void OutputRelay::copy() {
+  if (!pipe_.read.is_open()) return;
+  for (int piece = 0; piece < kPieces && put() && fill(); ++piece) {
+  }
+}
+
+void OutputRelay::finish(double patience_seconds) {
+  if (!pipe_.read.is_open()) return;
+  // What a process that the launcher has left writes meanwhile is not waited for.
+  for (int piece = 0; piece < kPipeBytes / PIPE_BUF; ++piece) {
+    for (const system::Stopwatch waited; !put();) {
+      if (waited.seconds() > patience_seconds) return;
+      pollfd room{STDOUT_FILENO, POLLOUT, 0};
+      ::poll(&room, 1, 50);
+    }
+    if (!fill()) return;
+  }
+  put();
+}
+
+}  // namespace longhaul::cluster

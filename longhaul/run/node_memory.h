@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul::run {
+
+// What runs leave in a machine's memory, where only they themselves remove it:
+// directories of one user, one run and one job.
+
+inline constexpr const char* kNodeMemory = "/dev/shm";
+
+/// Returns how the names of this user's directories begin: of supervised runs, and of
+/// runs without a supervisor.
+std::string supervised_prefix();
+std::string unsupervised_prefix();
+
+/// A directory with a rank's state is kept for a next start for this long after the state
+/// was last renewed, and any other directory for the moments in which a start makes it.
+inline constexpr double kStateKeptSeconds = 24.0 * 3600.0;
+inline constexpr double kOthersKeptSeconds = 600.0;
+
+/// Ends the name of a file with a rank's state.
+inline constexpr const char* kPartSuffix = ".part";
+
+/// Tells other processes that a directory is in use, for as long as it lives.
+class DirectoryHold {
+ public:
+  /// Throws InputError or TemporaryError where the directory cannot be opened.
+  explicit DirectoryHold(const fs::path& dir);
+  /// Says that what lies there was renewed now.
+  void touch() const;
+  /// Returns whether no other process holds the directory.
+  bool alone() const;
+
+ private:
+  File dir_;
+};
+
+/// Returns whether a process lives whose rank record (rank_record.h) lies below `dir`.
+bool has_living_ranks(const fs::path& dir);
+
+/// Returns the bytes of all states below `dir`.
+uint64_t state_bytes(const fs::path& dir);
+
+/// Removes the directories that this user's runs have left in `memory`: those that nobody
+/// holds, without a living rank, and older than they are kept, seen from `now` (seconds
+/// since 1970). Never throws; what cannot be removed stays.
+void remove_abandoned(const fs::path& memory, double now) noexcept;
+
+}  // namespace longhaul::run

@@ -1,0 +1,52 @@
+#include "longhaul/system/open_files.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::system {
+namespace {
+
+/// Files for what else a process does meanwhile.
+constexpr size_t kOthers = 16;
+
+/// Returns how many files are open; where that cannot be told, those that every process
+/// has.
+size_t open_now() {
+  std::error_code error;
+  const std::filesystem::directory_iterator all("/proc/self/fd", error);
+  if (error) return 3;
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+/// Raises the limit towards `wanted`, and returns what is allowed then.
+rlim_t allow(rlim_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
+  if (limit.rlim_cur >= wanted) return limit.rlim_cur;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+}  // namespace
+
+void allow_open_files(size_t more) { allow(open_now() + more + kOthers); }
+
+void need_open_files(size_t more, const std::string& area, const std::string& what) {
+  const rlim_t wanted = open_now() + more + kOthers;
+  const rlim_t allowed = allow(wanted);
+  if (allowed >= wanted) return;
+  throw InputError(
+      area, fmt::format("{} needs {} open files at once, with what this process has open "
+                        "{}, and {} are allowed; raise the hard limit (ulimit -Hn)",
+                        what, more, wanted, allowed));
+}
+
+}  // namespace longhaul::system

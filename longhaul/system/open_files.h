@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace longhaul::system {
+
+/// Raises this process's limit of open files, as far as it may, where `more` files beside
+/// those that are open would go beyond it. A shell's usual limit is 1,024, and what may
+/// be had is often many times that.
+void allow_open_files(size_t more);
+
+/// Raises the limit likewise, for files that are all open at once. Throws InputError of
+/// this area with the numbers where the system allows too few.
+void need_open_files(size_t more, const std::string& area, const std::string& what);
+
+}  // namespace longhaul::system
