@@ -61,7 +61,7 @@ enum SumGroup : int {
   kKeySum = 2,     ///< the ranks that hold the same key heads
   kTiedSum = 3,    ///< the first and the last stage, which hold a tied embedding
   /// tp: each rank has formed the whole gradient, and the first rank's counts. Processors
-  /// of different kinds differ in its last bits.
+  /// of different kinds may differ in its last bits.
   kTensorFirst = 4,
 };
 inline constexpr int kSumGroups = 4;

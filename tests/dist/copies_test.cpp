@@ -121,7 +121,7 @@ TEST(Copies, WhatEachRankOfTensorParallelismHoldsIsCompared) {
          true,
          1,
          "exp_avg_sq",
-         "transformer.wpe.weight",
+         "transformer.h.3.mlp.down_proj.bias",
          {0, 1}});
   check({4, {kFour, kWhole}, "llama", false, 2, "weight", kNorm, {2}});
 }

@@ -7,8 +7,6 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from programs import BIN  # noqa: E402
 from runs import curve, final, tensors, write_config  # noqa: E402
 
 TEMPORARY = 75
@@ -71,18 +69,6 @@ def test_copies_on_one_replica_are_compared(run, tmp_path, ranks, layout, tensor
     assert event["tensor"] == f"weight of {tensor}"
     saved = sorted(p.name for p in (tmp_path / "run/checkpoints").glob("step_*"))
     assert saved == ["step_00000002", "step_00000004"]
-
-
-def test_copies_on_processors_of_two_kinds_stay_copies(run, tmp_path):
-    """Where tokens are not split, each rank of tp forms the gradients of the norms, in the last bits
-    of its instruction set."""
-    sets = [*SETS, "parallel.tp=2", "parallel.sequence=false", "run.fused=false"]
-    second_is_older = '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export ATEN_CPU_CAPABILITY=default; exec "$@"'
-    run("/bin/sh", "-c", second_is_older, "sh", BIN / "longhaul", "train", write_config(tmp_path),
-        *[w for s in sets for w in ("--set", s)], ranks=2)
-    state = json.loads((final(tmp_path / "run") / "state.json").read_text())
-    assert len(state["numerics"]["instruction_set"]) == 2
-    assert len(curve(tmp_path / "run")) == 8
 
 
 def test_the_next_start_goes_on_from_before_the_corruption(run, tmp_path):
