@@ -140,11 +140,13 @@ class CsvReader final : public TextStream {
       ++times;
     }
     if (times == 1) return;
+    const std::string another = times == 0 ? name_another(known, wanted) : "";
     file_.fail(fmt::format("{} column '{}' in the header row (its columns: {}{}){}",
                            times == 0 ? "no" : "more than one", wanted, names,
-                           columns_ > 20 ? ", ..." : "",
-                           times == 0 ? name_another(known, wanted) : ""),
-               0, "name another with --field, or another separator");
+                           columns_ > 20 ? ", ..." : "", another),
+               0,
+               another.empty() ? "name another with --field, or another separator"
+                               : "or name another separator");
   }
 
   /// Reads the next row without its line end. Returns false when there is no next row.
