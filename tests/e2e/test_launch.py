@@ -133,7 +133,8 @@ def test_a_start_that_finds_its_run_read_only_may_be_tried_again(binary, tmp_pat
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
         pytest.skip("mounts of one's own are not allowed here")
     config = runs.write_config(tmp_path)
-    words = [binary("longhaul"), "train", str(config), "--set", "checkpoint.every=5"]
+    words = [binary("longhaul"), "train", str(config), "--set", "checkpoint.every=5",
+             "--set", "schedule.horizon=20"]
     subprocess.run([*words, "--set", "run.steps=6"], check=True, capture_output=True, timeout=60)
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints"):
         mounts = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"

@@ -221,6 +221,7 @@ TEST_F(Results, OfASingleStepHaveAThroughput) {
 TEST_F(Results, OfStepsWithoutATimeHaveNoThroughput) {
   run::StepRecord step = step_of(1, 1, 0.0);
   step.seqs_per_s = run::kNoFigure;
+  step.memory_peak = run::kNoFigure;
   step.loss = run::kNoFigure;  // the loss of a batch without targets
   write({step});
   const Json metrics = results()["metrics"];
