@@ -49,6 +49,8 @@ def compile_alone(header, commands, directory):
 def main():
     subprocess.run([house.ROOT / "tools" / "each_unit.sh"], check=True)
     folders = flags_by_folder(house.ROOT / "build" / "each" / "compile_commands.json")
+    # The units of what tests share lie there without LibTorch; some headers are for tests with it.
+    folders["tests/support"] += folders["tests/dist"]
     with tempfile.TemporaryDirectory() as directory:
         jobs = []
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
