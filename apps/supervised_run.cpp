@@ -42,8 +42,12 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   std::vector<cluster::NeededPath> needed;
   const auto add = [&](const char* what, const fs::path& path, PathRole role) {
     if (path.empty() || needed.size() >= kMostNeeded) return;
+    needed.push_back({what, fs::absolute(path).lexically_normal(), role});
+  };
+  const auto add_data = [&](const char* what, const fs::path& path) {
+    // Nodes do not compare what a pattern stands for.
     const bool pattern = path.string().find_first_of("*?[") != std::string::npos;
-    if (!pattern) needed.push_back({what, fs::absolute(path).lexically_normal(), role});
+    if (!pattern) add(what, path, PathRole::Input);
   };
   const char* temporary = std::getenv("TMPDIR");
   const fs::path program = this_program();
@@ -56,12 +60,10 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   add("model.config", config.model.config, PathRole::Input);
   add("init.weights", config.init.weights, PathRole::Input);
   for (const TrainSource& source : config.data.train) {
-    for (const fs::path& path : source.path.entries)
-      add("data.train", path, PathRole::Input);
+    for (const fs::path& path : source.path.entries) add_data("data.train", path);
   }
   for (const ValidationSource& source : config.data.validation) {
-    for (const fs::path& path : source.path.entries)
-      add("data.validation", path, PathRole::Input);
+    for (const fs::path& path : source.path.entries) add_data("data.validation", path);
   }
   return needed;
 }

@@ -18,6 +18,7 @@
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
+#include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 
 namespace longhaul::cluster {
@@ -45,7 +46,11 @@ std::string what_stands_at(const NeededPath& needed) {
   if (status.type() != fs::file_type::directory) return "a file";
   const bool holds = holds_entries(needed.path);
   if (needed.role == PathRole::Run) {
-    return see_owner("run ", run::read_run_identity(needed.path));
+    // Rank 0 writes the run's record again with each save, also where an empty directory
+    // covers the run's own. The supervisor's lock is there once.
+    const bool supervised = fs::exists(needed.path / run::kSupervisorLockFile);
+    return see_owner(supervised ? "run " : "an unsupervised run ",
+                     run::read_run_identity(needed.path));
   }
   if (needed.role == PathRole::Checkpoints) {
     return see_owner("those of run ", run::read_checkpoints_owner(needed.path));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 #include "tests/support/scratch_directory.h"
 
@@ -124,8 +125,11 @@ TEST(NodePaths, ARunItsCheckpointsAndInputsAreKnownByWhatIsInThem) {
   past.write(run_dir);
   run::write_checkpoints_owner(checkpoints, past.run);
   views = view_paths(needed, 10.0);
-  EXPECT_EQ(views[0].seen, "run " + past.run);
+  EXPECT_EQ(views[0].seen, "an unsupervised run " + past.run);
   EXPECT_EQ(views[1].seen, "those of run " + past.run);
+  fs::create_directories(run_dir / "control");
+  write_text_atomic(run_dir / run::kSupervisorLockFile, "{}");
+  EXPECT_EQ(view_paths(needed, 10.0)[0].seen, "run " + past.run);
 }
 
 TEST(NodePaths, NeededPathsSurviveTheWayToAnAgent) {
