@@ -133,14 +133,13 @@ def test_a_start_that_finds_its_run_read_only_may_be_tried_again(binary, tmp_pat
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
         pytest.skip("mounts of one's own are not allowed here")
     config = runs.write_config(tmp_path)
-    words = [binary("longhaul"), "train", str(config), "--set", "checkpoint.every=5",
-             "--set", "schedule.horizon=20"]
-    subprocess.run([*words, "--set", "run.steps=6"], check=True, capture_output=True, timeout=60)
+    words = [binary("longhaul"), "train", str(config), "--set", "checkpoint.every=5"]
+    subprocess.run([*words, "--set", "run.stop_after=6"], check=True, capture_output=True,
+                   timeout=60)
     for place in (tmp_path / "run", tmp_path / "run" / "checkpoints"):
         mounts = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"
-        done = subprocess.run(["unshare", "-m", "sh", "-c", mounts + ' && exec "$@"', "sh", *words,
-                               "--set", "run.steps=9"], check=False, capture_output=True,
-                              text=True, timeout=60)
+        done = subprocess.run(["unshare", "-m", "sh", "-c", mounts + ' && exec "$@"', "sh", *words],
+                              check=False, capture_output=True, text=True, timeout=60)
         assert done.returncode == 75, (place, done.stderr)
         assert "Read-only file system" in done.stderr, (place, done.stderr)
 
