@@ -10,8 +10,8 @@
 
 namespace longhaul {
 
-/// Returns the candidate with the fewest edits, a swap being one, if there are at most two
-/// and a third of the name's length. A name that only ends earlier may lack a third.
+/// Returns the candidate with the fewest edits, a swap being one, if there are at most
+/// two and a third of the name's length. A name that only ends earlier may lack a third.
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates);
 
