@@ -1,8 +1,10 @@
 #include "longhaul/comm/ledger.h"
 
 #include <gtest/gtest.h>
+
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <vector>
@@ -97,7 +99,7 @@ TEST(Ledger, ADeadPeerIsToldWithTheOperationThatWaitsForIt) {
 }
 
 TEST(Ledger, AJobThatEndsEndsAWaitByName) {
-  bool ends = false;
+  std::atomic<bool> ends = false;
   CommOptions options;
   options.job_ends = [&ends]() -> std::string { return ends ? "the end" : ""; };
   run_fake_ranks(
