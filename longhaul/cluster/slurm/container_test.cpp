@@ -19,7 +19,7 @@ TEST(Container, MountsWhatIsNamedAtTheSamePlaceOnceAndParentsForAllBelow) {
   EXPECT_EQ(mounts_of({dir / "runs/a/checkpoints", dir / "runs/ab", dir / "runs/a/",
                        dir / "runs/../runs/a"}),
             (Paths{dir / "runs/a", dir / "runs/ab"}));
-  // Of what is absent, the parent in which it may be made.
+  // A directory that is absent yet is made in its nearest parent: that parent is mounted.
   EXPECT_EQ(mounts_of({dir / "runs/ab/new/deep"}), Paths{dir / "runs/ab"});
 }
 
