@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::apps {

@@ -8,7 +8,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
-#include "longhaul/base/text.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/system/terminal.h"

@@ -1,7 +1,6 @@
 #include "apps/start/launch_ground.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <map>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <sstream>

@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/read/reader.h"

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <thread>
-#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"

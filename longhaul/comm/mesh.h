@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/layout/mesh_shape.h"

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "longhaul/comm/collectives.h"
 #include "longhaul/comm/communicator.h"

@@ -1,6 +1,5 @@
 #include "longhaul/comm/through_host.h"
 
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"

@@ -1,6 +1,5 @@
 #include "longhaul/config/count.h"
 
-#include "longhaul/base/text.h"
 #include "tests/support/settings.h"
 
 namespace longhaul::config {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/codec.h"

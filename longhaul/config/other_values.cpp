@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "longhaul/base/text.h"
 #include "longhaul/config/other_words.h"
 #include "longhaul/config/other_words_tables.h"

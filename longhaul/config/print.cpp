@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <span>
-
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/config/fields.h"

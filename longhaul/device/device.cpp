@@ -10,9 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include <cstring>
 #include <map>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"

@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/device/cuda_library.h"

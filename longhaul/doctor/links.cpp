@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
-#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

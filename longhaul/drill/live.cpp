@@ -9,8 +9,6 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/process.h"
-#include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"

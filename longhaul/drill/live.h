@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "longhaul/base/file.h"
 #include "longhaul/drill/drilled_fault.h"

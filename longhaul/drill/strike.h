@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/drill/drilled_fault.h"

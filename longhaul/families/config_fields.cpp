@@ -1,7 +1,5 @@
 #include "longhaul/families/config_fields.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <limits>
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include "longhaul/families/config_fields.h"
 #include "longhaul/families/limits.h"
 

@@ -1,8 +1,5 @@
 #include "longhaul/families/rope.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
-#include <tuple>
 #include <utility>
 
 #include "longhaul/base/error.h"

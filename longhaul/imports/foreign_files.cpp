@@ -1,7 +1,5 @@
 #include "longhaul/imports/foreign_files.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/error.h"

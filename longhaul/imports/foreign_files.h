@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "longhaul/base/file.h"

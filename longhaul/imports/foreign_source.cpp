@@ -1,7 +1,5 @@
 #include "longhaul/imports/foreign_source.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/base/error.h"
 #include "longhaul/format/side_files.h"
 

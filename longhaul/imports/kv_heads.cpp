@@ -1,7 +1,5 @@
 #include "longhaul/imports/kv_heads.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "longhaul/base/error.h"

@@ -1,7 +1,5 @@
 #include "longhaul/imports/mosaic.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "longhaul/base/error.h"
 #include "tests/support/weights_files.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <unordered_map>
 
 #include "longhaul/base/error.h"

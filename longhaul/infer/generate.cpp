@@ -5,7 +5,6 @@
 #include <ATen/ops/sort.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"

@@ -1,7 +1,6 @@
 #include "longhaul/layout/buckets.h"
 
 #include <algorithm>
-#include <ranges>
 #include <tuple>
 
 namespace longhaul::layout {

@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <array>
-#include <memory>
 
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention/attention.h"

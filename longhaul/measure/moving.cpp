@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <string>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

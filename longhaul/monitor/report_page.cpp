@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/axis.h"

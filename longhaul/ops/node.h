@@ -5,9 +5,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
-#include <memory>
-#include <optional>
-
 namespace longhaul::ops {
 
 using torch::autograd::AutogradContext;

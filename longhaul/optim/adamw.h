@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "longhaul/config/run_config.h"
 #include "longhaul/optim/update.h"

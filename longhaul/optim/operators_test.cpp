@@ -6,8 +6,6 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "longhaul/comm/backend.h"

@@ -3,9 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <span>
 #include <string_view>
 #include <utility>
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/rules.h"

@@ -2,12 +2,10 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <tuple>
 
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"

@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/pipeline_tokenizer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/error.h"

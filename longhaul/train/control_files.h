@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <functional>
-#include <string>
 
 #include "longhaul/base/file.h"
 #include "longhaul/comm/communicator.h"

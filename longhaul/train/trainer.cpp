@@ -115,10 +115,7 @@ std::optional<Expectations> expectations_of(const Session& session) {
   std::optional<Expectations> found;
   const RunSection& settings = session.config.run;
   if (!settings.expect && !settings.golden) return found;
-  comm::on_rank_zero(*session.world, [&] {
-    found.emplace(settings);
-    return std::string();
-  });
+  comm::on_rank_zero(*session.world, [&] { found.emplace(settings); });
   return found;
 }
 

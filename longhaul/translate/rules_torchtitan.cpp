@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "longhaul/base/error.h"
 #include "longhaul/translate/flag_rules.h"

@@ -1,7 +1,5 @@
 #include "longhaul/translate/shell_words.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 

@@ -255,7 +255,6 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
       // rename() replaces an empty directory in one step.
       fs::rename(temporary, final);
       sync_directory(final.parent_path());
-      return std::string();
     });
   } catch (...) {
     std::error_code ignored;

@@ -123,10 +123,7 @@ void check_model_files(const SharedSource& source, const ModelDescription& model
 void check_model(const SharedSource& source, const ModelConfig& config,
                  comm::Communicator& group) {
   check_model_files(source, config.description, group);
-  comm::on_rank_zero(group, [&] {
-    check_tied_head(*source, config);
-    return std::string();
-  });
+  comm::on_rank_zero(group, [&] { check_tied_head(*source, config); });
 }
 
 }  // namespace longhaul::checkpoint

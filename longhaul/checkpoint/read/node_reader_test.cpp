@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <mutex>
 #include <numeric>
 
 #include "longhaul/base/error.h"

@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/state_tensor.h"

@@ -9,7 +9,6 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"

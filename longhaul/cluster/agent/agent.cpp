@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "longhaul/base/error.h"

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/resource.h>
 
-#include <ctime>
 #include <functional>
 #include <map>
 #include <thread>

@@ -8,7 +8,6 @@
 #include <netinet/tcp.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>

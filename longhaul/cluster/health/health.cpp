@@ -1,7 +1,6 @@
 #include "longhaul/cluster/health/health.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +14,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/text.h"
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/cluster/health/health_storage.h"

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "longhaul/base/process.h"
 #include "longhaul/base/random.h"

@@ -6,7 +6,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/health/gpu_health.h"

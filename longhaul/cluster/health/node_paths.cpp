@@ -11,7 +11,6 @@
 #include <exception>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "longhaul/base/error.h"

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/process/output_relay.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/process.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"

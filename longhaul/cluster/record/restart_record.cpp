@@ -1,7 +1,5 @@
 #include "longhaul/cluster/record/restart_record.h"
 
-#include <optional>
-
 #include "longhaul/cluster/record/record_file.h"
 #include "longhaul/run/files.h"
 

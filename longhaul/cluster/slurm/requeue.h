@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/slurm/job.h"

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/watch/observed.h"

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "longhaul/cluster/watch/observed.h"
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -15,7 +14,6 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/process.h"
 #include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/process/stacks.h"
 #include "longhaul/system/stopwatch.h"

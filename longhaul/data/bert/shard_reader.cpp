@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/shards/hdf5_shard.h"

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/input/column_rows.h"
 
 namespace longhaul::data {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/input/input_set.h"

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <parquet/arrow/writer.h>
 
-#include <functional>
 #include <optional>
 
 #include "longhaul/base/hash.h"

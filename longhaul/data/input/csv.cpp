@@ -9,7 +9,6 @@
 #include <array>
 #include <cstring>
 
-#include "longhaul/base/error.h"
 #include "longhaul/data/input/parse.h"
 #include "longhaul/data/input/text_stream.h"
 

@@ -7,7 +7,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_files.h"
 #include "longhaul/data/input/range_reader.h"

@@ -11,11 +11,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/input/column_rows.h"
 #include "longhaul/data/input/range_reader.h"
 #include "longhaul/data/input/stored_file.h"

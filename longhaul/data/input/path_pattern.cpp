@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

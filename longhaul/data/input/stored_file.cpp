@@ -9,7 +9,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 
 namespace longhaul::data {
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 
 namespace longhaul::data {
 namespace {

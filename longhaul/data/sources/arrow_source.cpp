@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

@@ -2,8 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 

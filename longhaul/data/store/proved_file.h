@@ -6,7 +6,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"

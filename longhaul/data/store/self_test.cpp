@@ -4,9 +4,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
-#include "longhaul/base/json.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_fields.h"
 

@@ -6,7 +6,6 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/sources/rows.h"
 
 namespace longhaul::data {

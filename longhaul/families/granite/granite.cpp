@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include "longhaul/families/decoder.h"
 

@@ -1,7 +1,5 @@
 #include "longhaul/families/decoder.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/families/limits.h"
 
 namespace longhaul::families {

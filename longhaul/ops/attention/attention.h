@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-
 #include "longhaul/ops/attention_mask.h"
 
 namespace longhaul::ops {

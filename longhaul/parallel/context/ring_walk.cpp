@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "longhaul/parallel/context/key_walk.h"
 #include "longhaul/tensor/buffer_of.h"

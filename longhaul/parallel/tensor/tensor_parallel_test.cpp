@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>
 
-#include <atomic>
-
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"

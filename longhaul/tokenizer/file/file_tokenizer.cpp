@@ -1,6 +1,5 @@
 #include "longhaul/tokenizer/file/file_tokenizer.h"
 
-#include <fmt/format.h>
 #include <simdjson.h>
 
 #include "longhaul/base/error.h"

@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/learn/learn_tokenizer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <queue>

@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/learn/word_counts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/error.h"

@@ -1,9 +1,6 @@
 #include "longhaul/tokenizer/pieces/bpe_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <bit>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"

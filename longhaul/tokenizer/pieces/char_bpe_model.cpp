@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/pieces/char_bpe_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/error.h"

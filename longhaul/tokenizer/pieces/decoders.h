@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "longhaul/tokenizer/split/pre_tokenizers.h"

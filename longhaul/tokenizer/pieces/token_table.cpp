@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/pieces/token_table.h"
 
-#include <fmt/format.h>
-
 #include <unordered_set>
 
 #include "longhaul/base/error.h"

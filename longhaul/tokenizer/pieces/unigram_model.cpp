@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/pieces/unigram_model.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/split/added_tokens.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/error.h"

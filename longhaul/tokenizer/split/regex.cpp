@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/split/regex.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/base/error.h"
 
 namespace longhaul::tokenizer {

@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/split/split.h"
 
-#include <fmt/format.h>
-
 #include <array>
 
 namespace longhaul::tokenizer {

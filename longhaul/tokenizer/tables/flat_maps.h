@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <vector>
 
 #include "longhaul/tokenizer/tables/large_pages.h"

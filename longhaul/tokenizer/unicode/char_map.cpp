@@ -1,7 +1,5 @@
 #include "longhaul/tokenizer/unicode/char_map.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "longhaul/base/error.h"

@@ -1,6 +1,5 @@
 #include "longhaul/train/log/metrics.h"
 
-#include <cstdlib>
 #include <sstream>
 #include <vector>
 

@@ -48,7 +48,6 @@ RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
     *log_ = system::Logger::to_file(dir / run::kLogFile);
     metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard,
                      config_.log.window);
-    return std::string();
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
                          utc_now()));
@@ -129,7 +128,6 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   // Written only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
     write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
-    return std::string();
   });
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);

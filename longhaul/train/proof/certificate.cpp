@@ -396,7 +396,6 @@ void tell_differences_only(const Session& session, system::Logger& log) {
       log.warning(fmt::format("the config.json beside the weights was not compared: {}",
                               error.what()));
     }
-    return std::string();
   });
 }
 

@@ -149,8 +149,7 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
       return Home::Sound;
     case Finding::Foreign:
       checkpoint::confirm_missing(dir, identity, *session.world);
-      comm::on_rank_zero(*session.world,
-                         [&]() -> std::string { refuse_foreign(dir, start.past()); });
+      comm::on_rank_zero(*session.world, [&] { refuse_foreign(dir, start.past()); });
       break;
     case Finding::Missing:
       checkpoint::confirm_missing(dir, identity, *session.world);
@@ -161,7 +160,7 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
 
 void refuse_gone(const Session& session, const RunStart& start) {
   const fs::path dir = checkpoint_dir(session.config);
-  comm::on_rank_zero(*session.world, [&]() -> std::string {
+  comm::on_rank_zero(*session.world, [&] {
     const run::RunPast& record = start.past();
     const fs::path place = fs::absolute(dir).lexically_normal();
     const std::string moved =
@@ -195,7 +194,6 @@ void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64
     if (when == SetAside::Always || goes_back(session.config)) {
       move_newer_aside(checkpoint_dir(session.config), start, run, step);
     }
-    return std::string();
   });
 }
 

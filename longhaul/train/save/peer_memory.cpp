@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 
 #include "longhaul/base/counted.h"
@@ -141,10 +140,8 @@ void PeerMemory::end(const Session& session, bool saved) {
     return;
   }
   keeper_->remove();
-  comm::on_rank_zero(*session.world, [&] {
-    checkpoint::remove_run_key(session.config.run.dir);
-    return std::string();
-  });
+  comm::on_rank_zero(*session.world,
+                     [&] { checkpoint::remove_run_key(session.config.run.dir); });
 }
 
 void PeerMemory::tell_times() {
@@ -207,10 +204,8 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
 void settle_memory(const Session& session, const checkpoint::MemoryStep* used) {
   const fs::path dir = memory_dir_of(session);
   if (used == nullptr) {
-    comm::on_rank_zero(*session.world, [&] {
-      checkpoint::remove_run_key(session.config.run.dir);
-      return std::string();
-    });
+    comm::on_rank_zero(*session.world,
+                       [&] { checkpoint::remove_run_key(session.config.run.dir); });
   }
   if (session.node->rank() == 0) {
     checkpoint::remove_parts(dir, [&](const checkpoint::PartName& name) {

@@ -332,7 +332,6 @@ void initialise(Session& session, RunLog& run) {
   // Checkpoints carry the side files.
   comm::on_rank_zero(*session.world, [&] {
     format::check_side_files(session.model_config.source_path.parent_path());
-    return std::string();
   });
   if (config.init.weights.empty()) {
     check_first_values(session.model_config);
@@ -383,7 +382,6 @@ void tell_lost_steps(const Session& session, RunLog& run) {
                       "committed: it begins anew, and these steps are made again",
                       done));
     }
-    return std::string();
   });
 }
 

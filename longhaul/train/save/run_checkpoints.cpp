@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "longhaul/base/build_info.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"

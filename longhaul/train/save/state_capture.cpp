@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "longhaul/device/device.h"

@@ -12,7 +12,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/text.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/device/device.h"

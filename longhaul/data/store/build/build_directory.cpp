@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/store/store_fields.h"
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <optional>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

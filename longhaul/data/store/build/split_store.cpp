@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <queue>
 #include <utility>
 
