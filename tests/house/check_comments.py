@@ -2,18 +2,16 @@
 or a condition ("When ..., it ..."), no sentence is a fragment ("Of those that ..."), and none has
 more than 35 words.
 
-comments_baseline.txt has, per file, how many problems are left; a file without a line has none. A
-file may not have more, and a count that is too high is lowered by `check_comments.py --write`,
-which raises none: delete the baseline to begin it anew. `check_comments.py PATH...` prints every
-problem below these paths.
+comments_baseline.txt has, per file, how many problems are left (see baseline.py).
+`check_comments.py PATH...` prints every problem below these paths.
 """
 
 import re
-import sys
 
+import baseline
 import house
 
-BASELINE = "tests/house/comments_baseline.txt"
+RULE = baseline.Rule("comments")
 LONGEST = 35
 DOC = re.compile(r"^\s*///(?!/)(?P<member><?)\s?(?P<text>.*)$")
 TRAILING = re.compile(r"^(?P<code>.*\S.*?)\s*///<\s?(?P<text>.*)$")
@@ -218,47 +216,9 @@ def problems_of(name, source):
     return found
 
 
-def read_baseline(text):
-    pairs = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
-    return {name: int(count) for count, name in pairs}
-
-
-def compare(problems, baseline):
-    """What to print: problems of files that have too many, and counts that are too high."""
-    found = []
-    for name in sorted(problems.keys() | baseline.keys()):
-        count, allowed = len(problems.get(name, [])), baseline.get(name, 0)
-        if count > allowed:
-            found += problems[name]
-            found.append(f"{name}: {count} comments to mend, at most {allowed}")
-        elif count < allowed:
-            found.append(f"{name}: {count} comments to mend, but {BASELINE} has {allowed}: "
-                         "lower it with tests/house/check_comments.py --write")
-    return found
-
-
-def lowered(problems, baseline):
-    """The next baseline; None as the old one begins it anew."""
-    counts = {name: len(found) if baseline is None else min(len(found), baseline.get(name, 0))
-              for name, found in problems.items()}
-    return "".join(f"{count} {name}\n" for name, count in sorted(counts.items()) if count)
-
-
 def main():
-    arguments = sys.argv[1:]
-    names = [n for n in house.files(*house.CODE) if not n.startswith("tests/fixtures/")]
-    problems = {n: found for n in names if (found := problems_of(n, house.text(n)))}
-    path = house.ROOT / BASELINE
-    there = path.exists()
-    baseline = read_baseline(house.text(BASELINE)) if there else {}
-    if "--write" in arguments:
-        path.write_text(lowered(problems, baseline if there else None), encoding="utf-8")
-        baseline = read_baseline(house.text(BASELINE))
-    elif arguments:
-        below = tuple(argument.rstrip("/") for argument in arguments)
-        shown = [p for n, found in problems.items() if n.startswith(below) for p in found]
-        house.finish("comments", shown, sum(n.startswith(below) for n in names))
-    house.finish("comments", compare(problems, baseline), len(names))
+    RULE.main([n for n in house.files(*house.CODE) if not n.startswith("tests/fixtures/")],
+              problems_of)
 
 
 if __name__ == "__main__":

@@ -266,15 +266,15 @@ class DocComments(unittest.TestCase):
 
     def test_a_file_may_have_what_the_baseline_says_and_the_baseline_only_shrinks(self):
         problems = {"a.h": ["a.h:1: x", "a.h:2: y"], "b.h": ["b.h:1: z"]}
-        self.assertEqual([], check_comments.compare(problems, {"a.h": 2, "b.h": 1}))
+        self.assertEqual([], check_comments.RULE.compare(problems, {"a.h": 2, "b.h": 1}))
         self.assertEqual(["b.h:1: z", "b.h: 1 comments to mend, at most 0"],
-                         check_comments.compare(problems, {"a.h": 2}))
-        high, = check_comments.compare(problems, {"a.h": 2, "b.h": 4})
+                         check_comments.RULE.compare(problems, {"a.h": 2}))
+        high, = check_comments.RULE.compare(problems, {"a.h": 2, "b.h": 4})
         self.assertIn("check_comments.py --write", high)
-        self.assertIn("c.h", check_comments.compare(problems, {"a.h": 2, "b.h": 1, "c.h": 1})[0])
+        self.assertIn("c.h", check_comments.RULE.compare(problems, {"a.h": 2, "b.h": 1, "c.h": 1})[0])
         self.assertEqual("1 a.h\n1 b.h\n",
-                         check_comments.lowered(problems, {"a.h": 1, "b.h": 4, "c.h": 2}))
-        self.assertEqual("2 a.h\n1 b.h\n", check_comments.lowered(problems, None))
+                         check_comments.RULE.lowered(problems, {"a.h": 1, "b.h": 4, "c.h": 2}))
+        self.assertEqual("2 a.h\n1 b.h\n", check_comments.RULE.lowered(problems, None))
 
 
 class Comments(unittest.TestCase):
