@@ -3,7 +3,8 @@
 //   longhaul_layout_tool RUN.toml STEPS [--set KEY=VALUE] [--fault NAME]
 // Rank 0 prints one JSON line per step; a checkpoint follows the first step. Without a
 // fault the curve is that of `longhaul train`. With init.weights the certificate is
-// asked.
+// asked. Where a check of the copies is due (resilience.checksum_every), the ranks
+// compare what they hold alike.
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
@@ -24,6 +25,7 @@
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/proof/first_update.h"
+#include "longhaul/train/proof/replica_check.h"
 #include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/session/session.h"
 #include "longhaul/train/step/step_loss.h"
@@ -52,6 +54,8 @@ void break_groups(Session& session, const std::string& fault) {
   };
   if (fault == "no_norm_sum") {
     deafen(groups.sums.at(layout::kTensorSum - 1));
+  } else if (fault == "no_first_gradient") {
+    deafen(groups.sums.at(layout::kTensorFirst - 1));
   } else if (fault == "no_key_sum") {
     deafen(groups.sums.at(layout::kKeySum - 1));
   } else if (fault == "no_tied_sum") {
@@ -143,6 +147,7 @@ class Run {
     train::certify_weights(session_, quiet_);
     testing::break_optimizer(session_, fault_);
     runner_.emplace(session_.chunks, *session_.replicas, train::stage_options(session_));
+    check_.emplace(session_, config().resilience.checksum_every, [](const Json&) {});
   }
 
   void steps(int64_t count) {
@@ -186,6 +191,7 @@ class Run {
                              optim::clip_coefficient(norm, config().optimizer.clip),
                              *session_.world);
     session_.replicas->share_weights();
+    check_->run(step, /*must=*/false);
     if (step == 1) train::certify_first_update(session_, schedule_.lr(1), quiet_);
     if (session_.world->rank() > 0) return;
     fmt::print("{}\n", Json{{"step", step},
@@ -210,12 +216,14 @@ class Run {
   data::Loader loader_;
   optim::Schedule schedule_;
   std::optional<train::StageRunner> runner_;
+  std::optional<train::ReplicaCheck> check_;
 };
 
-const std::array<std::string, 18> kFaults = {
+const std::array<std::string, 19> kFaults = {
     // of the step
-    "no_norm_sum", "no_key_sum", "no_tied_sum", "no_replica_sum", "dropped_micro_batch",
-    "local_denominator", "chunk_order", "halved_gradient", "trained_padding",
+    "no_norm_sum", "no_first_gradient", "no_key_sum", "no_tied_sum", "no_replica_sum",
+    "dropped_micro_batch", "local_denominator", "chunk_order", "halved_gradient",
+    "trained_padding",
     // of what is loaded
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
     "permuted_words", "permuted_tokens",
