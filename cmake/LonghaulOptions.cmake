@@ -6,6 +6,7 @@ option(LONGHAUL_MPI "Build the MPI backend" ON)
 option(LONGHAUL_PCH "Precompile the LibTorch headers" ON)
 option(LONGHAUL_JOIN "Compile several files of a target as one unit; OFF for tools that look at each" ON)
 option(LONGHAUL_FUZZ "Build the libFuzzer targets (clang)" OFF)
+option(LONGHAUL_HARDEN "Guard stacks and check what libc's functions write" ON)
 set(LONGHAUL_SANITIZE "" CACHE STRING "address | undefined | thread, for our own targets")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -32,6 +33,14 @@ endif()
 
 # The loader binds everything at the start and then makes its tables read-only.
 add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+
+# A sanitizer checks the same and more.
+if(LONGHAUL_HARDEN AND NOT LONGHAUL_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>
+                      $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>
+                      $<$<COMPILE_LANGUAGE:CXX>:-D_FORTIFY_SOURCE=2>)
+  set(LONGHAUL_GUARDED --guarded)  # what check_elf.py is told
+endif()
 
 # The baseline of what is shipped; faster instruction sets are chosen at run
 # time, per kernel file.

@@ -188,17 +188,18 @@ int winners_of(const fs::path& run, int count) {
     const pid_t child = ::fork();
     if (child == 0) {
       ::close(hold[1]);
-      char answer = 'l';
+      const auto tell = [&](char answer) {
+        if (::write(said[1], &answer, 1) != 1) ::_exit(1);
+      };
       try {
         const RunLock lock = RunLock::acquire(run);
-        answer = 'w';
-        static_cast<void>(::write(said[1], &answer, 1));
-        static_cast<void>(::read(hold[0], &answer, 1));
+        tell('w');
+        char end = 0;
+        if (::read(hold[0], &end, 1) != 0) ::_exit(1);
       } catch (const InputError&) {
-        static_cast<void>(::write(said[1], &answer, 1));
+        tell('l');
       } catch (...) {
-        answer = '?';
-        static_cast<void>(::write(said[1], &answer, 1));
+        tell('?');
       }
       ::_exit(0);
     }

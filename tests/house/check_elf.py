@@ -1,12 +1,13 @@
 """Programs and libraries load nothing from where they are started, and what the loader has bound
 cannot be changed.
 
-  check_elf.py [--theirs FOLDER]... FOLDER...
+  check_elf.py [--guarded] [--theirs FOLDER]... FOLDER...
 
 Reads the headers of every program and library below the folders; of a folder that Ninja builds, of
 all that is linked there. No entry of a RUNPATH or RPATH is empty or relative, for the loader takes such an entry from the
 working directory; no library is named by a relative path; no stack can be executed. What is
-compiled here has full RELRO as well (--theirs: libraries of others, which came along).
+compiled here has full RELRO as well (--theirs: libraries of others, which came along), and a program
+guards its stacks (--guarded: of a build with LONGHAUL_HARDEN and without a sanitizer).
 """
 
 import pathlib
@@ -14,7 +15,7 @@ import re
 import struct
 import sys
 
-PT_LOAD, PT_DYNAMIC, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 0x6474E551, 0x6474E552
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_GNU_STACK, PT_GNU_RELRO = 1, 2, 3, 0x6474E551, 0x6474E552
 DT_NEEDED, DT_STRTAB, DT_RPATH, DT_BIND_NOW, DT_RUNPATH, DT_FLAGS = 1, 5, 15, 24, 29, 30
 DT_FLAGS_1 = 0x6FFFFFFB
 EXECUTABLE_STACK = 1
@@ -26,6 +27,7 @@ class Elf:
 
     def __init__(self, content):
         self.kind = struct.unpack_from("<H", content, 16)[0]
+        self.guards_stacks = b"\0__stack_chk_fail\0" in content
         offset, size, count = struct.unpack_from("<Q", content, 32) + struct.unpack_from(
             "<HH", content, 54)
         self.segments = {}
@@ -51,7 +53,7 @@ class Elf:
                           if tag in (DT_RPATH, DT_RUNPATH)]
 
 
-def problems_of(elf, ours=True):
+def problems_of(elf, ours=True, guarded=False):
     """What is wrong with a file, as lines."""
     found = []
     for entry in sum(elf.run_paths, []):
@@ -68,6 +70,8 @@ def problems_of(elf, ours=True):
             found.append("is bound while it runs; link it with -z now")
         if PT_GNU_RELRO not in elf.segments:
             found.append("keeps its tables writable; link it with -z relro")
+        if guarded and PT_INTERP in elf.segments and not elf.guards_stacks:
+            found.append("guards no stack; compile it with -fstack-protector-strong")
     return found
 
 
@@ -93,7 +97,7 @@ def files_of(folder):
     return sorted(path for path in paths if path.is_file() and not path.is_symlink())
 
 
-def check(folders, ours):
+def check(folders, ours, guarded=False):
     """(problems, number of files)."""
     problems, checked = [], 0
     for folder in folders:
@@ -102,19 +106,20 @@ def check(folders, ours):
             if elf is None:
                 continue
             checked += 1
-            problems += [f"{path}: {problem}" for problem in problems_of(elf, ours)]
+            problems += [f"{path}: {problem}" for problem in problems_of(elf, ours, guarded)]
     return problems, checked
 
 
 def main():
     theirs, ours = [], []
-    words = iter(sys.argv[1:])
+    guarded = "--guarded" in sys.argv
+    words = iter(word for word in sys.argv[1:] if word != "--guarded")
     for word in words:
         if word == "--theirs":
             theirs.append(next(words))
         else:
             ours.append(word)
-    problems, checked = check(ours, True)
+    problems, checked = check(ours, True, guarded)
     more, others = check(theirs, False)
     for problem in problems + more:
         print(problem, file=sys.stderr)

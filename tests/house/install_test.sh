@@ -23,7 +23,7 @@ for library in libtorch_cpu.so libc10.so libfmt.so; do
 done
 
 # What is searched, and by which rules: of the programs, and of the libraries that came along.
-python3 "$source/tests/house/check_elf.py" "$tree/bin" --theirs "$tree/lib"
+python3 "$source/tests/house/check_elf.py" --guarded "$tree/bin" --theirs "$tree/lib"
 while read -r file; do
   run_path=$(patchelf --print-rpath "$file")
   case $run_path in

@@ -29,12 +29,12 @@ class Calls(unittest.TestCase):
 
 
 class Elf(unittest.TestCase):
-    def problems(self, ours=True, **other):
+    def problems(self, ours=True, guarded=False, **other):
         """Of a file that is as it should be but for `other`."""
         good = {"run_paths": [["/opt/lib", "$ORIGIN/../lib"]], "needed": ["libz.so.1", "/lib/x.so"],
                 "segments": {check_elf.PT_GNU_STACK: 6, check_elf.PT_GNU_RELRO: 4},
-                "tags": {check_elf.DT_FLAGS: 8}}
-        return check_elf.problems_of(types.SimpleNamespace(**(good | other)), ours)
+                "tags": {check_elf.DT_FLAGS: 8}, "guards_stacks": True}
+        return check_elf.problems_of(types.SimpleNamespace(**(good | other)), ours, guarded)
 
     def test_an_empty_or_relative_entry_is_reported_wherever_it_stands(self):
         self.assertEqual([], self.problems())
@@ -53,6 +53,14 @@ class Elf(unittest.TestCase):
         self.assertEqual([], self.problems(ours=False, tags={}))
         self.assertEqual([], self.problems(tags={check_elf.DT_FLAGS_1: 1}))
         self.assertEqual(1, len(self.problems(segments={check_elf.PT_GNU_STACK: 6})))
+
+    def test_a_program_without_guarded_stacks_is_reported_where_they_are_asked_for(self):
+        library = {check_elf.PT_GNU_STACK: 6, check_elf.PT_GNU_RELRO: 4}
+        program = {check_elf.PT_INTERP: 4, **library}
+        self.assertEqual([], self.problems(guarded=True, segments=program))
+        for segments, guarded, count in ((program, True, 1), (library, True, 0), (program, False, 0)):
+            self.assertEqual(count, len(self.problems(guarded=guarded, segments=segments,
+                                                      guards_stacks=False)))
 
     def test_a_real_file_has_what_patchelf_wrote_into_it(self):
         with tempfile.TemporaryDirectory() as folder:
