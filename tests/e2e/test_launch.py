@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +117,25 @@ def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_p
     assert code == 0, said
     assert f"{config} is not there any more; the run's own settings serve" in said
     assert runs.curve(tmp_path / "run") == undisturbed
+
+
+def test_a_broken_new_program_is_started_three_times(binary, tmp_path):
+    config = runs.write_config(tmp_path)
+    folder, starts = tmp_path / "bin", tmp_path / "starts"
+    folder.mkdir()
+    for program in ("longhaul", "longhaul-torch"):
+        shutil.copy2(binary(program), folder)
+    process = start(lambda program: folder / program, config, runs.PACE, "run.steps=5000")
+    wait_for_step(tmp_path / "run", 7)
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!/bin/sh\necho start >> {starts}\nkill -SEGV $$\n")
+    broken.chmod(0o755)
+    broken.replace(folder / "longhaul-torch")
+    os.kill(workers(config)[1], signal.SIGKILL)
+    code, said = end(process)
+    assert code == 78, said
+    assert len(starts.read_text().split()) == 3 * 2, said
+    assert [event["kind"] for event in events(tmp_path / "run", "fault")] == ["killed"] * 4, said
 
 
 def test_a_run_whose_directory_is_renamed_ends_for_a_person_to_look(binary, tmp_path):

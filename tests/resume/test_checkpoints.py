@@ -130,6 +130,19 @@ def test_settings_that_do_not_fit_are_no_damage(run, tmp_path):
     assert not events(tmp_path / "run", "fall_back")
 
 
+def test_settings_that_may_change_are_an_event_with_both_values(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=4")
+    train(run, path, "run.stop_after=6")
+    assert not events(tmp_path / "run", "settings_changed")
+    train(run, path, "optimizer.lr=2e-3", "checkpoint.every=2")
+    (event,) = events(tmp_path / "run", "settings_changed")
+    changes = {change["key"]: (change["was"], change["is"]) for change in event["changes"]}
+    assert event["step"] == 6 and changes["optimizer.lr"] == ("0.003", "0.002")
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "changed since the checkpoint: optimizer.lr was 0.003, is 0.002" in log
+
+
 def test_a_checkpoint_that_made_two_starts_fail_is_set_aside(run, tmp_path):
     path = write_config(tmp_path)
     train(run, path, "checkpoint.every=2", "run.stop_after=6")

@@ -55,8 +55,11 @@ def records(run_dir):
     are by this machine's clock."""
     shifts = {event["attempt"]: clock_shift(event)
               for event in lines_of(run_dir / "events.jsonl") if event["event"] == "start"}
+    # Those that were moved away, oldest first, and the one that grows.
+    files = sorted(run_dir.glob("metrics.jsonl.*"), key=lambda path: int(path.suffix[1:]))
     return [record | {"time": record["time"] - shifts.get(record["attempt"], 0.0)}
-            for record in lines_of(run_dir / "metrics.jsonl") if "grad_norm" in record]
+            for path in [*files, run_dir / "metrics.jsonl"] for record in lines_of(path)
+            if "grad_norm" in record]
 
 
 def whole_curve(run_dir):

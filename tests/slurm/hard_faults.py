@@ -229,10 +229,10 @@ def hang_up(run, choice):
 
 def rotate_logs(run, choice):
     """Files are moved away, as by logrotate: the run opens them anew."""
-    for name in ("log.txt", "metrics.jsonl", "events.jsonl"):
-        (run.dir / name).rename(run.dir / f"{name}.1")
-    goal = run.done() + 5
-    machines.wait_until(lambda: (run.dir / "metrics.jsonl").exists() or run.done() >= goal, 60,
+    number = 1 + sum(1 for _ in run.dir.glob("metrics.jsonl.*"))
+    for name in ("log.txt", "metrics.jsonl"):
+        (run.dir / name).rename(run.dir / f"{name}.{number}")
+    machines.wait_until(lambda: (run.dir / "metrics.jsonl").exists(), 60,
                         lambda: run.tail("no new metrics.jsonl"))
     return set()
 
@@ -258,10 +258,7 @@ HARD = {fault.__name__: fault for fault in [
 LACKS = {f"{how}_{what}": covering(f"{how}_{what}", place, how == "read_only")
          for what, place in PLACES.items() for how in ("empty", "read_only")}
 LACKS.update(memory_full=memory_full, temporary_gone=temporary_gone)
-HARD.update(LACKS, suspend_and_resume=suspend_and_resume, out_of_memory=out_of_memory)
-# Asked of the program and not done by it yet: LONGHAUL_FAULTS_WANTED=1 throws them too.
-WANTED = {"hang_up": hang_up, "rotate_logs": rotate_logs}
-if os.environ.get("LONGHAUL_FAULTS_WANTED"):
-    HARD.update(WANTED)
+HARD.update(LACKS, suspend_and_resume=suspend_and_resume, out_of_memory=out_of_memory,
+            hang_up=hang_up, rotate_logs=rotate_logs)
 
-__all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "LACKS", "WANTED", "kill_any", "take_down_in_order"]
+__all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "LACKS", "kill_any", "take_down_in_order"]

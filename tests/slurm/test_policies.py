@@ -72,7 +72,8 @@ def test_a_run_that_waits_for_its_nodes_goes_on_from_the_queue(cluster, binary, 
     run.finish(seconds=300)
     assert whole_curve(run.dir) == undisturbed
     assert cluster.job(run.job)["Restarts"] == "1"
-    assert run.events("requeue"), run.tail()
+    [requeue] = run.events("requeue")
+    assert "node" in requeue["reason"], requeue
 
 
 def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, folder, undisturbed):
