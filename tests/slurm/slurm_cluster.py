@@ -304,13 +304,15 @@ class Cluster:
         """On this node alone: an empty directory in place of the path, or the path read-only."""
         machine = self.nodes[name]
         self._covered.append((name, path))
+        cover = f"/tmp/cover{len(self._covered)}"
+        machine.run("mkdir", "-p", cover)
         if read_only:
-            machine.run("mount", "--bind", path, path)
-            machine.run("mount", "-o", "remount,bind,ro", path)
-            return
-        empty = f"/tmp/empty{len(self._covered)}"
-        machine.run("mkdir", "-p", empty)
-        machine.run("mount", "--bind", empty, path)
+            # Read-only before anybody sees it: a file that is open for writing would refuse that.
+            machine.run("mount", "--bind", path, cover)
+            machine.run("mount", "-o", "remount,bind,ro", cover)
+        machine.run("mount", "--bind", cover, path)
+        if read_only:
+            machine.run("umount", "-l", cover)
 
     def uncover(self, name):
         """The node sees again what the others see."""
