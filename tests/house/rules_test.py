@@ -11,6 +11,7 @@ import check_comments
 import check_elf
 import check_includes
 import check_names
+import check_pages
 import check_sizes
 import check_words
 import house
@@ -283,6 +284,32 @@ class DocComments(unittest.TestCase):
         self.assertEqual("1 a.h\n1 b.h\n",
                          check_comments.RULE.lowered(problems, {"a.h": 1, "b.h": 4, "c.h": 2}))
         self.assertEqual("2 a.h\n1 b.h\n", check_comments.RULE.lowered(problems, None))
+
+
+class Pages(unittest.TestCase):
+    def problems(self, page):
+        return check_pages.problems_of("x.md", page)
+
+    def test_a_long_sentence_and_a_long_paragraph_are_reported_where_they_begin(self):
+        long = "One " + "more " * 35 + "word."
+        self.assertEqual([], self.problems("One " + "more " * 33 + "word."))
+        found, = self.problems(f"# Head\n\nShort.\n{long}\n")
+        self.assertIn("x.md:3: a sentence of 37 words", found)
+        many = "Five words are in this.\n" * 25
+        self.assertIn("x.md:2: a paragraph of 125 words", self.problems("\n" + many)[0])
+        self.assertEqual([], self.problems(many[:120 * 4] + "\n\n" + many[120 * 4:]))
+
+    def test_tables_code_and_output_are_left_out_and_items_stand_alone(self):
+        words = "word " * 40
+        for text in (f"| {words} |", f"    {words}", f"```\n{words}\n```", f"> {words}", f"# {words}"):
+            self.assertEqual([], self.problems(text + "\n"), text)
+        item = "- " + "word " * 20
+        self.assertEqual([], self.problems(f"{item}\n{item}\n"))
+        self.assertEqual(1, len(self.problems(f"{item}\n  {item[2:]}\n")))
+
+    def test_a_link_is_its_words_and_a_piece_of_code_one_word(self):
+        self.assertEqual("See the page and `code`.",
+                         check_pages.plain("See [the page](a.md#b-c) and `one two three`."))
 
 
 class Comments(unittest.TestCase):
