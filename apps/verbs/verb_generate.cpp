@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/infer/generate.h"
+#include "longhaul/infer/prompt.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/inference.h"
@@ -46,30 +47,6 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Returns the prompt's ids, none of them past the vocabulary.
-std::vector<int64_t> encode_prompt(const GenerateOptions& options,
-                                   const tokenizer::Tokenizer& tokenizer,
-                                   const ModelConfig& config) {
-  std::vector<int64_t> prompt;
-  for (const tokenizer::TokenId id : tokenizer.special_prefix()) prompt.push_back(id);
-  for (const tokenizer::TokenId id : tokenizer.encode(options.prompt, false)) {
-    prompt.push_back(id);
-  }
-  if (prompt.empty()) {
-    throw InputError("generate",
-                     "the prompt has no tokens; give some text with --prompt");
-  }
-  for (const int64_t id : prompt) {
-    if (id >= config.vocab_size) {
-      throw InputError("generate",
-                       fmt::format("token id {} is past the model's vocabulary of "
-                                   "{}: this is not the model's tokenizer",
-                                   id, config.vocab_size));
-    }
-  }
-  return prompt;
-}
-
 /// Refuses ranks that split data: one text has no work for them.
 void check_one_sequence(const ParallelSection& parallel, int ranks) {
   const auto refuse = [&](const std::string& what) {
@@ -100,7 +77,8 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   }
   const auto tokenizer = find_tokenizer(options, model.config);
   if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
-  const std::vector<int64_t> prompt = encode_prompt(options, *tokenizer, model.config);
+  const std::vector<int64_t> prompt =
+      infer::encode_prompt(*tokenizer, options.prompt, model.config.vocab_size);
   options.sampling.stop_ids = model.config.eos_token_ids;
   if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
   const auto positions =

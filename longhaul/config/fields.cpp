@@ -384,6 +384,15 @@ Fields fields_of(LogSection& s) {
                  "steps of this start whose means a line has too; 1: none")
           .within(1, 1e6),
       make_field("tensorboard", s.tensorboard, Free, "write event files too"),
+      make_field("prompts", s.prompts, Free,
+                 "texts that the model continues, greedily, for people to read"),
+      make_field("prompts_every", s.prompts_every, Free,
+                 "steps between continuations; also at step 0 and at the end; 0: only "
+                 "then")
+          .within(0, kMaxSteps),
+      make_field("prompt_tokens", s.prompt_tokens, Free,
+                 "tokens that each prompt is continued by, at most")
+          .within(1, 4096),
   };
 }
 

@@ -300,6 +300,9 @@ struct LogSection {
   int64_t every = 1;
   int64_t window = 10;  ///< steps of the means in a line; 1: no means
   bool tensorboard = true;
+  std::vector<std::string> prompts;  ///< texts that the model continues
+  int64_t prompts_every = 500;       ///< 0: only at step 0 and at the end
+  int64_t prompt_tokens = 32;        ///< most tokens of a continuation
 };
 
 struct ValidationSection {

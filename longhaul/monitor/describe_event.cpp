@@ -54,7 +54,9 @@ std::string describe(const run::EndEvent& end) {
 
 }  // namespace
 
-bool is_shown(const Event& event) { return event.kind != run::kTrafficEvent; }
+bool is_shown(const Event& event) {
+  return event.kind != run::kTrafficEvent && event.kind != run::SampleEvent::kKind;
+}
 
 std::string describe(const Event& event) {
   if (event.kind == run::StartEvent::kKind) return describe(event.as<run::StartEvent>());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/axis.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMostEvents = 300;
 constexpr size_t kMostCheckpoints = 100;
+constexpr size_t kMostSamples = 60;
 constexpr size_t kParts = 220;
 
 using Out = std::back_insert_iterator<std::string>;
@@ -208,6 +210,25 @@ std::string checkpoint_section(RunFiles& run, const RunView& view) {
   return table_card("Checkpoints", rows, from, "older");
 }
 
+/// Shows what the model put after the prompts of [log], the newest texts first.
+std::string sample_section(const RunFiles& run) {
+  std::vector<run::SampleEvent> samples;
+  for (const Event& event : run.events()) {
+    if (event.kind == run::SampleEvent::kKind) {
+      samples.push_back(event.as<run::SampleEvent>());
+    }
+  }
+  if (samples.empty()) return {};
+  std::string rows = html_row("th", {{"step", "n"}, {"prompt"}, {"continued"}});
+  const size_t from = samples.size() - std::min(samples.size(), kMostSamples);
+  for (size_t i = samples.size(); i-- > from;) {
+    rows += html_row("td", {{grouped(samples[i].step), "n"},
+                            {escape(samples[i].prompt), "x"},
+                            {escape(samples[i].text), "x"}});
+  }
+  return table_card("Sample text", rows, from, "earlier");
+}
+
 std::string event_section(const RunFiles& run) {
   std::vector<const Event*> shown;
   for (const Event& event : run.events()) {
@@ -249,6 +270,7 @@ std::string report_page(RunFiles& run, const RunView& view, const std::string& p
                  escape(fs::path(view.name).filename().string()), kReportStyle);
   out += "<body><main>" + header(view) + tiles(view);
   out += "<h2>Training</h2><div class=\"plots\">" + plot_cards(run) + "</div>";
+  out += sample_section(run);
   out += ledger_section(view.ledger) + profile_section(run);
   out += checkpoint_section(run, view) + event_section(run) + config_section(run);
   out += "<footer>";

@@ -164,6 +164,17 @@ struct RollbackEvent {
   }
 };
 
+/// What the model puts after a prompt of [log].
+struct SampleEvent {
+  static constexpr const char* kKind = "sample";
+  int64_t step = 0;
+  std::string prompt;
+  std::string text;
+  static void each(auto& e, auto&& fields) {
+    fields("step", e.step, "prompt", e.prompt, "text", e.text);
+  }
+};
+
 /// Somebody wants something of the run: by a signal, or by a file in its directory.
 struct SignalEvent {
   static constexpr const char* kKind = "signal";

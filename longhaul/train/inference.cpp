@@ -32,6 +32,17 @@ std::vector<double> loss_sums(const Session& session, StageRunner& runner,
                         session.layout.read_on_host({runner.device_loss_sums()})[0]);
 }
 
+at::Tensor whole_logits(const Session& session, const at::Tensor& part) {
+  comm::Communicator& tp = session.mesh().tp();
+  const at::Tensor own = part.to(at::kCPU, at::kFloat);
+  if (tp.size() == 1) return own;
+  at::Tensor all = at::zeros({session.model_config.vocab_size}, at::kFloat);
+  all.narrow(0, first_column(session, own.numel()), own.numel()).copy_(own);
+  tp.all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
+                     comm::ReduceOp::Sum);
+  return all;
+}
+
 int64_t most_weight_bytes(const Session& session) {
   int64_t bytes = session.flat->bytes();
   session.world->all_reduce_wait({&bytes, 1, format::DType::I64}, comm::ReduceOp::Max);
@@ -79,24 +90,14 @@ int64_t SequenceRunner::next(const std::vector<int64_t>& ids, int64_t step) {
   run_forward(session_, runner_, batches);
   for (nn::KvCache& cache : caches_) cache.length += count;
 
-  const at::Tensor logits = head_.logits.defined() ? whole_logits() : at::Tensor();
+  const at::Tensor logits =
+      head_.logits.defined() ? whole_logits(session_, head_.logits) : at::Tensor();
   const layout::MeshShape& shape = session_.mesh().shape();
   const int chooser = layout::rank_at(shape, {.pp = shape.pp - 1});
   int64_t id = 0;
   if (session_.world->rank() == chooser) id = infer::sample(logits, options_, step);
   session_.world->broadcast({&id, 1, format::DType::I64}, chooser)->wait();
   return id;
-}
-
-at::Tensor SequenceRunner::whole_logits() const {
-  comm::Communicator& tp = session_.mesh().tp();
-  if (tp.size() == 1) return head_.logits;
-  const at::Tensor part = head_.logits.to(at::kCPU, at::kFloat);
-  at::Tensor all = at::zeros({session_.model_config.vocab_size}, at::kFloat);
-  all.narrow(0, first_column(session_, part.numel()), part.numel()).copy_(part);
-  tp.all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
-                     comm::ReduceOp::Sum);
-  return all;
 }
 
 }  // namespace longhaul::train

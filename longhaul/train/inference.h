@@ -25,6 +25,10 @@ Session load_for_inference(const RunConfig& config,
 std::vector<double> loss_sums(const Session& session, StageRunner& runner,
                               std::vector<data::TokenBatch>& batches);
 
+/// Returns the logits [V] in fp32 on the host, of which each rank of tp has `part`.
+/// Collective over tp.
+at::Tensor whole_logits(const Session& session, const at::Tensor& part);
+
 /// Returns the bytes of weights that the rank with most of them holds now. Collective.
 int64_t most_weight_bytes(const Session& session);
 
@@ -50,7 +54,6 @@ class SequenceRunner {
     at::Tensor logits;  ///< this rank's part of [V]; undefined where the rank has no head
   };
   StageOptions options_of_stage();
-  at::Tensor whole_logits() const;
 
   const Session& session_;
   infer::SamplingOptions options_;

@@ -28,6 +28,7 @@
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
+#include "longhaul/train/sample_text.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/resume.h"
 #include "longhaul/train/save/run_checkpoints.h"
@@ -145,6 +146,7 @@ class Trainer {
         expectations_(expectations_of(session_)),
         replica_check_(session_, config().resilience.checksum_every,
                        [this](const Json& fields) { corrupted(fields); }),
+        samples_(session_, run_),
         control_(
             config().run.dir, *session_.world,
             [this](const char* file) { stopped_by_file(file); },
@@ -161,6 +163,7 @@ class Trainer {
     data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) {
       validate();
+      tell_samples();
     } else {
       judge_validation();
     }
@@ -184,6 +187,7 @@ class Trainer {
       const bool save_again = checkpoints_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
+      if (last || due(config().log.prompts_every)) tell_samples();
       const bool is_last = last || ends();
       replica_check_.run(history_.step, /*must=*/false);
       if (is_last || requests_.save || save_again || due(config().checkpoint.every) ||
@@ -431,6 +435,12 @@ class Trainer {
     }
   }
 
+  void tell_samples() {
+    if (!samples_.wanted() || requests_.ends()) return;
+    phase("sample text", history_.step);
+    samples_.tell(history_.step);
+  }
+
   /// Decides whether the run ends because a validation loss has risen too far. All ranks
   /// take rank 0's decision. Collective.
   void judge_validation() {
@@ -515,6 +525,7 @@ class Trainer {
   StepGuard guard_;
   std::optional<Expectations> expectations_;  ///< rank 0's, where it is asked for
   ReplicaCheck replica_check_;
+  SampleText samples_;
   ControlFiles control_;
   StateCapture capture_;
   RunCheckpoints checkpoints_;

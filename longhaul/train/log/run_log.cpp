@@ -14,6 +14,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/isa.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/train/log/environment.h"
 #include "longhaul/train/log/run_parameters.h"
 
@@ -199,6 +200,12 @@ void RunLog::record_validation(int64_t step, const std::string& name, double los
                                double seconds) {
   if (!metrics_) return;
   metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
+}
+
+void RunLog::tell_sample(const run::SampleEvent& sample) {
+  log_->info(fmt::format("sample: \"{}\" -> \"{}\"", system::printable(sample.prompt),
+                         system::printable(sample.text)));
+  event(sample);
 }
 
 void RunLog::record_bad_step(const History& history, const StepOutcome& outcome) {

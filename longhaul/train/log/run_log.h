@@ -52,6 +52,8 @@ class RunLog {
               const std::vector<data::SourceCount>& sources);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
+  /// Shows what the model puts after a prompt, in the log and as an event.
+  void tell_sample(const run::SampleEvent& sample);
   /// Records a bad step and what is done about it.
   void record_bad_step(const History& history, const StepOutcome& outcome);
   /// Writes results.json, what rank 0 has sent to other ranks (event "traffic"), and the

@@ -39,21 +39,11 @@ struct Fixture {
   std::vector<int64_t> compared;  ///< rows whose logits are compared, ascending
 };
 
-/// Returns a length that divides as data.seq_len does, over cp and over the token parts
-/// of tp.
-int64_t fixture_length(const Session& session) {
-  const int64_t whole = session.config.data.seq_len;
-  const layout::MeshShape& shape = session.mesh().shape();
-  const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
-  if (whole < unit) return whole;
-  return std::max(unit, std::min(whole, kFixtureTokens) / unit * unit);
-}
-
 Fixture make_fixture(const Session& session) {
   const int64_t vocabulary = session.model_config.vocab_size;
   const int64_t last = session.config.data.seq_len - 1;
   Fixture f;
-  f.length = fixture_length(session);
+  f.length = dividing_length(session, kFixtureTokens);
   const int64_t n = f.length;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t place = i * kTokenStride % n;

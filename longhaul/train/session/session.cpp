@@ -23,7 +23,6 @@
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/run_on_threads.h"
-#include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/session/device_fit.h"
 #include "longhaul/train/session/fingerprint.h"
 #include "longhaul/train/session/open_data.h"
@@ -73,21 +72,6 @@ Json fingerprint_of(const Session& session) {
     of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
   }
   return merge_fingerprints(of_ranks);
-}
-
-/// Returns the tokenizer beside the weights or beside the model's config; null where
-/// there is none.
-std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
-  for (const fs::path& path : {config.init.weights, config.model.config}) {
-    if (path.empty()) continue;
-    fs::path dir = path;
-    if (!config.init.weights.empty() && path == config.init.weights) {
-      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
-    }
-    if (fs::is_regular_file(dir)) dir = dir.parent_path();
-    if (tokenizer::find_tokenizer_file(dir)) return tokenizer::Tokenizer::load(dir);
-  }
-  return {};
 }
 
 /// Returns the class of every parameter of the whole model, by name.
@@ -316,6 +300,26 @@ void run_forward(const Session& session, StageRunner& runner,
            layout::inference_plan(session.mesh().shape().pp, session.layout.chunks,
                                   static_cast<int64_t>(batches.size())),
            runner);
+}
+
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
+  for (const fs::path& path : {config.init.weights, config.model.config}) {
+    if (path.empty()) continue;
+    fs::path dir = path;
+    if (!config.init.weights.empty() && path == config.init.weights) {
+      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
+    }
+    if (fs::is_regular_file(dir)) dir = dir.parent_path();
+    if (tokenizer::find_tokenizer_file(dir)) return tokenizer::Tokenizer::load(dir);
+  }
+  return {};
+}
+
+int64_t dividing_length(const Session& session, int64_t wanted) {
+  const int64_t whole = session.config.data.seq_len;
+  const layout::MeshShape& shape = session.mesh().shape();
+  const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
+  return std::min(whole, (wanted + unit - 1) / unit * unit);
 }
 
 Json layout_of(const Session& session) {

@@ -13,6 +13,7 @@
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/system/log.h"
+#include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/session/session_layout.h"
 #include "longhaul/train/session/stage_runner.h"
 #include "longhaul/train/session/training_state.h"
@@ -84,6 +85,14 @@ std::string set_threads(int64_t wanted, comm::Communicator& node);
 Session build_inference_session(const RunConfig& config,
                                 std::shared_ptr<comm::Communicator> world,
                                 system::Logger& log);
+
+/// Returns the tokenizer beside the weights or beside the model's config; null where
+/// there is none.
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config);
+
+/// Returns a length of at least `wanted` tokens, or data.seq_len where that is less,
+/// that divides as data.seq_len does: over cp and over the token parts of tp.
+int64_t dividing_length(const Session& session, int64_t wanted);
 
 /// Runs this rank's part of a plan to its end; after a training plan the gradients that
 /// this rank owns are complete. A failure leaves nothing under way in `runner`.

@@ -1,0 +1,128 @@
+#include "longhaul/train/sample_text.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/infer/prompt.h"
+#include "longhaul/tokenizer/stream_decoder.h"
+#include "longhaul/train/inference.h"
+
+namespace longhaul::train {
+
+void SampleText::LastLogits::head(const models::Model& model, const nn::Tensors& hidden,
+                                  const nn::ForwardContext& context) {
+  logits.push_back(model.logits(model.target_rows(hidden, context)));
+}
+
+SampleText::SampleText(const Session& session, RunLog& run)
+    : session_(session), run_(run) {
+  const LogSection& log = session.config.log;
+  if (log.prompts.empty()) return;
+  if (!session.model_config.description.is_causal()) {
+    throw ConfigError(
+        "config", fmt::format("log.prompts: a model of type \"{}\" predicts masked "
+                              "tokens and cannot continue a text; take the prompts out",
+                              session.model_config.model_type));
+  }
+  encode();
+  size_t longest = 0;
+  for (const auto& prompt : prompts_) longest = std::max(longest, prompt.size());
+  const int64_t needed = static_cast<int64_t>(longest) + log.prompt_tokens;
+  length_ = dividing_length(session, needed);
+  if (length_ < needed) {
+    throw ConfigError("config",
+                      fmt::format("log.prompts: a prompt of {} tokens and {} more "
+                                  "(log.prompt_tokens) have no room in a sequence "
+                                  "of {} (data.seq_len); shorten one of them",
+                                  longest, log.prompt_tokens, length_));
+  }
+  StageOptions options = stage_options(session);
+  options.observer = &last_;
+  runner_ = std::make_unique<StageRunner>(session.chunks, *session.replicas, options);
+}
+
+void SampleText::encode() {
+  const Json told = Json::parse(comm::on_rank_zero(*session_.world, [&] {
+    tokenizer_ = model_tokenizer(session_.config);
+    if (!tokenizer_) {
+      throw ConfigError(
+          "config",
+          "log.prompts: no tokenizer.json and no tokenizer.model lies beside "
+          "the weights or the model's config; put one there, or take the "
+          "prompts out");
+    }
+    Json prompts = Json::array();
+    for (const std::string& text : session_.config.log.prompts) {
+      prompts.push_back(
+          infer::encode_prompt(*tokenizer_, text, session_.model_config.vocab_size));
+    }
+    std::vector<int64_t> stop_ids = session_.model_config.eos_token_ids;
+    if (const auto eos = tokenizer_->eos_id()) stop_ids.push_back(*eos);
+    return json_text(Json{{"prompts", prompts}, {"stop", stop_ids}});
+  }));
+  prompts_ = told.at("prompts").get<std::vector<std::vector<int64_t>>>();
+  stop_ids_ = told.at("stop").get<std::vector<int64_t>>();
+}
+
+std::vector<int64_t> SampleText::next_ids(
+    const std::vector<std::vector<int64_t>>& sequences) {
+  const layout::ContextLayout context(length_, session_.mesh().shape().cp);
+  std::vector<data::TokenBatch> batches(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    data::TokenBatch& batch = batches[i];
+    batch.resize(1, length_);
+    std::ranges::fill(batch.tokens, 0);  // no token sees those after it
+    std::ranges::copy(sequences[i], batch.tokens.begin());
+    for (int64_t p = 0; p < length_; ++p) {
+      batch.positions[static_cast<size_t>(p)] = static_cast<int32_t>(p);
+    }
+    std::ranges::fill(batch.document_start, 0);
+    std::ranges::fill(batch.targets[0], data::kIgnore);
+    batch.targets[0][sequences[i].size() - 1] = 0;  // this row's logits are wanted
+    take_positions(context, session_.mesh().index().cp, batch);
+  }
+  last_.logits.clear();
+  run_forward(session_, *runner_, batches);
+  // Only the ranks with the head and a sequence's last token know its next one.
+  std::vector<int64_t> ids(sequences.size(), -1);
+  for (size_t i = 0; i < last_.logits.size(); ++i) {
+    if (last_.logits[i].size(0) == 0) continue;
+    ids[i] = infer::sample(whole_logits(session_, last_.logits[i][0]), {}, 0);
+  }
+  session_.world->all_reduce_wait(
+      {ids.data(), static_cast<int64_t>(ids.size()), format::DType::I64},
+      comm::ReduceOp::Max);
+  return ids;
+}
+
+void SampleText::tell(int64_t step) {
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<int64_t>> sequences = prompts_;
+  std::vector<bool> ended(sequences.size(), false);
+  for (int64_t n = 0; n < session_.config.log.prompt_tokens; ++n) {
+    const std::vector<int64_t> ids = next_ids(sequences);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      ended[i] = ended[i] || std::ranges::count(stop_ids_, ids[i]) > 0;
+      if (!ended[i]) sequences[i].push_back(ids[i]);
+    }
+    if (std::ranges::count(ended, false) == 0) break;
+  }
+  if (!tokenizer_) return;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    tokenizer::StreamDecoder decoder(*tokenizer_, /*skip_special_tokens=*/false,
+                                     {prompts_[i].begin(), prompts_[i].end()});
+    std::string text;
+    for (size_t n = prompts_[i].size(); n < sequences[i].size(); ++n) {
+      text += decoder.add(static_cast<tokenizer::TokenId>(sequences[i][n]));
+    }
+    text += decoder.finish();
+    run_.tell_sample({step, session_.config.log.prompts[i], text});
+  }
+}
+
+}  // namespace longhaul::train
