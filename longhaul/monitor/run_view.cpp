@@ -22,16 +22,42 @@ bool is_final(const std::string& state) {
          state == run::RunStatus::kStopped;
 }
 
+/// Returns whether event `i` is the failure of a start that never began to train, in a
+/// run that had begun before: it leaves the run as it was.
+bool is_refusal(const std::vector<Event>& events, size_t i) {
+  if (events[i].kind != run::FailureEvent::kKind) return false;
+  bool began = false;
+  for (size_t k = 0; k < i; ++k) {
+    if (events[k].kind != run::StartEvent::kKind) continue;
+    if (events[k].attempt() == events[i].attempt()) return false;
+    began = true;
+  }
+  return began;
+}
+
 /// Returns how the last attempt that said so ended; null while none has.
 const Event* last_of_attempts(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     const std::string& kind = events[i].kind;
+    if (is_refusal(events, i)) continue;
     if (kind == run::StartEvent::kKind || kind == run::EndEvent::kKind ||
         kind == run::FailureEvent::kKind) {
       return &events[i];
     }
   }
   return nullptr;
+}
+
+/// Adds a note where the newest start was refused.
+void note_refusal(const std::vector<Event>& events, RunView& view) {
+  for (size_t i = events.size(); i-- > 0;) {
+    if (events[i].kind == run::StartEvent::kKind) return;
+    if (!is_refusal(events, i)) continue;
+    view.notes.push_back(fmt::format("attempt {} was refused before its first step: {}",
+                                     events[i].attempt(),
+                                     events[i].as<run::FailureEvent>().message));
+    return;
+  }
 }
 
 bool is_paused(const std::vector<Event>& events) {
@@ -55,6 +81,7 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     return;
   }
   view.ended = true;
+  note_refusal(run.events(), view);
   if (last != nullptr && last->kind == run::EndEvent::kKind) {
     const auto end = last->as<run::EndEvent>();
     const auto goal = run.last_step();

@@ -65,6 +65,19 @@ def test_the_ledger_of_a_run_that_was_killed_and_continued(tmp_path):
     assert after["checkpoint"]["step"] == stop
 
 
+def test_a_start_that_is_refused_leaves_the_run_as_it_was(tmp_path):
+    command = [LONGHAUL, "train", str(write_config(tmp_path)), "--set", "run.stop_after=4"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    before = figures(tmp_path / "run")
+    refused = subprocess.run([*command, "--set", "run.seed=99"], capture_output=True, timeout=60)
+    assert refused.returncode == 78
+    after = figures(tmp_path / "run")
+    assert (after["state"], after["step"]) == (before["state"], 4) == ("done", 4)
+    shown = subprocess.run([LONGHAUL, "watch", tmp_path / "run", "--once"], check=True, text=True,
+                           capture_output=True, timeout=60).stdout
+    assert "attempt 2 was refused before its first step: [config]" in shown
+
+
 def test_watch_shows_memory_and_use_of_a_node_and_its_devices(tmp_path):
     """Of NVIDIA's library by the fake one, put where the loader looks first."""
     (tmp_path / "libnvidia-ml.so.1").symlink_to(
