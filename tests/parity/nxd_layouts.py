@@ -8,6 +8,7 @@ import sys
 import types
 
 import torch
+from import_helpers import TOKENIZER
 
 LAYER = "model.layers.{}."
 
@@ -252,7 +253,7 @@ def write_zero(directory, shards, moments, dp, step, groups=1, masters=None, xse
 
 def make_state(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, tied=False, vocab=160,
                hidden=64, inner=96, seed=0):
-    """(config, state dict) of a small Llama, its config.json in `path`."""
+    """(config, state dict) of a small Llama, its config.json and a tokenizer in `path`."""
     torch.manual_seed(seed)
     fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
               "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
@@ -261,7 +262,7 @@ def make_state(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, tied=False, 
               "hidden_act": "silu", "tie_word_embeddings": tied, "torch_dtype": "bfloat16"}
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(fields))
-    (path / "tokenizer.json").write_text("{}")
+    (path / "tokenizer.json").write_text(TOKENIZER)
     width = hidden // heads
     shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(layers):

@@ -166,8 +166,13 @@ class Soak:
             total += count
         for line in self.refusals:
             print(f"refused: {line}")
+        refused = [k for k, count in self.counts.items() if count.total() and not
+                   count["passed"] + count["failed"]]
+        if refused:
+            print(f"every case was refused, so nothing was compared: {', '.join(refused)}; the "
+                  "program or the generator is wrong")
         print(f"{total['passed']} passed, {total['failed']} failed")
-        return 1 if total["failed"] or not total["passed"] else 0
+        return 1 if total["failed"] or refused or not total["passed"] else 0
 
 
 def main(words=None):

@@ -25,6 +25,8 @@ def draw_gelu(rng):
 
 def draw_decoder(rng, family):
     model = dict(draw_sizes(rng), rope_parameters=draw_rope(rng), max_position_embeddings=POSITIONS)
+    if family == "Olmo2":
+        model["eos_token_id"] = 0  # the class's own is past these vocabularies
     if family == "Mistral":
         model["sliding_window"] = rng.choice([None, 2, 7, 64])  # of 1: no gradient of queries
     return model

@@ -1,5 +1,6 @@
 """The soak of random cases says what failed, how to repeat it, and leaves no process behind."""
 
+import collections
 import pathlib
 import re
 import sys
@@ -61,6 +62,14 @@ def test_a_refusal_is_listed_with_its_message_and_what_passed_is_removed(soak, c
     refused = output.count("[parallel] too odd")
     assert 0 < refused < 20 and f"{20 - refused} passed, 0 failed" in output
     assert len(list((tmp_path / "work").iterdir())) == refused
+
+
+def test_a_kind_whose_every_case_is_refused_is_no_success_of_another_kind(soak, capsys):
+    kind, ours = soak("raise Refused('[weights] no tokenizer')")
+    ours.counts["another"] = collections.Counter(passed=3)
+    ours.one(kind, "1-1")
+    assert ours.report() == 1
+    assert f"nothing was compared: {kind};" in capsys.readouterr().out
 
 
 def test_a_case_that_hangs_ends_at_its_limit_with_all_that_it_started(soak, capsys):
