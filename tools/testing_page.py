@@ -5,10 +5,10 @@
   tools/testing_page.py --check   ends with 1 where the page is not what the tree gives
 """
 
+import argparse
 import ast
 import pathlib
 import re
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/testing.md"
@@ -24,9 +24,11 @@ Written by `tools/testing_page.py` from the tree; a test compares it.
 | `ctest --test-dir build -L '^unit$'` | what needs neither ranks nor a whole training: tests beside their sources, house rules |
 | `ctest --test-dir build -R '^(a_test\\|b_test)$' --output-on-failure` | the tests of these names |
 | `build/longhaul/base/base_test --gtest_filter='Json.*'` | cases of one program of tests |
-| `LONGHAUL_BIN_DIR=$PWD/build/bin .venv/bin/python3 -m pytest tests/e2e/test_bench.py -k name` | cases of one Python suite |
+| `LONGHAUL_BIN_DIR=$PWD/build/bin .venv/bin/python3 -m pytest tests/e2e/test_bench.py -k profile` | cases of one Python suite |
 
-One test is built by `cmake --build build --target NAME`. Python suites need the programs (`make`).
+A program of C++ tests is built by `cmake --build build --target NAME`. Python suites need the programs (`make`).
+A test NAME_2 runs the program NAME with two ranks. A test more_NAME has the cases of suite NAME that take long (`make soak`),
+and check_NAME has the cases that `make check` runs.
 """
 
 
@@ -34,29 +36,44 @@ def text(path):
     return path.read_text(encoding="utf-8")
 
 
+def commands_of(lists):
+    """The text of a CMakeLists.txt with its variables and its loops over suites written out."""
+    commands = text(lists)
+    for variable, value in re.findall(r"set\((\w+)\s+([^)]*)\)", commands):
+        commands = commands.replace("${" + variable + "}", value)
+
+    def each_turn(loop):
+        return "".join(loop[2].replace("${suite}", suite) for suite in loop[1].split())
+
+    return re.sub(r"foreach\(suite IN ITEMS ([^)]*)\)(.*?)endforeach\(\)", each_turn, commands,
+                  flags=re.S)
+
+
 def cpp_tests():
-    """(name, [source paths from the root]) of each longhaul_test and longhaul_mpi_test."""
+    """([test names], [source paths from the root]) of each longhaul_test and longhaul_mpi_test."""
     for lists in sorted([*ROOT.glob("longhaul/**/CMakeLists.txt"),
                          *ROOT.glob("tests/**/CMakeLists.txt"), ROOT / "apps/CMakeLists.txt"]):
-        commands = text(lists)
-        for variable, value in re.findall(r"set\((\w+)\s+([^)]*)\)", commands):
-            commands = commands.replace("${" + variable + "}", value)
-        for name, body in re.findall(r"longhaul_(?:mpi_)?test\(\s*(\w+)([^)]*)\)", commands):
+        for mpi, name, body in re.findall(r"longhaul_(mpi_)?test\(\s*(\w+)([^)]*)\)",
+                                          commands_of(lists)):
             files = [(lists.parent / f).resolve() for f in re.findall(r"[\w/.]+\.cpp", body)]
-            yield name, [f.relative_to(ROOT).as_posix() for f in files if f.exists()]
+            ranks = re.search(r"RANKS((?: \d+)+)", body) if mpi else None
+            names = [f"{name}_{n}" for n in ranks[1].split()] if ranks else [name]
+            yield names, [f.relative_to(ROOT).as_posix() for f in files if f.exists()]
 
 
 def python_suites():
-    """{path from the root: test's name} of each longhaul_pytest that is written out."""
+    """{path from the root: [names of its tests]} of each longhaul_pytest."""
     found = {}
     for lists in sorted((ROOT / "tests").glob("**/CMakeLists.txt")):
-        body = text(lists)
-        for names, loop in re.findall(r"foreach\(suite IN ITEMS ([^)]*)\)(.*?)endforeach", body, re.S):
-            for suite in names.split():
-                body += loop.replace("${suite}", suite)
-        for name, file in re.findall(r"longhaul_pytest\((\w+) ([\w/.]+\.py)", body):
+        for name, file, rest in re.findall(r"longhaul_pytest\((\w+) ([\w/.]+\.py)([^)]*)\)",
+                                           commands_of(lists)):
             path = (lists.parent / file).resolve().relative_to(ROOT).as_posix()
-            found.setdefault(path, name)
+            names = found.setdefault(path, [])
+            names.append(name)
+            if re.search(r"\bSOAK\b", rest):
+                names.append(f"more_{name}")
+            if re.search(r"\bCHECK\b", rest):
+                names.append(f"check_{name}")
     return found
 
 
@@ -71,14 +88,14 @@ def rows_of_folders():
     folders = sorted(p.name for p in (ROOT / "longhaul").iterdir() if p.is_dir())
     for folder in folders:
         own, others = [], []
-        for name, sources in tests:
+        for names, sources in tests:
             inside = [s for s in sources if s.startswith(f"longhaul/{folder}/")]
             uses = any(f'#include "longhaul/{folder}/' in text(ROOT / s) for s in sources
                        if not s.startswith("longhaul/"))
             if inside:
-                own.append(name)
+                own += names
             elif uses:
-                others.append(name)
+                others += names
         yield folder, own, others
 
 
@@ -89,19 +106,23 @@ def page():
              "| folder | its own tests | suites that use it | run its own |", "|---|---|---|---|"]
     for folder, own, others in rows_of_folders():
         names = r"\|".join(own)
-        run = f"`ctest --test-dir build -R '^({names})$'`"
+        build = "build-cuda" if folder == "cuda" else "build"
+        run = f"`ctest --test-dir {build} -R '^({names})$'`"
         lines.append(f"| `longhaul/{folder}` | {', '.join(own) or 'none'} | {', '.join(others)} | "
                      f"{run if own else ''} |")
     lines += ["", "## Suites in Python", "",
               "They drive the built programs as a user does.", "",
-              "| suite | its test | what it claims |", "|---|---|---|"]
-    for path, name in sorted(python_suites().items()):
-        lines.append(f"| `{path}` | {name} | {claim(path)} |")
+              "| suite | its tests | what it claims |", "|---|---|---|"]
+    for path, names in sorted(python_suites().items()):
+        lines.append(f"| `{path}` | {', '.join(names)} | {claim(path)} |")
     return "\n".join(lines) + "\n"
 
 
 def main():
-    if "--check" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    if parser.parse_args().check:
         if not PAGE.exists() or text(PAGE) != page():
             raise SystemExit("docs/testing.md is not what the tree gives; run tools/testing_page.py")
         return
