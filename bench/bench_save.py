@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a checkpoint costs: our save against torch.save and PyTorch's DCP, in turn.
 
-    .venv/bin/python bench/bench_save.py build/bin/bench_save [--dir DIR] [--rounds 5]
+    .venv/bin/python bench/bench_save.py build/bench/bench_save [--dir DIR] [--rounds 5]
 
 Prints Markdown rows: how long training stands still, when the state is durable, and both
 against what the machine can do at all (a copy in memory, a plain write with fsync).

@@ -17,6 +17,7 @@ target is missed or one of our ids differs.
 import argparse
 import glob
 import gzip
+import importlib.util
 import json
 import pathlib
 import random
@@ -142,6 +143,10 @@ def main():
     parser.add_argument("program", help="trains the tokenizer")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    for peer in ("tokenizers", "tiktoken", "gigatoken"):
+        if importlib.util.find_spec(peer) is None:
+            sys.exit(f"bench_tokenize: the peer {peer} is not installed; "
+                     ".venv/bin/pip install -r requirements-bench.txt")
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
         train, english, pages = corpora()
