@@ -44,9 +44,9 @@ def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     end is killed before ctest ends the suite, so that the test tells which command it was."""
     command, environment = command_of(program, arguments, ranks, nodes)
     environment.update(options.pop("env", {}))
+    options = {"timeout": 200, **options}
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=200,
-                                env=environment, **options)
+        result = subprocess.run(command, capture_output=True, text=True, env=environment, **options)
     except subprocess.TimeoutExpired as late:
         said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))
         raise AssertionError(f"{' '.join(command)} did not end in {late.timeout} s\n{said}") from None

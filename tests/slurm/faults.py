@@ -24,7 +24,8 @@ def sets(*values):
 def reference(run, folder, steps=STEPS):
     """The curve of the same run without supervision or faults, on one machine."""
     config = write_config(folder)
-    run("longhaul", "train", config, *sets(*LAYOUT, f"run.steps={steps}"), ranks=8)
+    run("longhaul", "train", config, *sets(*LAYOUT, f"run.steps={steps}"), ranks=8,
+        timeout=200 + steps)
     return whole_curve(folder / "run")
 
 
