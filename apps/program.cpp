@@ -219,7 +219,9 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
     program.parse(argc, argv);
     if (outcome.exit_code == 0 && !is_log) flush_output();
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);  // --help
+    const bool known =
+        words.empty() || words[0].starts_with('-') || !program.get_subcommands().empty();
+    if (error.get_exit_code() == 0 && known) return program.exit(error);  // --help
     say_error("[arguments] " + usage_problem(program, words, error));
     return kExitSettings;
   } catch (const std::exception& problem) {

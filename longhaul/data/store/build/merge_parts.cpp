@@ -44,8 +44,9 @@ class Merger {
     for (size_t file = 0; file < origins_.size(); ++file) finish_origin(file);
     const double percent = context_.options.holdout * 100;
     if (percent > 0) {
-      validation_.selection = fmt::format("the {}% of the documents held out", percent);
-      train_.selection = fmt::format("all documents but the {}% held out", percent);
+      validation_.selection =
+          fmt::format("the {:.6g}% of the documents held out", percent);
+      train_.selection = fmt::format("all documents but the {:.6g}% held out", percent);
       finish(validation_, context_.directory.validation());
     } else {
       train_.selection = "all documents";
