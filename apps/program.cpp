@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "apps/setting_hint.h"
@@ -44,18 +46,135 @@ std::string verbs_of(const CLI::App& program, std::span<const std::string> words
   return text;
 }
 
-/// Returns what is meant by a --dtype that no verb takes ("float16"), as the end of a
-/// message, or an empty text.
-std::string dtype_hint(std::span<const std::string> words) {
-  constexpr std::string_view kDtype = "--dtype";
+/// Returns what is meant by a value that an option does not take but a key of longhaul
+/// knows ("--dtype float16", "--device gpu"). It is the end of a message, or an empty
+/// text.
+std::string choice_hint(std::span<const std::string> words) {
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"--dtype", "precision.compute"}, {"--device", "run.device"}};
+  constexpr std::string_view kHalf = "float16 half torch.float16 f16";
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with(kDtype)) continue;
-    const bool apart = words[i] == kDtype && i + 1 < words.size();
-    if (!apart && !words[i].starts_with("--dtype=")) continue;
-    return config::other_value_hint(
-        "precision.compute", apart ? words[i + 1] : words[i].substr(kDtype.size() + 1));
+    const size_t equals = words[i].find('=');
+    const std::string word = words[i].substr(0, equals);
+    for (const auto& [option, key] : kOptions) {
+      if (word != option || (equals == std::string::npos && i + 1 == words.size())) {
+        continue;
+      }
+      const std::string value =
+          equals == std::string::npos ? words[i + 1] : words[i].substr(equals + 1);
+      const bool writes = words[0] == "export" || words[0] == "import";
+      if (writes && has_word(kHalf, value)) return "; did you mean fp16?";
+      if (std::string hint = config::other_value_hint(key, value); !hint.empty()) {
+        return hint;
+      }
+    }
   }
   return "";
+}
+
+/// Verbs of other programs, and what longhaul has for them.
+struct VerbWord {
+  std::string_view names;
+  std::string_view answer;
+};
+
+constexpr VerbWord kVerbWords[] = {
+    {"pretrain finetune fine-tune fine_tune tune fit midtrain continue cpt",
+     "longhaul train RUN.toml trains all weights, from those of init.weights or from "
+     "random ones"},
+    {"resume restart", "longhaul train RUN.toml goes on from the newest checkpoint"},
+    {"sft dpo grpo ppo rlhf rl lora qlora merge",
+     "longhaul trains all weights on tokens; there are no adapters, chats and "
+     "preferences"},
+    {"run start",
+     "longhaul train RUN.toml is one process, longhaul launch -n 8 RUN.toml several"},
+    {"torchrun mpirun srun accelerate deepspeed distributed",
+     "longhaul launch -n 8 RUN.toml starts the ranks of a run"},
+    {"sbatch slurm", "longhaul submit RUN.toml --nodes 2 submits a job"},
+    {"tokenize tokenise preprocess prepare prepare_data pretokenize pack dataset build",
+     "longhaul data build makes a token store of text"},
+    {"convert",
+     "longhaul import reads checkpoints of other programs, longhaul export "
+     "writes a Hugging Face directory"},
+    {"save save_pretrained", "longhaul export writes a Hugging Face directory"},
+    {"evaluate evaluation perplexity ppl test validation",
+     "longhaul eval MODEL --data STORE measures the loss"},
+    {"chat infer inference sample predict complete",
+     "longhaul generate MODEL --prompt TEXT continues a text; there are no chats"},
+    {"serve server deploy",
+     "models are not served; longhaul export writes a Hugging "
+     "Face directory, which servers read"},
+    {"status monitor tail logs log tensorboard top ps",
+     "longhaul watch RUN shows how a run stands"},
+    {"stop cancel kill pause",
+     "touch RUN/STOP saves and ends a run, touch RUN/PAUSE holds it"},
+    {"check validate lint",
+     "longhaul config RUN.toml checks a run file, longhaul verify "
+     "what a run has written"},
+    {"estimate memory plan-memory",
+     "longhaul config RUN.toml --ranks 8 prints the bytes of each rank"},
+    {"init create setup", "longhaul new MODEL DATA --out RUN.toml writes a run file"},
+    {"info show ls cat",
+     "longhaul inspect says what a directory is, longhaul recipe "
+     "list which recipes there are"},
+    {"download fetch pull push upload login",
+     "nothing is fetched and nothing is sent (docs/offline.md)"},
+    {"benchmark perf profile", "longhaul bench says what this machine can do"},
+    {"diff", "longhaul compare compares two checkpoints"},
+    {"version", "longhaul --version prints it"}};
+
+/// Returns what is wrong with a word that stands where a verb is expected and is none.
+/// `above` is "" or the verb that has others below it, such as "data ".
+std::string wrong_verb(const CLI::App& program, const std::string& above,
+                       const std::string& word) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : program.get_subcommands({})) {
+    if (!known->get_group().empty()) verbs.push_back(known->get_name());
+  }
+  const std::string none = fmt::format("there is no verb '{}{}'", above, word);
+  const auto answer = std::ranges::find_if(
+      kVerbWords, [&](const VerbWord& one) { return has_word(one.names, word); });
+  const bool answers = answer != std::end(kVerbWords) &&
+                       (above.empty() || answer->answer.find(above) != std::string::npos);
+  if (answers) return fmt::format("{}; {}", none, answer->answer);
+  if (const auto near = nearest_name(word, verbs)) {
+    return fmt::format("{}; did you mean '{}{}'?", none, above, *near);
+  }
+  for (const CLI::App* group : program.get_subcommands({})) {
+    const auto under = group->get_subcommands({});
+    if (std::ranges::find(under, word, &CLI::App::get_name) == under.end()) continue;
+    return fmt::format("{}; did you mean '{} {}'?", none, group->get_name(), word);
+  }
+  std::string example;
+  if (above == "recipe ") example = ", as longhaul recipe show NAME";
+  if (above == "data ") example = ", as longhaul data build 'corpus/*.txt'";
+  return fmt::format("{}; one of {}{}", none, fmt::join(verbs, ", "), example);
+}
+
+/// Returns what is wrong where no verb stands below a verb that needs one ("data"), or
+/// nothing.
+std::optional<std::string> missing_verb(const CLI::App& program,
+                                        std::span<const std::string> words) {
+  const CLI::App* group = &program;
+  std::string above;
+  while (!words.empty()) {
+    const auto under = group->get_subcommands({});
+    const auto next = std::ranges::find(under, words[0], &CLI::App::get_name);
+    if (next == under.end()) break;
+    group = *next;
+    above += words[0] + " ";
+    words = words.subspan(1);
+  }
+  if (group == &program || group->get_subcommands({}).empty()) return std::nullopt;
+  if (!words.empty() && !words[0].starts_with('-')) {
+    return wrong_verb(*group, above, words[0]);
+  }
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : group->get_subcommands({})) {
+    if (!known->get_group().empty()) verbs.push_back(above + known->get_name());
+  }
+  return fmt::format("no verb behind {}; one of {}; see longhaul {}--help",
+                     above.substr(0, above.size() - 1), fmt::join(verbs, ", "), above);
 }
 
 /// Returns what is wrong with the command line and what to type instead. `words` begin
@@ -73,19 +192,37 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
     return fmt::format("{} is not available yet in this version; available: {}", verb,
                        list);
   }
+  if (const auto missing = missing_verb(program, words)) return *missing;
   if (const auto hint = setting_hint(program, words)) return *hint;
-  if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
-    return fmt::format("{}{}; see longhaul {}--help", error.what(), dtype_hint(words),
+  if (verb.starts_with('-')) {
+    const bool version = nearest_name(verb, std::vector<std::string>{"--version"}) ||
+                         verb == "-v" || verb == "-V";
+    return fmt::format(
+        "{} stands where a verb stands; {}", verb,
+        version ? "did you mean --version?"
+                : "the verb is first, as longhaul train RUN.toml; one of " + list);
+  }
+  if (std::ranges::find(verbs, verb) != verbs.end()) {
+    return fmt::format("{}{}; see longhaul {}--help", error.what(), choice_hint(words),
                        verbs_of(program, words));
   }
   if (verb.ends_with(".toml")) {
     return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
                        verb);
   }
-  if (verb == "help") return "there is no verb 'help'; did you mean 'longhaul --help'?";
-  const auto near = nearest_name(verb, verbs);
-  return fmt::format("there is no verb '{}'; {}", verb,
-                     near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
+  if (verb.ends_with(".yaml") || verb.ends_with(".yml")) {
+    return fmt::format(
+        "no verb before {}, and run files are TOML: longhaul import --flags {} makes one "
+        "of a nanotron or axolotl YAML",
+        verb, verb);
+  }
+  if (verb == "help") {
+    const bool known =
+        words.size() > 1 && std::ranges::find(verbs, words[1]) != verbs.end();
+    return fmt::format("there is no verb 'help'; did you mean 'longhaul {}--help'?",
+                       known ? words[1] + " " : "");
+  }
+  return wrong_verb(program, "", verb);
 }
 
 /// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
@@ -107,8 +244,11 @@ void check_paths(CLI::App& verb) {
         std::ranges::any_of(kTexts, is_text)) {
       continue;
     }
-    option->check([](const std::string& word) {
-      const std::string meant = unexpanded(word);
+    const bool writes = option->check_name("--out") || option->check_name("--dir");
+    option->check([writes](const std::string& word) {
+      std::string meant = unexpanded(word);
+      // What is read is looked for where it is opened.
+      if (writes && meant.empty()) meant = as_address(word);
       return meant.empty() ? meant : fmt::format("\"{}\": {}", word, meant);
     });
   }

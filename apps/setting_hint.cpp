@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/text.h"
@@ -91,7 +92,95 @@ constexpr OptionWord kOptionWords[] = {
     {"time_limit", "--time"},
     {"job_name", "--name"},
     {"limit num_samples max_samples", "--max-sequences"},
+    {"compare compare_with reference ref baseline golden", "--against"},
+    {"refresh refresh_interval poll_interval poll", "--interval"},
     {"random_seed", "--seed"},
+};
+
+/// What a verb has in place of an option of other programs, or that it has none.
+struct OptionAnswer {
+  std::string_view verbs;  ///< last words of verbs, with spaces between them
+  std::string_view names;
+  std::string_view answer;
+};
+
+constexpr OptionAnswer kOptionAnswers[] = {
+    {"generate", "top_k min_p typical_p",
+     "--temperature and --top-p say how tokens are chosen, and nothing else does"},
+    {"generate", "do_sample sample sampling", "a --temperature above 0 samples"},
+    {"generate", "num_beams beams beam_size num_return_sequences",
+     "one text is written, token by token"},
+    {"generate",
+     "repetition_penalty presence_penalty frequency_penalty no_repeat_ngram_size "
+     "length_penalty",
+     "there are no penalties"},
+    {"generate", "system system_prompt chat chat_template messages",
+     "it continues the text of --prompt; there are no chats"},
+    {"eval", "tasks task num_fewshot fewshot",
+     "it measures the loss on a token store; tasks are for other programs, which read "
+     "what longhaul export makes"},
+    {"build", "append_eod append_eos add_eos add_bos add_special_tokens",
+     "--special-tokens says what stands around a text; by default EOS stands behind it"},
+    {"build", "pack packing sample_packing group_texts chunk_size",
+     "a store holds whole documents, and data.seq_len of a run file cuts them"},
+    {"export", "safetensors save_safetensors safe_serialization",
+     "the weights are always safetensors"},
+    {"export", "gguf onnx ggml to format output_format",
+     "it makes a Hugging Face directory of safetensors; other programs make other forms "
+     "of it"},
+    {"verify", "deep full strict all",
+     "everything is always read and every hash checked"},
+    {"verify export eval generate inspect",
+     "step steps iteration iter load_step checkpoint_step",
+     "a checkpoint is named by its directory, as RUN/checkpoints/step_00000500"},
+    {"compare", "rtol atol tol relative_tolerance",
+     "--tolerance bounds the norm of a difference, relative to the tensor's norm"},
+    {"watch", "follow f tail live", "it goes on until q or Ctrl-C, except with --once"},
+    {"config", "print show list dump validate check verify",
+     "with a file it checks and prints the settings, without one it lists them all"},
+    {"submit", "gpus gpus_per_node gres gpus_per_task num_gpus_per_node",
+     "--slurm=--gpus-per-node=8 asks Slurm for devices, and --ranks-per-node says how "
+     "many ranks a node has"},
+    {"submit",
+     "account a qos q constraint mem mem_per_cpu mem_per_gpu cpus_per_task exclusive "
+     "mail_type mail_user output error requeue reservation nodelist w exclude x "
+     "licenses comment array begin export chdir",
+     "Slurm's other options stand behind --slurm=, as --slurm=--account=lab"},
+    {"submit", "dependency d depends_on",
+     "--after JOB waits for a job's success; other rules stand behind "
+     "--slurm=--dependency="},
+    {"launch", "nnodes num_nodes nodes n_nodes num_machines machines",
+     "--hosts n1,n2 names other machines, and longhaul submit --nodes 2 asks Slurm for "
+     "them"},
+    {"launch",
+     "standalone module m rdzv_backend rdzv_endpoint rdzv_id rdzv_conf master_addr "
+     "master_port main_process_port node_rank machine_rank local_rank",
+     "it starts the ranks and joins them by itself: -n says how many, --hosts where"},
+};
+
+/// Slurm's short options, which are told apart by their case.
+constexpr std::pair<std::string_view, std::string_view> kShortOfSlurm[] = {
+    {"-p", "--partition"}, {"-N", "--nodes"}, {"-t", "--time"}, {"-J", "--name"}};
+
+/// Names that other programs give to what a positional argument names here.
+struct PlaceWord {
+  std::string_view places;  ///< names of positional arguments, with spaces between them
+  std::string_view names;
+};
+
+constexpr PlaceWord kPlaceWords[] = {
+    {"model",
+     "model m model_path model_dir model_name model_name_or_path model_id pretrained "
+     "base_model checkpoint ckpt checkpoint_path checkpoint_dir run run_dir"},
+    {"run", "run run_dir dir logdir log_dir path input"},
+    {"dir path source",
+     "dir path source src input input_dir i run run_dir model model_path model_dir "
+     "model_name_or_path checkpoint ckpt checkpoint_path checkpoint_dir load_dir file"},
+    {"inputs",
+     "input inputs input_file input_files input_path i files file data data_files "
+     "data_path data_dir dataset dataset_path dataset_name text text_file train_file "
+     "corpus path"},
+    {"data", "data data_path dataset dataset_path data_dir train_data"},
 };
 
 /// Names that other programs give to the file with all settings.
@@ -152,6 +241,61 @@ std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag&
   return std::nullopt;
 }
 
+/// Returns how what a flag names is given to the verb, where a positional argument stands
+/// for it.
+std::optional<std::string> as_place(const NamedVerb& verb, const UnknownFlag& flag) {
+  std::string usage = verb.name;
+  std::string place;
+  for (const CLI::Option* option : verb.app->get_options()) {
+    if (!option->get_positional()) continue;
+    const std::string name = option->get_single_name();
+    const bool meant =
+        place.empty() && std::ranges::any_of(kPlaceWords, [&](const PlaceWord& word) {
+          return has_word(word.places, name) && has_word(word.names, flag.name);
+        });
+    if (meant) place = name;
+    std::string shown = meant ? flag.value : "";
+    if (shown.empty()) {
+      for (const char c : name) {
+        shown += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+      }
+    }
+    usage += " " + shown;
+  }
+  if (place.empty()) return std::nullopt;
+  return fmt::format("{} is no option of {}; what it names stands by itself: {}",
+                     flag.word, verb.name, usage);
+}
+
+/// Returns what the verb has in place of the flag of another program, or nothing.
+std::optional<std::string> as_answer(const NamedVerb& verb, const UnknownFlag& flag) {
+  const std::string last = verb.name.substr(verb.name.rfind(' ') + 1);
+  const auto say = [&](std::string_view answer) {
+    return fmt::format("{} is no option of {}; {}", flag.word, verb.name, answer);
+  };
+  const auto* known = std::ranges::find(kShortOfSlurm, flag.word,
+                                        [](const auto& one) { return one.first; });
+  if (last == "submit" && known != std::end(kShortOfSlurm)) {
+    return say(fmt::format("did you mean {}?", known->second));
+  }
+  if (flag.word == "-np" && verb.option("-n") != nullptr) {
+    return say(
+        fmt::format("did you mean -n{}{}?", flag.value.empty() ? "" : " ", flag.value));
+  }
+  const bool json = has_word("format output_format", flag.name) && flag.value == "json";
+  if (json && verb.option("--json") != nullptr) return say("did you mean --json?");
+  // "--checkpoint 4" names a step, "--checkpoint run" a directory.
+  const bool number = flag.value.find_first_not_of("0123456789") == std::string::npos &&
+                      !flag.value.empty() && has_word("checkpoint ckpt", flag.name);
+  const std::string name = number ? "step" : flag.name;
+  for (const OptionAnswer& one : kOptionAnswers) {
+    if (has_word(one.verbs, last) && has_word(one.names, name)) {
+      return say(one.answer);
+    }
+  }
+  return std::nullopt;
+}
+
 /// Returns what a setting of a run or another trainer's flag means for the verb.
 std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
                        const config::Meaning& meaning) {
@@ -159,8 +303,10 @@ std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
     return fmt::format("{} is no option{}", flag.word, config::say_meaning(meaning));
   }
   if (!verb.takes_settings()) {
-    return fmt::format("{} is no option: {} is a setting of a run, and {} takes none",
-                       flag.word, fmt::join(meaning.keys, " or "), verb.name);
+    const bool writes = verb.name == "longhaul new";
+    return fmt::format("{} is no option: {} is a setting of a run, and {} takes none{}",
+                       flag.word, fmt::join(meaning.keys, " or "), verb.name,
+                       writes ? "; change it in the file that it writes" : "");
   }
   std::vector<std::string> sets;
   const bool same = meaning.carry == config::Carry::Copy;
@@ -176,6 +322,7 @@ std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
 }
 
 std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
+  if (const auto other = as_answer(verb, flag)) return *other;
   if (const auto options = options_meant(verb, flag.name); !options.empty()) {
     return fmt::format("{} is no option of {}; did you mean {}?", flag.word, verb.name,
                        fmt::join(options, " or "));
@@ -186,6 +333,9 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
         verb.name);
   }
   if (const auto file = as_run_file(verb, flag)) return *file;
+  if (!verb.takes_settings()) {
+    if (const auto place = as_place(verb, flag)) return *place;
+  }
 
   RunConfig defaults;
   const std::vector<std::string> all = config::all_names(config::sections_of(defaults));
@@ -201,8 +351,8 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
     return fmt::format("{} is no option of {}; did you mean {}?", flag.word, verb.name,
                        options[static_cast<size_t>(at)]);
   }
+  std::erase_if(options, [](const std::string& name) { return name == "--help"; });
   if (!verb.takes_settings()) {
-    std::erase_if(options, [](const std::string& name) { return name == "--help"; });
     return fmt::format("{} is no option of {}; {}; see {} --help", flag.word, verb.name,
                        options.empty()
                            ? "it has none"
@@ -214,17 +364,36 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
   }
   return fmt::format(
       "{} is no option; settings are given as --set section.key=value, and `longhaul "
-      "config` lists them all",
-      flag.word);
+      "config` lists them all{}",
+      flag.word,
+      options.empty()
+          ? ""
+          : fmt::format("; options of {}: {}", verb.name, fmt::join(options, ", ")));
 }
 
-/// Returns whether a word is "section.key=value" of a key of longhaul.
-bool is_setting(const std::string& word) {
+/// Returns what a word means that gives a setting without --set: "trainer.max_steps=10",
+/// "++run.steps=10", or "run.steps" before its value. Returns nothing for other words.
+std::optional<std::string> as_override(const NamedVerb& verb, const std::string& word,
+                                       const std::string& next) {
   RunConfig defaults;
   const std::vector<std::string> all = config::all_names(config::sections_of(defaults));
-  const size_t equals = word.find('=');
-  return equals != std::string::npos &&
-         std::ranges::find(all, word.substr(0, equals)) != all.end();
+  const std::string bare =
+      word.substr(std::min(word.find_first_not_of("+~"), word.size()));
+  const size_t equals = bare.find('=');
+  UnknownFlag flag{bare.substr(0, equals), "", next};
+  if (equals != std::string::npos) flag.value = bare.substr(equals + 1);
+  if (std::ranges::find(all, flag.word) != all.end()) {
+    return fmt::format(
+        "{} is no option; each setting has a --set of its own: {}", word,
+        equals == std::string::npos ? as_set(flag.word, flag.value) : "--set " + bare);
+  }
+  if (equals == std::string::npos || flag.word.find('/') != std::string::npos) {
+    return std::nullopt;
+  }
+  flag.name = config::word_name(flag.word);
+  const auto meaning = config::meaning_of(flag.name, "", all);
+  if (!meaning) return std::nullopt;
+  return as_setting(verb, flag, *meaning);
 }
 
 /// Returns whether a word looks like an option: "--steps", "-c", but not "-1" or "-".
@@ -240,7 +409,10 @@ std::optional<std::string> setting_hint(const CLI::App& program,
                                         std::span<const std::string> words) {
   const NamedVerb verb = find_verb(program, words);
   if (verb.app == &program) return std::nullopt;
+  // A group of verbs has no options of its own.
+  if (!verb.app->get_subcommands({}).empty()) return std::nullopt;
   const std::span<const std::string> given = verb.words;
+  std::vector<std::string> places;
   for (size_t i = 0; i < given.size() && given[i] != "--"; ++i) {
     const bool set_in_two = verb.takes_settings() && given[i] == "--set" &&
                             i + 2 < given.size() &&
@@ -249,15 +421,19 @@ std::optional<std::string> setting_hint(const CLI::App& program,
     if (set_in_two) {
       return fmt::format("--set takes one word: {}", as_set(given[i + 1], given[i + 2]));
     }
-    if (verb.takes_settings() && is_setting(given[i])) {
-      return fmt::format("{} is no option; each setting has a --set of its own: --set {}",
-                         given[i], given[i]);
+    if (!is_flag(given[i])) {
+      const std::string next = i + 1 < given.size() ? given[i + 1] : "";
+      if (verb.takes_settings()) {
+        if (const auto meant = as_override(verb, given[i], next)) return meant;
+      }
+      places.push_back(given[i]);
+      continue;
     }
-    if (!is_flag(given[i])) continue;
     const size_t equals = given[i].find('=');
     const std::string word = given[i].substr(0, equals);
     const bool is_long = word.starts_with("--");
-    if (const CLI::Option* known = verb.option(is_long ? word : word.substr(0, 2))) {
+    const CLI::Option* const known = verb.option(is_long ? word : word.substr(0, 2));
+    if (known != nullptr && word != "-np") {
       const bool apart = is_long ? equals == std::string::npos : word.size() == 2;
       if (apart && known->get_items_expected_max() > 0) ++i;  // and its value
       continue;
@@ -269,6 +445,17 @@ std::optional<std::string> setting_hint(const CLI::App& program,
       flag.value = given[i + 1];
     }
     return answer(verb, flag);
+  }
+  if (verb.name == "longhaul report" && places.size() == 2) {
+    return fmt::format(
+        "report is of one run; longhaul report {} --against {} compares two", places[0],
+        places[1]);
+  }
+  const bool verb_again = verb.name == "longhaul launch" && places.size() > 1 &&
+                          has_word("longhaul train", places[0]);
+  if (verb_again) {
+    return fmt::format("launch starts longhaul train by itself: longhaul launch {}",
+                       places.back());
   }
   return std::nullopt;
 }

@@ -35,6 +35,21 @@ class Program {
     generate->add_option("--prompt", text_);
     generate->add_option("--max-new-tokens", number_);
     generate->add_option("--temperature", number_);
+    CLI::App* submit = app_.add_subcommand("submit");
+    submit->add_option("config", list_);
+    submit->add_option("--set", list_);
+    submit->add_option("--partition", text_);
+    submit->add_option("--nodes", number_);
+    submit->add_option("--ranks-per-node", number_);
+    CLI::App* verify = app_.add_subcommand("verify");
+    verify->add_option("dir", text_);
+    CLI::App* fresh = app_.add_subcommand("new");
+    fresh->add_option("model", text_);
+    fresh->add_option("data", list_);
+    CLI::App* report = app_.add_subcommand("report");
+    report->add_option("run", text_);
+    report->add_option("--against", text_);
+    report->add_flag("--json", flag_);
     CLI::App* build = app_.add_subcommand("data")->add_subcommand("build");
     build->add_option("inputs", list_);
     build->add_option("--out", text_);
@@ -105,6 +120,65 @@ TEST(SettingHint, ARunFileStandsByItself) {
             "--config is no option, and run files are TOML: `longhaul import --flags "
             "x.yaml` makes one of a nanotron or axolotl YAML");
   expect_says(program.hint("generate --config x.toml"), "longhaul generate takes none");
+}
+
+TEST(SettingHint, WhatAPositionalArgumentNamesStandsByItself) {
+  const Program program;
+  EXPECT_EQ(program.hint("generate --model hf --prompt a"),
+            "--model is no option of longhaul generate; what it names stands by itself: "
+            "longhaul generate hf");
+  expect_says(program.hint("data build --input a.jsonl"), "longhaul data build a.jsonl");
+  expect_says(program.hint("verify --checkpoint runs/a"), "longhaul verify runs/a");
+  expect_says(program.hint("report --run runs/a"), "longhaul report runs/a");
+  expect_says(program.hint("new --model hf --data d"), "longhaul new hf DATA");
+}
+
+TEST(SettingHint, AVerbSaysWhatItHasInPlaceOfOthersOptions) {
+  const Program program;
+  const auto says = [&](const std::string& words, const std::string& answer) {
+    const std::string message = program.hint(words);
+    expect_says(message, answer);
+    EXPECT_EQ(message.find("--set "), std::string::npos) << message;
+  };
+  says("generate m --top_k 5", "--temperature and --top-p say how tokens are chosen");
+  says("generate m --num_beams 5", "one text is written, token by token");
+  says("data build a.txt --append-eod", "by default EOS stands behind it");
+  says("verify runs/a --checkpoint 4", "as RUN/checkpoints/step_00000500");
+  says("report runs/a --compare runs/b", "did you mean --against?");
+  says("report runs/a --format json", "did you mean --json?");
+  says("submit run.toml --output x.log", "behind --slurm=");
+  says("submit run.toml --account lab", "--slurm=--account=lab");
+  says("submit run.toml --gpus-per-node 8", "--slurm=--gpus-per-node=8 asks Slurm");
+  says("submit run.toml -N 2", "did you mean --nodes?");
+  says("submit run.toml -p gpu", "did you mean --partition?");
+  says("launch run.toml --nnodes 2", "--hosts n1,n2 names other machines");
+  says("launch run.toml --master_addr a", "it starts the ranks and joins them by itself");
+  EXPECT_EQ(program.hint("launch run.toml -np 2"),
+            "-np is no option of longhaul launch; did you mean -n 2?");
+  EXPECT_EQ(program.hint("launch -n 2 longhaul train run.toml"),
+            "launch starts longhaul train by itself: longhaul launch run.toml");
+  EXPECT_EQ(program.hint("report runs/a runs/b"),
+            "report is of one run; longhaul report runs/a --against runs/b compares two");
+  expect_says(program.hint("new m d --lr 1"), "change it in the file that it writes");
+  expect_says(program.hint("doctor --frobnicate"), "options of longhaul doctor: --dir, ");
+}
+
+TEST(SettingHint, ASettingWithoutSetIsToldOfSet) {
+  const Program program;
+  const auto train = [&](const std::string& words) {
+    return program.hint("train run.toml " + words);
+  };
+  EXPECT_EQ(train("trainer.max_steps=10"),
+            "trainer.max_steps is no option; settings are given with --set, here --set "
+            "run.steps=10");
+  EXPECT_EQ(train("++run.steps=10"),
+            "++run.steps=10 is no option; each setting has a --set of its own: --set "
+            "run.steps=10");
+  EXPECT_EQ(train("optimizer.lr 1e-4"),
+            "optimizer.lr is no option; each setting has a --set of its own: --set "
+            "optimizer.lr=1e-4");
+  EXPECT_EQ(train("frob=1"), "");
+  EXPECT_EQ(program.hint("data --tokenizer t tokenize a.txt"), "");
 }
 
 TEST(SettingHint, AVerbIsToldItsOwnOptions) {

@@ -152,6 +152,20 @@ std::string unexpanded(const fs::path& path) {
   return fmt::format("{}; write {}", text, meant->path);
 }
 
+std::string as_address(const fs::path& path) {
+  const std::string text = path.string();
+  const size_t scheme = text.find("://");
+  const bool named = scheme != std::string::npos && scheme > 1 &&
+                     std::ranges::all_of(text.substr(0, scheme), [](unsigned char c) {
+                       return std::isalnum(c) != 0;
+                     });
+  std::error_code error;
+  if (!named || fs::exists(*path.begin(), error)) return {};
+  return "it reads like an address, and longhaul opens no addresses: give a path of a "
+         "mounted file system, and copy from or to the address by other means "
+         "(docs/offline.md)";
+}
+
 std::string missing_path(const fs::path& path) {
   if (const std::string link = dangling_link(path); !link.empty()) {
     return path.string() + ": " + link;

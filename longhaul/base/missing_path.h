@@ -12,6 +12,11 @@ namespace longhaul {
 /// other path.
 std::string unexpanded(const fs::path& path);
 
+/// Explains a path that reads like an address ("s3://bucket/run") where nothing is really
+/// named so, and says that addresses are not opened. The text is empty for any other
+/// path.
+std::string as_address(const fs::path& path);
+
 /// Returns "PATH: no such file or directory", and what may be meant: what a shell would
 /// have made of it, or a neighbour whose name is nearly that. Where the path reads like
 /// an address or like a name on a model hub ("meta-llama/Llama-3.2-1B"), it says that

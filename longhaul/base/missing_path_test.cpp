@@ -51,6 +51,15 @@ TEST(MissingPath, AnAddressIsNotFetched) {
   }
 }
 
+TEST(MissingPath, AnAddressIsNoPathToWriteTo) {
+  for (const char* text : {"s3://bucket/runs", "hf://a/b", "gs://bucket"}) {
+    EXPECT_HAS(as_address(text), "longhaul opens no addresses");
+  }
+  for (const char* plain : {"", "a:/b", "/a://b", "://a", "a/b", "C:/runs", "runs/s3:"}) {
+    EXPECT_EQ(as_address(plain), "") << plain;
+  }
+}
+
 TEST(MissingPath, WhatAShellWouldHaveReplacedIsNamed) {
   ::setenv("HOME", "/users/me", 1);
   ::setenv("LONGHAUL_TEST_BASE", "/scratch", 1);

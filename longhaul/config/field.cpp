@@ -119,6 +119,75 @@ std::string as_toml(const Value& value, const std::string& name,
   return "";
 }
 
+/// Returns where the share that a text or a number says belongs: "10%" or 0.1.
+std::string share_hint(const Value& value, const std::string& name) {
+  const std::string* text = std::get_if<std::string>(&value.data);
+  const double* number = std::get_if<double>(&value.data);
+  double percent = 0.0;
+  if (text != nullptr) {
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, percent);
+    if (error != std::errc() || stop + 1 != end || *stop != '%') return "";
+  } else if (number == nullptr || !(*number > 0.0 && *number < 1.0)) {
+    return "";
+  }
+  if (name == "schedule.warmup_steps") {
+    return "; schedule.warmup_fraction takes a share, as 0.1";
+  }
+  return text != nullptr && name.ends_with("_fraction")
+             ? fmt::format("; write {}", percent / 100.0)
+             : "";
+}
+
+/// Returns what a duration as a text is for a key that has another unit.
+std::string duration_hint(const std::string& text, const std::string& name) {
+  const size_t unit = text.find_first_not_of("0123456789. ");
+  if (unit == 0 || unit == std::string::npos) return "";
+  if (!is_one_of(text.substr(unit), {"s", "sec", "seconds", "min", "mins", "minutes", "h",
+                                     "hour", "hours"})) {
+    return "";
+  }
+  if (name == "checkpoint.every") {
+    return "; it counts steps, and checkpoint.every_minutes counts minutes";
+  }
+  return name.ends_with("_s") ? "; it is a number of seconds" : "";
+}
+
+/// Returns how a list of sources or sets is written for which something else is given.
+std::string list_hint(const Value& value, const std::string& name,
+                      std::string_view expected) {
+  const bool list = expected.starts_with("an array of {");
+  if (!list && !expected.starts_with("a table such as {")) return "";
+  if (list && std::holds_alternative<Table>(value.data)) {
+    return fmt::format("; a list stands in brackets: [{}]", print_value(value));
+  }
+  const bool number = std::holds_alternative<double>(value.data);
+  if (number && name == "data.validation") {
+    return "; longhaul data build --holdout parts documents before the run";
+  }
+  const std::string* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr || expected.find("path = path") == std::string_view::npos) {
+    return "";
+  }
+  const bool named = expected.find("name = string") != std::string_view::npos;
+  const std::string one = fmt::format(
+      "{{ {}path = {} }}", named ? "name = \"val\", " : "", print_value(value));
+  return fmt::format("; write {}", list ? "[" + one + "]" : one);
+}
+
+/// Returns what is meant by a value of another type than the key's, as the end of a
+/// message, or an empty text.
+std::string type_hint(const Value& value, const std::string& name,
+                      std::string_view expected) {
+  const std::string* text = std::get_if<std::string>(&value.data);
+  std::string hint = other_value_hint(name, text ? *text : print_value(value));
+  if (hint.empty()) hint = as_toml(value, name, expected);
+  if (hint.empty()) hint = share_hint(value, name);
+  if (hint.empty() && text != nullptr) hint = duration_hint(*text, name);
+  if (hint.empty()) hint = list_hint(value, name, expected);
+  return hint;
+}
+
 }  // namespace
 
 void fail_at(const std::string& where, const std::string& message) {
@@ -128,11 +197,8 @@ void fail_at(const std::string& where, const std::string& message) {
 void fail_type(const Value& value, const std::string& name, std::string_view expected) {
   std::string found = print_value(value);
   if (found.size() > 60) found = found.substr(0, 57) + "...";
-  std::string hint = as_toml(value, name, expected);
-  const std::string* text = std::get_if<std::string>(&value.data);
-  if (hint.empty() && text != nullptr) hint = other_value_hint(name, *text);
   fail_at(value.where, "{}: expected {}, found {} ({}){}", name, expected, value.kind(),
-          found, hint);
+          found, type_hint(value, name, expected));
 }
 
 int64_t read_whole(const Value& value, const std::string& name) {
@@ -152,7 +218,8 @@ int64_t read_whole(const Value& value, const std::string& name) {
 
 void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
-  const std::string meant = unexpanded(path);
+  std::string meant = as_address(path);
+  if (meant.empty()) meant = unexpanded(path);
   if (meant.empty()) return;
   fail_at(value.where, "{} = \"{}\": {}", name, path, meant);
 }
@@ -233,6 +300,10 @@ void set_fields(const Fields& fields, const Table& table, const std::string& pre
     const auto field = std::ranges::find(fields, entry.key, &Field::key);
     if (field == fields.end()) fail_unknown(entry, fields, prefix, other_names);
     const std::string name = prefix + "." + entry.key;
+    const std::string* text = std::get_if<std::string>(&entry.value.data);
+    if (field->required && text != nullptr && text->empty()) {
+      fail_at(entry.value.where, "{} is empty, and required: {}", name, field->meaning);
+    }
     field->set(entry.value, name);
     check_ranges(*field, entry.value, name);
     check_built(*field, entry.value, name);

@@ -77,6 +77,20 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
   }
 }
 
+/// Returns the place of the comma in "10,optimizer.lr=3", behind which another setting
+/// stands, or 0.
+size_t next_setting(const std::string& argument, size_t begin,
+                    const std::vector<std::string>& names) {
+  for (size_t comma = argument.find(',', begin); comma != std::string::npos;
+       comma = argument.find(',', comma + 1)) {
+    const size_t equals = argument.find('=', comma);
+    if (equals == std::string::npos) return 0;
+    const std::string key = argument.substr(comma + 1, equals - comma - 1);
+    if (std::ranges::find(names, key) != names.end()) return comma;
+  }
+  return 0;
+}
+
 /// Splits "section.key=value" and stores the value in the tree as if it stood in the
 /// file. Without a value the key is removed.
 void apply_set(Table& root, const std::string& argument,
@@ -93,6 +107,10 @@ void apply_set(Table& root, const std::string& argument,
     } else if (c != ' ') {
       path.back() += c;
     }
+  }
+  if (const size_t begin = argument.find_first_not_of("-+~"); begin > 0) {
+    fail_at(where, "a key stands without {} before it: --set {}",
+            argument.substr(0, begin), argument.substr(begin));
   }
   if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
     const auto meaning = path.size() == 1
@@ -113,6 +131,10 @@ void apply_set(Table& root, const std::string& argument,
     }
     table = std::get_if<Table>(&entry->value.data);
     if (!table) fail_at(where, "{} is not a table", path[i]);
+  }
+  if (const size_t next = next_setting(argument, equals + 1, names)) {
+    fail_at(where, "each setting has a --set of its own: --set {} --set {}",
+            argument.substr(0, next), argument.substr(next + 1));
   }
   Value value = parse_toml_value(argument.substr(equals + 1), where);
   if (Entry* entry = find(*table, path.back())) {
@@ -178,11 +200,16 @@ LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> 
                missing_path(file));
   }
   if (fs::is_directory(file)) {
-    const bool is_run = fs::exists(file / run::kConfigFile);
-    fail_input(
-        "config", "{}: a directory; expected a run's TOML file{}", file.string(),
-        is_run ? ", for example that of this run, " + (file / run::kConfigFile).string()
-               : " (`longhaul recipe list` shows some)");
+    std::string advice = " (`longhaul recipe list` shows some)";
+    if (fs::exists(file / run::kConfigFile)) {
+      advice = ", for example that of this run, " + (file / run::kConfigFile).string();
+    } else if (fs::exists(file / "config.json")) {
+      advice =
+          fmt::format("; `longhaul new {} DATA --out run.toml` makes one for this model",
+                      file.string());
+    }
+    fail_input("config", "{}: a directory; expected a run's TOML file{}", file.string(),
+               advice);
   }
   return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);
 }

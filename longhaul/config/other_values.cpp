@@ -23,8 +23,14 @@ constexpr std::string_view kFormats =
 constexpr std::string_view kTwoKinds = "the optimizers are adamw and lamb";
 constexpr std::string_view kFiveKinds =
     "the schedules are cosine, linear, constant, wsd and smp";
+constexpr std::string_view kNoRestarts =
+    "a schedule has no restarts; schedule.continue goes on after its end";
 constexpr std::string_view kFourOrders =
     "the orders are gpipe, 1f1b, interleaved and zb-h1";
+
+constexpr std::string_view kAutomatic =
+    "optimizer.lr batch.global_size batch.micro_size data.seq_len run.steps parallel.tp "
+    "parallel.pp parallel.cp parallel.zero schedule.warmup_steps";
 
 constexpr OtherValue kValues[] = {
     {kFormats, "float32 float torch.float32 32 32_true f32 fp32_full single", "\"fp32\""},
@@ -40,11 +46,13 @@ constexpr OtherValue kValues[] = {
 
     {"optimizer.kind",
      "adamw_torch adamw_torch_fused adamw_torch_xla adamw_apex_fused fusedadam "
-     "adamw_fused fused_adamw decoupledadamw torch_adamw skipstepadamw",
+     "adamw_fused fused_adamw decoupledadamw torch_adamw skipstepadamw "
+     "torch.optim.adamw optim.adamw",
      "\"adamw\""},
     {"optimizer.kind", "adamw_hf", "",
      "it is \"adamw\" with optimizer.convention = \"hf\""},
-    {"optimizer.kind", "adam fused_adam torch_adam", "",
+    {"optimizer.kind",
+     "adam fused_adam torch_adam torch.optim.adam distributed_fused_adam", "",
      "it is \"adamw\", whose weight decay is decoupled"},
     {"optimizer.kind", "fusedlamb fused_lamb", "\"lamb\""},
     {"optimizer.kind",
@@ -56,16 +64,23 @@ constexpr OtherValue kValues[] = {
      "schedule_free_adamw lars adan prodigy lomo",
      "", kTwoKinds},
 
-    {"schedule.kind", "cosine_with_min_lr cosinewithwarmup cosine_decay cosine_annealing",
+    {"schedule.kind",
+     "cosine_with_min_lr cosinewithwarmup cosine_decay cosine_annealing cosineannealing "
+     "cosineannealinglr warmupcosinelr cosine_with_warmup",
      "", "it is \"cosine\" with schedule.warmup_steps and schedule.min_lr"},
-    {"schedule.kind", "linear_with_warmup linear_decay linearwithwarmup", "",
-     "it is \"linear\" with schedule.warmup_steps"},
-    {"schedule.kind", "constant_with_warmup constantwithwarmup", "",
+    {"schedule.kind", "linear_with_warmup linear_decay linearwithwarmup warmupdecaylr",
+     "", "it is \"linear\" with schedule.warmup_steps"},
+    {"schedule.kind", "constant_with_warmup constantwithwarmup warmuplr", "",
      "it is \"constant\" with schedule.warmup_steps"},
     {"schedule.kind", "warmup_stable_decay trapezoidal stable", "\"wsd\""},
+    {"schedule.kind", "none", "\"constant\""},
     {"schedule.kind",
-     "cosine_with_restarts cosine_warmup_with_restarts polynomial inverse_sqrt "
-     "inverse_square_root inv_sqrt_with_warmup rex one_cycle onecycle step multistep "
+     "cosine_with_restarts cosine_warmup_with_restarts cosineannealingwarmrestarts "
+     "cosine_annealing_warm_restarts sgdr",
+     "", kNoRestarts},
+    {"schedule.kind",
+     "polynomial inverse_sqrt inverse_square_root inv_sqrt_with_warmup rex one_cycle "
+     "onecycle step multistep "
      "reduce_lr_on_plateau greedy",
      "", kFiveKinds},
     {"schedule.kind", "sqrt 1_sqrt minus_sqrt exponential plateau", "",
@@ -102,9 +117,24 @@ constexpr OtherValue kValues[] = {
     {"memory.recompute", "false off no", "\"none\""},
     {"memory.recompute", "op core_attn attention", "\"selective\""},
     {"run.device", "gpu nvidia", "\"cuda\""},
+    {"run.device", "0 cuda:0 cuda:1 gpu:0 cuda0", "",
+     "a rank takes the device of its place among the ranks of its machine; none is named "
+     "by a number"},
     {"run.device", "hip rocm xla tpu mps npu hpu xpu neuron", "",
      "other devices than CPUs and CUDA's come as a library: run.device_plugin"},
     {"checkpoint.resume", "auto true last newest yes", "\"latest\""},
+    {"checkpoint.every validation.every", "epoch steps", "", "it is a number of steps"},
+    {"optimizer.clip optimizer.weight_decay optimizer.z_loss", "none null false no off",
+     "0"},
+    {kAutomatic, "auto", "",
+     "no value is found by itself in a run; `longhaul new MODEL DATA` chooses values for "
+     "a machine"},
+    {"run.threads", "all auto", "",
+     "0 takes OMP_NUM_THREADS, and else the rank's share of the CPUs"},
+    {"parallel.zero", "true", "",
+     "it is 1, 2 or 3: 1 shards the optimizer's state, 2 the gradients too, 3 the "
+     "weights "
+     "too"},
     {"checkpoint.resume", "false none no off", "\"never\""},
     {"resilience.on_bad_step", "ignore continue", "\"skip\""},
     {"resilience.on_bad_step", "raise error abort fail", "\"stop\""},
@@ -121,7 +151,10 @@ constexpr OtherSection kSections[] = {
     {"training train trainer training_arguments training_args training_parameters "
      "hyperparameters",
      "run batch optimizer"},
-    {"general job global", "run"},
+    {"general job global system hardware", "run"},
+    {"exp_manager experiment", "run checkpoint log"},
+    {"train_module", "optimizer schedule batch parallel"},
+    {"strategy model_parallel megatron accelerate accelerator fabric", "parallel run"},
     {"optim adam adamw", "optimizer"},
     {"tokens", "batch data run"},
     {"datasets dataset dataloader data_loader data_stages corpus", "data"},
@@ -134,10 +167,10 @@ constexpr OtherSection kSections[] = {
      "memory"},
     {"mixed_precision dtype amp", "precision"},
     {"checkpoints checkpointing ckpt save saving resume", "checkpoint"},
-    {"logging logger loggers metrics tensorboard", "log"},
+    {"logging logger loggers metrics tensorboard monitoring monitor", "log"},
     {"eval evals evaluation valid val", "validation data"},
     {"profiler profiling", "profile"},
-    {"fault_tolerance ft", "resilience"},
+    {"fault_tolerance ft comm communication nccl", "resilience"},
     {"pretrained base_model initialization", "init"},
     {"wandb mlflow comet trackio", "", kTracked},
     {"lora qlora peft adapter adapters peft_config lora_config", "", kAllWeights},
@@ -148,6 +181,15 @@ constexpr OtherSection kSections[] = {
     {"moe experts expert_parallel", "", kNoExperts},
     {"compile torch_compile", "", kNoCompiler},
     {"hub huggingface", "", kHub},
+    {"inference generation sampling", "", "longhaul generate continues a text"},
+    {"ema", "", "no averages of weights are kept"},
+    {"distillation distill teacher", "",
+     "a run has one model, and the loss is that of "
+     "its tokens"},
+    {"env environment", "",
+     "a run file sets no variables; they stand before the command"},
+    {"hf", "", kHub},
+    {"callbacks hooks plugins", "", "no code of others runs in a run"},
     {"launch launcher slurm cluster", "",
      "srun, mpirun or longhaul submit says how many ranks there are and where"},
 };

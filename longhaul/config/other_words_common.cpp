@@ -23,12 +23,22 @@ constexpr std::string_view kNoFp16 =
     "there is no fp16: a run computes in bf16, the default, or in fp32 "
     "(precision.compute)";
 constexpr std::string_view kNoNumber = "of no effect on training";
+constexpr std::string_view kBegins =
+    "checkpoint.resume goes on from a run's own checkpoint, init.weights begins at step "
+    "0 "
+    "from other weights";
+constexpr std::string_view kAlone =
+    "a run file stands alone, and --set section.key=value changes a key of it";
 
 constexpr OtherWord kCommon[] = {
     // Length and batch.
     {"steps max_steps num_steps n_steps train_steps training_steps train_iters max_iters "
      "num_iterations num_training_steps max_train_steps",
      Copy, "run.steps"},
+    // "steps" and "interval" alone would mean the length of the run.
+    {"log.steps log.interval log.freq log.frequency", Copy, "log.every"},
+    {"checkpoint.steps checkpoint.freq checkpoint.frequency", Copy, "checkpoint.every"},
+    {"validation.interval validation.frequency", Copy, "validation.every"},
     {"num_train_epochs num_epochs train_epochs n_epochs", Copy, "run.epochs"},
     {"total_steps", Rule, "run.steps schedule.horizon",
      "run.steps is the run's length, schedule.horizon where the rate's decay ends"},
@@ -77,12 +87,15 @@ constexpr OtherWord kCommon[] = {
      Rule, "schedule.kind", "cosine, linear, constant, wsd or smp"},
     {"lr_scheduler_kwargs", Rule, "schedule.min_lr schedule.decay schedule.decay_steps",
      "each of its entries is a key of [schedule]"},
+    {"schedule.type", Rule, "schedule.kind", "cosine, linear, constant, wsd or smp"},
     {"lr_decay_iters", Copy, "schedule.horizon"},
+    {"t_max", Rule, "schedule.horizon", "the step at which the rate's decay ends"},
     {"num_cycles lr_power", None, "", "a schedule has neither restarts nor powers"},
 
     // The update.
     {"optim optimizer optimizer_name optimizer_type", Rule, "optimizer.kind",
      "adamw or lamb"},
+    {"optimizer.type", Rule, "optimizer.kind", "adamw or lamb"},
     {"optim_args", Rule, "optimizer.betas optimizer.eps",
      "each argument is a key of [optimizer]"},
     {"adam_beta1 adam_beta2 beta1 beta2 beta_1 beta_2 adam_betas", Rule,
@@ -115,7 +128,7 @@ constexpr OtherWord kCommon[] = {
      "checkpoints lie in run.dir/checkpoints, or where checkpoint.dir says"},
     {"run.name run_name experiment_name exp_name project_name", Rule, "run.dir",
      "a run is named by its directory"},
-    {"random_seed rng_seed manual_seed global_seed", Copy, "run.seed"},
+    {"random_seed rng_seed manual_seed global_seed seed_everything", Copy, "run.seed"},
     {"data_seed", Rule, "run.seed", "run.seed orders the data too"},
     {"accelerator use_cpu no_cuda", Rule, "run.device", "auto, cpu, cuda or plugin"},
     {"num_threads n_threads cpu_threads", Copy, "run.threads"},
@@ -127,9 +140,13 @@ constexpr OtherWord kCommon[] = {
      "model_id hf_model hf_assets_path",
      Rule, "model.config init.weights", kTwoModels},
     {"model_config model_config_path config_name", Copy, "model.config"},
-    {"load load_path load_checkpoint", Rule, "checkpoint.resume init.weights",
-     "checkpoint.resume goes on from a run's own checkpoint, init.weights begins at step "
-     "0 from other weights"},
+    {"model.path", Rule, "model.config init.weights", kTwoModels},
+    {"load load_path load_checkpoint load_from_checkpoint from_checkpoint "
+     "init_from_checkpoint checkpoint ckpt pretrained_checkpoint restore_from_path "
+     "checkpoint.path",
+     Rule, "checkpoint.resume init.weights", kBegins},
+    {"include includes extends defaults _base_ base_config", None, "", kAlone},
+    {"_target_ _component_ _class_", None, "", "a run file names no classes"},
     {"from_scratch", Rule, "init.weights", "weights are random where it is left out"},
     {"config_overrides hf_overrides model_overrides override_config", Rule,
      "model.override", "a table, as model.override = { num_hidden_layers = 4 }"},
@@ -157,12 +174,13 @@ constexpr OtherWord kCommon[] = {
     {"dataset dataset_name dataset_path dataset_dir dataset_folder datasets data_dir "
      "data_paths training_dir train_dir",
      Rule, "data.train", kSources},
+    {"data.path", Rule, "data.train", kSources},
     {"blend data_blend data_weights dataset_weights mixture", Rule, "data.train",
      "a source has a weight, as { path = \"data/wiki\", weight = 0.3 }"},
     {"mock_data synthetic use_synthetic_data", Rule, "data.train",
      "data.train = [{ synthetic = 1000 }] is random tokens"},
     {"validation_file validation_data valid_file valid_data valid_data_path val_file "
-     "val_data val_data_path eval_file eval_data eval_dataset",
+     "val_data val_data_path eval_file eval_data eval_dataset data.val data.valid",
      Rule, "data.validation",
      "a list of sets, as data.validation = [{ name = \"wiki\", path = \"data/wiki-val\" "
      "}]"},
@@ -201,7 +219,7 @@ constexpr OtherWord kCommon[] = {
     // Number formats.
     {"dtype precision torch_dtype bf16 bfloat16 mixed_precision amp use_amp autocast "
      "model_dtype "
-     "param_dtype compute_dtype matmul_dtype mixed_precision_param",
+     "param_dtype compute_dtype matmul_dtype mixed_precision_param precision.mixed",
      Rule, "precision.compute", "bf16, the default, or fp32"},
     {"fp32 float32", Rule, "precision.compute", "fp32, or bf16, the default"},
     {"fp16 float16 half half_precision fp16_opt_level fp16_backend", None, "", kNoFp16},
@@ -264,7 +282,8 @@ constexpr OtherWord kCommon[] = {
      "fsdp_transformer_layer_cls_to_wrap backward_prefetch limit_all_gathers",
      None, "", kUnits},
     {"cpu_offload offload_optimizer offload_param enable_cpu_offload "
-     "fsdp_offload_params fsdp_cpu_offload optimizer_cpu_offload offload_master",
+     "fsdp_offload_params fsdp_cpu_offload optimizer_cpu_offload offload_master "
+     "memory.offload",
      None, "",
      "weights and optimizer state stay on the device; memory.offload_activations moves "
      "activations alone"},
@@ -315,7 +334,7 @@ constexpr OtherWord kCommon[] = {
      "latest, the default, never (begin anew), a step or a path"},
     {"async_save async_checkpoint", Rule, "checkpoint.async", "true is the default"},
     {"save_safetensors save_only_model save_optimizer ckpt_format checkpoint_format "
-     "dist_ckpt_format stage3_gather_16bit_weights_on_model_save",
+     "checkpoint.format dist_ckpt_format stage3_gather_16bit_weights_on_model_save",
      None, "", kOneCheckpoint},
     {"load_best_model_at_end metric_for_best_model greater_is_better", None, "",
      "the newest checkpoints are kept, and longhaul eval judges each"},

@@ -214,7 +214,12 @@ TEST(OtherWords, AnswerValuesOfOtherTrainers) {
       {"optimizer.kind", "sgd", "the optimizers are adamw and lamb"},
       {"optimizer.kind", "muon", "the optimizers are adamw and lamb"},
       {"schedule.kind", "cosine_with_restarts",
-       "the schedules are cosine, linear, constant, wsd and smp"},
+       "a schedule has no restarts; schedule.continue goes on after its end"},
+      {"schedule.kind", "CosineAnnealing",
+       "it is \"cosine\" with schedule.warmup_steps and schedule.min_lr"},
+      {"schedule.kind", "WarmupDecayLR", "it is \"linear\" with schedule.warmup_steps"},
+      {"schedule.kind", "none", "did you mean \"constant\"?"},
+      {"optimizer.kind", "torch.optim.AdamW", "did you mean \"adamw\"?"},
       {"schedule.kind", "polynomial",
        "the schedules are cosine, linear, constant, wsd and smp"},
       {"schedule.kind", "constant_with_warmup",
@@ -222,6 +227,19 @@ TEST(OtherWords, AnswerValuesOfOtherTrainers) {
       {"schedule.kind", "WSD", "did you mean \"wsd\"?"},
       {"schedule.decay", "1-sqrt", "did you mean \"sqrt\"?"},
       {"parallel.zero", "full_shard", "did you mean 3?"},
+      {"parallel.zero", "none", "did you mean 0?"},
+      {"parallel.zero", "true",
+       "1 shards the optimizer's state, 2 the gradients too, 3 the weights too"},
+      {"parallel.tp", "auto", "`longhaul new MODEL DATA` chooses values for a machine"},
+      {"batch.micro_size", "auto",
+       "`longhaul new MODEL DATA` chooses values for a machine"},
+      {"optimizer.clip", "none", "did you mean 0?"},
+      {"optimizer.clip", "false", "did you mean 0?"},
+      {"checkpoint.resume", "auto", "did you mean \"latest\"?"},
+      {"checkpoint.resume", "true", "did you mean \"latest\"?"},
+      {"checkpoint.resume", "step_4", "write a path with a slash, as \"./step_4\""},
+      {"checkpoint.every", "epoch", "it is a number of steps"},
+      {"run.device", "cuda:0", "; none is named by a number"},
       {"parallel.zero", "shard_grad_op", "did you mean 2?"},
       {"parallel.zero", "hybrid_shard", "it is 3 with parallel.shard_group = \"node\""},
       {"parallel.pipeline", "1F1B", "did you mean \"1f1b\"?"},
@@ -260,8 +278,38 @@ TEST(OtherWords, AnswerSectionsOfOtherTrainers) {
   says("dataset", "; here [data] has such settings");
   says("wandb", "metrics and event files lie in run.dir");
   says("fsdp", "; here [parallel] has such settings");
+  says("exp_manager", "; here [run] and [checkpoint] and [log] have such settings");
+  says("train_module", "; here [optimizer] and [schedule]");
+  says("strategy", "; here [parallel] and [run] have such settings");
+  says("monitoring", "; here [log] has such settings");
+  says("inference", "longhaul generate continues a text");
   says("gpu", "unknown section [gpu]; valid sections: run, model");
   EXPECT_NE(section("optimiser").find("did you mean [optimizer]?"), std::string::npos);
+}
+
+TEST(OtherWords, AWordOfItsSectionIsNotTheLengthOfTheRun) {
+  const auto key = [](const std::string& name) { return refused("", {name + "=1"}); };
+  const auto says = [&](const std::string& name, const std::string& words) {
+    EXPECT_NE(key(name).find(words), std::string::npos) << key(name);
+  };
+  says("log.steps", "; did you mean log.every?");
+  says("checkpoint.steps", "; did you mean checkpoint.every?");
+  says("validation.interval", "; did you mean validation.every?");
+  says("optimizer.type", "; here optimizer.kind says it");
+  says("schedule.type", "; here schedule.kind says it");
+  says("model.path", "; here model.config and init.weights say it");
+  says("data.path", "; here data.train says it");
+  says("data.val", "; here data.validation says it");
+  says("checkpoint.format", "checkpoints have one form");
+  says("run.seed_everything", "; did you mean run.seed?");
+}
+
+TEST(OtherWords, AFileOfSeveralFilesIsToldThatItStandsAlone) {
+  for (const char* name : {"defaults", "include", "_base_"}) {
+    const std::string message = message_of<ConfigError>(
+        [&] { parse_run_config(std::string(name) + " = 'x'\n", "run.toml"); });
+    EXPECT_NE(message.find("a run file stands alone"), std::string::npos) << message;
+  }
 }
 
 TEST(OtherWords, AnswerAMistypedSetting) {

@@ -54,7 +54,8 @@ TEST(Rules, RefuseAnUnknownDevice) {
   EXPECT_EQ(
       refused("", {"run.device=cuda:1"}),
       "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu, cuda "
-      "or plugin");
+      "or plugin; a rank takes the device of its place among the ranks of its machine; "
+      "none is named by a number");
 }
 
 TEST(Rules, RefuseAPluginDeviceWithoutItsLibrary) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "longhaul/base/json.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::config {
 namespace {
@@ -77,10 +78,12 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
   }
   // A path must have a slash, so that a misspelt word does not pass as one.
   if (word->find('/') == std::string::npos) {
+    const std::string hint = other_value_hint(name, *word);
     fail_at(value.where,
-            "{}: \"{}\" is not \"latest\", \"never\", a step number or a path; write a "
-            "path with a slash, as \"./{}\"",
-            name, *word, *word);
+            "{}: \"{}\" is not \"latest\", \"never\", a step number or a path{}", name,
+            *word,
+            hint.empty() ? fmt::format("; write a path with a slash, as \"./{}\"", *word)
+                         : hint);
   }
   check_expanded(value, name, *word);
   out = {ResumeFrom::Kind::Path, 0, *word};

@@ -95,7 +95,8 @@ std::string what_number_is(std::string_view value) {
   }
   if (!is_digit(digits[0])) return "";
   const size_t point = digits.find('.');
-  if (point != std::string_view::npos &&
+  if (digits.find_first_not_of("0123456789._eE+-") == std::string_view::npos &&
+      point != std::string_view::npos &&
       (point + 1 == digits.size() || !is_digit(digits[point + 1]))) {
     return fmt::format("{}: a number in TOML has digits behind its point: {}0{}", value,
                        value.substr(0, (sign ? 1 : 0) + point + 1),
@@ -110,6 +111,65 @@ std::string what_number_is(std::string_view value) {
   if (count.count) {
     return fmt::format("{} stands in quotes (\"{}\"), or as {}", value, value,
                        *count.count);
+  }
+  return "";
+}
+
+/// Returns what is wrong with the way in which a value begins or ends.
+std::string what_ends_are(std::string_view value) {
+  if (value[0] == '=') return "TOML writes one = between key and value";
+  const bool quoted = value.find_first_of("\"'") != std::string_view::npos;
+  if (!quoted && value.find(" //") != std::string_view::npos) {
+    return "a comment in TOML begins with #";
+  }
+  const std::string_view rest = trimmed(value.substr(0, value.size() - 1));
+  const bool more = value.ends_with(',') || value.ends_with(';');
+  if (more && !rest.empty() && rest.find_first_of(",;({[") == std::string_view::npos) {
+    return fmt::format("{}: a line of TOML ends without {}: {}", shown(value),
+                       value.back() == ',' ? "a comma" : "a semicolon", shown(rest));
+  }
+  if (value[0] == '$') {
+    return fmt::format("{}: no variable is replaced in TOML; write the value itself",
+                       shown(value));
+  }
+  return "";
+}
+
+/// Returns what is wrong with a number of another language that is not finite.
+std::string what_is_not_finite(std::string_view value) {
+  constexpr std::string_view kNotFinite[] = {"NaN", "NAN",      "Nan",     "Inf",
+                                             "INF", "Infinity", "infinity"};
+  const std::string_view name =
+      value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
+  if (std::ranges::find(kNotFinite, name) == std::end(kNotFinite)) return "";
+  return fmt::format("{}: a setting takes finite numbers alone", value);
+}
+
+/// Returns what is not closed at the end of a line: a quote, or a table in braces.
+std::string what_is_open(std::string_view value) {
+  if (value.find("\"\"\"") != std::string_view::npos ||
+      value.find("'''") != std::string_view::npos) {
+    return "";
+  }
+  char quote = 0;
+  int braces = 0;
+  for (size_t i = 0; i < value.size(); ++i) {
+    if (quote != 0) {
+      if (value[i] == '\\' && quote == '"') {
+        ++i;
+      } else if (value[i] == quote) {
+        quote = 0;
+      }
+    } else if (value[i] == '"' || value[i] == '\'') {
+      quote = value[i];
+    } else if (value[i] == '{' || value[i] == '}') {
+      braces += value[i] == '{' ? 1 : -1;
+    }
+  }
+  if (quote != 0) return fmt::format("{}: a quote is not closed", shown(value));
+  if (braces > 0) {
+    return "a table in braces stands on one line, as { path = \"data/wiki\", weight = 1 "
+           "}";
   }
   return "";
 }
@@ -163,8 +223,11 @@ std::string what_value_is(std::string_view value) {
     if (value.find(quote) == std::string_view::npos) continue;
     return fmt::format("{}: quotes are \"straight\", not typographic", shown(value));
   }
-  if (std::string number = what_number_is(value); !number.empty()) return number;
+  for (const auto& look : {what_ends_are, what_is_not_finite, what_number_is}) {
+    if (std::string found = look(value); !found.empty()) return found;
+  }
   if (std::string list = what_list_is(value); !list.empty()) return list;
+  if (std::string open = what_is_open(value); !open.empty()) return open;
   const auto first = static_cast<unsigned char>(value[0]);
   const bool word = std::isalpha(first) != 0 || value[0] == '/' || value[0] == '.' ||
                     value[0] == '~' || value[0] == '$';
@@ -207,6 +270,22 @@ std::string what_line_is(std::string_view text, size_t line) {
   }
   return is_key(trimmed(said.substr(0, equals))) ? what_value_is(said.substr(equals + 1))
                                                  : "";
+}
+
+std::string what_bytes_are(std::string_view text, std::string_view name) {
+  for (const std::string_view end : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}) {
+    if (name.ends_with(end)) return "; it holds weights by its name; run files are TOML";
+  }
+  constexpr std::pair<std::string_view, std::string_view> kBeginnings[] = {
+      {"\x1f\x8b", "it is compressed by gzip: unpack it first"},
+      {"\x28\xb5\x2f\xfd", "it is compressed by zstd: unpack it first"},
+      {"PK\x03\x04", "it is a ZIP archive; run files are TOML"},
+      {"\xff\xfe", "it is UTF-16: save it as UTF-8"},
+      {"\xfe\xff", "it is UTF-16: save it as UTF-8"}};
+  for (const auto& [bytes, meaning] : kBeginnings) {
+    if (text.starts_with(bytes)) return fmt::format("; {}", meaning);
+  }
+  return "";
 }
 
 std::string what_file_is(std::string_view text, std::string_view name) {

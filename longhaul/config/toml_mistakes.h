@@ -11,6 +11,11 @@ namespace longhaul::config {
 /// file's name.
 std::string what_file_is(std::string_view text, std::string_view name);
 
+/// Returns what a file that is no text is instead, and what to do, as the end of a
+/// message: a compressed file, text in UTF-16, weights. Returns an empty text for any
+/// other file. `name` is the file's name.
+std::string what_bytes_are(std::string_view text, std::string_view name);
+
 /// Returns what a line that is no TOML is instead, and how TOML writes it: YAML's
 /// "key: value", Python's True, a text without quotes, and the like. Returns an empty
 /// text for any other line. Lines are counted from 1.

@@ -62,9 +62,28 @@ TEST(TomlMistakes, ALineOfAnotherLanguageIsShownAsToml) {
   EXPECT_EQ(line("steps = 1,000"),
             "'1,000' may be 1000 or a number with a fraction; write it without commas");
   EXPECT_EQ(line("steps ="), "nothing stands behind the =");
+  EXPECT_EQ(line("steps == 8"), "TOML writes one = between key and value");
+  EXPECT_EQ(line("steps = 8,"), "8,: a line of TOML ends without a comma: 8");
+  EXPECT_EQ(line("lr = 1e-4;"), "1e-4;: a line of TOML ends without a semicolon: 1e-4");
+  EXPECT_EQ(line("steps = 8 // eight"), "a comment in TOML begins with #");
+  EXPECT_EQ(line("steps = $STEPS"),
+            "$STEPS: no variable is replaced in TOML; write the value itself");
+  EXPECT_EQ(line("lr = NaN"), "NaN: a setting takes finite numbers alone");
+  EXPECT_EQ(line("lr = -Infinity"), "-Infinity: a setting takes finite numbers alone");
+  EXPECT_EQ(line("kind = \"cosine"), "\"cosine: a quote is not closed");
+  EXPECT_EQ(line("train = [{\n path = \"a\"\n}]"),
+            "a table in braces stands on one line, as { path = \"data/wiki\", weight = 1 "
+            "}");
   EXPECT_EQ(line("// a remark"), "a comment in TOML begins with #");
   EXPECT_EQ(line("dir = \u201cruns\u201d"),
             "\u201cruns\u201d: quotes are \"straight\", not typographic");
+}
+
+TEST(TomlMistakes, AFileThatIsNoTextIsCalledWhatItIs) {
+  expect_says(read_file("\x1f\x8b\x08"), "it is compressed by gzip: unpack it first");
+  expect_says(read_file("\xff\xfe[\x01"), "it is UTF-16: save it as UTF-8");
+  expect_says(read_file("\x80", "model.safetensors"), "it holds weights by its name");
+  EXPECT_EQ(read_file("# \xe9"), "[config] run.toml: not UTF-8 text (byte 2)");
 }
 
 TEST(TomlMistakes, ALineThatIsTomlIsLeftToTheParser) {
@@ -80,6 +99,28 @@ TEST(TomlMistakes, AValueOfSetIsShownAsToml) {
   expect_says(set("data.train=[{path=x}]"), "texts stand in quotes, which a shell");
   expect_says(set("optimizer.betas=(0.9, 0.95)"), "a list stands in brackets: [0.9");
   expect_says(set("optimizer.betas=0.9,0.95"), "a list stands in brackets: [0.9,0.95]");
+  EXPECT_EQ(set("run.steps=10,optimizer.lr=3"),
+            "[config] --set run.steps=10,optimizer.lr=3: each setting has a --set of its "
+            "own: --set run.steps=10 --set optimizer.lr=3");
+  EXPECT_EQ(set("--run.steps=10"),
+            "[config] --set --run.steps=10: a key stands without -- before it: --set "
+            "run.steps=10");
+  expect_says(set("++run.steps=10"), "a key stands without ++ before it");
+  expect_says(set("schedule.warmup_steps=0.1"), "schedule.warmup_fraction takes a share");
+  expect_says(set("schedule.warmup_steps=\"10%\""), "schedule.warmup_fraction takes");
+  expect_says(set("schedule.warmup_fraction=\"10%\""), "(\"10%\"); write 0.1");
+  expect_says(set("checkpoint.every=\"10min\""),
+              "checkpoint.every_minutes counts minutes");
+  expect_says(set("resilience.comm_timeout_s=\"30min\""), "it is a number of seconds");
+  expect_says(set("data.train=\"a\""), "(\"a\"); write [{ path = \"a\" }]");
+  expect_says(set("data.train=[\"a\"]"), "(\"a\"); write { path = \"a\" }");
+  expect_says(set("data.train={ path = \"a\" }"),
+              "; a list stands in brackets: [{ path = \"a\" }]");
+  expect_says(set("data.validation=\"a\""),
+              "(\"a\"); write [{ name = \"val\", path = \"a\" }]");
+  expect_says(set("data.validation=0.1"), "longhaul data build --holdout");
+  expect_says(set("run.dir=\"\""), "run.dir is empty, and required: the run's directory");
+  expect_says(set("run.dir=\"s3://bucket/run\""), "longhaul opens no addresses");
   EXPECT_EQ(set("log.tensorboard=True"),
             "[config] --set log.tensorboard=True: log.tensorboard: expected true or "
             "false, found a string (\"True\"); write true");

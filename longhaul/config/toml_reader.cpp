@@ -122,7 +122,8 @@ bool is_plain_word(std::string_view text) {
 Table parse_toml(std::string_view text, std::string_view name) {
   const Places places{std::string(name), text};
   if (const auto bad = find_invalid_utf8(text)) {
-    fail_config("config", "{}: not UTF-8 text (byte {})", name, *bad);
+    const std::string other = what_bytes_are(text, name);
+    fail_config("config", "{}: not UTF-8 text (byte {}){}", name, *bad, other);
   }
   try {
     return convert_table(toml::parse(text, name), places, 0);

@@ -102,7 +102,9 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
     return act();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
-    const std::string text(error.what());
+    std::string text(error.what());
+    // What only `longhaul data build` can do is no advice for training.
+    text.resize(std::min(text.find("; mend it, or"), text.size()));
     throw InputError("data",
                      fmt::format("{}. Training takes files of ready ids only (field "
                                  "'{}'); text becomes a token store first: "
