@@ -153,8 +153,10 @@ def on_one_node(spoil):
         others = [pid for name, pid in run.workers().values() if name != node]
         kill_process(choice.choice(others))
         goal = min(run.done() + 3, run.steps)
-        machines.wait_until(lambda: run.done() >= goal or run.alive() == "COMPLETED", 120,
-                            lambda: run.tail(f"{spoil.__name__} on {node}"))
+        # A job that waits in the queue gets its nodes back from whoever tends the cluster.
+        machines.wait_until(
+            lambda: run.done() >= goal or run.alive() in ("COMPLETED", "PENDING"), 120,
+            lambda: run.tail(f"{spoil.__name__} on {node}"))
         if mend is not None:
             mend()
         return {node}
