@@ -54,6 +54,11 @@ demo: ## two trainings on real text, one killed on the way; with dist's wheel if
 picture: program ## the README's picture, from two trainings of some minutes
 	@tools/picture.sh
 
+.PHONY: docs
+docs: build ## the pages as a site with a search, in build/site; runs the pages' commands
+	@tools/test.sh build -R '^docs_pages_test$$'
+	@tools/docs_site.sh build/site
+
 .PHONY: lint
 lint: build ## formatting, clang-tidy on changed files, house rules, scripts
 	@tools/lint.sh
