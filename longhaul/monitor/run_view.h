@@ -60,8 +60,8 @@ Json to_json(const Ledger& ledger);
 /// Returns what an event says, for people and in plain text: "attempt 2 from step 22, 8
 /// ranks".
 std::string describe(const Event& event);
-/// Returns whether an event is worth a line for people. "traffic" is not, and "sample" has
-/// a table of its own in the report.
+/// Returns whether an event is worth a line for people. "traffic" is not, and "sample"
+/// has a table of its own in the report.
 bool is_shown(const Event& event);
 
 }  // namespace longhaul::monitor
