@@ -19,7 +19,7 @@ READERS = {
     "Start": ["tutorial", "features", "offline", "recipes"],
     "Run": ["running", "data", "watching", "checkpoints", "failures", "health", "troubleshooting"],
     "Understand": ["layouts", "devices", "numerics", "reliability", "benchmarks"],
-    "Move here": ["migrating", "importing"],
+    "Move here": ["migrating", "importing", "public-cases"],
     "Extend": ["tour", "adding", "testing"],
 }
 SETTINGS = """\

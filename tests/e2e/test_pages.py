@@ -57,7 +57,7 @@ def test_every_page_that_the_program_names_is_shown_by_that_name():
 
 
 def test_the_list_has_every_page_and_each_is_shown():
-    listed = set(re.findall(r"^([a-z]+)(?:,| )", shown(), re.M))
+    listed = set(re.findall(r"^([a-z-]+)(?:,| )", shown(), re.M))
     assert set(PAGES) <= listed
     for page in PAGES:
         assert shown(page).startswith("# ")
@@ -67,7 +67,7 @@ def test_the_list_has_every_page_and_each_is_shown():
 
 def test_a_link_between_pages_can_be_typed_as_it_stands():
     page = (SOURCE / "docs/layouts.md").read_text()
-    for target in sorted(set(re.findall(r"\]\(([a-z]+\.md#[\w-]+)\)", page))):
+    for target in sorted(set(re.findall(r"\]\(([a-z-]+\.md#[\w-]+)\)", page))):
         assert shown(target).startswith("#"), target
 
 
