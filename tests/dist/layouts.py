@@ -6,7 +6,7 @@ import random
 import re
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 
@@ -311,10 +311,15 @@ BF16_MODEL = {"initializer_range": 0.02}
 def assert_bf16_is_one_rank(judged, layout):
     """Close to one rank in bf16, and no further from fp32 than that is."""
     ours, one = judged(layout, **BF16_MODEL), judged((1, []), **BF16_MODEL)
-    exact = judged((1, []), *FP32, **BF16_MODEL).first_gradients
+    in_fp32 = judged((1, []), *FP32, **BF16_MODEL)
+    exact = in_fp32.first_gradients
     assert one.losses[0] - one.losses[-1] >= 0.5
-    found = violations(ours, one, IN_BF16)
+    # A batch may be so sharp that rounding alone moves its loss by more: then one rank in bf16 differs
+    # from fp32 as much. Which batch that is depends on the CPU.
+    sharpest = 1.5 * relative(one.losses, in_fp32.losses)
+    found = violations(ours, one, replace(IN_BF16, losses=max(IN_BF16.losses, sharpest)))
     assert not found, found
+    assert relative(ours.losses, in_fp32.losses) < max(IN_BF16.losses, sharpest)
     rounding = gradient_distance(one.first_gradients, exact)[0]
     distance = gradient_distance(ours.first_gradients, exact)[0]
     assert 1e-3 < distance <= 1.5 * rounding, (distance, rounding)
