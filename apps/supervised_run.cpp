@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -68,14 +69,17 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   return needed;
 }
 
+bool can_be_read(const fs::path& file) {
+  return std::ifstream(file).peek() != std::ifstream::traits_type::eof();
+}
+
 }  // namespace
 
 std::string settings_file(const std::string& file, const fs::path& run_dir) {
-  std::error_code error;
   const fs::path copy = run_dir / run::kConfigFile;
-  if (fs::exists(file, error) || run_dir.empty() || !fs::exists(copy, error)) return file;
+  if (can_be_read(file) || run_dir.empty() || !can_be_read(copy)) return file;
   fmt::print(stderr,
-             "longhaul: {} is not there any more; the run's own settings serve: {}\n",
+             "longhaul: {} cannot be read any more; the run's own settings serve: {}\n",
              system::printable(file), system::printable(copy.string()));
   return copy.string();
 }

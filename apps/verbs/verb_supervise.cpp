@@ -168,18 +168,26 @@ cluster::Container ready_container(const cluster::SuperviseCommand& command,
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
   const auto settings = [&] { return settings_file(command.config, command.run_dir); };
-  const LoadedConfig loaded = load_run_config(settings(), command.sets);
   const auto job = cluster::slurm_job();
   if (!job) {
     throw ConfigError("supervise",
                       "this is no Slurm job; submit one with longhaul "
                       "submit, or use longhaul launch on one machine");
   }
+  // The lease comes before all else: another supervisor may work for the run. Where the
+  // run has begun it comes before the settings too: a node that does not see the run may
+  // not see its settings either, and must not end the job for that.
+  std::optional<system::OwnerLock> lease;
+  const bool begun = arguments.again || !arguments.stands_in.empty();
+  if (begun && !command.run_dir.empty()) {
+    lease = take_lease(arguments, command.run_dir);
+    if (!lease) return kExitSuperseded;
+  }
+  const LoadedConfig loaded = load_run_config(settings(), command.sets);
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
-  // The lease comes before all else: another supervisor may work for the run.
   const fs::path run_dir = loaded.config.run.dir;
-  std::optional<system::OwnerLock> lease = take_lease(arguments, run_dir);
+  if (!lease) lease = take_lease(arguments, run_dir);
   if (!lease) return kExitSuperseded;
   const cluster::SlurmClient hasty;
   const cluster::SlurmClient slurm = cluster::patient(hasty, lease->heart());

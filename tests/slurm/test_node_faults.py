@@ -11,6 +11,7 @@ from hard_faults import LACKS, out_of_memory, suspend_and_resume
 from machines import kill_process, wait_until
 
 STEPS = 120
+OWN_SETTINGS = "run.toml cannot be read any more; the run's own settings serve"
 # One after the other, each on a node that none of those before has struck.
 IN_ONE_RUN = ["empty_run", "empty_checkpoints", "empty_program", "read_only_checkpoints",
               "memory_full"]
@@ -54,7 +55,10 @@ def test_what_is_not_lacking_costs_no_node_and_a_suspension_is_a_class_of_time(
     out_of_memory(run, random.Random(2))
     run.wait_for_step(run.done() + 6)
     suspend_and_resume(run, random.Random(3))
+    (folder / "run.toml").unlink()
+    kill_process(run.supervisor()[1])
     run.finish()
+    assert OWN_SETTINGS in run.log()
     assert whole_curve(run.dir) == undisturbed
     assert left_out(run) == []
     assert {event["kind"] for event in run.events("fault")} == {"killed"}
@@ -73,11 +77,13 @@ def test_a_supervisor_whose_node_lacks_the_run_is_replaced_in_the_job(
     run = Supervised(cluster, binary, folder, steps=STEPS, spares=1)
     run.wait_for_step(8)
     node, _ = run.supervisor()
+    (folder / "run.toml").unlink()
     cluster.cover(node, run.dir, how == "read_only_run")
     kill_process(next(pid for name, pid in run.workers().values() if name != node))
     wait_until(lambda: node in left_out(run), 90, lambda: run.tail(f"{node} is not left out"))
     run.wait_for_step(run.done() + 5)
     assert run.events("supervisor_start")[-1]["host"] != node  # its script waits beside it
+    assert OWN_SETTINGS in run.log()
     cluster.uncover(node)
     run.finish()
     assert whole_curve(run.dir) == undisturbed

@@ -42,7 +42,7 @@ std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir,
                                                      int number) {
   const auto before =
       system::OwnerLock::look(run_dir / run::kSupervisorLockFile, supervisor_lease());
-  if (before && before->holder.attempt != number) return std::nullopt;
+  if (!before || before->holder.attempt != number) return std::nullopt;
   return take_supervision(run_dir);
 }
 
