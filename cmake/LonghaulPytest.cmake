@@ -1,12 +1,12 @@
-# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [CHECK words] [SOAK] [WAITS])
+# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [CHECK words] [WAITS])
 #   CHECK: the cases that pytest's -k selects by these words run as another test, check_NAME,
 #   with the label check: `make check` runs it, `make test` does not, for the suite has them.
 #   WAITS: takes less than half a core, for it waits for time to pass: half a place among
 #   the tests that run at once (tools/test.sh).
-#   One Python suite of the current folder; it drives the programs of this build. SOAK: its
-#   cases that are marked soak run as another test, more_NAME with the label soak.
+#   One Python suite of the current folder; it drives the programs of this build. Its cases
+#   that are marked soak run as another test, more_NAME with the label soak.
 function(longhaul_pytest name file)
-  cmake_parse_arguments(ARG "SOAK;WAITS" "TIMEOUT;CHECK" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "WAITS" "TIMEOUT;CHECK" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -15,7 +15,8 @@ function(longhaul_pytest name file)
   add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   set(names ${name})
-  if(ARG_SOAK)
+  file(STRINGS ${file} marked REGEX "later\\(|mark\\.soak")
+  if(marked)
     add_test(NAME more_${name} COMMAND ${command} --soak
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
     set_tests_properties(more_${name} PROPERTIES LABELS soak TIMEOUT 1800)

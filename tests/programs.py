@@ -5,8 +5,16 @@ import pathlib
 import re
 import subprocess
 
+import pytest
+
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
+
+
+def later(*cases):
+    """Cases that show the same as those beside them: `make soak` runs them, `make test` does not."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak)
+            for case in cases]
 
 
 def plant_libraries(programs, folder):

@@ -178,17 +178,17 @@ int supervise(const SuperviseArguments& arguments) {
   // run has begun it comes before the settings too: a node that does not see the run may
   // not see its settings either, and must not end the job for that.
   std::optional<system::OwnerLock> lease;
+  const auto take = [&](const fs::path& directory) {
+    if (auto taken = take_lease(arguments, directory)) lease.emplace(std::move(*taken));
+    return lease.has_value();
+  };
   const bool begun = arguments.again || !arguments.stands_in.empty();
-  if (begun && !command.run_dir.empty()) {
-    lease = take_lease(arguments, command.run_dir);
-    if (!lease) return kExitSuperseded;
-  }
+  if (begun && !command.run_dir.empty() && !take(command.run_dir)) return kExitSuperseded;
   const LoadedConfig loaded = load_run_config(settings(), command.sets);
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
   const fs::path run_dir = loaded.config.run.dir;
-  if (!lease) lease = take_lease(arguments, run_dir);
-  if (!lease) return kExitSuperseded;
+  if (!lease && !take(run_dir)) return kExitSuperseded;
   const cluster::SlurmClient hasty;
   const cluster::SlurmClient slurm = cluster::patient(hasty, lease->heart());
   const int per_node =

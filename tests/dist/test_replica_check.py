@@ -32,7 +32,7 @@ def corruption(run_dir):
 
 
 @pytest.mark.parametrize("ranks,layout,rank,named", [
-    (2, ["parallel.zero=0"], 1, [0, 1]),
+    pytest.param(2, ["parallel.zero=0"], 1, [0, 1], marks=pytest.mark.soak),
     (4, ["parallel.zero=0"], 2, [2]),
     (4, ["parallel.zero=1", "resilience.checksum_every=100"], 1, None),
     pytest.param(8, ["parallel.tp=2", "parallel.zero=1", "batch.micro_size=2"], 5, [5],
@@ -57,7 +57,8 @@ def test_the_rank_and_the_tensor_are_named(run, tmp_path, ranks, layout, rank, n
 
 @pytest.mark.parametrize("ranks,layout,tensor,rank,named", [
     (2, ["parallel.tp=2", "parallel.sequence=false"], NORM, 1, [0, 1]),
-    (4, ["parallel.tp=4"], "model.layers.1.self_attn.k_proj.weight", 3, [2, 3]),
+    pytest.param(4, ["parallel.tp=4"], "model.layers.1.self_attn.k_proj.weight", 3, [2, 3],
+                 marks=pytest.mark.soak),
     (2, ["parallel.pp=2", "model.override.tie_word_embeddings=true"], "model.embed_tokens.weight",
      0, [0, 1]),
 ], ids=["norm", "key_heads", "tied_embedding"])

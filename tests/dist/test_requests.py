@@ -13,6 +13,7 @@ import time
 import layouts
 import pytest
 from layouts import build_store
+from programs import later
 from test_failures import ENVIRONMENT, rank_pids, sets
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
@@ -105,7 +106,8 @@ def store(run, tmp_path_factory):
 
 
 @pytest.mark.parametrize("ranks,number,phase", [
-    (1, signal.SIGTERM, "start"), (2, signal.SIGUSR1, "load"),
+    (2, signal.SIGUSR1, "load"),
+    pytest.param(1, signal.SIGTERM, "start", marks=pytest.mark.soak),
     pytest.param(1, signal.SIGTERM, "load", marks=pytest.mark.soak),
     pytest.param(2, signal.SIGUSR1, "start", marks=pytest.mark.soak)])
 def test_before_the_first_step_nothing_is_saved(binary, tmp_path, ranks, number, phase):
@@ -119,7 +121,7 @@ def test_before_the_first_step_nothing_is_saved(binary, tmp_path, ranks, number,
     assert job.checkpoints() == []
 
 
-@pytest.mark.parametrize("ranks,only", [(1, None), (2, 1)])
+@pytest.mark.parametrize("ranks,only", [(2, 1), *later((1, None))])
 def test_a_start_that_is_nearly_through_ends_in_order(binary, tmp_path, ranks, only):
     job = Job(binary, tmp_path, ranks, delay("load", 0.5))
     job.in_phase("load")
@@ -130,7 +132,8 @@ def test_a_start_that_is_nearly_through_ends_in_order(binary, tmp_path, ranks, o
 
 
 @pytest.mark.parametrize("ranks,number,only,phase,step", [
-    (1, signal.SIGTERM, None, "gradients", 1), (2, signal.SIGUSR1, 1, "gradients", 1),
+    (2, signal.SIGUSR1, 1, "gradients", 1),
+    pytest.param(1, signal.SIGTERM, None, "gradients", 1, marks=pytest.mark.soak),
     pytest.param(2, signal.SIGTERM, None, "update", 1, marks=pytest.mark.soak),
 ])
 def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, phase, step):
@@ -144,7 +147,7 @@ def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, pha
     assert job.events("end")[0]["step"] == step
 
 
-@pytest.mark.parametrize("ranks,only", [(1, None), (2, 1)])
+@pytest.mark.parametrize("ranks,only", [(2, 1), *later((1, None))])
 def test_a_validation_ends_between_its_batches(binary, store, tmp_path, ranks, only):
     # Some 100 batches, so that the whole takes 20 s.
     job = Job(binary, tmp_path, ranks, delay("validation batch", 0.2), "validation.batches=0",
@@ -171,8 +174,8 @@ def test_during_a_save_that_save_is_the_last(binary, tmp_path, ranks):
     assert job.checkpoints() == [4] and max(steps_of(job.dir)) == 4
 
 
-@pytest.mark.parametrize("number,slow", [(signal.SIGTERM, False), (signal.SIGINT, False),
-                                         (signal.SIGTERM, True)])
+@pytest.mark.parametrize("number,slow", [(signal.SIGTERM, True), (signal.SIGINT, False),
+                                         *later((signal.SIGTERM, False))])
 def test_a_signal_to_mpirun_saves_if_there_is_time_and_says_which(binary, run, tmp_path, number,
                                                                   slow):
     def saved():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from programs import later
 from runs import write_config  # noqa: E402
 
 LAYERS, HIDDEN, INNER, VOCABULARY, HEADS, KEY_HEADS, HEAD_DIM = 4, 64, 96, 512, 4, 2, 16
@@ -147,7 +148,7 @@ def test_shard_groups_add_an_all_reduce_of_the_shards_over_replicas(sent):
     assert got["replicas"] == {"all_reduce": all_reduce(2, whole(4) * WIRE // 2)}
 
 
-@pytest.mark.parametrize("nodes", [pytest.param(2, marks=pytest.mark.soak), 4])
+@pytest.mark.parametrize("nodes", [2, *later(4)])
 def test_shards_stay_on_their_node(sent, nodes):
     each = 4 // nodes
     got = sent(4, "parallel.zero=1", 'parallel.shard_group="node"', "batch.micro_size=1", nodes=nodes)
@@ -177,6 +178,7 @@ def test_tensor_parallelism_all_reduces_twice_a_layer_and_direction(sent):
 
 
 @pytest.mark.soak
+@pytest.mark.soak
 def test_a_recomputed_block_sends_its_forward_again(sent):
     times = MICRO_BATCHES * (6 * LAYERS + 2)
     got = sent(2, "parallel.tp=2", "parallel.sequence=false", 'memory.recompute="full"')
@@ -203,6 +205,7 @@ def test_a_ring_passes_keys_and_values_round_and_their_gradients_home(sent):
         "send_recv": MICRO_BATCHES * LAYERS * (forward + backward)}
 
 
+@pytest.mark.soak
 @pytest.mark.soak
 def test_recomputed_attention_passes_keys_and_values_once_more(sent):
     got = sent(2, "parallel.cp=2", 'memory.recompute="selective"')

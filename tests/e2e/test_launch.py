@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
 import runs  # noqa: E402
+from programs import later
 
 STEPS = 60
 
@@ -225,7 +226,7 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
 
 
 @pytest.mark.parametrize("number", [
-    signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.soak)])
+    signal.SIGTERM, *later(signal.SIGINT, signal.SIGUSR1)])
 def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number):
     config = runs.write_config(tmp_path, "told")
     process = start(binary, config, runs.PACE)
@@ -328,7 +329,7 @@ def test_root_is_told_in_one_line_what_mpirun_wants(binary, tmp_path, monkeypatc
     assert not (tmp_path / "started").exists() and not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize("there,wanted", [([], "isolated"), (["ssh"], "none")])
+@pytest.mark.parametrize("there,wanted", [([], "isolated"), *later((["ssh"], "none"))])
 def test_a_machine_without_ssh_starts_its_own_ranks(binary, tmp_path, monkeypatch, there, wanted):
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
         monkeypatch.setenv(name, "1")

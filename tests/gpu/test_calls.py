@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from programs import BIN, SOURCE
+from programs import BIN, SOURCE, later
 
 CALLS = SOURCE / "tools" / "gpu"
 
@@ -26,7 +26,7 @@ def rows(out, script):
 
 @pytest.mark.parametrize("script,steps", [
     ("1_first_contact.sh", ["libraries", "version", "doctor"]),
-    ("2_training.sh", ["bf16", "offload", "twice", "resume", "families"]),
+    *later(("2_training.sh", ["bf16", "offload", "twice", "resume", "families"])),
     ("3_ceilings.sh", ["products", "weight_gradient"]),
     ("4_whole_steps.sh", ["tiny"]),
 ])
