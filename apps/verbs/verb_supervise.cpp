@@ -131,14 +131,21 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   return 0;
 }
 
-/// Returns what is known of the job's agents before Slurm is asked.
+/// Returns what is known of the job's agents; `nodes` are those that the job has now.
 cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
                                          const cluster::SlurmJob& job,
-                                         const fs::path& run_dir) {
+                                         const std::vector<std::string>& nodes,
+                                         const fs::path& run_dir,
+                                         const cluster::SlurmClient& slurm) {
   cluster::AgentFleetOptions of_fleet;
   of_fleet.job = job.id;
   of_fleet.here = job.here;
-  of_fleet.nodes = job.nodes;
+  of_fleet.nodes = nodes;
+  of_fleet.successors =
+      cluster::succession_order(job.here, nodes, slurm.query_switches());
+  of_fleet.usable = [&slurm, id = job.id](const std::vector<std::string>& asked) {
+    return cluster::usable_nodes(slurm, id, asked);
+  };
   of_fleet.program = this_program();
   of_fleet.run_dir = fs::absolute(run_dir);
   of_fleet.not_awaited.push_back(arguments.stands_in);
@@ -208,20 +215,17 @@ int supervise(const SuperviseArguments& arguments) {
   // take over should this supervisor be lost as well.
   std::vector<std::string> old_agents =
       cluster::steps_named(steps, *job, cluster::kAgentStep);
-  cluster::AgentFleetOptions of_fleet = fleet_options(arguments, *job, options.run_dir);
+  std::vector<std::string> given = job->nodes;
   if (const auto now = slurm.query_job(job->id)) {
-    of_fleet.nodes = now->nodes;
+    given = now->nodes;
     // The signal before the time limit goes to the batch script, which is lost.
     if (!arguments.stands_in.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
   }
+  cluster::AgentFleetOptions of_fleet =
+      fleet_options(arguments, *job, given, options.run_dir, slurm);
   of_fleet.lease_number = lease->attempt();
-  of_fleet.successors =
-      cluster::succession_order(job->here, of_fleet.nodes, slurm.query_switches());
-  of_fleet.usable = [&](const std::vector<std::string>& nodes) {
-    return cluster::usable_nodes(slurm, job->id, nodes);
-  };
   cluster::AgentFleet fleet(std::move(of_fleet));
   NodeChoice nodes(loaded.config, fleet, command.nodes, per_node);
   cluster::Launcher launcher;
