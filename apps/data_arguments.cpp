@@ -41,10 +41,11 @@ void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
   arguments.field = verb.add_option("--field", arguments.inputs.field, field_help)
                         ->capture_default_str();
   verb.add_option("--format", arguments.format,
-                  "text, jsonl, csv, parquet or arrow for all inputs; without it by "
-                  "their names");
-  verb.add_option("--delimiter", arguments.delimiter,
-                  "of CSV: one character, or tab; without it a comma, a tab for *.tsv");
+                  "format of all inputs: text, jsonl, csv, parquet or arrow; by default "
+                  "each file's name decides");
+  verb.add_option(
+      "--delimiter", arguments.delimiter,
+      "delimiter of CSV: one character, or tab; by default a comma, and a tab for *.tsv");
 }
 
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments) {
@@ -54,13 +55,14 @@ void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments) {
       ->check(CLI::IsMember({"fail", "drop"}))
       ->capture_default_str();
   verb.add_option("--max-bad-records", arguments.max_bad_records,
-                  "with --bad-records drop: more end the build; 1000 if not given")
+                  "with --bad-records drop: more broken records than this end the build; "
+                  "by default 1000")
       ->check(CLI::NonNegativeNumber);
 }
 
 void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
                        const std::string& memory_help, const std::string& thing) {
-  verb.add_option("--threads", arguments.threads, "0: all cores")
+  verb.add_option("--threads", arguments.threads, "number of threads; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb.add_option("--memory", arguments.memory, memory_help);
@@ -80,10 +82,11 @@ data::InputOptions input_options(const BuildArguments& arguments) {
 
 void check_bad_record_arguments(const BuildArguments& arguments) {
   if (!arguments.max_bad_records || arguments.bad_records == "drop") return;
-  throw InputError("data",
-                   fmt::format("--max-bad-records {}: the first broken record ends the "
-                               "build; say --bad-records drop, or leave it out",
-                               *arguments.max_bad_records));
+  throw InputError(
+      "data",
+      fmt::format("--max-bad-records {}: the first broken record ends the build; give "
+                  "--bad-records drop as well, or leave --max-bad-records out",
+                  *arguments.max_bad_records));
 }
 
 uint64_t memory_bytes(const BuildArguments& arguments, uint64_t otherwise) {

@@ -180,9 +180,11 @@ DataFacts data_facts(const DataQuestion& question) {
                                 : path.string() + " is no file of ready ids");
     }
     if (const std::string stores = stores_in(path); !stores.empty()) {
-      throw InputError("data", fmt::format("{}: a directory of stores; name those that "
-                                           "you mean: {}",
-                                           path.string(), stores));
+      throw InputError(
+          "data",
+          fmt::format(
+              "{} is a directory of token stores; name the stores that you mean: {}",
+              path.string(), stores));
     }
     const bool known = is_store(path) || data::is_saved_dataset(path);
     const bool of_another_kind = !fs::exists(path) || fs::exists(path / "config.json") ||

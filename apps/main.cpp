@@ -45,8 +45,8 @@ void check_room_for_libtorch() {
   }
   ::execv(program.c_str(), argv);
   throw InputError("file",
-                   fmt::format("{}: {}; train, bench, eval, generate, new and "
-                               "--version are in it, and it belongs beside {}",
+                   fmt::format("{}: {}; train, bench, eval, generate, new and --version "
+                               "need this program, which belongs beside {}",
                                program.string(), std::strerror(errno), ours.string()));
 }
 

@@ -64,18 +64,21 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
 }  // namespace
 
 void add_model_options(CLI::App& verb, ModelCall& call) {
-  verb.add_option("model", call.model, "HF directory, checkpoint or run")->required();
-  verb.add_option("--dtype", call.dtype, "auto: as the config says")
+  verb.add_option("model", call.model, "a Hugging Face directory, a checkpoint or a run")
+      ->required();
+  verb.add_option("--dtype", call.dtype,
+                  "dtype of the computation; auto: as the model's config says")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str();
-  verb.add_option("--device", call.device, "auto: a GPU where one is found")
+  verb.add_option("--device", call.device,
+                  "device that computes; auto: a GPU where one is found")
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "plugin"}))
       ->capture_default_str();
   verb.add_option("--device-plugin", call.device_plugin,
                   "a library that brings LibTorch a device (run.device_plugin)");
   verb.add_option("--tp", call.tp,
-                  "ranks that split each matrix (parallel.tp); with none of these "
-                  "several ranks take the run's layout")
+                  "ranks that split each matrix (parallel.tp); without any option of the "
+                  "layout, several ranks take the run's layout")
       ->check(CLI::Range(1, 1'000'000));
   verb.add_option("--pp", call.pp, "pipeline stages (parallel.pp)")
       ->check(CLI::Range(1, 1'000'000));

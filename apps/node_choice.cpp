@@ -33,7 +33,7 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
   const size_t wanted = nodes_for(usable.size());
   if (wanted == 0) {
     throw TemporaryError(
-        "nodes", fmt::format("{} are needed and {} can be used ({}); left out: {}",
+        "nodes", fmt::format("the run needs {} nodes and can use {} ({}); left out: {}",
                              nodes_, usable.size(), fmt::join(usable, ", "),
                              fmt::join(attempt.excluded, ", ")));
   }

@@ -79,8 +79,8 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
       local || elastic ? number(environment, "LOCAL_WORLD_SIZE", ranks) : ranks;
   throw ConfigError(
       "launch",
-      fmt::format("{} (rank {} of {}): each such process would be a run of its own, for "
-                  "longhaul's ranks talk over MPI; type {}{}",
+      fmt::format("{} (rank {} of {}): each such process would be a run of its own, "
+                  "since longhaul's ranks communicate over MPI; type {}{}",
                   who, rank, ranks, command_for(words, std::max(ranks, 1), local_ranks),
                   elastic || local
                       ? ""

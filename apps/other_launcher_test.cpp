@@ -39,7 +39,8 @@ TEST(OtherLauncher, TorchrunIsRefusedOnEveryRankWithTheCommandToType) {
   EXPECT_EQ(
       refused(kTorchrun),
       "[launch] torchrun started this process (rank 0 of 8): each such process would "
-      "be a run of its own, for longhaul's ranks talk over MPI; type `longhaul launch "
+      "be a run of its own, since longhaul's ranks communicate over MPI; type `longhaul "
+      "launch "
       "-n 8 run.toml`");
   Variables other = kTorchrun;
   other["RANK"] = "5";

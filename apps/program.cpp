@@ -84,8 +84,8 @@ constexpr VerbWord kVerbWords[] = {
      "random ones"},
     {"resume restart", "longhaul train RUN.toml goes on from the newest checkpoint"},
     {"sft dpo grpo ppo rlhf rl lora qlora merge",
-     "longhaul trains all weights on tokens; there are no adapters, chats and "
-     "preferences"},
+     "longhaul trains all weights on tokens; it has no adapters, no chats and no "
+     "preference training"},
     {"run start",
      "longhaul train RUN.toml is one process, longhaul launch -n 8 RUN.toml several"},
     {"torchrun mpirun srun accelerate deepspeed distributed",
@@ -105,9 +105,9 @@ constexpr VerbWord kVerbWords[] = {
      "models are not served; longhaul export writes a Hugging "
      "Face directory, which servers read"},
     {"status monitor tail logs log tensorboard top ps",
-     "longhaul watch RUN shows how a run stands"},
+     "longhaul watch RUN shows a run's state"},
     {"stop cancel kill pause",
-     "touch RUN/STOP saves and ends a run, touch RUN/PAUSE holds it"},
+     "touch RUN/STOP saves and ends a run, touch RUN/PAUSE pauses it"},
     {"check validate lint",
      "longhaul config RUN.toml checks a run file, longhaul verify "
      "what a run has written"},
@@ -118,7 +118,7 @@ constexpr VerbWord kVerbWords[] = {
      "longhaul inspect says what a directory is, longhaul recipe "
      "list which recipes there are"},
     {"download fetch pull push upload login",
-     "nothing is fetched and nothing is sent (docs/offline.md)"},
+     "longhaul fetches nothing and sends nothing (docs/offline.md)"},
     {"benchmark perf profile", "longhaul bench says what this machine can do"},
     {"diff", "longhaul compare compares two checkpoints"},
     {"version", "longhaul --version prints it"}};
@@ -146,9 +146,9 @@ std::string wrong_verb(const CLI::App& program, const std::string& above,
     return fmt::format("{}; did you mean '{} {}'?", none, group->get_name(), word);
   }
   std::string example;
-  if (above == "recipe ") example = ", as longhaul recipe show NAME";
-  if (above == "data ") example = ", as longhaul data build 'corpus/*.txt'";
-  return fmt::format("{}; one of {}{}", none, fmt::join(verbs, ", "), example);
+  if (above == "recipe ") example = "; for example longhaul recipe show NAME";
+  if (above == "data ") example = "; for example longhaul data build 'corpus/*.txt'";
+  return fmt::format("{}; the verbs are {}{}", none, fmt::join(verbs, ", "), example);
 }
 
 /// Returns what is wrong where no verb stands below a verb that needs one ("data"), or
@@ -173,7 +173,7 @@ std::optional<std::string> missing_verb(const CLI::App& program,
   for (const CLI::App* known : group->get_subcommands({})) {
     if (!known->get_group().empty()) verbs.push_back(above + known->get_name());
   }
-  return fmt::format("no verb behind {}; one of {}; see longhaul {}--help",
+  return fmt::format("no verb was given behind {}; give one of {}; see longhaul {}--help",
                      above.substr(0, above.size() - 1), fmt::join(verbs, ", "), above);
 }
 
@@ -187,7 +187,8 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
     if (!known->get_group().empty()) verbs.push_back(known->get_name());
   }
   const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
-  if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
+  if (verb.empty())
+    return fmt::format("no verb was given; give one of {}, or --help", list);
   if (verb == kLaterVerb) {
     return fmt::format("{} is not available yet in this version; available: {}", verb,
                        list);
@@ -200,7 +201,8 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
     return fmt::format(
         "{} stands where a verb stands; {}", verb,
         version ? "did you mean --version?"
-                : "the verb is first, as longhaul train RUN.toml; one of " + list);
+                : "the verb comes first, as in longhaul train RUN.toml; the verbs are " +
+                      list);
   }
   if (std::ranges::find(verbs, verb) != verbs.end()) {
     return fmt::format("{}{}; see longhaul {}--help", error.what(), choice_hint(words),
@@ -340,8 +342,9 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
       "data/wiki\n"
       "  longhaul train run.toml\n"
       "  longhaul export runs/cpt --out hf/\n"
-      "`longhaul VERB --help` says more of each; `longhaul config` prints every "
-      "setting;\n`longhaul docs` shows the pages that messages name.\n"
+      "`longhaul VERB --help` says more about each verb; `longhaul config` prints every "
+      "setting;\n"
+      "`longhaul docs` shows the pages that messages name.\n"
       "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
       "succeed\n"
       "later, 79 stopped by request: saved and not finished, 141 nobody reads the "

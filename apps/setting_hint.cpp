@@ -109,25 +109,26 @@ constexpr OptionAnswer kOptionAnswers[] = {
      "--temperature and --top-p say how tokens are chosen, and nothing else does"},
     {"generate", "do_sample sample sampling", "a --temperature above 0 samples"},
     {"generate", "num_beams beams beam_size num_return_sequences",
-     "one text is written, token by token"},
+     "it writes one text, token by token"},
     {"generate",
      "repetition_penalty presence_penalty frequency_penalty no_repeat_ngram_size "
      "length_penalty",
-     "there are no penalties"},
+     "it has no penalties"},
     {"generate", "system system_prompt chat chat_template messages",
      "it continues the text of --prompt; there are no chats"},
     {"eval", "tasks task num_fewshot fewshot",
      "it measures the loss on a token store; tasks are for other programs, which read "
      "what longhaul export makes"},
     {"build", "append_eod append_eos add_eos add_bos add_special_tokens",
-     "--special-tokens says what stands around a text; by default EOS stands behind it"},
+     "--special-tokens says which special tokens stand around a text; by default EOS "
+     "stands behind the text"},
     {"build", "pack packing sample_packing group_texts chunk_size",
      "a store holds whole documents, and data.seq_len of a run file cuts them"},
     {"export", "safetensors save_safetensors safe_serialization",
      "the weights are always safetensors"},
     {"export", "gguf onnx ggml to format output_format",
-     "it makes a Hugging Face directory of safetensors; other programs make other forms "
-     "of it"},
+     "it makes a Hugging Face directory of safetensors; other programs make other "
+     "formats of it"},
     {"verify", "deep full strict all",
      "everything is always read and every hash checked"},
     {"verify export eval generate inspect",
@@ -235,8 +236,9 @@ std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag&
           "one of a nanotron or axolotl YAML",
           flag.word, file);
     }
-    return fmt::format("{} is no option; the run's file stands by itself: {} {}",
-                       flag.word, verb.name, file);
+    return fmt::format(
+        "{} is no option; the run's file is given without an option: {} {}", flag.word,
+        verb.name, file);
   }
   return std::nullopt;
 }
@@ -263,7 +265,7 @@ std::optional<std::string> as_place(const NamedVerb& verb, const UnknownFlag& fl
     usage += " " + shown;
   }
   if (place.empty()) return std::nullopt;
-  return fmt::format("{} is no option of {}; what it names stands by itself: {}",
+  return fmt::format("{} is no option of {}; its value is given without an option: {}",
                      flag.word, verb.name, usage);
 }
 
@@ -448,8 +450,8 @@ std::optional<std::string> setting_hint(const CLI::App& program,
   }
   if (verb.name == "longhaul report" && places.size() == 2) {
     return fmt::format(
-        "report is of one run; longhaul report {} --against {} compares two", places[0],
-        places[1]);
+        "report describes one run; longhaul report {} --against {} compares two",
+        places[0], places[1]);
   }
   const bool verb_again = verb.name == "longhaul launch" && places.size() > 1 &&
                           has_word("longhaul train", places[0]);

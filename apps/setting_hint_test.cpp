@@ -111,9 +111,10 @@ TEST(SettingHint, AFlagForASettingNamesTheSetThatDoesIt) {
 
 TEST(SettingHint, ARunFileStandsByItself) {
   const Program program;
-  EXPECT_EQ(program.hint("train --config x.toml"),
-            "--config is no option; the run's file stands by itself: longhaul train "
-            "x.toml");
+  EXPECT_EQ(
+      program.hint("train --config x.toml"),
+      "--config is no option; the run's file is given without an option: longhaul train "
+      "x.toml");
   expect_says(program.hint("train --config_file=x.toml"), "longhaul train x.toml");
   expect_says(program.hint("launch -c x.toml"), "longhaul launch x.toml");
   EXPECT_EQ(program.hint("train --config x.yaml"),
@@ -124,9 +125,10 @@ TEST(SettingHint, ARunFileStandsByItself) {
 
 TEST(SettingHint, WhatAPositionalArgumentNamesStandsByItself) {
   const Program program;
-  EXPECT_EQ(program.hint("generate --model hf --prompt a"),
-            "--model is no option of longhaul generate; what it names stands by itself: "
-            "longhaul generate hf");
+  EXPECT_EQ(
+      program.hint("generate --model hf --prompt a"),
+      "--model is no option of longhaul generate; its value is given without an option: "
+      "longhaul generate hf");
   expect_says(program.hint("data build --input a.jsonl"), "longhaul data build a.jsonl");
   expect_says(program.hint("verify --checkpoint runs/a"), "longhaul verify runs/a");
   expect_says(program.hint("report --run runs/a"), "longhaul report runs/a");
@@ -141,8 +143,8 @@ TEST(SettingHint, AVerbSaysWhatItHasInPlaceOfOthersOptions) {
     EXPECT_EQ(message.find("--set "), std::string::npos) << message;
   };
   says("generate m --top_k 5", "--temperature and --top-p say how tokens are chosen");
-  says("generate m --num_beams 5", "one text is written, token by token");
-  says("data build a.txt --append-eod", "by default EOS stands behind it");
+  says("generate m --num_beams 5", "it writes one text, token by token");
+  says("data build a.txt --append-eod", "by default EOS stands behind the text");
   says("verify runs/a --checkpoint 4", "as RUN/checkpoints/step_00000500");
   says("report runs/a --compare runs/b", "did you mean --against?");
   says("report runs/a --format json", "did you mean --json?");

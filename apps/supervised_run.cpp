@@ -53,7 +53,7 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   const char* temporary = std::getenv("TMPDIR");
   const fs::path program = this_program();
   add("the run's directory", config.run.dir, PathRole::Run);
-  add("its checkpoints", checkpoint_dir(config), PathRole::Checkpoints);
+  add("the run's checkpoints", checkpoint_dir(config), PathRole::Checkpoints);
   add("the program", program, PathRole::Input);
   add("the program", program.parent_path() / kTorchProgram, PathRole::Input);
   add("TMPDIR", temporary == nullptr ? "/tmp" : temporary, PathRole::Room);
@@ -79,7 +79,8 @@ std::string settings_file(const std::string& file, const fs::path& run_dir) {
   const fs::path copy = run_dir / run::kConfigFile;
   if (can_be_read(file) || run_dir.empty() || !can_be_read(copy)) return file;
   fmt::print(stderr,
-             "longhaul: {} cannot be read any more; the run's own settings serve: {}\n",
+             "longhaul: {} cannot be read any more; the run's own copy of the settings "
+             "is used: {}\n",
              system::printable(file), system::printable(copy.string()));
   return copy.string();
 }
@@ -116,8 +117,8 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   try {
     train::settle_time_to_train(run_dir);
   } catch (const Error& problem) {
-    fmt::print(stderr, "longhaul: {} lacks the last seconds: {}\n", run::kResultsFile,
-               system::printable(problem.what()));
+    fmt::print(stderr, "longhaul: {} does not have the run's last seconds: {}\n",
+               run::kResultsFile, system::printable(problem.what()));
   }
   return code;
 }

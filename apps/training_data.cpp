@@ -52,9 +52,9 @@ std::map<fs::path, fs::path> held_out_places(const std::vector<Named>& all) {
                                   const fs::path& of) {
   throw InputError(
       "data",
-      fmt::format("{}: matches {}, which was held out of {}; name the data to train on "
-                  "alone",
-                  argument, path.string(), of.string()));
+      fmt::format(
+          "{}: matches {}, which was held out of {}; name only the data to train on",
+          argument, path.string(), of.string()));
 }
 
 }  // namespace
@@ -91,10 +91,10 @@ std::vector<std::string> training_data(const std::vector<std::string>& arguments
     } else if (repeated == named.paths.size()) {
       say_warning(named.argument + " is named twice and read once");
     } else if (repeated > 0) {
-      throw InputError(
-          "data", fmt::format("{}: a part of what it matches is named by another "
-                              "argument, too, and would be read twice; name each once",
-                              named.argument));
+      throw InputError("data",
+                       fmt::format("{} matches files that another argument names, too, "
+                                   "and that would be read twice; name each file once",
+                                   named.argument));
     } else {
       training.push_back(named.argument);
       seen.insert(named.places.begin(), named.places.end());

@@ -11,9 +11,9 @@ namespace longhaul::apps {
 
 void add_weights_output(CLI::App& verb, WeightsOutput& output) {
   verb.add_option("--out", output.out, "the directory to make")->required();
-  verb.add_option("--dtype", output.dtype, "default: as stored")
+  verb.add_option("--dtype", output.dtype, "dtype of the weights; by default as stored")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb.add_option("--shard-size", output.shard_size, "largest file of weights")
+  verb.add_option("--shard-size", output.shard_size, "largest size of a file of weights")
       ->capture_default_str();
 }
 

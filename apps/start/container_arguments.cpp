@@ -23,15 +23,16 @@ cluster::Container container_with(const cluster::SuperviseCommand& command,
 }  // namespace
 
 void add_container_options(CLI::App& verb, cluster::SuperviseCommand& command) {
+  verb.add_option("--container", command.container,
+                  "image for enroot and pyxis, in which the ranks run; the paths that "
+                  "the run names and this program are mounted into it");
   verb.add_option(
-      "--container", command.container,
-      "image for enroot and pyxis, in which the ranks run; what the run names "
-      "and this program are mounted into it");
-  verb.add_option("--container-mount", command.container_mounts,
-                  "one more path for the container, at the same place; repeatable")
+          "--container-mount", command.container_mounts,
+          "one more path to mount into the container, at the same place; repeatable")
       ->allow_extra_args(false);
-  verb.add_option("--container-program", command.container_program,
-                  "the image's own longhaul, absolute, instead of this one")
+  verb.add_option(
+          "--container-program", command.container_program,
+          "absolute path of the image's own longhaul, which runs instead of this program")
       ->check([](const std::string& path) {
         return path.starts_with('/') ? "" : "'" + path + "' is not absolute";
       });

@@ -80,8 +80,8 @@ void check_mpirun_user(const Environment& environment, bool known, bool over_ssh
   const char* const home = environment("HOME");
   if (home != nullptr && *home != '\0') return;
   throw ConfigError(kArea, who +
-                               " and HOME is not set, with which mpirun crashes; set "
-                               "HOME to a directory of this user");
+                               " and HOME is not set, so mpirun would crash; set HOME to "
+                               "a directory of this user");
 }
 
 void check_loopback() {

@@ -131,8 +131,8 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
     const std::string place = inputs.describe(record.place);
     if (parsed.problem != data::RecordProblem::None) {
       throw InputError("try",
-                       fmt::format("{}: {}{}{}; mend it, or name another text", place,
-                                   data::problem_name(parsed.problem),
+                       fmt::format("{}: {}{}{}; correct the record, or name another text",
+                                   place, data::problem_name(parsed.problem),
                                    parsed.detail.empty() ? "" : ": ", parsed.detail));
     }
     if (parsed.kind == data::ParsedRecord::Kind::Ids) {

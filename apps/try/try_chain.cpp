@@ -185,7 +185,7 @@ class TryChain {
                counted(std::ssize(sample_.documents), "document"), in("text.jsonl"));
     if (!sample_.repeats) return;
     fmt::print(
-        "the text repeats itself: what is held out of it is no test of what was "
+        "the text repeats itself: its held-out part does not test what the model has "
         "learned\n");
   }
 
@@ -256,8 +256,10 @@ class TryChain {
 
   void tell_end() const {
     fmt::print(
-        "\nAll of it took {}. The commands again, to be typed with larger numbers and "
-        "another directory:\n\n",
+        "\n"
+        "Everything took {}. These are the commands again; type them with larger numbers "
+        "and another directory:\n"
+        "\n",
         human_duration(watch_.seconds()));
     for (const Words& words : again_) fmt::print("  {}\n", shown(words));
     fmt::print(

@@ -25,7 +25,7 @@ void import_flags(const FlagsCall& call) {
     fmt::print("{}", made.text);
   }
   for (const std::string& line : made.unknown) {
-    say_warning(fmt::format("unknown, and left out: {}", line));
+    say_warning(fmt::format("unknown setting, left out: {}", line));
   }
   for (const std::string& line : made.warnings) say_warning(line);
   if (!made.to_fill.empty()) {
@@ -40,11 +40,11 @@ void import_flags(const FlagsCall& call) {
   throw ConfigError(
       "config",
       fmt::format("`train` would refuse this file: {}{}", made.refused,
-                  call.out.empty() ? std::string()
-                                   : fmt::format("; it was printed, and {} was not "
-                                                 "written; mend the settings and import "
-                                                 "them again",
-                                                 call.out)));
+                  call.out.empty()
+                      ? std::string()
+                      : fmt::format("; the file was printed, and {} was not written; "
+                                    "correct the settings and import them again",
+                                    call.out)));
 }
 
 }  // namespace longhaul::apps

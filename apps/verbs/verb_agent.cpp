@@ -12,9 +12,10 @@ namespace {
 int agent(cluster::AgentOptions& options) {
   const auto secret = cluster::Secret::read_line(STDIN_FILENO);
   if (!secret) {
-    throw ConfigError("agent",
-                      "no secret came with it: agents are started by longhaul "
-                      "supervise and launch");
+    throw ConfigError(
+        "agent",
+        "an agent reads the job's secret from standard input, and none came; longhaul "
+        "supervise and longhaul launch start agents, people do not");
   }
   options.directories = cluster::node_directories(options.run_dir, options.job);
   return cluster::run_agent(options, *secret);
@@ -28,13 +29,15 @@ void add_agent(CLI::App& program, Outcome& outcome) {
       "agent", "What longhaul supervise runs on each node of a job; not for people");
   verb->group("");  // no part of the list of verbs
   verb->add_option("--node", arguments->node, "this node's name in Slurm")->required();
-  verb->add_option("--host", arguments->host, "where the supervisor listens")->required();
-  verb->add_option("--port", arguments->port, "its port")->required();
-  verb->add_option("--run-dir", arguments->run_dir, "run.dir")->required();
-  verb->add_option("--job", arguments->job, "Slurm's number of the job");
+  verb->add_option("--host", arguments->host, "host on which the supervisor listens")
+      ->required();
+  verb->add_option("--port", arguments->port, "the supervisor's port")->required();
+  verb->add_option("--run-dir", arguments->run_dir, "the run's directory (run.dir)")
+      ->required();
+  verb->add_option("--job", arguments->job, "Slurm's job id");
   verb->footer(
-      "Started by longhaul supervise, with the job's secret as the first line of its "
-      "input.");
+      "longhaul supervise starts this verb and writes the job's secret as the first line "
+      "of its standard input.");
   verb->callback([arguments, &outcome] { outcome.exit_code = agent(*arguments); });
 }
 

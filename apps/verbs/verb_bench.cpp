@@ -249,7 +249,9 @@ void bench_run(const BenchArguments& arguments, const fs::path& scratch,
   const train::TrainResult result =
       train::run_training(loaded, world, {}, nullptr, train::Saving::No);
   if (result.end != train::TrainEnd::Done) {
-    throw TemporaryError("bench", "the run was ended before its last step");
+    throw TemporaryError("bench",
+                         "the run was stopped before its last step, so nothing was "
+                         "measured; start the bench again");
   }
   HardwareProfile machine;
   if (arguments.hardware.empty()) {
@@ -304,27 +306,29 @@ void bench(const BenchArguments& arguments, const World& world) {
 void add_bench(CLI::App& program, Outcome& outcome) {
   auto arguments = std::make_shared<BenchArguments>();
   CLI::App* verb = program.add_subcommand(kBenchVerb.name, kBenchVerb.description);
-  CLI::Option* const file =
-      verb->add_option("run", arguments->file,
-                       "a run's TOML: how far its step is from what the machine can do");
-  verb->add_option("--set", arguments->sets, "section.key=value, over the file's")
+  CLI::Option* const file = verb->add_option(
+      "run", arguments->file,
+      "a run's TOML file: measures how far its step is from what the machine can do");
+  verb->add_option("--set", arguments->sets,
+                   "section.key=value, which replaces the file's value; repeatable")
       ->allow_extra_args(false)
       ->needs(file);
   verb->add_option("--out", arguments->out,
-                   "write the machine's profile there (for run.hardware)");
-  verb->add_option("--hardware", arguments->hardware,
-                   "with a run: a profile of this machine; default: measured now");
+                   "file to which the machine's profile is written (for run.hardware)");
+  verb->add_option(
+      "--hardware", arguments->hardware,
+      "with a run: a profile of this machine; by default the machine is measured now");
   verb->add_option("--dir", arguments->directory,
-                   "directory for what is written meanwhile, and whose disk is measured")
+                   "directory for temporary files; the disk that holds it is measured")
       ->capture_default_str();
-  verb->add_option("--device", arguments->device, "of the machine's rates")
+  verb->add_option("--device", arguments->device, "device whose rates are measured")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  verb->add_option("--steps", arguments->steps, "of the run")
+  verb->add_option("--steps", arguments->steps, "steps that the run trains")
       ->check(CLI::Range(5, 1000))
       ->capture_default_str();
   verb->add_flag("--quick", arguments->quick,
-                 "fewer rounds, and neither disk nor data: seconds");
+                 "fewer rounds, without disk and data: takes seconds");
   verb->add_flag("--json", arguments->json, "one JSON object on standard output");
   verb->footer(
       "Examples:\n"

@@ -33,9 +33,10 @@ checkpoint::CheckpointReader open(const std::string& path) {
     say_warning(path + ": " + line);
   }
   if (!found) {
-    throw InputError("compare", fmt::format("{}: no checkpoint, capture or run with one; "
-                                            "captures are in run.dir/captures/step_N",
-                                            path));
+    throw InputError("compare",
+                     fmt::format("{} is no checkpoint, no capture and no run with a "
+                                 "checkpoint; captures are in run.dir/captures/step_N",
+                                 path));
   }
   return checkpoint::CheckpointReader::open(
       *found, checkpoint::CheckpointReader::Tensors::MayBeParts);
@@ -94,7 +95,9 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options) {
                verdict_of(row, options.tolerance), row.tensor.kind, row.tensor.name);
   }
   if (shown < all) {
-    fmt::print("... {} more, none worse (--lines 0: all)\n", all - shown);
+    fmt::print(
+        "... {} more tensors, which differ no more than these (--lines 0 prints all)\n",
+        all - shown);
   }
 }
 
@@ -131,12 +134,15 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "compare", "Compares two checkpoints or captures, whatever their layouts");
   verb->add_option("first", options->first, "a checkpoint, a capture, or a run")
       ->required();
-  verb->add_option("second", options->second, "the one that differences relate to")
+  verb->add_option("second", options->second,
+                   "a checkpoint, a capture, or a run, to which the differences relate")
       ->required();
-  verb->add_option("--tolerance", options->tolerance,
-                   "largest norm of a difference, relative to the tensor's norm")
+  verb->add_option(
+          "--tolerance", options->tolerance,
+          "largest norm of a difference that passes, relative to the tensor's norm")
       ->capture_default_str();
-  verb->add_option("--lines", options->lines, "worst tensors to print; 0: all")
+  verb->add_option("--lines", options->lines,
+                   "number of tensors to print, the largest differences first; 0: all")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json", options->json, "every tensor, as JSON");
@@ -145,7 +151,8 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "  longhaul compare runs/tp2/captures/step_00000001 "
       "runs/one/captures/step_00000001\n"
       "  longhaul compare runs/a runs/b --tolerance 0\n"
-      "Exit 1 where a tensor differs by more than the tolerance, or nothing is common.");
+      "Exit 1 where a tensor differs by more than the tolerance, or where the two have "
+      "no tensor in common.");
   verb->callback([options, &outcome] { outcome.exit_code = run_compare(*options); });
 }
 

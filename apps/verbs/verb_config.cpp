@@ -50,7 +50,9 @@ Rates continued_rates(const RunConfig& config) {
     const auto found =
         checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
     if (found.empty()) {
-      return {.why = "schedule.continue goes on from a checkpoint, and none is here"};
+      return {
+          .why =
+              "schedule.continue goes on from a checkpoint, and no checkpoint was found"};
     }
     const auto history =
         train::History::from_json(checkpoint::CheckpointReader::open(found[0]).state());
@@ -62,7 +64,9 @@ Rates continued_rates(const RunConfig& config) {
     const RunConfig saved =
         parse_run_config(history.config_toml, found[0].string()).config;
     if (!history.schedule && !saved.run.steps) {
-      return {.why = "the checkpoint's schedule is in epochs; a start will know it"};
+      return {
+          .why =
+              "the checkpoint's schedule is in epochs; it is known when training starts"};
     }
     const optim::ScheduleBasis basis = history.schedule.value_or(optim::ScheduleBasis{
         saved.schedule, saved.optimizer.lr, saved.run.steps.value_or(1)});
@@ -78,7 +82,9 @@ Rates continued_rates(const RunConfig& config) {
 /// Returns the rates of a run; none while the length of the run depends on its data.
 Rates rates_of(const RunConfig& config) {
   if (!config.run.steps) {
-    return {.why = "known once the data's size makes steps of epochs"};
+    return {
+        .why =
+            "known when training starts and has counted the steps of the run's epochs"};
   }
   Rates rates = config.schedule.continue_
                     ? continued_rates(config)
@@ -135,7 +141,8 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   const auto missing = missing_inputs(config);
   warnings.insert(warnings.end(), missing.begin(), missing.end());
   if (!fs::exists(config.model.config)) {
-    warnings.emplace_back("the settings are not checked against model.config");
+    warnings.emplace_back(
+        "the settings are not checked against the model, since model.config is not here");
     return {};
   }
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
@@ -256,22 +263,24 @@ void run_config(const ConfigCall& options) {
 void add_config(CLI::App& program, Outcome&) {
   const auto options = std::make_shared<ConfigCall>();
   CLI::App* verb = program.add_subcommand(
-      "config", "The reference of every setting; or one file resolved and checked");
+      "config",
+      "Prints the reference of every setting, or one run file resolved and checked");
   CLI::Option* file = verb->add_option("file", options->file,
                                        "a run's TOML file; without it, the reference");
-  verb->add_option(
-          "--set", options->sets,
-          "section.key=value, as often as needed; section.key= takes the key out")
+  verb->add_option("--set", options->sets,
+                   "section.key=value, which replaces the file's value; repeatable; "
+                   "section.key= removes the key")
       ->allow_extra_args(false)
       ->needs(file);
   CLI::Option* ranks =
       verb->add_option("--ranks", options->ranks,
-                       "show the batch arithmetic and the layout of so many ranks, and "
-                       "refuse what train would")
+                       "number of ranks whose batch arithmetic and layout are shown; "
+                       "settings that train would refuse are refused")
           ->check(CLI::Range(1, 1'000'000))
           ->needs(file);
   verb->add_option("--ranks-per-node", options->ranks_per_node,
-                   "of each machine, side by side; without it all are on one")
+                   "ranks on each node, numbered side by side; without it all ranks are "
+                   "on one node")
       ->check(CLI::Range(1, 4096))
       ->needs(ranks);
   verb->add_flag("--json", options->json, "machine-readable");

@@ -80,21 +80,20 @@ void run_bert(const BertCommand& command) {
 }
 
 void add_what(CLI::App& verb, BertCommand& command) {
-  add_input_arguments(verb, command.common,
-                      "text as `data build` reads it: text files, JSON lines, CSV, .gz "
-                      "and .zst of them, Parquet, Arrow, directories of one of these "
-                      "kinds; patterns in quotes are expanded, ** through all "
-                      "directories",
-                      "the field of a JSON line, or the column, that holds the text");
+  add_input_arguments(
+      verb, command.common,
+      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
+      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
+      "expanded, and ** stands for any directories",
+      "the field of a JSON line, or the column, that holds the text");
   verb.add_option("--tokenizer", command.tokenizer,
-                  "of BERT: a tokenizer.json, or a directory that holds one")
+                  "BERT's tokenizer: a tokenizer.json, or a directory that holds one")
       ->required();
-  verb.add_option("--out", command.common.out,
-                  "the directory of the shards, which is made")
+  verb.add_option("--out", command.common.out, "the directory to make for the shards")
       ->required();
   verb.add_option("--sentences", command.sentences,
-                  "lines: each line of a text is a sentence, blank lines part documents; "
-                  "punctuation: sentences end at . ! ? and at lines' ends")
+                  "lines: each line of a text is a sentence, blank lines separate "
+                  "documents; punctuation: sentences end at . ! ? and at lines' ends")
       ->check(CLI::IsMember({"lines", "punctuation"}))
       ->capture_default_str();
   add_bad_record_arguments(verb, command.common);
@@ -105,24 +104,25 @@ void add_examples(CLI::App& verb, BertCommand& command) {
   verb.add_option("--seq-len", build.examples.seq_len, "tokens of an example")
       ->capture_default_str();
   verb.add_option("--max-predictions", command.max_predictions,
-                  "most masked tokens of an example; without it 20 for 128, 80 for 512")
+                  "largest number of masked tokens in an example; by default 20 for 128 "
+                  "tokens, 80 for 512")
       ->check(CLI::PositiveNumber);
   verb.add_option("--mask-share", build.examples.mask.share,
-                  "share of the tokens that are to be predicted; of these 80 % become "
-                  "[MASK], 10 % stay, 10 % become another token")
+                  "share of the tokens that the model predicts; 80 % of these tokens "
+                  "become [MASK], 10 % stay, 10 % become another token")
       ->capture_default_str();
   verb.add_flag("--whole-words", build.examples.mask.whole_words,
                 "mask all pieces of a word or none");
   verb.add_option("--duplicates", build.duplicates,
-                  "passes over the documents, each paired and masked anew")
+                  "passes over the documents; each pass pairs and masks them anew")
       ->capture_default_str();
   verb.add_option("--short-share", build.examples.short_share,
-                  "share of the documents that give examples of a random shorter length")
+                  "share of the documents whose examples have a random shorter length")
       ->capture_default_str();
-  verb.add_option("--seed", build.examples.seed, "of all that is random")
+  verb.add_option("--seed", build.examples.seed, "seed of all random choices")
       ->capture_default_str();
   verb.add_option("--shards", build.shards,
-                  "files. 0: of about 64 MiB in memory each, 16 at least")
+                  "number of files; 0: files of about 64 MiB in memory each, at least 16")
       ->capture_default_str();
 }
 
@@ -134,12 +134,13 @@ void add_data_build_bert(CLI::App& data, Outcome&) {
       "build-bert", "Turns text into HDF5 shards of BERT examples (data build --bert)");
   add_what(*verb, *command);
   add_examples(*verb, *command);
-  add_run_arguments(*verb, command->common,
-                    "what shards in the making may take, such as 8GB; without it 4 GiB",
-                    "BERT examples that stand");
+  add_run_arguments(
+      *verb, command->common,
+      "memory for the shards that are being made, such as 8GB; by default 4 GiB",
+      "existing BERT examples");
   verb->footer(
-      "Killed or stopped, the same command goes on where it was and ends with the same "
-      "bytes.\n"
+      "After a kill or a stop, the same command goes on where the build was and ends "
+      "with the same bytes.\n"
       "Example: longhaul data build --bert 'wiki/*.jsonl.gz' --tokenizer models/bert "
       "--out data/bert-128 --sentences punctuation --seq-len 128");
   verb->callback([command] { run_bert(*command); });

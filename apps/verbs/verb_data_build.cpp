@@ -137,45 +137,49 @@ void add_inputs(CLI::App& verb, BuildCommand& command) {
       "text files (*.txt *.md ..., one document each), JSON lines (*.jsonl *.json "
       "*.ndjson), CSV and TSV, any of them as .gz or .zst, Parquet, Arrow; directories "
       "with data of one of these kinds, or that datasets wrote with save_to_disk; "
-      "patterns in quotes are expanded, ** through all directories",
+      "patterns in quotes are expanded, and ** stands for any directories",
       "the field of a JSON line, or the column, that holds the text or the list of ids");
   auto* const tokenizer =
       verb.add_option("--tokenizer", command.tokenizer,
                       "a tokenizer.json, a SentencePiece .model, or a directory that "
                       "holds one");
   verb.add_option("--vocab-size", command.vocab_size,
-                  "instead of a tokenizer: the inputs hold ready ids, all below this")
+                  "in place of a tokenizer, where the inputs hold ready token ids: a "
+                  "number above all of them")
       ->excludes(tokenizer)
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
 }
 
 void add_rules(CLI::App& verb, BuildCommand& command) {
-  command.special_option = verb.add_option(
-      "--special-tokens", command.special,
-      "around each text: the tokenizer's own rule and EOS after it, its own rule "
-      "alone, BOS before, EOS after, both, or none. Ready ids are taken as they are");
+  command.special_option =
+      verb.add_option("--special-tokens", command.special,
+                      "special tokens around each text: the tokenizer's own rule and EOS "
+                      "after it, the tokenizer's own rule alone, BOS before, EOS after, "
+                      "both, or none; ready token ids stay as they are");
   command.special_option
       ->check(CLI::IsMember({"tokenizer+eos", "tokenizer", "bos", "eos", "both", "none"}))
       ->capture_default_str();
   verb.add_option("--holdout", command.holdout,
                   "share of the documents for a validation store OUT-val, such as 1%")
       ->capture_default_str();
-  verb.add_flag("--drop-duplicates", command.drop_duplicates,
-                "of documents with the same text keep the first; reads the inputs twice");
+  verb.add_flag(
+      "--drop-duplicates", command.drop_duplicates,
+      "keep only the first of the documents with the same text; reads the inputs twice");
   verb.add_flag("--newlines-to-spaces", command.newlines_to_spaces,
                 "make a space of each newline of a text before it is cut into tokens; "
-                "token counts differ without it where another program did so");
+                "use it to get the token counts of a program that does the same");
   add_bad_record_arguments(verb, command.common);
 }
 
 void add_running(CLI::App& verb, BuildCommand& command) {
   add_run_arguments(verb, command.common,
-                    "what may be held beside the tokenizer, such as 8GB; without it 2 "
-                    "GiB, or 128 MiB for each thread where that is more",
-                    "a token store that stands");
-  verb.add_option("--part-size", command.part_size,
-                  "stored bytes of input in a part, such as 256MB: what a killed build "
-                  "does again at most. Without it 64 MiB, more for inputs above 256 GiB");
+                    "memory for the build beside the tokenizer's, such as 8GB; by "
+                    "default 2 GiB, or 128 MiB for each thread where that is more",
+                    "an existing token store");
+  verb.add_option(
+      "--part-size", command.part_size,
+      "stored bytes of input in a part, such as 256MB; a build that was killed repeats "
+      "no more than this; by default 64 MiB, more for inputs above 256 GiB");
   auto* const seq_len =
       verb.add_option("--seq-len", command.seq_len,
                       "print how many sequences of this length an epoch has")
@@ -192,13 +196,14 @@ void add_data_build(CLI::App& data, Outcome&) {
   const auto command = std::make_shared<BuildCommand>();
   CLI::App* verb = data.add_subcommand("build", "Turns text into a token store");
   add_inputs(*verb, *command);
-  verb->add_option("--out", command->common.out, "the store's directory, which is made")
+  verb->add_option("--out", command->common.out, "the directory to make for the store")
       ->required();
   add_rules(*verb, *command);
   add_running(*verb, *command);
   verb->footer(
-      "Killed or stopped, the same command goes on where it was and ends with the same "
-      "bytes.\nSeveral processes share the work; process 0 waits for the others:\n"
+      "After a kill or a stop, the same command goes on where the build was and ends "
+      "with the same bytes.\n"
+      "Several processes share the work; process 0 waits for the others:\n"
       "  srun -n 16 longhaul data build ...\n"
       "Examples for BERT instead of tokens: longhaul data build --bert --help\n"
       "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "

@@ -47,13 +47,11 @@ void run_export(const ExportCommand& command) {
                                              {"bytes", report.bytes}}));
     return;
   }
-  fmt::print(
-      "{}: {} of {} tokens in {}, {}; {} at the end in no "
-      "whole row{}\n",
-      command.out, counted(report.rows, "row"), command.seq_len,
-      counted(static_cast<int64_t>(report.files), "file"), human_bytes(report.bytes),
-      counted(report.tokens_left, "token"),
-      report.tokens_left > 0 ? ", left out (--tail keep takes them along)" : "");
+  fmt::print("{}: {} of {} tokens in {}, {}; {} at the end make no whole row{}\n",
+             command.out, counted(report.rows, "row"), command.seq_len,
+             counted(static_cast<int64_t>(report.files), "file"),
+             human_bytes(report.bytes), counted(report.tokens_left, "token"),
+             report.tokens_left > 0 ? "and were left out (--tail keep writes them)" : "");
 }
 
 }  // namespace
@@ -72,12 +70,14 @@ void add_data_export(CLI::App& data, Outcome&) {
                    "last row")
       ->check(CLI::IsMember({"drop", "keep"}))
       ->capture_default_str();
-  verb->add_option("--shard-size", command->shard_size, "largest file, about")
+  verb->add_option("--shard-size", command->shard_size, "largest size of a file, about")
       ->capture_default_str();
-  verb->add_option("--threads", command->threads, "files written at a time; 0: all cores")
+  verb->add_option("--threads", command->threads,
+                   "number of files written at a time; 0: one for each core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_flag("--force", command->force, "replace such a directory at --out");
+  verb->add_flag("--force", command->force,
+                 "replace an existing directory of this kind at --out");
   verb->add_flag("--json", command->json, "print the figures as one JSON object");
   verb->footer(
       "Columns: input_ids (int32), attention_mask (int8), labels (int64, -100 where a "

@@ -68,21 +68,22 @@ int run_inspect(const InspectCommand& command) {
 void add_data_inspect(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<InspectCommand>();
   CLI::App* verb = data.add_subcommand(
-      "inspect", "Tokens, documents, their lengths, and what an epoch of them is");
+      "inspect", "Shows tokens, documents, their lengths and the size of an epoch");
   verb->add_option(
           "path", command->path,
           "a token store, BERT examples, or a directory that datasets wrote with "
           "save_to_disk (which is read through)")
       ->required();
   verb->add_option("--config", command->config,
-                   "a run's TOML file: its data.seq_len and batch.global_size");
-  verb->add_option("--seq-len", command->seq_len, "sequences of this length in an epoch")
+                   "a run's TOML file, which gives data.seq_len and batch.global_size");
+  verb->add_option("--seq-len", command->seq_len,
+                   "tokens in a sequence: prints how many sequences an epoch has")
       ->check(CLI::PositiveNumber);
   verb->add_option("--global-size", command->global_size,
-                   "sequences of a step: steps in an epoch")
+                   "sequences in a step: prints how many steps an epoch has")
       ->check(CLI::PositiveNumber);
   verb->add_option("--field", command->field,
-                   "of a save_to_disk directory: the column of the ids")
+                   "for a save_to_disk directory: the column of the token ids")
       ->capture_default_str();
   verb->add_flag("--json", command->json, "machine-readable");
   verb->footer(

@@ -40,14 +40,17 @@ void print_side(const char* title, const std::string& path, const data::StoreInf
 void run_split(SplitCommand& command) {
   data::check_utf8_path(command.store);
   if (command.share.empty() == (command.options.documents == 0)) {
-    throw InputError("data", "give --share or --documents, for example --share 1%");
+    throw InputError("data",
+                     "give either --share or --documents, for example --share 1%");
   }
   data::SplitOptions& options = command.options;
   if (!command.share.empty()) {
     options.share = parse_share("--share", command.share);
     if (options.share <= 0.0) {
-      throw InputError("data",
-                       fmt::format("--share {} leaves validation empty", command.share));
+      throw InputError(
+          "data",
+          fmt::format("--share {} leaves the validation store empty; give a larger share",
+                      command.share));
     }
   }
   options.out_train = command.out_train;
@@ -78,20 +81,22 @@ void add_data_split(CLI::App& data, Outcome&) {
   verb->add_option("--out-validation", command->out_validation, "a store to make")
       ->required();
   verb->add_option("--share", command->share,
-                   "of the documents for validation, such as 1%");
+                   "share of the documents for validation, such as 1%");
   verb->add_option("--documents", command->options.documents,
-                   "or so many documents for validation")
+                   "number of documents for validation, in place of --share")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--seed", command->options.seed, "another seed chooses others")
+  verb->add_option("--seed", command->options.seed,
+                   "seed that chooses the documents for validation")
       ->capture_default_str();
-  verb->add_option("--threads", command->options.threads, "0: all cores")
+  verb->add_option("--threads", command->options.threads,
+                   "number of threads; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_flag("--force", command->options.force,
-                 "replace token stores that stand at the places");
+                 "replace existing token stores at --out-train and --out-validation");
   verb->add_flag("--json", command->json, "print the figures as one JSON object");
   verb->footer(
-      "Nothing is tokenized again. Equal documents are on one side.\n"
+      "Nothing is tokenized again. Equal documents go to the same side.\n"
       "Example: longhaul data split data/wiki --out-train data/train --out-validation "
       "data/val --share 1%");
   verb->callback([command] { run_split(*command); });

@@ -73,9 +73,9 @@ void show_page(const std::string& wanted) {
 void add_docs(CLI::App& program, Outcome&) {
   CLI::App* verb = program.add_subcommand("docs", "Shows the pages of the documentation");
   const auto page = std::make_shared<std::string>();
-  verb->add_option(
-      "page", *page,
-      "data, docs/data.md or data#tokenizers; without it: the list of pages");
+  verb->add_option("page", *page,
+                   "page to show, such as data, docs/data.md or data#tokenizers; without "
+                   "it the list of pages is shown");
   verb->footer(
       "Example: longhaul docs troubleshooting\n"
       "On a terminal the page goes through $PAGER, or less; with | cat it is plain "

@@ -123,20 +123,20 @@ void add_doctor(CLI::App& program, Outcome& outcome) {
   const auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* verb = program.add_subcommand(
       "doctor",
-      "Whether this node, or the nodes of a job, are fit to train: cores, memory, disks, "
-      "GPUs, clocks, shared directories, collectives");
+      "Tests whether this node, or the nodes of a job, are fit to train: cores, memory, "
+      "disks, GPUs, clocks, shared directories, collectives");
   CLI::Option* const file =
       verb->add_option("config", arguments->file,
-                       "configuration (TOML): its axes, run directory and health "
-                       "command are tried too");
+                       "configuration (TOML); its parallel axes, run directory and "
+                       "health command are tested too");
   verb->add_option("--set", arguments->sets,
-                   "section.key=value, over the file; repeatable")
+                   "section.key=value, which replaces the file's value; repeatable")
       ->allow_extra_args(false)
       ->needs(file);
   verb->add_option("--dir", arguments->directories,
                    "a directory that all nodes share, such as the run's; repeatable")
       ->allow_extra_args(false);
-  verb->add_flag("--quick", arguments->quick, "a second instead of several");
+  verb->add_flag("--quick", arguments->quick, "test for a second instead of several");
   verb->add_flag("--json", arguments->json, "machine-readable");
   verb->footer(
       "Exit codes: 0 all is well, 1 something failed, 75 ranks did not answer.\n"

@@ -45,8 +45,9 @@ void print_table(const std::vector<drill::DrillResult>& results) {
     fmt::print("{:<18} {:<7} {:>8} {:>11.1f} s {:>7}  {}\n", r.fault,
                r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_new_step,
                r.steps_redone,
-               r.survived && !r.same_losses ? "other losses than undisturbed; " + r.cause
-                                            : r.cause);
+               r.survived && !r.same_losses
+                   ? "other losses than the undisturbed run's; " + r.cause
+                   : r.cause);
   }
 }
 
@@ -70,13 +71,15 @@ std::vector<std::string> supervisor_words(const DrillArguments& arguments,
 void check_job(const DrillArguments& arguments) {
   if (arguments.nodes == 0) {
     if (arguments.spares == 0) return;
-    throw ConfigError("drill", "--spares is for the nodes of a Slurm job; with --nodes");
+    throw ConfigError("drill",
+                      "--spares is for the nodes of a Slurm job; give --nodes as well");
   }
   const auto job = cluster::slurm_job();
   if (!job) {
-    throw ConfigError("drill",
-                      "--nodes is for a Slurm job and this is none: longhaul "
-                      "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
+    throw ConfigError(
+        "drill",
+        "--nodes is for a Slurm job, and this process is in none; submit a job: longhaul "
+        "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
   }
   const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
   if (job->nodes.size() < wanted) {
@@ -125,9 +128,9 @@ int drill_small(const DrillArguments& arguments) {
 
 int drill_live(const DrillArguments& arguments) {
   if (arguments.fault.empty() || arguments.live.rank < 0) {
-    throw ConfigError("drill",
-                      "name what is done to the run, and to which rank: --fault "
-                      "kill-worker --rank 1");
+    throw ConfigError(
+        "drill",
+        "name the fault and the rank that it hits, such as --fault kill-worker --rank 1");
   }
   const drill::DrillFault fault =
       drill::drill_fault_of(arguments.fault, drill::faults_of_live_runs());
@@ -161,36 +164,39 @@ void add_small_options(CLI::App& verb, DrillArguments& arguments) {
   verb.add_option("--dir", arguments.dir,
                   "a new directory, on the file system that is to be tried");
   verb.add_option("--faults", arguments.faults,
-                  "of the small runs: kill-worker, kill-workers, stop-worker, "
+                  "faults for the small runs: kill-worker, kill-workers, stop-worker, "
                   "kill-supervisor, terminate, damage-checkpoint, with --nodes also "
                   "kill-node, with --spares also mark-unhealthy; all by default")
       ->delimiter(',');
   verb.add_option("-n,--ranks", arguments.ranks,
-                  "ranks of the small runs; with --nodes on each node")
+                  "ranks of the small runs; with --nodes, ranks on each node")
       ->check(CLI::Range(1, 64));
   verb.add_option("--nodes", arguments.nodes,
-                  "in a Slurm job: its nodes that train in the small runs; without it "
-                  "they run on this machine alone")
+                  "in a Slurm job: number of nodes that train in the small runs; without "
+                  "it the small runs use this machine alone")
       ->check(CLI::Range(1, 1024));
-  verb.add_option("--spares", arguments.spares, "more nodes of the job, for lost ones")
+  verb.add_option("--spares", arguments.spares,
+                  "number of further nodes of the job, which replace lost nodes")
       ->check(CLI::Range(0, 1024));
   verb.add_option("--steps", arguments.steps, "steps of each small run")
       ->check(CLI::Range(20, 100'000));
-  verb.add_option("--seed", arguments.seed,
-                  "of the moments and the ranks that are hit in small runs");
+  verb.add_option(
+      "--seed", arguments.seed,
+      "seed that chooses when a fault comes in a small run and which rank it hits");
 }
 
 void add_live_options(CLI::App& verb, DrillArguments& arguments) {
   verb.add_option("run", arguments.run,
                   "a supervised run that trains now: its directory or its configuration");
   verb.add_option("--fault", arguments.fault,
-                  "kill-worker, stop-worker, kill-node, mark-unhealthy");
+                  "fault for the run that trains: kill-worker, stop-worker, kill-node, "
+                  "mark-unhealthy");
   verb.add_option("--rank", arguments.live.rank,
-                  "who is hit; of a node, one of its ranks")
+                  "rank that the fault hits; for a fault of a node, any rank of the node")
       ->check(CLI::Range(0, 1'000'000));
-  verb.add_flag("--yes", arguments.live.yes, "do it without asking");
+  verb.add_flag("--yes", arguments.live.yes, "inject the fault without asking first");
   verb.add_option("--wait", arguments.live.wait_seconds,
-                  "seconds until the run must have come back; by default 600, and "
+                  "seconds until the run must have come back; by default 600, plus "
                   "resilience.hang_timeout_s for stop-worker")
       ->check(CLI::Range(1.0, 86'400.0));
   verb.add_flag("--on-node", arguments.on_node)->group("");
@@ -206,7 +212,7 @@ void add_drill(CLI::App& program, Outcome& outcome) {
       "drill", "Injects faults, into small runs of its own or into a run that trains");
   add_live_options(*verb, *arguments);
   add_small_options(*verb, *arguments);
-  verb->add_flag("--json", arguments->live.json, "for programs");
+  verb->add_flag("--json", arguments->live.json, "machine-readable");
   verb->footer(
       "Examples:\n"
       "  longhaul drill --dir /fsx/drill\n"
@@ -214,9 +220,10 @@ void add_drill(CLI::App& program, Outcome& outcome) {
       "  longhaul submit --nodes 3 -- drill --dir /fsx/drill --nodes 2 --spares 1\n"
       "  longhaul drill runs/cpt --fault kill-worker --rank 3\n"
       "Each small run must end by itself with the losses of an undisturbed one, bit for\n"
-      "bit; exit 1 when one does not. A run that trains is hit after a yes, and "
-      "followed\n"
-      "until it has done a new step: exit 0; 1 when it has not in time.");
+      "bit; exit 1 where a run does not. A fault in a run that trains needs a yes. The "
+      "drill\n"
+      "then follows the run until it has done a new step (exit 0) or the time is over "
+      "(exit 1).");
   verb->callback([arguments, &outcome] { outcome.exit_code = drill(*arguments); });
 }
 

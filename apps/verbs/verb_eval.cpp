@@ -127,12 +127,11 @@ void evaluate(const EvalOptions& options, const fs::path& path, const World& wor
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
   if (options.micro_size * figures.seq_len > INT32_MAX) {
-    throw InputError(
-        "arguments",
-        fmt::format("--micro-size {} of sequences of {} tokens are {} tokens; "
-                    "a forward pass has at most {}",
-                    options.micro_size, figures.seq_len,
-                    options.micro_size * figures.seq_len, INT32_MAX));
+    throw InputError("arguments",
+                     fmt::format("--micro-size {} with sequences of {} tokens makes {} "
+                                 "tokens; a forward pass has at most {}",
+                                 options.micro_size, figures.seq_len,
+                                 options.micro_size * figures.seq_len, INT32_MAX));
   }
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
   const train::Session session =
@@ -173,20 +172,21 @@ void add_eval(CLI::App& program, Outcome& outcome) {
                    "token store, save_to_disk directory or packed examples")
       ->required();
   verb->add_option("--field", options->field,
-                   "of a save_to_disk directory: the column of the ids")
+                   "for a save_to_disk directory: the column of the token ids")
       ->capture_default_str();
   verb->add_option("--seq-len", options->seq_len,
                    "tokens per sequence; default: the model's positions, at most 2048")
       ->check(CLI::Range(1, 1'000'000'000));
   verb->add_option("--max-sequences", options->max_sequences,
-                   "the first so many sequences; default: all")
+                   "number of sequences to evaluate, from the first one; default: all")
       ->check(CLI::PositiveNumber);
   verb->add_option("--micro-size", options->micro_size, "sequences per forward pass")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");
-  verb->add_flag("--plain", options->call.plain, "composite forms instead of fused ones");
+  verb->add_flag("--plain", options->call.plain,
+                 "compute with composite operations instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");
   verb->footer(
       "Examples:\n"

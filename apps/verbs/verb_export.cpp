@@ -118,8 +118,8 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul export runs/cpt --out hf/ --dtype bf16\n"
       "  srun -N 4 longhaul export runs/cpt --out /shared/hf\n"
-      "Ranks share the shards. Of a run that goes on: its newest checkpoint as it is "
-      "now.");
+      "Several ranks share the work of writing the shards. Of a run that trains, the "
+      "checkpoint that is newest now is exported.");
   verb->callback([options, &outcome] {
     outcome.exit_code = run_together([&](const World& world) {
       const system::SignalWatch signals;  // stopped like this it leaves nothing

@@ -70,10 +70,10 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   if (!model.config.description.is_causal()) {
     throw InputError(
         "generate",
-        fmt::format("a model of type \"{}\" sees what stands on both sides of a token: "
-                    "it predicts masked tokens and cannot continue a text; longhaul eval "
-                    "measures it",
-                    model.config.model_type));
+        fmt::format(
+            "a model of type \"{}\" attends to both sides of a token: it predicts masked "
+            "tokens and cannot continue a text; longhaul eval measures it",
+            model.config.model_type));
   }
   const auto tokenizer = find_tokenizer(options, model.config);
   if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
@@ -126,11 +126,11 @@ void add_generate(CLI::App& program, Outcome& outcome) {
                    "tokenizer.json, tokenizer.model or a directory with one; default: "
                    "the model's own");
   verb->add_option("--max-new-tokens", options->sampling.max_new_tokens,
-                   "at most so many")
+                   "largest number of tokens to generate")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   verb->add_option("--temperature", options->sampling.temperature,
-                   "0: always the most likely token")
+                   "temperature of the sampling; 0: always the most likely token")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   verb->add_option("--top-p", options->sampling.top_p,

@@ -55,7 +55,7 @@ void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
         "came along: weights. Did not come along: optimizer state ({}), position in "
         "the data, schedule\n",
         model.has_optimizer
-            ? "the source has some; --format checkpoint brings it where it maps"
+            ? "the source has it; --format checkpoint imports it where it can be mapped"
             : "the source has none");
   }
 }
@@ -137,10 +137,9 @@ void import_what_is_given(ImportCall& call) {
 void add_flags(CLI::App& verb, ImportCall& call) {
   CLI::Option* const flags = verb.add_option(
       "--flags", call.flags.flags,
-      "in place of a source: the command line that starts another system's training, in "
-      "quotes, or a file with it, or a torchtitan TOML, a nanotron or axolotl YAML; the "
-      "run "
-      "file for it is printed, or written to --out");
+      "in place of a source: the command line, in quotes, that starts another system's "
+      "training, or a file that holds it; or a torchtitan TOML, a nanotron or axolotl "
+      "YAML. The run file for it is printed, or written to --out");
   for (CLI::Option* other : verb.get_options()) {
     const std::string name = other->get_name();
     if (other != flags && name != "--out" && name != "--help") flags->excludes(other);
@@ -167,9 +166,10 @@ void add_import(CLI::App& program, Outcome&) {
                    "neuronx-distributed checkpoint (a step, a directory of steps, rank "
                    "files), or a torch.distributed.checkpoint directory (SMP's too)");
   add_weights_output(*verb, options->output);
-  verb->add_option("--config", options->config,
-                   "the model's Hugging Face directory (tokenizer and generation config "
-                   "come along) or its config.json; default: beside the source");
+  verb->add_option(
+      "--config", options->config,
+      "the model's Hugging Face directory (tokenizer and generation config come along) "
+      "or its config.json; by default the one beside the source");
   verb->add_option("--format", options->format,
                    "hf: a Hugging Face directory; checkpoint: a longhaul checkpoint with "
                    "the optimizer's state, to go on training from")
@@ -177,29 +177,27 @@ void add_import(CLI::App& program, Outcome&) {
       ->capture_default_str();
   verb->add_option(
           "--kv-order", options->kv_order,
-          "how copies of key heads lie (NxD's kv_replicator), where comparing them "
-          "does not tell: tiled (A B A B) or repeated (A A B B)")
+          "order of the copies of key heads (NxD's kv_replicator), where comparing the "
+          "copies does not tell: tiled (A B A B) or repeated (A A B B)")
       ->check(CLI::IsMember({"tiled", "repeated"}));
-  verb->add_option("--hardware", options->hardware,
-                   "what NxD made the shards for (its converter's --hw_backend), where "
-                   "key heads are held several times in tiled order: with trn1 the query "
-                   "heads were moved to match, with trn2 they were not")
+  verb->add_option(
+          "--hardware", options->hardware,
+          "hardware for which NxD made the shards (its converter's --hw_backend), where "
+          "the shards hold key heads several times in tiled order: with trn1 the query "
+          "heads were moved to match, with trn2 they were not")
       ->check(CLI::IsMember({"trn1", "trn2"}));
   add_flags(*verb, *options);
   verb->footer(
-      "Pickles are read as data by a reader of our own, which can run nothing, in a "
-      "process "
-      "with limits.\n"
+      "longhaul's own reader reads pickles as data: it cannot run code, and its process "
+      "has limits.\n"
       "Examples:\n"
       "  longhaul import llama.pt --config models/Llama-3-8B --out hf/\n"
       "  longhaul import nxd_ckpts/ --config models/Llama-3-70B --out hf/ --dtype bf16\n"
       "  longhaul import nxd_ckpts/step_5000 --config models/Llama-3-70B --format "
-      "checkpoint "
-      "--out runs/from-nxd\n"
+      "checkpoint --out runs/from-nxd\n"
       "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/\n"
       "  longhaul import --flags 'torchrun --nproc_per_node 32 run_llama_nxd.py --lr "
-      "1e-4 "
-      "...' > run.toml\n"
+      "1e-4 ...' > run.toml\n"
       "  longhaul import --flags llama3_8b.toml --ranks 64 --out run.toml");
   verb->callback([options, verb] {
     options->with_flags = verb->get_option("--flags")->count() > 0;

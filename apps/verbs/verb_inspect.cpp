@@ -89,18 +89,18 @@ int run_inspect(const InspectCall& options) {
 
 void add_inspect(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<InspectCall>();
-  CLI::App* verb =
-      program.add_subcommand("inspect",
-                             "What a checkpoint, run, token store, BERT data, model "
-                             "or tokenizer directory, safetensors file or "
-                             "tokenizer.json is, and whether it is complete");
-  verb->add_option("path", options->path, "any of these")->required();
+  CLI::App* verb = program.add_subcommand(
+      "inspect",
+      "Says what a checkpoint, run, token store, BERT data, model or tokenizer "
+      "directory, safetensors file or tokenizer.json is, and whether it is complete");
+  verb->add_option("path", options->path, "a file or directory of one of these kinds")
+      ->required();
   verb->add_flag("--json", options->json, "machine-readable");
   verb->add_flag(
       "--names", options->names,
-      "the parameters of a model's directory, config.json, checkpoint or run: "
-      "their names, and those of the tensors of Hugging Face's files that they "
-      "are or lie in; the patterns of optimizer.groups match either");
+      "list the parameters of a model's directory, config.json, checkpoint or run: each "
+      "name, and the name of the tensor in Hugging Face's files that holds the "
+      "parameter; the patterns of optimizer.groups match either name");
   verb->footer(
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");

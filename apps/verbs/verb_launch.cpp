@@ -73,7 +73,7 @@ void require_mpirun(const LaunchOptions& options) {
   if (::geteuid() == 0 && !by_word && !told("OMPI") && !told("PRTE")) {
     throw ConfigError(
         "launch",
-        "mpirun does not run as root; be another user, or in a container "
+        "mpirun does not run as root; start longhaul as another user, or in a container "
         "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
   }
 }
@@ -96,12 +96,13 @@ int launch_on_hosts(const LaunchOptions& options) {
   if (ranks % per_node != 0 || ranks > most) {
     throw ConfigError("launch",
                       fmt::format("-n {} is no multiple of {} ranks a host on at most {} "
-                                  "hosts; see --ranks-per-node",
+                                  "hosts; change -n, --hosts or --ranks-per-node",
                                   ranks, per_node, hosts.size()));
   }
   check_before_start(loaded.config, ranks);
   require_mpirun(options);
-  cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
+  cluster::require_program("ssh", "launch",
+                           "install ssh; longhaul reaches --hosts through it");
   check_launch_ground(/*over_ssh=*/true);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
@@ -165,35 +166,39 @@ int launch(const LaunchOptions& options) {
 
 void add_launch(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<LaunchOptions>();
-  CLI::App* verb = program.add_subcommand(
-      "launch", "Trains with several ranks, here or on hosts, and starts them again");
+  CLI::App* verb = program.add_subcommand("launch",
+                                          "Trains with several ranks, on this machine or "
+                                          "several, and restarts them after faults");
   verb->add_option("config", options->file, "configuration (TOML)")->required();
-  verb->add_option("-n,--ranks", options->ranks,
-                   "ranks; by default one per accelerator, else one per NUMA node")
+  verb->add_option(
+          "-n,--ranks", options->ranks,
+          "number of ranks; by default one per accelerator, else one per NUMA node")
       ->check(CLI::Range(1, 100'000));
-  verb->add_option("--set", options->sets, "section.key=value, over the file; repeatable")
+  verb->add_option("--set", options->sets,
+                   "section.key=value, which replaces the file's value; repeatable")
       ->allow_extra_args(false);
-  verb->add_option("--mpirun", options->mpirun,
-                   "one more word for mpirun; repeatable (--mpirun=--bind-to "
-                   "--mpirun=core)")
+  verb->add_option(
+          "--mpirun", options->mpirun,
+          "one more argument for mpirun; repeatable (--mpirun=--bind-to --mpirun=core)")
       ->allow_extra_args(false);
   verb->add_option("--hosts", options->hosts,
-                   "machines reached by ssh, n1,n2,n3 or a file with one a line; those "
-                   "that -n does not need are spares");
-  verb->add_option(
-          "--ranks-per-node", options->ranks_per_node,
-          "with --hosts; by default one per accelerator of this machine, else one "
-          "per NUMA node")
+                   "hosts reached by ssh: n1,n2,n3, or a file with one host a line; "
+                   "hosts that -n does not need are spares");
+  verb->add_option("--ranks-per-node", options->ranks_per_node,
+                   "with --hosts: ranks on each host; by default one per accelerator of "
+                   "this machine, else one per NUMA node")
       ->check(CLI::Range(1, 4096));
   verb->footer(
       "Examples:\n"
       "  longhaul launch -n 2 run.toml\n"
       "  longhaul launch --hosts n1,n2,n3 --ranks-per-node 8 -n 16 run.toml\n"
       "  longhaul launch run.toml --set resilience.max_restarts=5\n"
-      "Watches the ranks by their records. When one dies, fails or hangs, all are ended\n"
-      "and started again from the newest checkpoint; a wrong setting is never retried,\n"
-      "the same fault at the same step three times in a row ends the run. SIGTERM, "
-      "Ctrl-C,\n"
+      "Watches the ranks by the records that they write. When a rank dies, fails or "
+      "hangs, all\n"
+      "ranks are ended and started again from the newest checkpoint. A wrong setting is "
+      "never\n"
+      "retried. The same fault at the same step three times in a row ends the run. "
+      "SIGTERM, Ctrl-C,\n"
       "SIGUSR1 and a terminal that closes save and end (exit 75); a second Ctrl-C ends\n"
       "without a save. The file\n"
       "STOP in the run's directory saves and ends with 79, as stop_above of\n"

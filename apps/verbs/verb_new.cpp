@@ -149,7 +149,7 @@ void check_data(const RunConfig& config, const ModelConfig& model,
 void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
   if (sequences_of(facts, config.data.seq_len) > 0) return;
   throw InputError("data",
-                   fmt::format("{}: {}, less than a sequence of {}; name more data",
+                   fmt::format("{} holds {}, less than a sequence of {}; name more data",
                                facts.front().path, counted(facts.front().tokens, "token"),
                                config.data.seq_len));
 }
@@ -222,25 +222,24 @@ void run_new(const NewCall& call) {
 void add_new(CLI::App& program, Outcome&) {
   const auto call = std::make_shared<NewCall>();
   CLI::App* verb = program.add_subcommand(kNewVerb.name, kNewVerb.description);
-  verb->add_option(
-          "model", call->model,
-          "a Hugging Face directory; without weights in it, or as its config.json, "
-          "training begins with random ones")
+  verb->add_option("model", call->model,
+                   "a Hugging Face directory, or a config.json alone; where there are no "
+                   "weights, training begins with random weights")
       ->required();
-  verb->add_option(
-          "data", call->data,
-          "whatever data.train takes: token stores, directories of save_to_disk, "
-          "files of ready ids, patterns in quotes; a store DATA-val beside DATA is "
-          "for validation")
+  verb->add_option("data", call->data,
+                   "data that data.train takes: token stores, directories of "
+                   "save_to_disk, files of ready token ids, patterns in quotes; a store "
+                   "DATA-val beside DATA is for validation")
       ->required();
   verb->add_option("--field", call->field,
-                   "the field of a record that holds its ready ids")
+                   "the field of a record that holds its token ids")
       ->capture_default_str();
-  verb->add_option("--out", call->out,
-                   "the file, which must not be there; standard output without it");
+  verb->add_option(
+      "--out", call->out,
+      "run file to write, which must not exist yet; without it the run file is printed");
   verb->footer(
-      "The file says why each number is what it is, for this model, this data and this "
-      "machine.\n"
+      "Comments in the file give the reason for each number, for this model, this data "
+      "and this machine.\n"
       "Example: longhaul new models/Llama-3-8B data/wiki --out run.toml");
   verb->callback([call] { run_new(*call); });
 }

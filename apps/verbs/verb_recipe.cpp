@@ -101,7 +101,7 @@ void show_recipe(const std::string& name) {
 /// Refuses a path at which there is anything but a file with this text.
 void check_free(const fs::path& path, const std::string& text) {
   if (path.filename().empty() || fs::is_directory(path)) {
-    throw InputError(kArea, fmt::format("{}: a directory; name a file, such as {}",
+    throw InputError(kArea, fmt::format("{} is a directory; name a file, such as {}",
                                         path.string(), (path / "run.toml").string()));
   }
   if (fs::is_regular_file(path) && read_text(path) == text) return;
@@ -137,16 +137,19 @@ void write_recipe(const std::string& name, const fs::path& out) {
 }  // namespace
 
 void add_recipe(CLI::App& program, Outcome&) {
-  CLI::App* verb = program.add_subcommand("recipe", "The configurations that come along");
+  CLI::App* verb = program.add_subcommand(
+      "recipe", "Lists and prints the recipes: run files that come with longhaul");
   verb->require_subcommand(1);
   verb->footer("Example: longhaul recipe show llama2-7b --out run.toml");
-  CLI::App* list = verb->add_subcommand("list", "Names and what each is for");
+  CLI::App* list = verb->add_subcommand(
+      "list", "Lists the recipes' names and what each recipe is for");
   list->footer("Example: longhaul recipe list");
   list->callback(list_recipes);
   const auto name = std::make_shared<std::string>();
   const auto out = std::make_shared<std::string>();
-  CLI::App* show = verb->add_subcommand("show", "Prints or writes one of them");
-  show->add_option("name", *name, "as `recipe list` prints it")->required();
+  CLI::App* show = verb->add_subcommand("show", "Prints or writes one recipe");
+  show->add_option("name", *name, "recipe's name, as `recipe list` prints it")
+      ->required();
   show->add_option(
       "--out", *out,
       "a run file to write, with a copy of the model's config.json in models/ "

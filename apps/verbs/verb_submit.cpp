@@ -75,14 +75,14 @@ struct SignalPlan {
 SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
   SignalPlan plan;
   if (command.batch.signal_seconds > 0) {
-    plan = {command.batch.signal_seconds, "as you said"};
+    plan = {command.batch.signal_seconds, "as --signal-seconds says"};
   } else if (const auto save = run_dir.empty() ? std::nullopt : measured_save(run_dir)) {
     const double wanted =
         std::min(kMostSignalSeconds, *save * kSavesWithinSignal + kSignalMargin);
     plan.seconds = std::max(kSignalSeconds, static_cast<int>(std::ceil(wanted)));
     plan.why = fmt::format(
-        "the longest save so far took {:.1f} s; {:.0f} times that and "
-        "{:.0f} s, at least {} s",
+        "the longest save so far took {:.1f} s; this is {:.0f} times that and {:.0f} s "
+        "more, at least {} s",
         *save, kSavesWithinSignal, kSignalMargin, kSignalSeconds);
   }
   if (command.batch.time_limit.empty()) return plan;
@@ -150,7 +150,8 @@ Prepared prepare_run(const SubmitCommand& command) {
                                  command.words[1], command.words[0], "data build ..."));
   }
   if (command.run.nodes == 0) {
-    throw InputError("submit", "--nodes is missing: how many nodes train");
+    throw InputError("submit",
+                     "--nodes is missing; say how many nodes train, such as --nodes 2");
   }
   const LoadedConfig loaded = load_with_places(command.words[0], command.run.sets);
   for (const std::string& warning : loaded.warnings) {
@@ -192,10 +193,9 @@ Prepared prepare_run(const SubmitCommand& command) {
 Prepared prepare_verb(const SubmitCommand& command) {
   if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
       !command.run.sets.empty()) {
-    throw InputError(
-        "submit",
-        "--spares, --auto-resume and --set before -- are for a run, not for a "
-        "verb; arguments of the verb stand behind it");
+    throw InputError("submit",
+                     "--spares, --auto-resume and --set before -- are for a run, not for "
+                     "a verb; write the verb's arguments behind the verb");
   }
   cluster::VerbJob job;
   job.batch = batch_job(command);
@@ -257,7 +257,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     return;
   }
   cluster::require_program("sbatch", "submit",
-                           "submit from a machine of the Slurm cluster, --dry-run prints "
+                           "submit from a machine of the Slurm cluster; --dry-run prints "
                            "the script, and longhaul launch trains without Slurm");
   const cluster::SlurmClient slurm(60);
   std::string id;
@@ -283,37 +283,35 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
       "config", command.words,
       "configuration (TOML) of a run; or, behind --, a verb and its arguments");
   verb.add_option("--nodes", command.run.nodes,
-                  "nodes that train; for a verb 1 unless given")
+                  "number of nodes that train; for a verb, 1 by default")
       ->check(CLI::Range(1, 65536));
-  verb.add_option("--spares", command.run.spares,
-                  "more nodes, which wait to take the place of a failed one")
-      ->check(CLI::Range(0, 65536));
   verb.add_option(
-          "--ranks-per-node", command.run.ranks_per_node,
-          "without it one for each accelerator, else for each NUMA node; for a verb "
-          "1")
+          "--spares", command.run.spares,
+          "number of further nodes, which wait to take the place of a failed node")
+      ->check(CLI::Range(0, 65536));
+  verb.add_option("--ranks-per-node", command.run.ranks_per_node,
+                  "ranks on each node; by default one for each accelerator, else one for "
+                  "each NUMA node; for a verb, 1")
       ->check(CLI::Range(1, 4096));
   verb.add_option("--partition", command.batch.partition, "Slurm's partition");
-  verb.add_option(
-      "--time", command.batch.time_limit,
-      "time limit, such as 8:00:00 or 2-0; the run saves before it and goes on "
-      "from the queue");
-  verb.add_option(
-          "--signal-seconds", command.batch.signal_seconds,
-          "seconds before the time limit at which to save; without it 300, or three "
-          "times the run's longest save and 60 where that is more")
+  verb.add_option("--time", command.batch.time_limit,
+                  "time limit, such as 8:00:00 or 2-0; the run saves before the limit, "
+                  "and the job goes back to the queue");
+  verb.add_option("--signal-seconds", command.batch.signal_seconds,
+                  "seconds before the time limit at which the run saves; by default 300, "
+                  "or three times the run's longest save plus 60 where that is more")
       ->check(CLI::Range(1, 86400));
   add_container_options(verb, command.run);
   verb.add_option("--after", command.after,
                   "start only after this job has succeeded; repeatable")
       ->allow_extra_args(false);
   verb.add_option("--name", command.batch.name,
-                  "in the queue; without it the run's or the verb's");
+                  "job's name in the queue; by default the run's or the verb's name");
   verb.add_option("--slurm", command.batch.options,
                   "another option of sbatch, such as --slurm=--account=lab; repeatable")
       ->allow_extra_args(false);
   verb.add_option("--set", command.run.sets,
-                  "section.key=value, over the file; repeatable")
+                  "section.key=value, which replaces the file's value; repeatable")
       ->allow_extra_args(false);
   verb.add_flag("--auto-resume", command.run.platform_replaces_nodes,
                 "the platform replaces failed nodes (SageMaker HyperPod)");
@@ -336,9 +334,8 @@ void add_submit(CLI::App& program, Outcome&) {
       "--tokenizer models/Llama-3-8B --out data/wiki\n"
       "  longhaul submit run.toml --nodes 16 --after 4711\n"
       "  longhaul submit --after 4712 -- export runs/cpt --out hf\n"
-      "The configuration is checked before anything is submitted. No accelerators are "
-      "asked "
-      "for unless --slurm says so, such as --slurm=--gpus-per-node=8.");
+      "The configuration is checked before anything is submitted. longhaul asks Slurm "
+      "for no accelerators unless --slurm says so, such as --slurm=--gpus-per-node=8.");
   verb->callback([command, &program] {
     if (command->words.empty()) {
       throw InputError("submit",

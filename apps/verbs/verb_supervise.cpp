@@ -53,7 +53,7 @@ constexpr int kDirectoryLookSeconds = 5;
 /// it is not.
 std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) {
   try {
-    if (!fs::exists(run_dir / run::kSupervisorLockFile)) return "it is not there";
+    if (!fs::exists(run_dir / run::kSupervisorLockFile)) return "the file is not there";
     return cluster::take_supervision(run_dir);
   } catch (const fs::filesystem_error& error) {
     return to_error(error).message();
@@ -258,50 +258,55 @@ int supervise(const SuperviseArguments& arguments) {
 void add_supervise(CLI::App& program, Outcome& outcome) {
   auto arguments = std::make_shared<SuperviseArguments>();
   CLI::App* verb = program.add_subcommand(
-      "supervise", "Trains on the nodes of this Slurm job, and starts the ranks again");
+      "supervise",
+      "Trains on the nodes of this Slurm job, and restarts the ranks after faults");
   verb->add_option("config", arguments->command.config, "configuration (TOML)")
       ->required();
-  verb->add_option("--nodes", arguments->command.nodes, "nodes that train")
+  verb->add_option("--nodes", arguments->command.nodes, "number of nodes that train")
       ->required()
       ->check(CLI::Range(1, 65'536));
-  verb->add_option("--spares", arguments->command.spares,
-                   "nodes of the job that wait to take a lost one's place");
-  verb->add_option("--ranks-per-node", arguments->command.ranks_per_node,
-                   "by default one per accelerator, else one per NUMA node");
+  verb->add_option(
+      "--spares", arguments->command.spares,
+      "number of the job's nodes that wait to take the place of a lost node");
+  verb->add_option(
+      "--ranks-per-node", arguments->command.ranks_per_node,
+      "ranks on each node; by default one per accelerator, else one per NUMA node");
   verb->add_option("--set", arguments->command.sets,
-                   "section.key=value, over the file; repeatable")
+                   "section.key=value, which replaces the file's value; repeatable")
       ->allow_extra_args(false);
   add_container_options(*verb, arguments->command);
   verb->add_flag("--platform-replaces-nodes", arguments->command.platform_replaces_nodes,
-                 "node faults are the platform's to mend (HyperPod's auto-resume): only "
-                 "process faults are restarted here");
+                 "the platform replaces failed nodes (HyperPod's auto-resume): longhaul "
+                 "restarts the ranks only after faults of processes");
   verb->add_option("--signal-seconds", arguments->command.signal_seconds,
                    "how long before the job's time limit a supervisor that stands in "
                    "for the batch script saves and ends")
       ->check(CLI::Range(1, 86400));
-  verb->add_option("--stands-in", arguments->stands_in,
-                   "started by an agent in place of the supervisor of this node");
+  verb->add_option(
+      "--stands-in", arguments->stands_in,
+      "node whose supervisor this one replaces; only agents give this option");
   verb->add_option("--replaces", arguments->replaces,
                    "with --stands-in: the number of the lease that has run out");
   verb->add_option("--run-dir", arguments->command.run_dir,
-                   "the run's directory, whose copy of the settings serves where the "
-                   "configuration is not there any more");
+                   "the run's directory; its copy of the settings is used where the "
+                   "configuration file no longer exists");
   verb->add_flag("--again", arguments->again,
-                 "an earlier supervisor of this batch script had the run: its directory "
-                 "must be there");
+                 "an earlier supervisor of this batch script had the run, so the run's "
+                 "directory must exist");
   verb->add_flag(
       "--requeue", arguments->requeue,
       "only gives the job back to the queue, and has Slurm leave out the nodes "
       "that the run has excluded");
   verb->add_option("--because", arguments->because,
-                   "with --requeue: signal, host, done, storage or crash; without it "
-                   "what the supervisor noted");
+                   "with --requeue, the reason: signal, host, done, storage or crash; by "
+                   "default the reason that the supervisor noted");
   verb->footer(
       "Examples:\n"
       "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"
-      "longhaul submit writes that script. Exit 75: saved, or too few nodes are left;\n"
-      "give the job back to the queue, but not after 79 (the file STOP, a rule). See "
-      "docs/failures.md.");
+      "longhaul submit writes that script. Exit 75: the run has saved, or too few\n"
+      "nodes are left; give the job back to the queue. After exit 79 (the file STOP, or "
+      "a rule of\n"
+      "the run) do not. See docs/failures.md.");
   verb->callback([arguments, &outcome] { outcome.exit_code = supervise(*arguments); });
 }
 

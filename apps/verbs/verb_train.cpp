@@ -175,20 +175,21 @@ void add_train(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* verb = program.add_subcommand(kTrainVerb.name, kTrainVerb.description);
   verb->add_option("config", options->file, "configuration (TOML)")->required();
-  verb->add_option(
-          "--set", options->sets,
-          "section.key=value, over the file; repeatable; section.key= takes the key out")
+  verb->add_option("--set", options->sets,
+                   "section.key=value, which replaces the file's value; repeatable; "
+                   "section.key= removes the key")
       ->allow_extra_args(false);
   verb->footer(
       "Examples:\n"
       "  longhaul train run.toml\n"
       "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
-      "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
-      "signal, saved; 79: stopped\nby the file STOP in the run's directory or stop_above "
-      "of data.validation,\nrun.expect or run.golden, saved.\n"
+      "The same command goes on from the newest checkpoint. Exit 75: a signal stopped "
+      "the run, which\n"
+      "saved. Exit 79: the file STOP in the run's directory, or stop_above of "
+      "data.validation,\n"
+      "run.expect or run.golden, stopped the run, which saved.\n"
       "On one machine use longhaul launch -n 2 run.toml: mpirun gives ranks one second "
-      "to "
-      "save after Ctrl-C or SIGTERM.");
+      "to save after Ctrl-C or SIGTERM.");
   verb->callback([options, &outcome] { outcome.exit_code = train(*options); });
 }
 

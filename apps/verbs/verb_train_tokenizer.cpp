@@ -90,24 +90,24 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
       *verb, command->common,
       "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
       "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
-      "expanded, ** through all directories",
+      "expanded, and ** stands for any directories",
       "the field of a JSON line, or the column, that holds the text");
-  verb->add_option("--out", command->out,
-                   "the directory for tokenizer.json, which is made")
+  verb->add_option("--out", command->out, "the directory to make for tokenizer.json")
       ->required();
   verb->add_option("--vocab-size", command->vocab_size,
-                   "special tokens, 256 bytes and merges together")
+                   "size of the vocabulary: special tokens, 256 bytes and merges")
       ->capture_default_str();
-  verb->add_option("--split", command->split, "how text is cut before merging")
+  verb->add_option("--split", command->split,
+                   "pattern that cuts text into pieces before merging")
       ->check(CLI::IsMember({"gpt2", "llama3"}))
       ->capture_default_str();
   verb->add_option("--special-tokens", command->special_tokens,
-                   "instead of the pattern's own; the first is BOS, the second EOS "
-                   "(one alone is both)");
+                   "special tokens in place of those of --split; the first is BOS, the "
+                   "second EOS (a single one is both)");
   verb->add_option("--min-frequency", command->min_frequency,
                    "pairs that are seen less often are not merged")
       ->capture_default_str();
-  verb->add_option("--threads", command->threads, "for counting")
+  verb->add_option("--threads", command->threads, "number of threads that count")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   verb->footer(

@@ -49,20 +49,20 @@ void add_try(CLI::App& program, Outcome&) {
       "try", "Trains a small model on a text of your own in a minute, and shows how");
   add_input_arguments(*verb, call->common,
                       "text as `data build` reads it, and files of any other name, which "
-                      "count as text (source code); of large ones the first 8 MB",
+                      "count as text (source code); of large texts the first 8 MB",
                       "the field of a JSON line, or the column, that holds the text");
   verb->add_option("--out", call->out,
-                   "the directory for all that is made; try-NAME where it is not given");
+                   "the directory for everything that is made; by default try-NAME");
   verb->add_option(
           "--seconds", call->seconds,
           "about how long everything may take; more seconds train the model longer")
       ->check(CLI::Range(5.0, 3600.0))
       ->capture_default_str();
   verb->footer(
-      "Tokenizer, token store, training, sample text and export, each by the command "
-      "that "
-      "does it alone;\nthe commands are printed, to be typed again with larger numbers. "
-      "Ctrl-C, or the end of the terminal, ends it and removes what\nit made.\n"
+      "Makes a tokenizer and a token store, trains, samples text and exports, each with "
+      "its own command.\n"
+      "The commands are printed, so that you can type them again with larger numbers.\n"
+      "Ctrl-C, or a terminal that closes, ends the trial and removes what it made.\n"
       "Example: longhaul try book.txt");
   verb->callback([call] { run_try(*call); });
 }

@@ -88,9 +88,8 @@ void add_verify(CLI::App& program, Outcome&) {
                    "a checkpoint, a run (all of its checkpoints) or a store")
       ->required();
   verb->footer(
-      "Ends with 78 when anything is broken, and with 75 when something could not be "
-      "read "
-      "now, after all has been read.\n"
+      "Reads everything first. Then it ends with 78 where anything is broken, and with "
+      "75 where something could not be read this time.\n"
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");

@@ -54,8 +54,8 @@ bool AppendFile::follow_name() {
   }
   if (tell_) {
     tell_(
-        fmt::format("{} was renamed or removed: it is begun anew, and what follows is "
-                    "written there",
+        fmt::format("{} was renamed or removed: a new file of this name is begun, and "
+                    "further lines are written there",
                     path().string()));
   }
   return head_.empty() || file_.size() > 0 || write_whole(head_);
@@ -89,8 +89,8 @@ void AppendFile::begin_trouble(const std::string& why) {
   ++lost_;
   if (++lost_in_a_row_ > 1 || !tell_) return;
   tell_(
-      fmt::format("{} cannot be written: {}; what belongs there is left out until it "
-                  "can; the run goes on",
+      fmt::format("{} cannot be written: {}; its lines are left out until it can be "
+                  "written again; the run goes on",
                   path().string(), why));
 }
 

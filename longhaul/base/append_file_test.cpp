@@ -82,7 +82,7 @@ TEST(AppendFile, WhereTheDirectoryIsGoneLinesAreLostAndToldUntilItIsBack) {
   EXPECT_EQ(file.lost(), 2);
   ASSERT_EQ(told.size(), 3U);
   EXPECT_HAS(told[0], "cannot be written: ");
-  EXPECT_HAS(told[1], "is begun anew");
+  EXPECT_HAS(told[1], "a new file of this name is begun");
   EXPECT_HAS(told[2], "is written again; 2 lines are missing there");
 }
 

@@ -117,8 +117,8 @@ std::optional<Failure> Failure::from_text(const std::string& text) {
   const size_t line = text.find('\n');
   if (!kind || line == std::string::npos) {
     throw InputError("process",
-                     "another process told of its end in a form that is none: it is "
-                     "damaged, or of another version");
+                     "another process reported its failure in an unknown form: the "
+                     "report is damaged, or of another version");
   }
   return Failure{*kind, text.substr(1, line - 1), text.substr(line + 1)};
 }

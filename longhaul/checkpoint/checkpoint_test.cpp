@@ -236,7 +236,7 @@ TEST(Checkpoint, HostileManifestsAreRefused) {
   EXPECT_HAS(refused(bad), "leaves its directory");
   bad = good;
   bad["version"] = 2;
-  EXPECT_HAS(refused(bad), "format version 2");
+  EXPECT_HAS(refused(bad), "the format version is 2");
   bad = good;
   bad["ranks"][0]["data"]["size"] = -4;
   EXPECT_HAS(refused(bad), "the field 'size' is ");

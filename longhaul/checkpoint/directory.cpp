@@ -87,8 +87,8 @@ void refuse_damaged(const fs::path& dir) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
     throw InputError(
         "checkpoint",
-        fmt::format("{}: no checkpoint of this run is whole: {}; bring one back, or set "
-                    "checkpoint.resume = \"never\" to begin anew",
+        fmt::format("{}: no checkpoint of this run is whole: {}; restore a whole "
+                    "checkpoint, or set checkpoint.resume = \"never\" to begin anew",
                     dir.string(), entry.problem));
   }
 }
@@ -150,8 +150,8 @@ void refuse_dangling(const fs::path& dir) {
     if (link.empty()) continue;
     throw InputError(
         "checkpoint",
-        fmt::format("{}: {}; bring that directory or its mount back, or make it new; "
-                    "remove the link only where its checkpoints are not needed",
+        fmt::format("{}: {}; bring that directory or its mount back, or create it; "
+                    "remove the link only if its checkpoints are not needed",
                     path.string(), link));
   }
 }
@@ -168,11 +168,11 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
   throw InputError(
       "checkpoint",
-      fmt::format("{}: this file system cannot {} ({}), without which no checkpoint is "
-                  "safe; set checkpoint.dir to a local disk or a shared file system "
-                  "(Lustre, NFS, GPFS), not to a mounted bucket (longhaul docs "
-                  "checkpoints#file-systems)",
-                  dir.string(), refusal.what, std::strerror(refusal.error)));
+      fmt::format(
+          "{}: this file system cannot {} ({}), which every safe checkpoint needs; set "
+          "checkpoint.dir to a local disk or a shared file system (Lustre, NFS, GPFS), "
+          "not to a mounted bucket (longhaul docs checkpoints#file-systems)",
+          dir.string(), refusal.what, std::strerror(refusal.error)));
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
@@ -292,8 +292,8 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
   if (!found.empty()) return found;
   throw InputError(
       "checkpoint",
-      fmt::format("resume = \"{}\": neither a checkpoint nor a run with a "
-                  "valid one; give \"latest\", \"never\", a step or such a path",
+      fmt::format("resume = \"{}\": the path is neither a checkpoint nor a run with a "
+                  "valid checkpoint; give \"latest\", \"never\", a step or such a path",
                   resume.path.string()));
 }
 

@@ -98,9 +98,10 @@ std::string add_side_files(Inspection& result, std::vector<std::string> names) {
 void add_tokenizer_files(Inspection& result, const fs::path& dir) {
   const std::vector<std::string> found = format::hf_side_files(dir);
   const std::string names = add_side_files(result, found);
-  result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
+  result.lines.push_back("  files: " +
+                         (names.empty() ? "none besides the config" : names));
   if (!format::has_tokenizer(found))
-    result.lines.push_back("  note: no tokenizer, text cannot be read");
+    result.lines.push_back("  note: there is no tokenizer, so text cannot be read");
 }
 
 /// Adds what a tokenizer whose files are whole says of text; `path` is a directory or a
@@ -171,7 +172,7 @@ Inspection inspect_checkpoint(const fs::path& path) {
       add_config(result, reader.hf_dir() / "config.json");
       add_tokenizer_files(result, reader.hf_dir());
     }
-    result.lines.push_back("  block hashes: not read; `longhaul verify` does");
+    result.lines.push_back("  block hashes: not checked; `longhaul verify` checks them");
   } catch (const InputError& error) {
     result.lines.push_back("checkpoint: NOT complete");
     problem(result, error.what());
@@ -228,7 +229,7 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   result.json["shards"] = list;
   result.lines.push_back(fmt::format("  shards: {} of {} present, {}", present,
                                      shards.size(), bytes_text(bytes)));
-  if (shards.empty()) problem(result, "no safetensors weights");
+  if (shards.empty()) problem(result, "there are no safetensors weights");
   for (const format::HfShard& shard : shards) {
     if (!shard.present) problem(result, "missing: " + shard.described);
   }
@@ -357,10 +358,10 @@ Inspection inspect_file(const fs::path& path) {
     add_tokenizer(result, path);
     return result;
   }
-  throw InputError("inspect", path.string() +
-                                  ": neither a safetensors file nor a "
-                                  "tokenizer.json; " +
-                                  advice_for_file(path));
+  throw InputError("inspect",
+                   path.string() +
+                       ": the file is neither a safetensors file nor a tokenizer.json; " +
+                       advice_for_file(path));
 }
 
 /// Inspects a directory with a tokenizer alone, such as `data train-tokenizer` makes.

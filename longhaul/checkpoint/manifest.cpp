@@ -71,8 +71,8 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
   const auto version = fields.get<uint64_t>("version");
   if (version != kManifestVersion) {
     fields.fail(
-        fmt::format("format version {}, this build reads version {}; use the release "
-                    "that wrote it",
+        fmt::format("the format version is {}, but this build reads version {}; use the "
+                    "release that wrote the checkpoint",
                     version, kManifestVersion));
   }
   const auto entry_in = [](const JsonFields& outer, const char* name) {
@@ -98,8 +98,8 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
   const std::string found = self_hash(json);
   if (found != self) {
     fields.fail(
-        fmt::format("its content has hash {}, written was {}; the file has changed "
-                    "since, use another checkpoint",
+        fmt::format("its content has hash {}, but hash {} was written; the file has "
+                    "changed since; use another checkpoint",
                     found, self));
   }
   return manifest;
@@ -109,11 +109,9 @@ Manifest Manifest::read(const fs::path& step_dir) {
   const fs::path path = step_dir / run::kManifestFile;
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: no {}; it is not a checkpoint, or its writing never "
-                    "ended",
-                    step_dir.string(), run::kManifestFile));
+    throw InputError("checkpoint", fmt::format("{}: there is no {}; the directory is not "
+                                               "a checkpoint, or its writing never ended",
+                                               step_dir.string(), run::kManifestFile));
   }
   return from_json(read_json(path), path.string());
 }
@@ -140,14 +138,16 @@ void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file) 
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
   if (error) {
-    throw InputError("checkpoint", fmt::format("{}: {}, though the manifest names it",
-                                               path.string(), error.message()));
+    throw InputError("checkpoint",
+                     fmt::format("{}: {}, although the manifest names this file",
+                                 path.string(), error.message()));
   }
   if (size != file.size) {
     throw InputError(
         "checkpoint",
-        fmt::format("{}: {} bytes, the manifest says {}; the file is {}", path.string(),
-                    size, file.size, size < file.size ? "truncated" : "changed"));
+        fmt::format("{}: the file has {} bytes, but the manifest says {}; the file is {}",
+                    path.string(), size, file.size,
+                    size < file.size ? "truncated" : "changed"));
   }
 }
 

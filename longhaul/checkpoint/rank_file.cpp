@@ -38,8 +38,8 @@ void check_block(const File& file, std::span<const std::byte> block, uint64_t in
   if (found != written) {
     throw InputError(
         "checkpoint",
-        fmt::format("{}: block {} (bytes {} to {}) has hash {}, written was {}; "
-                    "the file has changed since, use another checkpoint",
+        fmt::format("{}: block {} (bytes {} to {}) has hash {}, but hash {} was written; "
+                    "the file has changed since; use another checkpoint",
                     file.path().string(), index, index * kHashBlockBytes,
                     index * kHashBlockBytes + block.size(), found, written));
   }
@@ -133,12 +133,12 @@ Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,
   if (fields.get<std::string>("format") != "longhaul-rank" ||
       fields.count("version") != 1 ||
       fields.get<uint64_t>("block_bytes") != kHashBlockBytes) {
-    fields.fail("not a sidecar that this build reads");
+    fields.fail("this build cannot read this sidecar");
   }
   Sidecar sidecar;
   for (const Json& hash : fields.list("blocks")) {
     if (!hash.is_string() || hash.get_ref<const std::string&>().size() != kHashDigits) {
-      fields.fail(fmt::format("a block's hash is not {} digits", kHashDigits));
+      fields.fail(fmt::format("a block's hash does not have {} digits", kHashDigits));
     }
     sidecar.block_hashes += hash.get_ref<const std::string&>();
   }

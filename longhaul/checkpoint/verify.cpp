@@ -74,12 +74,12 @@ RunVerdict verify_run(const fs::path& path, const Tell& tell) {
     }
     tell(fmt::format("{}: no checkpoint: {}", entry.path.filename().string(),
                      is_written_now(path)
-                         ? "a save is under way, or never ended; the run is at work"
+                         ? "a save is under way, or it never ended; the run is active"
                          : "its save never ended"));
   }
   for (const fs::path& aside : list_set_aside(dir)) {
     tell(aside.filename().string() +
-         ": set aside, no start takes it; not read (verify it by its path)");
+         ": set aside, so no start uses it; not read (give its path to verify it)");
   }
   if (const auto missing = missing_newest(path, dir)) {
     const std::string problem = fmt::format(

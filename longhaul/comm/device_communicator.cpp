@@ -50,8 +50,8 @@ struct DeviceCommunicator::Shared {
   }
   void check_device(int result, const char* what) const {
     if (result == 0) return;
-    throw TemporaryError("comm", fmt::format("{}: {}; the device is lost or out of "
-                                             "memory: look at the machine's log",
+    throw TemporaryError("comm", fmt::format("{} failed: {}; the device is lost or out "
+                                             "of memory: look at the machine's log",
                                              what, api->device_text(result)));
   }
   void check(int result, const std::string& what, Api::Comm comm) {

@@ -188,7 +188,7 @@ TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
   const std::shared_ptr<Communicator> alone = fake_world(1)[0];
   EXPECT_NE(failure_of([&] {
               DeviceCommunicator(fake, alone, 3, {});
-            }).find("choosing the device: error 101"),
+            }).find("choosing the device failed: error 101"),
             std::string::npos);
 }
 

@@ -27,10 +27,9 @@ std::string error_text(int code) {
 /// lost, so that a retry can help.
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
-  throw TemporaryError("comm",
-                       fmt::format("{}: {}; a rank or its network is lost, or the "
-                                   "ranks disagree about the counts",
-                                   call, error_text(code)));
+  throw TemporaryError("comm", fmt::format("{} failed: {}; a rank or its network is "
+                                           "lost, or the ranks disagree about the counts",
+                                           call, error_text(code)));
 }
 
 class MpiBatch : public Batch {
@@ -141,8 +140,8 @@ void start_mpi() {
         "MPI_Init_thread");
   if (level < MPI_THREAD_FUNNELED) {
     throw ConfigError("comm",
-                      "this MPI library forbids threads (MPI_THREAD_SINGLE); use one "
-                      "that gives MPI_THREAD_FUNNELED");
+                      "this MPI library forbids threads (MPI_THREAD_SINGLE); use an MPI "
+                      "library that provides MPI_THREAD_FUNNELED");
   }
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");

@@ -45,10 +45,11 @@ void check_weights(const RunConfig& c, Warnings& warnings) {
     }
     before = change.step;
     if (change.weights.size() != sources) {
-      fail_key(c, "data.changes",
-               "data.changes: step {} has {} weights, data.train {} sources; give one "
-               "for each, 0 for those not used from there on",
-               change.step, change.weights.size(), sources);
+      fail_key(
+          c, "data.changes",
+          "data.changes: step {} has {} weights, but data.train has {} sources; give one "
+          "weight for each source, and 0 for a source that is not used from there on",
+          change.step, change.weights.size(), sources);
     }
     if (std::ranges::none_of(change.weights, [](double w) { return w > 0.0; })) {
       fail_key(c, "data.changes", "data.changes: from step {} on every weight is 0",
@@ -96,7 +97,7 @@ void check_data(const RunConfig& c, Warnings& warnings) {
          "data.cache", "synthetic sequences need no files");
   const bool single = c.data.train.size() == 1;
   unused(single && c.data.train[0].weight != 1.0, "data.train",
-         "the weight of a single source");
+         "a single source needs no weight");
   unused(single && !c.data.changes.empty(), "data.changes", "data.train has one source");
   const bool none = c.data.validation.empty();
   unused(none && c.validation.every != ValidationSection{}.every, "validation.every",

@@ -163,7 +163,7 @@ std::string list_hint(const Value& value, const std::string& name,
   }
   const bool number = std::holds_alternative<double>(value.data);
   if (number && name == "data.validation") {
-    return "; longhaul data build --holdout parts documents before the run";
+    return "; longhaul data build --holdout sets documents aside before the run";
   }
   const std::string* text = std::get_if<std::string>(&value.data);
   if (text == nullptr || expected.find("path = path") == std::string_view::npos) {

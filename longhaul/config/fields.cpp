@@ -44,9 +44,10 @@ constexpr double kMaxWeight = 1e15;
 Fields fields_of(RunSection& s) {
   return {
       make_field("dir", s.dir, Free,
-                 "the run's directory; made, with one writer at a time")
+                 "the run's directory, which is created; one run at a time may write it")
           .must_be_given(),
-      make_field("steps", s.steps, Logged, "optimizer steps; the schedule's horizon")
+      make_field("steps", s.steps, Logged,
+                 "optimizer steps of the run, and the schedule's horizon")
           .within(1, kMaxSteps)
           .when_absent("run.epochs says; one of the two is required"),
       make_field("epochs", s.epochs, Logged,
@@ -57,7 +58,7 @@ Fields fields_of(RunSection& s) {
                  "end after this step without changing the schedule")
           .within(1, kMaxSteps)
           .when_absent("the last step"),
-      make_field("seed", s.seed, Match, "random weights, data order and dropout")
+      make_field("seed", s.seed, Match, "seed of random weights, data order and dropout")
           .at_least(0),
       make_field("device", s.device, Logged,
                  "auto | cpu | cuda | plugin; auto takes an accelerator where one is "
@@ -66,27 +67,28 @@ Fields fields_of(RunSection& s) {
                  "a shared library that brings LibTorch another device (PrivateUse1)")
           .when_absent("none"),
       make_field("hardware", s.hardware, Free,
-                 "what `longhaul bench --out` wrote of this machine; mfu relates to its "
-                 "peak")
+                 "file that `longhaul bench --out` wrote on this machine; mfu relates to "
+                 "the peak in it")
           .when_absent("a product's rate is measured at start"),
-      make_field("deterministic", s.deterministic, Logged, "bitwise repeatable")
+      make_field("deterministic", s.deterministic, Logged,
+                 "make the run bitwise repeatable")
           .when_absent("true on a CPU, false elsewhere"),
       make_field("threads", s.threads, Logged,
                  "CPU threads per rank; 0: OMP_NUM_THREADS, else the rank's share of the "
                  "CPUs that its job may use")
           .within(0, 4096),
       make_field("fused", s.fused, Logged,
-                 "fused kernels; false: composite forms everywhere"),
+                 "use fused kernels; false: composite operations everywhere"),
       make_field("expect", s.expect, Free,
                  "the least throughput: the run saves and ends with 79 once the mean of "
                  "the last steps is lower than tokens_per_s by more than tolerance; "
-                 "on_miss = \"warn\" goes on")
+                 "on_miss = \"warn\" only warns")
           .when_absent("no throughput is too low"),
-      make_field("golden", s.golden, Free,
-                 "losses to have: the run saves and ends with 79 once a step's loss "
-                 "differs by more than tolerance from that of the file, which `longhaul "
-                 "report --against` reads too, or of losses = [{ step, loss }]; on_miss "
-                 "= \"warn\" goes on")
+      make_field(
+          "golden", s.golden, Free,
+          "expected losses, in file (which `longhaul report --against` reads too) or in "
+          "losses = [{ step, loss }]. The run saves and ends with 79 once a step's loss "
+          "differs from them by more than tolerance; on_miss = \"warn\" only warns")
           .when_absent("no loss is compared"),
   };
 }
@@ -104,8 +106,9 @@ Fields fields_of(ModelSection& s) {
 
 Fields fields_of(InitSection& s) {
   return {
-      make_field("weights", s.weights, Logged,
-                 "HF directory, checkpoint or run to take weights from, at step 0")
+      make_field(
+          "weights", s.weights, Logged,
+          "Hugging Face directory, checkpoint or run whose weights are taken at step 0")
           .when_absent("random from run.seed"),
       make_field("certificate", s.certificate, Free,
                  "compare the loaded model with its source before step 1, and the first "
@@ -159,25 +162,24 @@ Fields fields_of(DataSection& s) {
                  "attention and positions stop at document boundaries"),
       make_field("verify", s.verify, Free,
                  "each 1 MiB block of a token store is compared with its hash when it is "
-                 "first read; false: only 'longhaul verify' looks at them"),
-      make_field(
-          "train", s.train, Logged,
-          "training sources: { path, weight } or { synthetic = sequences }; path: "
-          "a token store, a save_to_disk directory, JSON lines, Parquet or Arrow of "
-          "ids, a directory of them, a pattern, or a list; max_epochs: passes that "
-          "the run may read it at most; field: where records hold the ids, "
-          "\"input_ids\" if not given")
+                 "first read; false: only 'longhaul verify' compares them"),
+      make_field("train", s.train, Logged,
+                 "training sources: { path, weight } or { synthetic = sequences }; path: "
+                 "a token store, a save_to_disk directory, JSON lines, Parquet or Arrow "
+                 "of ids, a directory of them, a pattern, or a list; max_epochs: largest "
+                 "number of passes over the source; field: the field of a record that "
+                 "holds the token ids, \"input_ids\" if not given")
           .must_be_given(),
-      make_field("changes", s.changes, Logged,
-                 "other weights from a step on: { step, weights = [one per source] }"),
-      make_field("cache", s.cache, Free,
-                 "where data of ready ids is kept once it is packed")
-          .when_absent("run.dir/data"),
       make_field(
-          "validation", s.validation, Free,
-          "held-out sets: { name, path }; path and field: as of train; stop_above: "
-          "the run saves and ends with 79 once the set's loss is more than so many "
-          "nats above that of the run's first validation"),
+          "changes", s.changes, Logged,
+          "weights of the sources from a step on: { step, weights = [one per source] }"),
+      make_field("cache", s.cache, Free,
+                 "directory for the packed form of data that holds ready ids")
+          .when_absent("run.dir/data"),
+      make_field("validation", s.validation, Free,
+                 "held-out sets: { name, path }; path and field: as in train; "
+                 "stop_above: the run saves and ends with 79 once the set's loss is more "
+                 "than this many nats above its loss in the run's first validation"),
   };
 }
 
@@ -199,10 +201,12 @@ Fields fields_of(ParallelSection& s) {
       make_field("cp", s.cp, Logged,
                  "context parallel ranks: each has two parts of every sequence")
           .within(1, kMaxRanks),
-      make_field("context", s.context, Logged,
-                 "how keys and values reach the ranks of cp: passed round or gathered"),
-      make_field("sequence", s.sequence, Logged,
-                 "sequence parallelism inside the tp group; nothing to do with tp = 1"),
+      make_field(
+          "context", s.context, Logged,
+          "how keys and values reach the ranks of cp: passed around a ring, or gathered"),
+      make_field(
+          "sequence", s.sequence, Logged,
+          "sequence parallelism inside the tp group; it has no effect with tp = 1"),
       make_field("pipeline", s.pipeline, Logged, "order of forward and backward passes"),
       make_field("virtual_stages", s.virtual_stages, Logged,
                  "stages per pipeline rank; above 1 with pipeline = \"interleaved\"")
@@ -215,8 +219,9 @@ Fields fields_of(ParallelSection& s) {
                  "2 + gradients, 3 + parameters")
           .within(0, 3),
       make_field("shard_group", s.shard_group, Logged,
-                 "zero 1 to 3: ranks that share one copy of what is sharded: \"world\", "
-                 "\"node\" or their number (shards inside, replicas across)"),
+                 "zero 1 to 3: ranks that share one copy of the sharded state: "
+                 "\"world\", \"node\" or a number of ranks (shards inside a group, "
+                 "replicas across groups)"),
   };
 }
 
@@ -226,31 +231,30 @@ Fields fields_of(MemorySection& s) {
                  "activations computed again in the backward pass; selective: attention "
                  "and the SwiGLU product"),
       make_field("recompute_layers", s.recompute_layers, Free,
-                 "with recompute = \"full\": only the first so many layers")
+                 "with recompute = \"full\": number of layers, from the first, that are "
+                 "recomputed")
           .at_least(0)
           .when_absent("all"),
-      make_field(
-          "offload_activations", s.offload_activations, Free,
-          "with recompute = \"full\" on a device with memory of its own: the inputs "
-          "that layers keep wait in host memory"),
-      make_field(
-          "gathered_gb", s.gathered_gb, Free,
-          "zero 3: gigabytes (10^9 bytes) of weights that a rank may hold gathered; "
-          "the more, the fewer gathers; 0: as few as it can be")
+      make_field("offload_activations", s.offload_activations, Free,
+                 "with recompute = \"full\" on a device with memory of its own: the "
+                 "inputs that layers keep are in host memory until the backward pass"),
+      make_field("gathered_gb", s.gathered_gb, Free,
+                 "zero 3: gigabytes (10^9 bytes) of weights that a rank may hold "
+                 "gathered; a larger number saves gathers; 0: as little as possible")
           .at_least(0.0),
   };
 }
 
 Fields fields_of(PrecisionSection& s) {
   return {
-      make_field("compute", s.compute, Logged, "matrix products and activations")
+      make_field("compute", s.compute, Logged, "dtype of matrix products and activations")
           .only_built({"\"fp32\"", "\"bf16\""}),
       make_field("master", s.master, Match,
-                 "the optimizer's weights; bf16_sr: no second copy, the bf16 weights are "
-                 "rounded stochastically, and bf16 moments with them"),
-      make_field("moments", s.moments, Match, "the optimizer's moments"),
-      make_field("gradients", s.gradients, Logged, "gradient accumulation"),
-      make_field("reduce", s.reduce, Logged, "gradient reduction over ranks"),
+                 "dtype of the optimizer's weights; bf16_sr: no second copy; the bf16 "
+                 "weights, and moments in bf16, are rounded stochastically"),
+      make_field("moments", s.moments, Match, "dtype of the optimizer's moments"),
+      make_field("gradients", s.gradients, Logged, "dtype of gradient accumulation"),
+      make_field("reduce", s.reduce, Logged, "dtype of gradient reduction over ranks"),
   };
 }
 
@@ -276,24 +280,26 @@ Fields fields_of(OptimizerSection& s) {
                  "model, by the norms of tensor and update"),
       make_field("lr", s.lr, Logged, "peak learning rate").above(0).must_be_given(),
       make_field("betas", s.betas, Logged,
-                 "decay of the first and second moment; lamb: [0.9, 0.999]")
+                 "decay of the first and second moment; default with lamb: [0.9, 0.999]")
           .below(0, 1),
       make_field("eps", s.eps, Logged,
-                 "added to the root of the second moment; lamb: 1e-6")
+                 "added to the root of the second moment; default with lamb: 1e-6")
           .above(0),
-      make_field("weight_decay", s.weight_decay, Logged,
-                 "decoupled decay, times the learning rate; not on optimizer.no_decay; "
-                 "lamb: 0.01, and parameters without it have no ratio")
+      make_field(
+          "weight_decay", s.weight_decay, Logged,
+          "decoupled decay, times the learning rate; not applied to optimizer.no_decay; "
+          "default with lamb: 0.01, and parameters without decay have no trust ratio")
           .at_least(0),
       make_field("convention", s.convention, Match,
                  "torch: decay first, eps outside the corrected root; hf: correction in "
                  "the step size, eps on the uncorrected root, decay last"),
       make_field("no_decay", s.no_decay, Logged,
-                 "name patterns without weight decay; the default means a model's norms "
-                 "and biases by whatever name; the older source recipes: "
+                 "name patterns of parameters without weight decay; the default means a "
+                 "model's norms and biases under any name; older source recipes use "
                  "[\"*bias\", \"*LayerNorm*\"]"),
       make_field("groups", s.groups, Logged,
-                 "exceptions by name pattern; the first that matches counts"),
+                 "settings of parameters by name pattern; the first group that matches a "
+                 "parameter counts"),
       make_field("clip", s.clip, Logged, "largest global gradient norm; 0: no clipping")
           .at_least(0),
       make_field("z_loss", s.z_loss, Logged,
@@ -318,13 +324,14 @@ Fields fields_of(ScheduleSection& s) {
                  "zero: lr s / W, so step 1 has lr 0; nonzero: lr (s + 1) / (W + 1)")
           .when_absent(
               "zero for linear, smp and cosine with constant_steps; else nonzero"),
-      make_field("min_lr", s.min_lr, Logged, "where the decay ends; smp: a floor")
+      make_field("min_lr", s.min_lr, Logged,
+                 "learning rate at which the decay ends; smp: lowest learning rate")
           .at_least(0),
       make_field("horizon", s.horizon, Logged, "the step at which the decay ends")
           .within(1, kMaxSteps)
           .when_absent("the run's steps"),
       make_field("constant_steps", s.constant_steps, Logged,
-                 "cosine: the decay ends so many steps before the horizon")
+                 "cosine: number of steps between the end of the decay and the horizon")
           .within(0, kMaxSteps),
       make_field("decay", s.decay, Logged,
                  "wsd: linear | cosine | sqrt; smp: cosine | linear | exponential | "
@@ -336,11 +343,12 @@ Fields fields_of(ScheduleSection& s) {
       make_field("plateau_fraction", s.plateau_fraction, Logged,
                  "smp with decay = plateau: share of the horizon at the peak")
           .below(0, 1),
-      make_field("continue", s.continue_, Logged,
-                 "what a resume does where this section differs from the checkpoint's. "
-                 "keep: the checkpoint's schedule goes on; rewarm: warm up from its rate "
-                 "to continue_fraction * lr, then kind over the steps left; decay: from "
-                 "its rate to min_lr at the horizon, as decay says")
+      make_field(
+          "continue", s.continue_, Logged,
+          "what a resume does where this section differs from the checkpoint's. keep: "
+          "the checkpoint's schedule goes on; rewarm: warm up from the checkpoint's rate "
+          "to continue_fraction * lr, then follow kind over the steps left; decay: go "
+          "from the checkpoint's rate to min_lr at the horizon, as schedule.decay says")
           .when_absent("a resume with another schedule is refused"),
       make_field("continue_fraction", s.continue_fraction, Logged,
                  "continue = rewarm: the new peak as a share of optimizer.lr")
@@ -357,7 +365,7 @@ Fields fields_of(CheckpointSection& s) {
       make_field("keep", s.keep, Free, "newest verified checkpoints kept; 0: all")
           .within(0, kMaxSteps),
       make_field("milestone_every", s.milestone_every, Free,
-                 "steps that this divides are saved and kept for ever; 0: none")
+                 "steps between checkpoints that are kept for ever; 0: none")
           .within(0, kMaxSteps),
       make_field("async", s.async_, Free,
                  "copy the state to host memory and write it while training goes on; "
@@ -365,12 +373,12 @@ Fields fields_of(CheckpointSection& s) {
       make_field("read_back", s.read_back, Free,
                  "after a commit read every file from the device and check it, before "
                  "older checkpoints are deleted"),
-      make_field(
-          "resume", s.resume, Free,
-          "latest (where there is one), never (begin anew, and set aside what is there), "
-          "a step or the path of an own checkpoint to go back to, or another run's "
-          "checkpoint to begin from, with its data position"),
-      make_field("dir", s.dir, Free, "where checkpoints are kept")
+      make_field("resume", s.resume, Free,
+                 "latest (the newest checkpoint, where there is one), never (begin anew "
+                 "and set existing checkpoints aside), a step or the path of one of the "
+                 "run's checkpoints to go back to, or another run's checkpoint to begin "
+                 "from, with its data position"),
+      make_field("dir", s.dir, Free, "directory of the checkpoints")
           .when_absent("run.dir/checkpoints"),
   };
 }
@@ -380,18 +388,20 @@ Fields fields_of(LogSection& s) {
       make_field("every", s.every, Free,
                  std::string("steps between lines of ") + run::kLogFile)
           .within(1, kMaxSteps),
-      make_field("window", s.window, Free,
-                 "steps of this start whose means a line has too; 1: none")
+      make_field(
+          "window", s.window, Free,
+          "number of steps of this start over which a line gives means, too; 1: no means")
           .within(1, 1e6),
-      make_field("tensorboard", s.tensorboard, Free, "write event files too"),
+      make_field("tensorboard", s.tensorboard, Free,
+                 "write TensorBoard's event files, too"),
       make_field("prompts", s.prompts, Free,
                  "texts that the model continues, greedily, for people to read"),
       make_field("prompts_every", s.prompts_every, Free,
-                 "steps between continuations; also at step 0 and at the end; 0: only "
-                 "then")
+                 "steps between continuations of prompts, which also come at step 0 and "
+                 "at the end; 0: only there")
           .within(0, kMaxSteps),
       make_field("prompt_tokens", s.prompt_tokens, Free,
-                 "tokens that each prompt is continued by, at most")
+                 "largest number of tokens by which a prompt is continued")
           .within(1, 4096),
   };
 }
@@ -399,7 +409,8 @@ Fields fields_of(LogSection& s) {
 Fields fields_of(ValidationSection& s) {
   return {
       make_field("every", s.every, Free,
-                 "steps between validations; also at step 0 and at the end; 0: only then")
+                 "steps between validations, which also come at step 0 and at the end; "
+                 "0: only there")
           .within(0, kMaxSteps),
       make_field("batches", s.batches, Free,
                  "batches of batch.global_size sequences per set; 0: the whole set")
@@ -409,24 +420,25 @@ Fields fields_of(ValidationSection& s) {
 
 Fields fields_of(ResilienceSection& s) {
   return {
-      make_field("on_node_loss", s.on_node_loss, Free,
-                 "spare: a spare node of the job takes the place of a lost one, and "
-                 "without one the job goes back to the queue; wait: it always does; "
-                 "shrink: a spare, else fewer data-parallel ranks with the same batch"),
+      make_field(
+          "on_node_loss", s.on_node_loss, Free,
+          "spare: a spare node of the job takes the place of a lost node, and without a "
+          "spare the job goes back to the queue; wait: the job always goes back to the "
+          "queue; shrink: a spare, else fewer data-parallel ranks with the same batch"),
       make_field("max_restarts", s.max_restarts, Free,
                  "restarts of one job, by all of its supervisors (longhaul launch, "
                  "longhaul submit) and over requeues, before it gives up")
           .within(0, 1'000'000),
       make_field("hang_timeout_s", s.hang_timeout_s, Free,
-                 "seconds without any progress that a supervisor takes for a hang; 0: "
-                 "learned from the run, five times the longest pause in the same phase "
-                 "and at least 10 s; starts have longer")
+                 "seconds without any progress after which a supervisor takes the run "
+                 "for hung; 0: learned from the run, five times the longest pause in the "
+                 "same phase and at least 10 s; starts have longer")
           .within(0, 1e6),
       make_field("health_command", s.health_command, Free,
-                 "run on a node by /bin/sh to judge it, before the start and after a "
-                 "fault; any exit code but 0 leaves the node out; \"\": none"),
+                 "command that /bin/sh runs on each node before the start and after a "
+                 "fault; an exit code other than 0 leaves the node out; \"\": none"),
       make_field("unhealthy_file", s.unhealthy_file, Free,
-                 "a file of a node whose last line, other than 0, marks it unfit"),
+                 "a file on each node; a last line other than 0 marks the node unfit"),
       make_field(
           "peer_memory_every", s.peer_memory_every, Free,
           "steps between copies of each rank's state into its machine's memory and "
@@ -434,38 +446,37 @@ Fields fields_of(ResilienceSection& s) {
           .within(0, kMaxSteps),
       make_field("comm_timeout_s", s.comm_timeout_s, Free,
                  "seconds that a rank waits for the others before it ends with exit 75; "
-                 "longer than any one checkpoint part or batch takes")
+                 "must be longer than any one checkpoint part or batch takes")
           .within(1, 1e6),
-      make_field("signal_timeout_s", s.signal_timeout_s, Free,
-                 "the same after SIGTERM, SIGINT or SIGUSR1, until all ranks have agreed "
-                 "to save; longer than a step takes")
+      make_field(
+          "signal_timeout_s", s.signal_timeout_s, Free,
+          "seconds that a rank waits for the others after SIGTERM, SIGINT or SIGUSR1, "
+          "until all ranks have agreed to save; must be longer than a step takes")
           .within(1, 1e6),
       make_field("on_bad_step", s.on_bad_step, Logged,
-                 "when a batch has no target, or loss or gradient norm is not finite or "
-                 "a spike: end with exit 1 (78: no target), "
-                 "leave this update out, or go back to an earlier checkpoint and leave "
-                 "the batches of the last rollback_steps steps out"),
+                 "what follows where a batch has no target, or where loss or gradient "
+                 "norm is not finite or a spike. stop: end with exit 1 (78: no target); "
+                 "skip: leave this update out; rollback: go back to an earlier "
+                 "checkpoint and leave out the batches of the last rollback_steps steps"),
       make_field("spike_sigmas", s.spike_sigmas, Logged,
                  "standard deviations above the mean of the last spike_window good steps "
                  "that make a loss or gradient norm a spike; judged once half of the "
-                 "window is full; 0: only what is not finite is bad")
+                 "window is full; 0: only values that are not finite are bad")
           .within(0, 1e6),
-      make_field("spike_window", s.spike_window, Logged, "good steps to compare with")
+      make_field("spike_window", s.spike_window, Logged,
+                 "number of good steps with which a step is compared")
           .within(4, 1e5),
-      make_field(
-          "rollback_steps", s.rollback_steps, Logged,
-          "steps that a rollback leaves out; it goes back to the newest checkpoint "
-          "from before them")
+      make_field("rollback_steps", s.rollback_steps, Logged,
+                 "number of steps whose batches a rollback leaves out; it goes back to "
+                 "the newest checkpoint before those steps")
           .within(1, kMaxSteps),
-      make_field(
-          "max_bad_steps", s.max_bad_steps, Free,
-          "bad steps among the last spike_window steps; one more ends the run with "
-          "exit 1")
+      make_field("max_bad_steps", s.max_bad_steps, Free,
+                 "largest number of bad steps among the last spike_window steps; one "
+                 "more ends the run with exit 1")
           .within(0, 1e5),
-      make_field(
-          "checksum_every", s.checksum_every, Free,
-          "steps between comparisons of what several ranks hold alike, bit by bit; "
-          "also before each checkpoint; 0: off")
+      make_field("checksum_every", s.checksum_every, Free,
+                 "steps between bitwise comparisons of the state that several ranks hold "
+                 "alike; also compared before each checkpoint; 0: off")
           .within(0, kMaxSteps),
   };
 }
@@ -477,7 +488,7 @@ Fields fields_of(ProfileSection& s) {
                  "trace format), with a table of where the time went in log and report")
           .at_least(1),
       make_field("every", s.every, Free,
-                 "a step in so many gets the table alone; 0: none")
+                 "steps between such tables without a timeline; 0: none")
           .at_least(0),
   };
 }
@@ -522,11 +533,11 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"run", "what runs, for how long, on what", fields_of(c.run)},
       {"model", "the model's shape", fields_of(c.model)},
       {"init", "first weights", fields_of(c.init)},
-      {"data", "what it learns from", fields_of(c.data)},
+      {"data", "what the model learns from", fields_of(c.data)},
       {"batch", "sequences per step", fields_of(c.batch)},
       {"parallel", "layout; dp is derived: world = pp * dp * cp * tp",
        fields_of(c.parallel)},
-      {"memory", "memory against time", fields_of(c.memory)},
+      {"memory", "less memory for more time", fields_of(c.memory)},
       {"precision", "number formats", fields_of(c.precision)},
       {"optimizer", "the update", fields_of(c.optimizer)},
       {"schedule", "the learning rate over steps", fields_of(c.schedule)},

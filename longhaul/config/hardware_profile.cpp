@@ -84,8 +84,9 @@ HardwareProfile parse_hardware_profile(std::string_view text, std::string_view n
   const config::Table file = config::parse_toml(text, name);
   const config::Entry* machine = config::find(file, "machine");
   if (machine == nullptr) {
-    config::fail_at(std::string(name),
-                    "it has no [machine]: no profile that longhaul bench wrote");
+    config::fail_at(
+        std::string(name),
+        "the file has no [machine], so it is no profile that longhaul bench wrote");
   }
   for (const config::Entry& entry : file) {
     if (entry.key == "machine") {

@@ -22,7 +22,7 @@ constexpr std::string_view kLauncher =
 constexpr std::string_view kNoFp16 =
     "there is no fp16: a run computes in bf16, the default, or in fp32 "
     "(precision.compute)";
-constexpr std::string_view kNoNumber = "of no effect on training";
+constexpr std::string_view kNoNumber = "it has no effect on training";
 constexpr std::string_view kBegins =
     "checkpoint.resume goes on from a run's own checkpoint, init.weights begins at step "
     "0 "
@@ -185,7 +185,7 @@ constexpr OtherWord kCommon[] = {
      "a list of sets, as data.validation = [{ name = \"wiki\", path = \"data/wiki-val\" "
      "}]"},
     {"val_set_size validation_split_percentage val_split test_size", None, "",
-     "longhaul data build --holdout 1% parts documents before the run"},
+     "longhaul data build --holdout 1% sets documents aside before the run"},
     {"seq_length sequence_length sequence_len max_length max_seq_len max_seq_length "
      "max_sequence_length model_max_length context_length context_len context_window "
      "ctx_len cutoff_len "
@@ -206,7 +206,7 @@ constexpr OtherWord kCommon[] = {
     {"num_workers dataloader_num_workers preprocessing_num_workers data_num_workers "
      "dataloader_pin_memory pin_memory dataloader_prefetch_factor prefetch_factor "
      "dataloader_drop_last persistent_workers",
-     None, "", "reading takes no processes of its own"},
+     None, "", "the run reads data without further processes"},
     {"tokenizer tokenizer_name tokenizer_name_or_path tokenizer_path tokenizer_model "
      "tokenizer_type vocab_file merge_file",
      None, "", kTokenizerOfData},

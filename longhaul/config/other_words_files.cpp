@@ -6,7 +6,7 @@ namespace {
 
 using enum Carry;
 
-constexpr std::string_view kNames = "of no effect on training";
+constexpr std::string_view kNames = "it has no effect on training";
 constexpr std::string_view kBuilds =
     "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR --out "
     "STORE";
@@ -14,7 +14,7 @@ constexpr std::string_view kAllWeights =
     "longhaul trains all weights of a model; there are no adapters";
 constexpr std::string_view kNoTuning =
     "longhaul trains on tokens; there are no prompts, chats and preferences";
-constexpr std::string_view kCollects = "no Python runs";
+constexpr std::string_view kCollects = "longhaul runs no Python";
 
 constexpr OtherWord kTorchtitan[] = {
     {"job.config_file", None, "", kNames},
@@ -260,7 +260,7 @@ constexpr OtherWord kAxolotl[] = {
     {"shuffle_merged_datasets", Rule, "data.shuffle"},
     {"streaming", None, "", kBuilds},
     {"push_dataset_to_hub", None, "", kHub},
-    {"val_set_size", None, "", "longhaul data build --holdout parts documents"},
+    {"val_set_size", None, "", "longhaul data build --holdout sets documents aside"},
     {"output_dir", Copy, "run.dir"},
     {"sequence_len", Copy, "data.seq_len"},
     {"eval_sequence_len", None, "", "validation takes data.seq_len"},

@@ -15,11 +15,10 @@ constexpr std::string_view kMasters =
     "masters are always saved, bf16 copies of them never";
 constexpr std::string_view kPrecision =
     "bf16 with fp32 masters, moments, accumulation and reduction is the default";
-constexpr std::string_view kRuntime = "of that runtime";
-constexpr std::string_view kLibrary =
-    "the MPI or NCCL that carries the run reads its own";
+constexpr std::string_view kRuntime = "only that runtime uses it";
+constexpr std::string_view kLibrary = "the run's MPI or NCCL reads its own variables";
 constexpr std::string_view kGraph = "there is no graph to compile and no cache to delete";
-constexpr std::string_view kCloud = "nothing to set";
+constexpr std::string_view kCloud = "longhaul needs no such setting";
 
 constexpr OtherWord kNxdPipeline[] = {
     {"training_dir", Copy, "data.train"},
@@ -178,7 +177,8 @@ constexpr OtherWord kEnvironment[] = {
      "", kLibrary},
     {"cuda_visible_devices omp_num_threads", None, "",
      "the variable still reaches the run"},
-    {"pytorch_*", None, "", "of PyTorch's allocator, which the variable still reaches"},
+    {"pytorch_*", None, "",
+     "it sets PyTorch's allocator, which the variable still reaches"},
     {"processes_per_node world_size world_size_job nodeid node_id rank_node ntasks "
      "hostname ips hosts master_addr master_address master_port distributed_args "
      "ip_local_reserved_ports ngpu log_rank slurm_* ompi_comm_world_*",
@@ -189,7 +189,7 @@ constexpr OtherWord kEnvironment[] = {
      "", "the log lies in run.dir"},
     {"wandb_*", None, "", "metrics and event files lie in run.dir"},
     {"hf_* transformers_cache cache_dir tf_grpc_default_options", None, "", kCloud},
-    {"pythonpath", None, "", "no Python runs"},
+    {"pythonpath", None, "", "longhaul runs no Python"},
 };
 
 }  // namespace

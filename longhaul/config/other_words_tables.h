@@ -9,16 +9,14 @@
 namespace longhaul::config {
 
 // Reasons that several tables give.
-inline constexpr std::string_view kKernels =
-    "which kernels run is no setting but run.fused";
+inline constexpr std::string_view kKernels = "run.fused is the only setting of kernels";
 inline constexpr std::string_view kStarts =
     "ranks and addresses come from srun or mpirun";
 inline constexpr std::string_view kOwnPart = "a rank only ever allocates its own part";
 inline constexpr std::string_view kNoFp8 =
     "fp8 is not available yet; the run computes in bf16";
-inline constexpr std::string_view kNoExperts =
-    "of mixtures of experts, which longhaul does not have";
-inline constexpr std::string_view kHub = "nothing is fetched and nothing is sent";
+inline constexpr std::string_view kNoExperts = "longhaul has no mixtures of experts";
+inline constexpr std::string_view kHub = "longhaul fetches nothing and sends nothing";
 inline constexpr std::string_view kTracked = "metrics and event files lie in run.dir";
 inline constexpr std::string_view kNoCompiler = "there is no graph to compile";
 inline constexpr std::string_view kOneCheckpoint =

@@ -7,8 +7,8 @@ namespace {
 using enum Carry;
 
 constexpr std::string_view kOneForm = "checkpoints have one form";
-constexpr std::string_view kNoFamily = "of families that longhaul does not have";
-constexpr std::string_view kAlwaysLogged = "always among the metrics of run.dir";
+constexpr std::string_view kNoFamily = "longhaul does not have such families";
+constexpr std::string_view kAlwaysLogged = "the metrics of run.dir always have it";
 constexpr std::string_view kOverlaps = "communication is overlapped where it can be";
 
 constexpr OtherWord kSmp[] = {
@@ -69,7 +69,7 @@ constexpr OtherWord kSmp[] = {
     {"rotary_pct sliding_window resid_pdrop embd_pdrop attn_pdrop", Rule,
      "model.override model.config"},
     {"num_experts_per_tok num_local_experts moe_*", None, "", kNoFamily},
-    {"summary_first_pdrop", None, "", "of a head that no language model has"},
+    {"summary_first_pdrop", None, "", "it belongs to a head that no language model has"},
     {"hf_pretrained_model_name_or_dir", Copy, "init.weights model.config"},
     {"finetune pretrained_model_name pretrained_checkpoint_file "
      "finetune_checkpoint_load_dir",
@@ -113,7 +113,7 @@ constexpr OtherWord kMegatron[] = {
      "add_qkv_bias qk_layernorm",
      None, "", "config.json's model_type says it"},
     {"attention_dropout", None, "", "a field of config.json: model.override"},
-    {"hidden_dropout", None, "", "decoders have none here"},
+    {"hidden_dropout", None, "", "longhaul's decoders have no such dropout"},
     {"lr", Copy, "optimizer.lr"},
     {"min_lr", Copy, "schedule.min_lr"},
     {"decoupled_lr decoupled_min_lr", None, "",
@@ -138,7 +138,7 @@ constexpr OtherWord kMegatron[] = {
     {"transformer_impl", None, "", kKernels},
     {"grad_reduce_in_bf16", Rule, "precision.reduce"},
     {"accumulate_allreduce_grads_in_fp32", None, "", "sums of gradients are fp32"},
-    {"attention_softmax_in_fp32", None, "", "it always is"},
+    {"attention_softmax_in_fp32", None, "", "the softmax of attention is always fp32"},
     {"initial_loss_scale loss_scale*", None, "", "bf16 needs no loss scale"},
     {"tensor_model_parallel_size", Copy, "parallel.tp"},
     {"pipeline_model_parallel_size", Copy, "parallel.pp"},
@@ -159,7 +159,7 @@ constexpr OtherWord kMegatron[] = {
     {"valid_data_path", Rule, "data.validation"},
     {"test_data_path", None, "", "longhaul eval MODEL --data TEST judges a model"},
     {"mock_data", Rule, "data.train"},
-    {"split", None, "", "longhaul data build --holdout parts documents"},
+    {"split", None, "", "longhaul data build --holdout sets documents aside"},
     {"data_cache_path", None, "", "data.cache is for data of ready ids"},
     {"num_workers no_mmap_bin_files no_create_attention_mask_in_dataloader "
      "dataloader_type",
@@ -192,7 +192,7 @@ constexpr OtherWord kMegatron[] = {
      None, "", kKernels},
     {"calculate_per_token_loss", None, "",
      "the loss always is the mean over all targets"},
-    {"manual_gc*", None, "", "no Python runs"},
+    {"manual_gc*", None, "", "longhaul runs no Python"},
     {"empty_unused_memory_level", None, "", "no cache is emptied between steps"},
     {"overlap_* tp_comm_overlap* no_async_tensor_model_parallel_allreduce", None, "",
      kOverlaps},

@@ -220,7 +220,7 @@ TEST(Resume, ReturnsLoggedChangesAndRefusesMatchKeysWithBothValues) {
 
 TEST(Reference, ListsEveryKeyWithTypeDefaultAndMeaning) {
   const std::string text = config_reference_text();
-  EXPECT_NE(text.find("--set section.key= takes the key out"), std::string::npos);
+  EXPECT_NE(text.find("--set section.key= removes the key"), std::string::npos);
   RunConfig shape;
   for (const auto& section : config::sections_of(shape)) {
     EXPECT_NE(text.find("\n[" + section.name + "]"), std::string::npos) << section.name;

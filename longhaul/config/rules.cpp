@@ -93,7 +93,7 @@ void check_batch(const RunConfig& c) {
   check_tokens("batch.global_size", c.batch.global_size, kMostTokensOfStep, "a step");
   if (c.batch.global_size % c.batch.micro_size != 0) {
     fail_key(c, "batch.micro_size",
-             "batch.global_size = {} does not divide into microbatches of "
+             "batch.global_size = {} does not divide into micro batches of "
              "batch.micro_size = {}",
              c.batch.global_size, c.batch.micro_size);
   }
@@ -120,10 +120,11 @@ void check_pipeline(const RunConfig& c, Warnings& warnings) {
       warn_unused(c, "parallel.partition", "parallel.pp is 1", warnings);
     }
   } else if (p.zero >= 2) {
-    warnings.push_back(fmt::format(
-        "{}: parallel.zero = {} with pp = {}: what it shards is whole during a step, "
-        "since micro batches alternate between stages; only between steps it is not",
-        origin(c, "parallel.zero"), p.zero, p.pp));
+    warnings.push_back(
+        fmt::format("{}: parallel.zero = {} with pp = {}: the state that it shards is "
+                    "whole during a step, since micro batches alternate between stages; "
+                    "the state is sharded only between steps",
+                    origin(c, "parallel.zero"), p.zero, p.pp));
   }
 }
 
@@ -151,8 +152,8 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
   }
   if (c.memory.offload_activations && c.memory.recompute != RecomputeKind::Full) {
     fail_key(c, "memory.offload_activations",
-             "memory.offload_activations = true moves what recompute = \"full\" keeps; "
-             "set memory.recompute = \"full\"");
+             "memory.offload_activations = true moves the activations that recompute = "
+             "\"full\" keeps; set memory.recompute = \"full\"");
   }
   if (c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full) {
     warn_unused(c, "memory.recompute_layers", "memory.recompute is not \"full\"",
@@ -212,8 +213,8 @@ void check_optimizer(const RunConfig& c, Warnings& warnings) {
                                   ? "precision.gradients"
                                   : "precision.reduce";
       warnings.push_back(
-          fmt::format("{}: {} = bf16 throws away most of what "
-                      "precision.compute = fp32 pays for",
+          fmt::format("{}: {} = bf16 loses most of the accuracy that precision.compute = "
+                      "fp32 pays for",
                       origin(c, key), key));
     }
   }

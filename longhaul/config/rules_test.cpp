@@ -12,7 +12,7 @@ TEST(Rules, RefuseABatchThatDoesNotDivideIntoMicrobatches) {
   EXPECT_EQ(
       refused("", {"batch.micro_size=3"}),
       "[config] --set batch.micro_size=3: batch.global_size = 8 does not divide into "
-      "microbatches of batch.micro_size = 3");
+      "micro batches of batch.micro_size = 3");
 }
 
 TEST(Rules, DeriveTheBatchArithmeticFromTheWorld) {
@@ -133,8 +133,8 @@ TEST(Rules, SayWhereTheDecayOfWsdIsADefaultOrNeverBegins) {
   EXPECT_EQ(
       warnings({"schedule.decay_steps=100", "schedule.horizon=1100"}),
       Lines{"--set schedule.kind=wsd: the decay begins after step 1000, and the run ends "
-            "with step 1000: its rate never decays; lower schedule.horizon, or finish it "
-            "later with continue = \"decay\""});
+            "with step 1000: the learning rate never decays; lower schedule.horizon, or "
+            "let the rate decay later with continue = \"decay\""});
   EXPECT_EQ(warnings({"schedule.decay_steps=101", "schedule.horizon=1100"}), Lines{});
 }
 
@@ -204,8 +204,8 @@ std::string refused_changes(const std::string& changes) {
 TEST(Rules, RefuseChangesOfWeightsThatDoNotFit) {
   EXPECT_EQ(
       refused_changes("[{ step = 9, weights = [1] }]"),
-      "data.changes: step 9 has 1 weights, data.train 2 sources; give one for each, "
-      "0 for those not used from there on");
+      "data.changes: step 9 has 1 weights, but data.train has 2 sources; give one weight "
+      "for each source, and 0 for a source that is not used from there on");
   EXPECT_EQ(refused_changes("[{ step = 9, weights = [1, 2] }, { step = 9, weights = [2, "
                             "1] }]"),
             "data.changes: step 9 comes after step 9; list the steps in ascending order, "

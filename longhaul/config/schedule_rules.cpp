@@ -120,10 +120,11 @@ void warn_decay(const RunConfig& c, std::vector<std::string>& warnings) {
   if (!horizon || !c.run.steps) return;
   const int64_t stable = *horizon - wsd_decay_length(s, *horizon);
   if (stable < *c.run.steps) return;
-  warnings.push_back(fmt::format(
-      "{}: the decay begins after step {}, and the run ends with step {}: its rate never "
-      "decays; lower schedule.horizon, or finish it later with continue = \"decay\"",
-      origin(c, "schedule.kind"), stable, *c.run.steps));
+  warnings.push_back(
+      fmt::format("{}: the decay begins after step {}, and the run ends with step {}: "
+                  "the learning rate never decays; lower schedule.horizon, or let the "
+                  "rate decay later with continue = \"decay\"",
+                  origin(c, "schedule.kind"), stable, *c.run.steps));
 }
 
 }  // namespace

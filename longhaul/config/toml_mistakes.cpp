@@ -142,7 +142,7 @@ std::string what_is_not_finite(std::string_view value) {
   const std::string_view name =
       value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
   if (std::ranges::find(kNotFinite, name) == std::end(kNotFinite)) return "";
-  return fmt::format("{}: a setting takes finite numbers alone", value);
+  return fmt::format("{}: a setting takes only finite numbers", value);
 }
 
 /// Returns what is not closed at the end of a line: a quote, or a table in braces.
@@ -274,7 +274,8 @@ std::string what_line_is(std::string_view text, size_t line) {
 
 std::string what_bytes_are(std::string_view text, std::string_view name) {
   for (const std::string_view end : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}) {
-    if (name.ends_with(end)) return "; it holds weights by its name; run files are TOML";
+    if (name.ends_with(end))
+      return "; its name is that of a file of weights; run files are TOML";
   }
   constexpr std::pair<std::string_view, std::string_view> kBeginnings[] = {
       {"\x1f\x8b", "it is compressed by gzip: unpack it first"},

@@ -68,8 +68,8 @@ TEST(TomlMistakes, ALineOfAnotherLanguageIsShownAsToml) {
   EXPECT_EQ(line("steps = 8 // eight"), "a comment in TOML begins with #");
   EXPECT_EQ(line("steps = $STEPS"),
             "$STEPS: no variable is replaced in TOML; write the value itself");
-  EXPECT_EQ(line("lr = NaN"), "NaN: a setting takes finite numbers alone");
-  EXPECT_EQ(line("lr = -Infinity"), "-Infinity: a setting takes finite numbers alone");
+  EXPECT_EQ(line("lr = NaN"), "NaN: a setting takes only finite numbers");
+  EXPECT_EQ(line("lr = -Infinity"), "-Infinity: a setting takes only finite numbers");
   EXPECT_EQ(line("kind = \"cosine"), "\"cosine: a quote is not closed");
   EXPECT_EQ(line("train = [{\n path = \"a\"\n}]"),
             "a table in braces stands on one line, as { path = \"data/wiki\", weight = 1 "
@@ -82,7 +82,8 @@ TEST(TomlMistakes, ALineOfAnotherLanguageIsShownAsToml) {
 TEST(TomlMistakes, AFileThatIsNoTextIsCalledWhatItIs) {
   expect_says(read_file("\x1f\x8b\x08"), "it is compressed by gzip: unpack it first");
   expect_says(read_file("\xff\xfe[\x01"), "it is UTF-16: save it as UTF-8");
-  expect_says(read_file("\x80", "model.safetensors"), "it holds weights by its name");
+  expect_says(read_file("\x80", "model.safetensors"),
+              "its name is that of a file of weights");
   EXPECT_EQ(read_file("# \xe9"), "[config] run.toml: not UTF-8 text (byte 2)");
 }
 

@@ -35,9 +35,11 @@ class Library {
     const decltype(&ncclGetVersion) get_version = get("ncclGetVersion");
     get_version(&version);
     if (version / 10000 != NCCL_MAJOR || version < kOldest) {
-      throw ConfigError("comm", fmt::format("{} is NCCL {}; this build needs one of "
-                                            "version {}, at least {}",
-                                            kLibrary, version, NCCL_MAJOR, kOldest));
+      throw ConfigError(
+          "comm",
+          fmt::format(
+              "{} is NCCL {}; this build needs NCCL of major version {}, at least {}",
+              kLibrary, version, NCCL_MAJOR, kOldest));
     }
   }
 
@@ -54,7 +56,8 @@ class Library {
     void* address = ::dlsym(handle_, name);
     if (address == nullptr) {
       throw ConfigError(
-          "comm", fmt::format("{} has no {}; install a newer NCCL", kLibrary, name));
+          "comm",
+          fmt::format("{} lacks the function {}; install a newer NCCL", kLibrary, name));
     }
     return {address};
   }

@@ -57,10 +57,9 @@ std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
 
 void refuse_field(const fs::path& path, const std::string& field, const char* what) {
   if (field == kIdsField) return;
-  throw InputError("data",
-                   fmt::format("{}: field = \"{}\" names a field of records, and {} has "
-                               "none: its ids are what it was made of; leave field out",
-                               path.string(), field, what));
+  throw InputError("data", fmt::format("{}: field = \"{}\" names a field of records, but "
+                                       "{} has no fields; leave field out",
+                                       path.string(), field, what));
 }
 
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
@@ -74,9 +73,11 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
   if (is_example_store(path)) {
     refuse_field(path, field, "a directory of packed examples");
     if (!document_mask) return example_source(path, seq_len, verify);
-    throw InputError("data", fmt::format("{}: an example is one document; set "
-                                         "data.document_mask = false",
-                                         path.string()));
+    throw InputError(
+        "data",
+        fmt::format(
+            "{}: BERT's examples take no document mask; set data.document_mask = false",
+            path.string()));
   }
   if (!is_saved_dataset(path)) refuse(path);
   if (document_mask) {
@@ -97,8 +98,9 @@ void check_losses(const std::vector<std::string>& losses, const std::string& nam
   }
   throw InputError(
       "data",
-      fmt::format("{}: has targets for {}, and a model of type \"{}\" learns {}", name,
-                  fmt::join(losses, " and "), model_type, fmt::join(wanted, " and ")));
+      fmt::format(
+          "{}: has targets for {}, but a model of type \"{}\" needs targets for {}", name,
+          fmt::join(losses, " and "), model_type, fmt::join(wanted, " and ")));
 }
 
 void fit_losses(TokenSource& source, const std::vector<std::string>& wanted,

@@ -27,15 +27,16 @@ CudaLibrary open_cuda_library(const fs::path& path) {
   // With its absolute path, so that no search path applies.
   void* handle = ::dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
-    return {nullptr,
-            fmt::format("{} cannot be loaded ({}); it needs the CUDA form of this "
-                        "program's LibTorch (longhaul --version)",
-                        path.string(), ::dlerror())};
+    return {nullptr, fmt::format("{} cannot be loaded ({}); it needs the CUDA build of "
+                                 "this program's LibTorch version (longhaul --version)",
+                                 path.string(), ::dlerror())};
   }
   void* const symbol = ::dlsym(handle, kCudaKind);
   if (symbol == nullptr) {
-    return {nullptr, fmt::format("{} has no {}: it is of another version of longhaul",
-                                 path.string(), kCudaKind)};
+    return {nullptr,
+            fmt::format(
+                "{} lacks the function {}: the library is of another version of longhaul",
+                path.string(), kCudaKind)};
   }
   return {reinterpret_cast<CudaKind*>(symbol)(), {}};
 }

@@ -115,10 +115,11 @@ void check_function(at::Device device, const std::string& setting, const char* f
   } catch (const c10::Error& error) {
     throw ConfigError(
         "device",
-        fmt::format("{} needs {} of the guard of the device '{}', which fails: {}; leave "
-                    "the setting out, or have the plug-in implement it",
-                    setting, function, c10::get_privateuse1_backend(),
-                    error.what_without_backtrace()));
+        fmt::format(
+            "{} needs {} of the guard of the device '{}', but this function fails: {}; "
+            "leave the setting out, or have the plug-in implement the function",
+            setting, function, c10::get_privateuse1_backend(),
+            error.what_without_backtrace()));
   }
 }
 
@@ -129,10 +130,9 @@ int ordinal(int local_rank, int local_ranks, int devices) {
   if (devices == 1) return 0;
   throw ConfigError(
       "device",
-      fmt::format(
-          "{} ranks on this machine, of which each sees {} devices; start one rank "
-          "per device, or set run.device = \"cpu\"",
-          local_ranks, devices));
+      fmt::format("there are {} ranks on this machine, and each rank sees {} devices; "
+                  "start one rank per device, or set run.device = \"cpu\"",
+                  local_ranks, devices));
 }
 
 at::Device choose(const std::string& wanted, comm::Communicator& node) {
@@ -153,7 +153,8 @@ void check(at::Device device) { kind_of(device).check(device.index()); }
 std::string unused_gpus() {
   if (!fs::exists("/dev/nvidiactl")) return {};
   const std::string& obstacle = cuda_library().obstacle;
-  return obstacle.empty() ? "LibTorch finds no usable one (nvidia-smi)" : obstacle;
+  return obstacle.empty() ? "LibTorch finds no usable GPU (nvidia-smi shows the GPUs)"
+                          : obstacle;
 }
 
 std::unique_ptr<comm::Communicator> group_for(at::Device device,

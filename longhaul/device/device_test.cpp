@@ -29,8 +29,7 @@ TEST(DeviceOrdinal, MoreRanksThanDevicesAreRefused) {
     FAIL() << "chosen";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what())
-                  .find("8 ranks on this machine, of which each sees "
-                        "4 devices"),
+                  .find("8 ranks on this machine, and each rank sees 4 devices"),
               std::string::npos);
   }
 }
@@ -72,7 +71,8 @@ TEST(CudaLibrary, OfAnotherVersionIsRefused) {
       0);
   const CudaLibrary other = open_cuda_library(fs::canonical(info.dli_fname));
   EXPECT_EQ(other.kind, nullptr);
-  EXPECT_NE(other.obstacle.find("has no longhaul_cuda_kind"), std::string::npos)
+  EXPECT_NE(other.obstacle.find("lacks the function longhaul_cuda_kind"),
+            std::string::npos)
       << other.obstacle;
 }
 

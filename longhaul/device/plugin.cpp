@@ -48,7 +48,9 @@ void check_is_library(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(&head), sizeof(head));
   if (!fs::is_regular_file(path) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) {
-    fail_plugin(path, "no shared library (an ELF file); name the .so of the device");
+    fail_plugin(
+        path,
+        "the file is not a shared library (an ELF file); name the .so of the device");
   }
   // The loader would crash on a file that is cut short.
   const auto size = static_cast<uint64_t>(fs::file_size(path));
@@ -57,10 +59,9 @@ void check_is_library(const fs::path& path) {
     Elf64_Phdr segment{};
     file.read(reinterpret_cast<char*>(&segment), sizeof(segment));
     if (segment.p_offset > size || segment.p_filesz > size - segment.p_offset) {
-      fail_plugin(path,
-                  fmt::format("the library is cut short: it has {} bytes, and needs "
-                              "{} at {}; copy it again",
-                              size, segment.p_filesz, segment.p_offset));
+      fail_plugin(path, fmt::format("the library is cut short: it has {} bytes, but "
+                                    "needs {} bytes at byte {}; copy it again",
+                                    size, segment.p_filesz, segment.p_offset));
     }
   }
 }
@@ -165,16 +166,16 @@ void check_registered(const fs::path& path) {
     return;
   }
   if (!named && missing.size() == 2) {
-    fail_plugin(path,
-                "the library was loaded and registers no device: it needs "
-                "c10::register_privateuse1_backend, and hooks and a guard for "
-                "PrivateUse1, as it is loaded; what a Python package around it does is "
-                "not done here");
+    fail_plugin(
+        path,
+        "the library was loaded, but registers no device: it needs "
+        "c10::register_privateuse1_backend, and hooks and a guard for PrivateUse1, as it "
+        "is loaded; longhaul does not run the Python package around the library");
   }
-  fail_plugin(path, fmt::format("the library was loaded and registers only a part of a "
-                                "device: it lacks {}, which it must register as it is "
-                                "loaded",
-                                fmt::join(missing, " and ")));
+  fail_plugin(path,
+              fmt::format("the library was loaded, but registers only a part of a "
+                          "device: it lacks {}, which it must register as it is loaded",
+                          fmt::join(missing, " and ")));
 }
 
 /// Returns the functions of guard and hooks that every run uses and that the plug-in
@@ -212,15 +213,16 @@ void check_device(const fs::path& path) {
   check_registered(path);
   const std::string name = c10::get_privateuse1_backend();
   if (c10::impl::getDeviceGuardImpl(kPlugin)->deviceCount() == 0) {
-    fail_plugin(path, fmt::format("it brings '{}' and finds no such device on this "
-                                  "machine; look at its driver and at what is visible to "
-                                  "the job",
-                                  name));
+    fail_plugin(
+        path,
+        fmt::format("it brings the device type '{}', but finds no such device on this "
+                    "machine; check its driver, and check which devices the job can see",
+                    name));
   }
   const std::vector<std::string> operations = missing_operations();
   if (!operations.empty()) {
-    fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register them, "
-                                  "or a fallback for all",
+    fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register these "
+                                  "operations, or a fallback for all operations",
                                   name, fmt::join(operations, "; ")));
   }
   const std::vector<std::string> functions = missing_functions();
@@ -249,14 +251,15 @@ void load_plugin(const fs::path& path) {
   const fs::path whole = fs::canonical(path);
   if (loaded().handle != nullptr) {
     if (loaded().path == whole) return;
-    fail_plugin(path, fmt::format("{} is loaded already; a process has one plug-in",
-                                  loaded().path.string()));
+    fail_plugin(path,
+                fmt::format("{} is loaded already; a process can load only one plug-in",
+                            loaded().path.string()));
   }
   // With its absolute path, so that no search path applies.
   void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
-    fail_plugin(path, fmt::format("it cannot be loaded: {}; it has to be built for "
-                                  "LibTorch of this program (longhaul --version)",
+    fail_plugin(path, fmt::format("it cannot be loaded: {}; build it for the LibTorch "
+                                  "version of this program (longhaul --version)",
                                   ::dlerror()));
   }
   loaded() = {handle, whole};

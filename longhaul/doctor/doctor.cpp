@@ -130,7 +130,7 @@ void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>
   };
   alike("version", "install one version on all nodes",
         [](const NodeFacts& node) { return node.version; });
-  alike("libraries", "install the same on all nodes",
+  alike("libraries", "install the same libraries on all nodes",
         [](const NodeFacts& node) { return node.libraries; });
   std::string broken;
   for (size_t i = 0; i < facts.size(); ++i) {

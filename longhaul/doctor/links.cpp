@@ -79,14 +79,14 @@ std::string look(const fs::path& folder, int writer, int version, uint64_t nonce
     try {
       const std::string found = read_text(file_of(folder, writer), 2 * kSharedBytes);
       if (found == wanted) return {};
-      problem = "still sees what was there before";
+      problem = "still sees the old file";
       if (found != before) {
-        return fmt::format("sees a part of a file ({} of {} bytes) after its rename",
+        return fmt::format("sees a part of the file ({} of {} bytes) after its rename",
                            found.size(), wanted.size());
       }
     } catch (const Error&) {
-      problem = "does not see it";
-      if (version > 0) problem = "sees none while one is renamed over it";
+      problem = "does not see the file";
+      if (version > 0) problem = "sees no file while another is renamed over it";
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -111,7 +111,7 @@ std::string try_shared(const NodeLeaders& leaders, const fs::path& folder, uint6
       const int writer = (group.rank() + i) % nodes;
       problem = look(folder, writer, version, nonce, seconds);
       if (!problem.empty()) {
-        problem = fmt::format("{} what {} has renamed to {}", problem,
+        problem = fmt::format("{}: {} has renamed it to {}", problem,
                               leaders.names[static_cast<size_t>(writer)],
                               file_of(folder, writer).string());
       }
@@ -211,7 +211,7 @@ HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
     check = HealthCheck::failed(problems);
   } else {
     check.text = fmt::format(
-        "renames and synced bytes of each seen whole by the others ({:.0f} ms)",
+        "each node's renames and synced bytes are seen whole by the others ({:.0f} ms)",
         1000.0 * watch.seconds());
   }
   check.name = "shared " + directory.string();

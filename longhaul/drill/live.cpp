@@ -42,10 +42,11 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
   Target target;
   target.view = monitor::make_view(run, system_time());
   if (!run.status()) {
-    throw InputError("drill", fmt::format("{} has no {}: a run without a "
-                                          "supervisor does not come back by itself; "
-                                          "start it by longhaul launch or submit",
-                                          run.dir().string(), run::kStatusFile));
+    throw InputError(
+        "drill",
+        fmt::format("{} has no {}: a run without a supervisor does not come back by "
+                    "itself; start it with longhaul launch or longhaul submit",
+                    run.dir().string(), run::kStatusFile));
   }
   target.status = *run.status();
   const std::string& state = target.view.state;
@@ -75,9 +76,9 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
       options.fault == DrillFault::KillNode || options.fault == DrillFault::MarkUnhealthy;
   if (of_node && target.status.job.empty()) {
     throw InputError("drill",
-                     fmt::format("{} needs other nodes and whoever starts the supervisor "
-                                 "again; this run has one machine and longhaul launch. "
-                                 "Use kill-worker or stop-worker",
+                     fmt::format("{} needs other nodes and a batch script that starts "
+                                 "the supervisor again; this run has one machine and "
+                                 "longhaul launch. Use kill-worker or stop-worker",
                                  drill_fault_name(options.fault)));
   }
   if (run.config()) target.hang_seconds = run.config()->resilience.hang_timeout_s;
@@ -140,7 +141,7 @@ bool is_agreed() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
     throw ConfigError("drill",
                       "a fault in a run that trains needs a yes, and there is no "
-                      "terminal to ask at; --yes says it");
+                      "terminal to ask at; give --yes");
   }
   fmt::print("Type yes to do it: ");
   std::fflush(stdout);
@@ -195,11 +196,11 @@ void print_result(const Target& target, const LiveDrillOptions& options,
   fmt::print("the supervisor said  {}\n",
              recovery.cause.empty() ? "nothing yet" : recovery.cause);
   if (!recovery.came_back) {
-    fmt::print("it did not come back in this time; see longhaul watch {}\n",
+    fmt::print("the run did not come back in this time; see longhaul watch {}\n",
                target.view.name);
     if (options.fault == DrillFault::StopWorker) {
-      fmt::print("process {} on {} may still stand: kill -CONT {}\n", target.rank.process,
-                 target.rank.node, target.rank.process);
+      fmt::print("process {} on {} may still be stopped: kill -CONT {}\n",
+                 target.rank.process, target.rank.node, target.rank.process);
     }
     return;
   }

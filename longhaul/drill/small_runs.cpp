@@ -181,7 +181,7 @@ class Drill {
         first + static_cast<int64_t>(random_() %
                                      static_cast<uint64_t>(options_.steps - first - 5));
     if (!wait_for_step(run, files, moment)) {
-      result.cause = fmt::format("it did not come to step {}", moment);
+      result.cause = fmt::format("the run did not reach step {}", moment);
       return result;
     }
     const BeforeFault before = before_fault(*files.look());
@@ -198,7 +198,8 @@ class Drill {
     result.seconds_to_new_step = recovery.seconds_to_new_step;
     result.steps_redone = recovery.steps_redone;
     result.cause = recovery.cause;
-    if (!result.survived && result.cause.empty()) result.cause = "it did not end well";
+    if (!result.survived && result.cause.empty())
+      result.cause = "the run did not end as it should";
     return result;
   }
 
@@ -243,9 +244,9 @@ class Drill {
       run.signal(fault == DrillFault::Terminate ? SIGTERM : SIGKILL);
       const std::optional<int> code = wait_for_end(run);
       if (fault == DrillFault::Terminate && code != kExitTemporary) {
-        throw TemporaryError("drill",
-                             fmt::format("SIGTERM ended it with {} instead of {}",
-                                         code.value_or(-1), kExitTemporary));
+        throw TemporaryError(
+            "drill", fmt::format("SIGTERM ended the run with exit code {} instead of {}",
+                                 code.value_or(-1), kExitTemporary));
       }
       return run.start();
     }

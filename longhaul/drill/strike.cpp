@@ -134,9 +134,11 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
                     const StrikeHere& order) {
   if (order.job.empty()) {
     if (node != host_name()) {
-      throw InputError("drill", fmt::format("rank {} is on {}, this is {}; start the "
-                                            "drill there",
-                                            order.rank, node, host_name()));
+      throw InputError(
+          "drill",
+          fmt::format(
+              "rank {} is on {}, and this node is {}; start the drill on the rank's node",
+              order.rank, node, host_name()));
     }
     return strike_here(run_dir, order);
   }

@@ -218,7 +218,8 @@ void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
   if (settings.sliding_window || std::ranges::count(settings.full_layers, false) == 0) {
     return;
   }
-  fields.fail("sliding_window", "is null, and layer_types has \"sliding_attention\"");
+  fields.fail("sliding_window",
+              "is null, but layer_types has \"sliding_attention\"; give it a number");
 }
 
 Network decoder_network(const DecoderSettings& s, int64_t vocab_size,

@@ -107,8 +107,8 @@ void check_causal(const ConfigFields& fields, const ModelDescription& model) {
   const auto found = object.find("is_causal");
   if (!model.is_causal() || found == object.end() || *found == true) return;
   fields.fail("is_causal",
-              "= {} is not available: a decoder's tokens see what is before them; remove "
-              "it, or set model.override.is_causal = true",
+              "= {} is not available: a decoder's tokens see only the tokens before "
+              "them; remove it, or set model.override.is_causal = true",
               json_text(*found).substr(0, 80));
 }
 
@@ -116,7 +116,7 @@ void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {
   const auto check = [&](const char* key, const std::vector<int64_t>& ids) {
     for (const int64_t id : ids) {
       if (id < config.vocab_size) continue;
-      fields.fail(key, "= {} is past vocab_size = {}", id, config.vocab_size);
+      fields.fail(key, "= {} is not below vocab_size = {}", id, config.vocab_size);
     }
   };
   check("bos_token_id", config.bos_token_ids);

@@ -424,14 +424,12 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{R"({"per_layer_config": {"0": {"hidden_act": "gelu"}}})",
                 "per_layer_config = {\"0\":{\"hidden_act\":\"gelu\"}} changes the "
                 "mathematics and is not available"},
-        Changed{
-            R"({"is_causal": false})",
-            "is_causal = false is not available: a decoder's tokens see what is before "
-            "them; remove it, or set model.override.is_causal = true"},
-        Changed{
-            R"({"is_causal": null})",
-            "is_causal = null is not available: a decoder's tokens see what is before "
-            "them; remove it, or set model.override.is_causal = true"},
+        Changed{R"({"is_causal": false})",
+                "is_causal = false is not available: a decoder's tokens see only the "
+                "tokens before them; remove it, or set model.override.is_causal = true"},
+        Changed{R"({"is_causal": null})",
+                "is_causal = null is not available: a decoder's tokens see only the "
+                "tokens before them; remove it, or set model.override.is_causal = true"},
         Changed{R"({"pad_token_id": "<pad>"})",
                 "pad_token_id expected an integer, found \"<pad>\""},
         Changed{R"({"hidden_size": "64"})",
@@ -454,7 +452,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{R"({"tie_word_embeddings": 1})",
                 "tie_word_embeddings expected true or false, found 1"},
         Changed{R"({"eos_token_id": 100})",
-                "eos_token_id = 100 is past vocab_size = 100"},
+                "eos_token_id = 100 is not below vocab_size = 100"},
         Changed{R"({"eos_token_id": "</s>"})",
                 "eos_token_id expected a token id or a list of them, found \"</s>\""}));
 
@@ -500,8 +498,8 @@ TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
   EXPECT_EQ(
       refused(changes),
       "[model] c.json: rope_scaling.original_max_position_embeddings = 64 disagrees "
-      "with original_max_position_embeddings = 32 outside of the object, which "
-      "transformers takes; keep one of them");
+      "with original_max_position_embeddings = 32 outside of the object, the "
+      "value that transformers takes; keep one of them");
   changes["original_max_position_embeddings"] = nullptr;
   EXPECT_EQ(rope_of(edited(changes)).original_max_position_embeddings, 64);
   const OrderedJson plain = {{"original_max_position_embeddings", 32}};

@@ -72,8 +72,8 @@ int64_t read_original_positions(const ConfigFields& rope,
   const auto inner = rope.integer(kKey, 1, kMaxOriginal);
   if (outer && inner && *outer != *inner) {
     rope.fail(kKey,
-              "= {} disagrees with {} = {} outside of the object, which transformers "
-              "takes; keep one of them",
+              "= {} disagrees with {} = {} outside of the object, the value that "
+              "transformers takes; keep one of them",
               *inner, kKey, *outer);
   }
   if (outer) return *outer;
@@ -146,7 +146,8 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
     out.original_max_position_embeddings = read_original_positions(rope, outer_original);
     if (out.low_freq_factor <= 0.0 || out.high_freq_factor <= out.low_freq_factor) {
       rope.fail("high_freq_factor",
-                "= {} must be greater than low_freq_factor = {}, and that greater than 0",
+                "= {} must be greater than low_freq_factor = {}, and low_freq_factor "
+                "greater than 0",
                 out.high_freq_factor, out.low_freq_factor);
     }
   } else if (kind == "yarn") {

@@ -100,8 +100,8 @@ std::optional<std::string> named_weights(const fs::path& dir) {
   const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (!name.ends_with(".safetensors") && !name.ends_with(kIndexEnding)) {
     fail_input("weights",
-               "{}: {} is {}, which is neither a *.safetensors file nor a *{}; name one, "
-               "or take the field out",
+               "{}: {} is {}, which is neither a *.safetensors file nor a *{}; name such "
+               "a file, or remove the field",
                path.string(), kNamedWeights, json_text(value), kIndexEnding);
   }
   join_inside(dir, name, "weights");
@@ -217,8 +217,8 @@ void HfWeights::add_shard(const std::string& name, const HfIndex* index,
     if (index != nullptr) {
       const auto place = index->weight_map.find(entry.name);
       if (place == index->weight_map.end()) {
-        ignored_.push_back(
-            fmt::format("{} in {}: {} does not name it", entry.name, name, chosen));
+        ignored_.push_back(fmt::format("{} in {}: {} does not name the tensor",
+                                       entry.name, name, chosen));
         continue;
       }
       if (place->second != name) {
@@ -226,12 +226,12 @@ void HfWeights::add_shard(const std::string& name, const HfIndex* index,
         if (place->second < name) {
           fail_input("weights",
                      "{}: {} puts tensor '{}' into {}, but {} holds it too, and "
-                     "transformers takes the copy of the last file; take one of the two "
-                     "out, or copy the directory again",
+                     "transformers takes the copy of the last file; remove one of the "
+                     "two, or copy the directory again",
                      dir_.string(), chosen, entry.name, place->second, name);
         }
-        ignored_.push_back(fmt::format("{} in {}: {} puts it into {}", entry.name, name,
-                                       chosen, place->second));
+        ignored_.push_back(fmt::format("{} in {}: {} puts the tensor into {}", entry.name,
+                                       name, chosen, place->second));
         continue;
       }
     }
@@ -277,8 +277,8 @@ void HfWeights::check_index(const HfIndex& index, const std::string& chosen) con
   for (const auto& [tensor, file] : index.weight_map) {
     if (!has(tensor) && !is_stray_hf_tensor(tensor)) {
       fail_input("weights",
-                 "{}: {} puts tensor '{}' into {}, where it is not; copy the directory "
-                 "from where the model came from",
+                 "{}: {} puts tensor '{}' into {}, but the file does not hold it; copy "
+                 "the directory from where the model came from",
                  dir_.string(), chosen, tensor, file);
     }
   }

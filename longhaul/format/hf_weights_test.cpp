@@ -112,7 +112,7 @@ TEST(HfWeights, TensorsThatTheIndexDoesNotNameArePassedOverAndNamed) {
   EXPECT_FALSE(weights.has("b"));
   EXPECT_TRUE(tells(weights,
                     "b in model-00001-of-00002.safetensors: model.safetensors.index.json "
-                    "does not name it"));
+                    "does not name the tensor"));
 }
 
 TEST(HfWeights, OfTwoCopiesThatOfTheLastFileIsTakenOrBothAreNamed) {
@@ -125,8 +125,8 @@ TEST(HfWeights, OfTwoCopiesThatOfTheLastFileIsTakenOrBothAreNamed) {
   const HfWeights weights = HfWeights::open(dir.path());
   EXPECT_EQ(first_of(weights, "x"), 100);
   EXPECT_TRUE(tells(weights,
-                    "x in a.safetensors: model.safetensors.index.json puts it into "
-                    "b.safetensors"));
+                    "x in a.safetensors: model.safetensors.index.json puts the tensor "
+                    "into b.safetensors"));
   write_file(dir / "model.safetensors.index.json",
              index_text(R"("x":"a.safetensors")" + rest));
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),

@@ -131,7 +131,8 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json,
   }
   if (bytes != entry.end - entry.begin) {
     fail(what,
-         "tensor '{}': shape {} of {} takes {} bytes, data_offsets [{}, {}] give it {}",
+         "tensor '{}': shape {} of {} takes {} bytes, but data_offsets [{}, {}] give it "
+         "{}",
          name, describe_shape(entry.shape), dtype_name(entry.dtype), bytes, entry.begin,
          entry.end, entry.end - entry.begin);
   }
@@ -159,7 +160,7 @@ void check_whole(const SafetensorsHeader& header, uint64_t file_size,
   const uint64_t wanted = header.data_start + last->end;
   if (wanted <= file_size) return;
   fail(what,
-       "tensor '{}': its data ends at byte {}, the file at byte {}; the file is "
+       "tensor '{}': its data ends at byte {}, but the file ends at byte {}; the file is "
        "truncated: {} of {} are there; {}",
        last->name, wanted, file_size, human_bytes(static_cast<double>(file_size)),
        human_bytes(static_cast<double>(wanted)), kFetchAgain);

@@ -162,7 +162,7 @@ std::string problem_of(const fs::path& path, const std::string& name) {
     return name.ends_with(".json") || name.ends_with(".model") ? "a folder, not a file"
                                                                : "";
   }
-  if (!fs::is_regular_file(status)) return "no ordinary file";
+  if (!fs::is_regular_file(status)) return "not a regular file";
   try {
     if (!name.ends_with(".json")) {
       File::open_read(path);

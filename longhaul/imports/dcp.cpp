@@ -35,7 +35,8 @@ std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   std::vector<fs::path> result;
   for (int rank = 0; rank < count; ++rank) {
     if (!dirs.contains(rank)) {
-      fail_input("import", "{}: {} of {} tensor-parallel folders; tp{}-{} is missing",
+      fail_input("import",
+                 "{}: holds {} of {} tensor-parallel folders; tp{}-{} is missing",
                  path.string(), dirs.size(), count, count, rank);
     }
     result.push_back(dirs[rank]);
@@ -182,7 +183,7 @@ void note_rest(ForeignModel& model, const DcpCheckpoint& checkpoint) {
   const std::span first(checkpoint.objects.data(),
                         std::min<size_t>(8, checkpoint.objects.size()));
   model.notes.push_back(fmt::format(
-      "{} entries that are no tensors do not come along: {}{}", checkpoint.objects.size(),
+      "{} entries that are no tensors are not imported: {}{}", checkpoint.objects.size(),
       fmt::join(first, ", "), checkpoint.objects.size() > 8 ? " ..." : ""));
 }
 

@@ -57,7 +57,7 @@ class Reader {
   Ref field(Ref object, std::string_view name) const {
     const auto found = tree_.find(object, name);
     if (!found) {
-      fail("{} has no {}; not a checkpoint of torch.distributed.checkpoint that is known",
+      fail("{} has no {}; this is not a known form of torch.distributed.checkpoint",
            tree_.describe(object), name);
     }
     return *found;
@@ -68,7 +68,7 @@ class Reader {
       fail("{} is {}, not a list of numbers", name, tree_.describe(ref));
     }
     for (const int64_t value : *values) {
-      if (value < 0) fail("{} with {}", name, value);
+      if (value < 0) fail("{} holds the number {}, which is below 0", name, value);
     }
     return *values;
   }
@@ -85,9 +85,13 @@ class Reader {
 
   // Reads storage_data, which maps a name and the offset of a chunk to file and bytes.
   void list_places(Ref dict) {
-    if (!tree_.is(dict, Kind::Dict)) fail("storage_data is {}", tree_.describe(dict));
+    if (!tree_.is(dict, Kind::Dict)) {
+      fail("storage_data is {}, not a dict", tree_.describe(dict));
+    }
     for (const auto& [key, value] : tree_.entries(dict)) {
-      if (!tree_.is(key, Kind::Object)) fail("a key {}", tree_.describe(key));
+      if (!tree_.is(key, Kind::Object)) {
+        fail("a key of storage_data is {}", tree_.describe(key));
+      }
       Ints offset;
       const auto at = tree_.find(key, "offset");
       if (at && !tree_.is(*at, Kind::None)) offset = ints(*at, "offset");
@@ -102,12 +106,13 @@ class Reader {
 
   void list_tensors(Ref dict) {
     if (!tree_.is(dict, Kind::Dict)) {
-      fail("state_dict_metadata is {}", tree_.describe(dict));
+      fail("state_dict_metadata is {}, not a dict", tree_.describe(dict));
     }
     for (const auto& [key, value] : tree_.entries(dict)) {
       const auto name = tree_.as_text(key);
       if (!name || !tree_.is(value, Kind::Object)) {
-        fail("an entry {}", tree_.describe(key));
+        fail("the entry of {} in state_dict_metadata has an unknown form",
+             tree_.describe(key));
       }
       const std::string& type = tree_.object_class(value);
       if (type == std::string(kClasses) + "TensorStorageMetadata") {
@@ -132,7 +137,9 @@ class Reader {
   void list_chunks(const std::string& name, Ref tensor) {
     shapes_[name] = ints(field(tensor, "size"), "size");
     const Ref chunks = field(tensor, "chunks");
-    if (!tree_.is(chunks, Kind::List)) fail("chunks is {}", tree_.describe(chunks));
+    if (!tree_.is(chunks, Kind::List)) {
+      fail("chunks is {}, not a list", tree_.describe(chunks));
+    }
     for (const Ref ref : tree_.items(chunks)) {
       Chunk chunk;
       chunk.tensor = name;

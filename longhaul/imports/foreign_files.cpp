@@ -37,7 +37,7 @@ size_t ForeignFiles::add(const fs::path& path) {
                path.string(), root_.string(), real.string());
   }
   if (!fs::is_regular_file(real, error)) {
-    throw InputError("import", path.string() + ": no ordinary file");
+    throw InputError("import", path.string() + ": is not a regular file");
   }
   files_.push_back({path, fs::file_size(real)});
   numbers_[path] = files_.size() - 1;
@@ -60,8 +60,8 @@ std::vector<PickleTree> ForeignFiles::read_trees(
           const auto all = mapped.bytes();
           const std::string name = path(part.file).string();
           if (part.begin > all.size() || part.size > all.size() - part.begin) {
-            fail_input("import", "{}: bytes {} to {} of {}", name, part.begin,
-                       part.begin + part.size, all.size());
+            fail_input("import", "{}: bytes {} to {} do not lie in its {} bytes", name,
+                       part.begin, part.begin + part.size, all.size());
           }
           read_torch_file(all.subspan(static_cast<size_t>(part.begin),
                                       static_cast<size_t>(part.size)),
@@ -83,7 +83,7 @@ std::vector<PickleTree> ForeignFiles::read_trees(
                         storage.bytes() <= part.size - (storage.begin - part.begin) &&
                         part.begin + part.size <= size(part.file);
       if (!good) {
-        fail_input("import", "{}: storage '{:.40}' lies outside",
+        fail_input("import", "{}: storage '{:.40}' lies outside of the file",
                    path(part.file).string(), storage.key);
       }
     }
@@ -106,7 +106,9 @@ PickleTree ForeignFiles::read_bare_pickle(size_t file) const {
         const MappedFile mapped(path(file));
         const PickleTree tree = parse_pickle(mapped.bytes(), what);
         if (!tree.storages.empty()) {
-          throw InputError("import", what + ": a bare pickle that holds tensors");
+          throw InputError(
+              "import",
+              what + ": holds tensors, but the metadata of a checkpoint holds none");
         }
         std::string bytes;
         tree.serialise(bytes);
@@ -138,7 +140,9 @@ void ForeignFiles::read(size_t file, uint64_t offset, std::span<std::byte> bytes
 std::span<const std::byte> ForeignFiles::map(size_t file) const {
   if (mapped_.first != file) mapped_ = {file, MappedFile(path(file))};
   if (mapped_.second.bytes().size() < size(file)) {
-    throw InputError("import", path(file).string() + ": it has become shorter");
+    throw InputError("import",
+                     path(file).string() +
+                         ": the file became shorter while it was read; copy it again");
   }
   return mapped_.second.bytes();
 }

@@ -27,7 +27,7 @@ void note_copies(ForeignModel& model) {
     model.notes.push_back(fmt::format(
         "key heads: held {} times in {} order ({}), each kept once; query heads {}",
         merged.kv_multiplier, kv_order_name(*merged.kv_order),
-        merged.kv_order_found ? "found by comparing the copies" : "as you say",
+        merged.kv_order_found ? "found by comparing the copies" : "as the options say",
         merged.queries_moved ? "moved back to their order" : "were in order"));
   }
   if (merged.copies == 0) return;
@@ -130,7 +130,7 @@ void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>&
                "{}: shards of a model of type '{}', which are put together by its "
                "description: {}",
                model.path.string(), config.model_type,
-               config.not_read.empty() ? "this program has none of that family"
+               config.not_read.empty() ? "this program has no description of that family"
                                        : config.not_read);
   }
   for (auto& [name, tensor] : ranks[0][0]) {
@@ -254,18 +254,17 @@ void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& upd
     if (count == most) continue;
     const auto name = weight_named(model, found);
     if (!name) {
-      fail_input(
-          "import",
-          "{}: {} has {} optimizer steps, others have {}, and it is no tensor of the "
-          "model by itself; import the weights alone (without --format checkpoint)",
-          model.path.string(), found, count, most);
+      fail_input("import",
+                 "{}: {} has {} optimizer steps, but other tensors have {}, and it is "
+                 "not a tensor of the model by itself; import the weights alone (without "
+                 "--format checkpoint)",
+                 model.path.string(), found, count, most);
     }
     model.fewer_updates[*name] = count;
   }
   if (model.fewer_updates.empty()) return;
   model.notes.push_back(fmt::format(
-      "{} had fewer than {} updates (the first: {}, {}): their own counts "
-      "come along",
+      "{} had fewer than {} updates (the first: {}, {}): their own counts are imported",
       counted(std::ssize(model.fewer_updates), "tensor"), grouped(most),
       model.fewer_updates.begin()->first, model.fewer_updates.begin()->second));
 }
@@ -294,9 +293,9 @@ ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
   }
   fail_input(
       "import",
-      "{}: not a checkpoint that is known. Known are: a state dict (.pt, .pth, .bin, or "
-      "pytorch_model.bin.index.json), a neuronx-distributed checkpoint (step_N or rank "
-      "files), a torch.distributed.checkpoint directory (.metadata)",
+      "{}: is not a known form of checkpoint. Known forms are: a state dict (.pt, .pth, "
+      ".bin, or pytorch_model.bin.index.json), a neuronx-distributed checkpoint (step_N "
+      "or rank files), a torch.distributed.checkpoint directory (.metadata)",
       path.string());
 }
 

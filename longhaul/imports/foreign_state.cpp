@@ -100,7 +100,7 @@ void ForeignState::open_references(ForeignFiles& files, const fs::path& dir) {
   std::vector<TorchPart> parts;
   for (const int64_t number : numbers) {
     if (number < 0) {
-      fail_input("import", "{}: tensor number {}", what, number);
+      fail_input("import", "{}: there is no tensor number {}", what, number);
     }
     parts.push_back(files.whole(files.add(dir / fmt::format("tensor_{}.pt", number))));
   }
@@ -151,10 +151,10 @@ NamedTensors ForeignState::tensors(Ref dict, const std::string& what,
     if (!stored) {
       visit_values(tree_, value, what, [&](Ref ref) {
         if (tensor(ref)) {
-          fail_input(
-              "import",
-              "{}: '{:.80}' is no tensor but holds some; not a state dict that is known",
-              what, name);
+          fail_input("import",
+                     "{}: '{:.80}' is not a tensor but holds tensors; this is not a "
+                     "known form of state dict",
+                     what, name);
         }
       });
       if (others != nullptr) others->push_back(name);

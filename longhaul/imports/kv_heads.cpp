@@ -63,16 +63,17 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   std::optional<KvOrder> said = options_.kv_order;
   if (!said && options_.hardware == Hardware::Trn1) said = KvOrder::Tiled;
   if (found && said && *found != *said) {
-    fail_input("import",
-               "{} is not what is stored: the {} copies of each key head lie {} ({})",
-               options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
-                                 : "--hardware trn1",
-               report_.kv_multiplier, kv_order_name(*found), name);
+    fail_input(
+        "import",
+        "{} disagrees with the files: the {} copies of each key head are stored {} ({})",
+        options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
+                          : "--hardware trn1",
+        report_.kv_multiplier, kv_order_name(*found), name);
   }
   if (!found && !said) {
     fail_input("import",
                "{}: each key head is held {} times, but the copies do not tell in which "
-               "order (distances {:.4g} and {:.4g}); say --hardware trn1, or --hardware "
+               "order (distances {:.4g} and {:.4g}); give --hardware trn1, or --hardware "
                "trn2 with --kv-order tiled (by NxD's converter) or --kv-order repeated",
                name, report_.kv_multiplier, tiled, repeated);
   }
@@ -82,8 +83,8 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   if (!options_.hardware) {
     fail_input("import",
                "{}: each key head is held {} times, in tiled order (A B A B); NxD moves "
-               "the query heads to match for trn1 and leaves them in order for trn2, and "
-               "the files do not tell which; say --hardware trn1 or --hardware trn2 (the "
+               "the query heads to match for trn1 and leaves them in order for trn2. The "
+               "files do not tell which; give --hardware trn1 or --hardware trn2 (the "
                "converter's --hw_backend)",
                name, report_.kv_multiplier);
   }
@@ -97,8 +98,8 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
   const int64_t found = all.shape().size() == 2 ? all.shape()[0] : 0;
   if (found == 0 || found % rows != 0) {
     fail_input("import",
-               "{}: {} rows over all ranks, which is no multiple of {} key heads of {}; "
-               "is this the model's config.json?",
+               "{}: {} rows over all ranks are not a multiple of {} key heads of {}; "
+               "check that this is the model's config.json",
                name, found, heads, head_dim_);
   }
   if (!known_) {
@@ -111,8 +112,9 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
     known_ = true;
   }
   if (found / rows != report_.kv_multiplier) {
-    fail_input("import", "{}: key heads held {} times, others {} times", name,
-               found / rows, report_.kv_multiplier);
+    fail_input("import",
+               "{}: its key heads are held {} times, but those of other layers {} times",
+               name, found / rows, report_.kv_multiplier);
   }
   if (report_.kv_multiplier == 1) return all;
   const KvOrder order = *report_.kv_order;

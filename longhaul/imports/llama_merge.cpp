@@ -45,8 +45,8 @@ void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
   if (!shared) return;
   if (!from_zero) {
     fail(
-        "pipeline stages hold the same layers, but not each its layers from 0 on; not a "
-        "layout that is known");
+        "pipeline stages hold the same layers, but not every stage numbers its layers "
+        "from 0; this layout is not known");
   }
   int64_t offset = 0;
   for (size_t stage = 0; stage < ranks.size(); ++stage) {
@@ -79,7 +79,7 @@ class Merger {
     for (size_t r = 0; r < ranks.size(); ++r) {
       for (const auto& [name, tensor] : ranks[r]) by_name[r][name] = &tensor;
       if (r > 0 && by_name[r].size() != by_name[0].size()) {
-        fail("tensor-parallel rank {} has {} tensors, rank 0 has {}", r,
+        fail("tensor-parallel rank {} has {} tensors, but rank 0 has {}", r,
              by_name[r].size(), by_name[0].size());
       }
     }

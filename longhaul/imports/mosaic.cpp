@@ -172,7 +172,7 @@ void Mosaic::check_complete(const std::string& what) const {
     }
   }
   if (elements != num_elements()) {
-    fail_input("import", "{}: {} of {} elements are there; a part is missing", what,
+    fail_input("import", "{}: only {} of {} elements are there; a part is missing", what,
                elements, num_elements());
   }
 }

@@ -181,7 +181,7 @@ class RankReader {
         parts.size() == 1 ? parts.front() : Mosaic::concatenate(parts, 0, name);
     if (padded.shape().size() != shape.size() || shape.empty() ||
         padded.shape()[0] < shape[0]) {
-      fail("{}: shards of {} together, the parameter has {}", name,
+      fail("{}: its shards have shape {} together, but the parameter has {}", name,
            format::describe_shape(padded.shape()), format::describe_shape(shape));
     }
     return padded.shape() == shape ? padded : padded.narrow(0, 0, shape[0]);
@@ -210,7 +210,7 @@ class RankReader {
     }
     const auto count = static_cast<int64_t>(*step);
     if (updates && *updates != count) {
-      fail("parameters with {} and {} steps", *updates, count);
+      fail("some parameters have {} steps, others have {}", *updates, count);
     }
     updates = count;
   }

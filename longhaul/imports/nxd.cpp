@@ -14,8 +14,7 @@ using Ranks = std::vector<std::vector<NamedTensors>>;
 void note_user_content(ForeignModel& model, const fs::path& dir) {
   if (fs::exists(dir / "scheduler.pt")) {
     model.notes.emplace_back(
-        "scheduler.pt is there and does not come along: [schedule] is a "
-        "function of the step");
+        "scheduler.pt is not imported: [schedule] is a function of the step");
   }
   const fs::path path = dir / "user_content.pt";
   if (!fs::exists(path)) return;
@@ -71,7 +70,7 @@ void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& w
       NamedOptimizer rank = read_numbered_optimizer(*model.files, std::move(shards),
                                                     parameters_of(weights[pp][tp]));
       if (model.updates && rank.updates != model.updates) {
-        fail_input("import", "{}: ranks with {} and {} optimizer steps",
+        fail_input("import", "{}: some ranks have {} optimizer steps, others have {}",
                    layout.dir.string(), *model.updates, *rank.updates);
       }
       model.updates = rank.updates;

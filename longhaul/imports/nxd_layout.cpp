@@ -45,7 +45,7 @@ std::map<NxdRank, fs::path> rank_files(const fs::path& dir) {
     }
     const auto [place, added] = found.emplace(*rank, path);
     if (!added) {
-      fail_input("import", "{} and {} are the same rank", place->second.string(),
+      fail_input("import", "{} and {} are files of the same rank", place->second.string(),
                  path.string());
     }
   }
@@ -64,7 +64,9 @@ NxdFiles complete(std::map<NxdRank, fs::path> paths, const fs::path& dir) {
           path.string());
     }
     if (rank.full != files.full) {
-      fail_input("import", "{}: merged and sharded optimizer files together",
+      fail_input("import",
+                 "{}: holds both merged and sharded optimizer files; remove the files of "
+                 "one kind",
                  dir.string());
     }
     files.tp = std::max(files.tp, rank.tp + 1);
@@ -80,8 +82,8 @@ NxdFiles complete(std::map<NxdRank, fs::path> paths, const fs::path& dir) {
         for (int64_t tp = 0; tp < files.tp; ++tp) {
           if (paths.contains({dp, 0, tp, pp, files.full})) continue;
           fail_input("import",
-                     "{}: {} of {} rank files; the one of dp {} tp {} pp {} is missing, "
-                     "copy the whole checkpoint",
+                     "{}: holds {} of {} rank files; the file of dp {} tp {} pp {} is "
+                     "missing, copy the whole checkpoint",
                      dir.string(), paths.size(), wanted, dp, tp, pp);
         }
       }

@@ -24,8 +24,8 @@ bool is_meta_file(const fs::path& path) {
   fail_input(
       "import",
       "{}: weights in Meta's own form (consolidated.*.pth), whose names and order of "
-      "heads are other ones; take the Hugging Face files of the same model (they are "
-      "published beside it, or transformers' convert_llama_weights_to_hf.py makes them)",
+      "heads differ; take the Hugging Face files of the same model (they are published "
+      "beside it, or transformers' convert_llama_weights_to_hf.py makes them)",
       path.string());
 }
 
@@ -63,9 +63,7 @@ void note_others(ForeignModel& model, const ForeignState& state) {
   for (const char* key : {"scheduler", "lr_scheduler"}) {
     if (tree.find(state.root(), key)) {
       model.notes.push_back(
-          fmt::format("'{}' is there and does not come along: [schedule] "
-                      "is a function of the step",
-                      key));
+          fmt::format("'{}' is not imported: [schedule] is a function of the step", key));
     }
   }
   for (const char* key : {"step", "total_steps", "global_step"}) {

@@ -57,9 +57,8 @@ void require_targets(const data::TokenSource& source, int64_t max_sequences,
   if (without.empty()) return;
   throw InputError(
       "data",
-      fmt::format("{}: {} read, and none has a target for {}: every label is "
-                  "ignored, so there is no mean loss; look at the data with longhaul "
-                  "inspect",
+      fmt::format("{}: {} read, but none has a target for {}: every label is ignored, so "
+                  "there is no mean loss; look at the data with longhaul inspect",
                   name, counted(sequences, "sequence"), fmt::join(without, ", ")));
 }
 

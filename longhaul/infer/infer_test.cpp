@@ -213,7 +213,7 @@ TEST(Evaluate, AMeanOverNoTargetIsRefusedByTheNameOfTheData) {
     }
     return "";
   };
-  EXPECT_EQ(message(7, 0).find("[data] data.validation wiki: 7 sequences read, and none "
+  EXPECT_EQ(message(7, 0).find("[data] data.validation wiki: 7 sequences read, but none "
                                "has a target for next_token"),
             0U)
       << message(7, 0);

@@ -16,8 +16,8 @@ std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
   for (const int64_t id : ids) {
     if (id < vocab_size) continue;
     throw InputError("generate",
-                     fmt::format("token id {} is past the model's vocabulary of "
-                                 "{}: this is not the model's tokenizer",
+                     fmt::format("token id {} is not below {}, the size of the model's "
+                                 "vocabulary; give the model's own tokenizer",
                                  id, vocab_size));
   }
   return ids;

@@ -87,9 +87,10 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
 
 int checked_degree(int64_t degree, const char* key) {
   if (degree <= std::numeric_limits<int>::max()) return static_cast<int>(degree);
-  throw ConfigError("parallel", fmt::format("parallel.{} = {} is more than any machine "
-                                            "has",
-                                            key, degree));
+  throw ConfigError(
+      "parallel",
+      fmt::format("parallel.{} = {} is too large; use no more than the number of ranks",
+                  key, degree));
 }
 
 /// Returns the bytes of memory.gathered_gb. Throws ConfigError where a stage's units do
@@ -107,11 +108,11 @@ int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
         layout.rank_units(model, rank, {buckets.begin(), buckets.end()});
     const auto least = static_cast<double>(slot_bytes(units.slots));
     if (asked >= least) continue;
-    throw ConfigError(
-        "memory",
-        fmt::format("memory.gathered_gb = {} has no room for one unit in use and the "
-                    "next on its way, {:.12g} GB on stage {}; give at least that, or 0",
-                    config.memory.gathered_gb, 1e-9 * least, pp));
+    throw ConfigError("memory",
+                      fmt::format("memory.gathered_gb = {} is too small: one unit in use "
+                                  "and the next unit that is being gathered take {:.12g} "
+                                  "GB on stage {}; give at least that, or 0",
+                                  config.memory.gathered_gb, 1e-9 * least, pp));
   }
   return static_cast<int64_t>(asked);
 }

@@ -70,12 +70,11 @@ TEST(LayoutDescription, GatheredWeightsNeedRoomForTheUnitsOfAStage) {
   const LayoutDescription layout =
       describe_layout(config_of(asked(least)), small(false), 4);
   EXPECT_EQ(layout.gathered_budget, 245760);
-  EXPECT_EQ(
-      refusal(asked(least - 1e-9), 4),
-      fmt::format("[memory] memory.gathered_gb = {} has no room for one unit in use "
-                  "and the next on its way, 0.00024576 GB on stage 0; give at least "
-                  "that, or 0",
-                  least - 1e-9));
+  EXPECT_EQ(refusal(asked(least - 1e-9), 4),
+            fmt::format("[memory] memory.gathered_gb = {} is too small: one unit in use "
+                        "and the next unit that is being gathered take 0.00024576 GB on "
+                        "stage 0; give at least that, or 0",
+                        least - 1e-9));
 }
 
 TEST(LayoutDescription, AShardGroupIsNotCutToThirtyTwoBits) {

@@ -28,7 +28,8 @@ void check_mesh(const MeshShape& shape, int world) {
   const auto text = fmt::format("pp {} x dp {} x cp {} x tp {}", shape.pp, shape.dp,
                                 shape.cp, shape.tp);
   if (shape.pp < 1 || shape.dp < 1 || shape.cp < 1 || shape.tp < 1) {
-    throw ConfigError("mesh", fmt::format("{}: every axis has at least one rank", text));
+    throw ConfigError("mesh",
+                      fmt::format("{}: every axis must have at least one rank", text));
   }
   // Axis by axis, so that no product overflows.
   int64_t product = 1;

@@ -86,8 +86,8 @@ nn::KvCache Model::make_cache(int64_t batch, int64_t capacity,
                               const at::TensorOptions& options) const {
   if (!causal_) {
     throw InputError("model",
-                     "this model sees the text on both sides of a token: it cannot "
-                     "continue one");
+                     "this model sees the text on both sides of a token, so it cannot "
+                     "continue a text");
   }
   nn::KvCache cache;
   cache.first_layer = stage_.first_layer;
@@ -99,8 +99,8 @@ nn::KvCache Model::make_cache(int64_t batch, int64_t capacity,
 
 void Model::prepare(int64_t positions, at::Device device) {
   LH_CHECK(positions <= max_positions_, "model",
-           "{} positions asked for, the model has {} ({})", positions, max_positions_,
-           max_positions_key_);
+           "{} positions are asked for, but the model has {} ({})", positions,
+           max_positions_, max_positions_key_);
   nn::RopeTables tables(positions, device);
   for (Block& block : blocks_) block.prepare(tables);
 }

@@ -65,8 +65,8 @@ std::string advice(const ModelDescription& model,
                    const std::string& pattern) {
   if (model.tied && matches_parameter(pattern, model.tied->head)) {
     return fmt::format(
-        "{} is no parameter of its own here: config.json ties it to {}, "
-        "so name that one",
+        "{} is no parameter of its own here: config.json ties it to {}; name that "
+        "parameter instead",
         model.tied->head, model.tied->embedding);
   }
   return fmt::format(
@@ -118,8 +118,8 @@ ParamGroups assign_param_groups(const ModelDescription& model,
 void refuse_unmatched(const RunConfig& config, const ParamGroups& groups) {
   if (groups.unmatched.empty()) return;
   config::fail_key(config, "optimizer.groups",
-                   "{}; correct the pattern, or take the group out: the run would begin "
-                   "without what it says",
+                   "{}; correct the pattern, or remove it; otherwise the run would begin "
+                   "without the settings that it should apply",
                    fmt::join(groups.unmatched, "; "));
 }
 

@@ -163,11 +163,11 @@ TEST(ParamGroups, AGroupThatMatchesNothingIsRefusedByName) {
   } catch (const ConfigError& error) {
     EXPECT_EQ(
         std::string(error.what()),
-        "[config] run.toml:7:1: optimizer.groups: match = \"embeding\" matches none "
-        "of the model's 5 parameters; the first parameter is "
-        "model.embed_tokens.weight; longhaul inspect --names lists all of them, "
-        "with their names in Hugging Face's files; correct the pattern, or take "
-        "the group out: the run would begin without what it says");
+        "[config] run.toml:7:1: optimizer.groups: match = \"embeding\" matches none of "
+        "the model's 5 parameters; the first parameter is model.embed_tokens.weight; "
+        "longhaul inspect --names lists all of them, with their names in Hugging Face's "
+        "files; correct the pattern, or remove it; otherwise the run would begin without "
+        "the settings that it should apply");
   }
   config.optimizer.groups = {{"embed", 0.1, {}, false}};
   refuse_unmatched(config, assign_param_groups(plain_model(), config.optimizer));

@@ -32,10 +32,10 @@ void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups
     };
     throw ConfigError(
         "optimizer",
-        fmt::format("optimizer.groups tells {} {} and {} {}, but both are parts of {}, "
-                    "for which optimizer.kind = \"lamb\" has one trust ratio; give them "
-                    "the same",
-                    before, text(one), name, text(other), tensor));
+        fmt::format(
+            "optimizer.groups gives {} {} and {} {}, but both are parts of {}, for which "
+            "optimizer.kind = \"lamb\" has one trust ratio; give both the same",
+            before, text(one), name, text(other), tensor));
   }
 }
 

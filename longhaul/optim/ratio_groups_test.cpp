@@ -48,11 +48,10 @@ TEST(RatioGroups, RefuseOneTensorWithTwoDecaysOrFrozenInPart) {
     check({"q.weight", 1.0, 0.25, false});
     FAIL() << "two decays were accepted";
   } catch (const ConfigError& error) {
-    EXPECT_EQ(
-        std::string(error.what()),
-        "[optimizer] optimizer.groups tells q.weight weight_decay 0.25 and k.weight "
-        "weight_decay 0.01, but both are parts of qk.weight, for which "
-        "optimizer.kind = \"lamb\" has one trust ratio; give them the same");
+    EXPECT_EQ(std::string(error.what()),
+              "[optimizer] optimizer.groups gives q.weight weight_decay 0.25 and "
+              "k.weight weight_decay 0.01, but both are parts of qk.weight, for which "
+              "optimizer.kind = \"lamb\" has one trust ratio; give both the same");
   }
   EXPECT_THROW(check({"k.weight*", 1.0, {}, true}), ConfigError);
   check({"qk.weight", 1.0, {}, true});  // the tensor's name means all of it

@@ -127,9 +127,10 @@ RunSchedule::RunSchedule(const ScheduleBasis& basis)
   }
   if (horizon_of(basis) <= basis.from->step) {
     throw ConfigError(
-        "schedule", fmt::format("continue = \"decay\" after step {}: the horizon is {}; "
-                                "raise run.steps or schedule.horizon",
-                                basis.from->step, horizon_of(basis)));
+        "schedule",
+        fmt::format("continue = \"decay\" after step {} has no steps left to decay in, "
+                    "because the horizon is {}; raise run.steps or schedule.horizon",
+                    basis.from->step, horizon_of(basis)));
   }
 }
 
@@ -176,19 +177,20 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
     before.steps = saved.steps;
     if (steps == saved.steps || agree_so_far(before, same, resumed.step)) return same;
     changed.push_back(
-        fmt::format("the run's steps were {}, are {} ({}), and rates that "
-                    "were depend on them",
+        fmt::format("the run's steps were {} and are now {} ({}), and learning rates of "
+                    "past steps depend on them",
                     saved.steps, steps, now.run.steps ? "run.steps" : "run.epochs"));
   }
   if (!asked) {
     if (!trains) return saved;
     throw ConfigError(
         "schedule",
-        fmt::format("the checkpoint of step {} was made with another schedule: {}; set "
-                    "schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" "
-                    "(warm up again to continue_fraction of optimizer.lr, then this one) "
-                    "or \"decay\" (from its rate to min_lr), or keep the settings",
-                    resumed.step, fmt::join(changed, "; ")));
+        fmt::format(
+            "the checkpoint of step {} was made with another schedule: {}; set "
+            "schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
+            "again to continue_fraction of optimizer.lr, then follow this schedule) or "
+            "\"decay\" (decay from its learning rate to min_lr), or restore the settings",
+            resumed.step, fmt::join(changed, "; ")));
   }
   if (*asked == ContinueKind::Keep || !trains) return saved;
   return {now.schedule, now.optimizer.lr, steps,
@@ -198,9 +200,10 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
 ScheduleBasis imported_schedule(const RunConfig& now, int64_t steps, int64_t step) {
   const auto asked = now.schedule.continue_;
   if (asked && *asked != ContinueKind::Rewarm) {
-    throw ConfigError("schedule",
-                      "schedule.continue: the imported checkpoint says no schedule to "
-                      "keep, and no rate to decay from; \"rewarm\" begins at 0");
+    throw ConfigError(
+        "schedule",
+        "schedule.continue: the imported checkpoint has no schedule to keep and no "
+        "learning rate to decay from; use \"rewarm\", which begins at 0");
   }
   ScheduleBasis basis{now.schedule, now.optimizer.lr, steps};
   if (asked) basis.from = Junction{step, 0.0};
@@ -211,8 +214,8 @@ ScheduleBasis first_schedule(const RunConfig& config, int64_t steps) {
   if (config.schedule.continue_) {
     throw ConfigError("schedule",
                       "schedule.continue goes on from a checkpoint's schedule, and this "
-                      "run starts without a checkpoint; leave it out, or name one by "
-                      "checkpoint.resume");
+                      "run starts without a checkpoint; leave schedule.continue out, or "
+                      "name a checkpoint by checkpoint.resume");
   }
   return {config.schedule, config.optimizer.lr, steps};
 }

@@ -123,10 +123,8 @@ TEST(RunSchedule, OfAChangedSectionIsRefusedByName) {
       "[schedule] the checkpoint of step 500 was made with another schedule: "
       "schedule.min_lr was 1e-05, is 2e-05; schedule.horizon was (not given), is 1200; "
       "set schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
-      "again "
-      "to continue_fraction of optimizer.lr, then this one) or \"decay\" (from its rate "
-      "to "
-      "min_lr), or keep the settings");
+      "again to continue_fraction of optimizer.lr, then follow this schedule) or "
+      "\"decay\" (decay from its learning rate to min_lr), or restore the settings");
   // Where no step is left, nothing is lost by it.
   const RunConfig now = settings({"schedule.min_lr=2e-5"});
   EXPECT_EQ(
@@ -137,10 +135,9 @@ TEST(RunSchedule, OfAChangedSectionIsRefusedByName) {
 TEST(RunSchedule, OfALongerRunIsRefusedWhereRatesThatWereDependOnIt) {
   const RunConfig cosine_run = settings();
   const std::string message = refusal(500, cosine_run, settings({"run.steps=2000"}));
-  EXPECT_NE(
-      message.find("the run's steps were 1000, are 2000 (run.steps), and rates that "
-                   "were depend on them"),
-      std::string::npos)
+  EXPECT_NE(message.find("the run's steps were 1000 and are now 2000 (run.steps), and "
+                         "learning rates of past steps depend on them"),
+            std::string::npos)
       << message;
   const auto grows = [&](const std::vector<std::string>& more, int64_t step) {
     std::vector<std::string> longer = more;
@@ -179,8 +176,8 @@ TEST(RunSchedule, RefusesWhatHasNothingToGoOnFromOrNoRoom) {
   EXPECT_EQ(message_of<ConfigError>(
                 [] { first_schedule(settings({"schedule.continue=keep"}), 1000); }),
             "[schedule] schedule.continue goes on from a checkpoint's schedule, and this "
-            "run starts without a checkpoint; leave it out, or name one by "
-            "checkpoint.resume");
+            "run starts without a checkpoint; leave schedule.continue out, or name a "
+            "checkpoint by checkpoint.resume");
   EXPECT_EQ(
       refusal(1000, saved, settings({"schedule.continue=decay", "run.steps=1500"})),
       "[schedule] continue = \"decay\" after step 1000, where the rate is 1e-05: it "
@@ -192,8 +189,8 @@ TEST(RunSchedule, RefusesWhatHasNothingToGoOnFromOrNoRoom) {
   EXPECT_EQ(refusal(900, saved,
                     settings({"schedule.continue=decay", "run.steps=2000",
                               "schedule.horizon=850", "schedule.min_lr=0"})),
-            "[schedule] continue = \"decay\" after step 900: the horizon is 850; raise "
-            "run.steps or schedule.horizon");
+            "[schedule] continue = \"decay\" after step 900 has no steps left to decay "
+            "in, because the horizon is 850; raise run.steps or schedule.horizon");
   EXPECT_EQ(
       refusal(900, saved,
               settings({"schedule.continue=rewarm", "run.steps=2000",

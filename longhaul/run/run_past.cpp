@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
 constexpr const char* kAdvice =
-    "bring its file back, or remove it where the run's checkpoints are in place";
+    "restore the file, or remove it where the run's checkpoints are in place";
 
 /// Returns whether a file is there. Throws where that cannot be found out.
 bool is_there(const fs::path& path) {

@@ -68,7 +68,9 @@ void write_all(int fd, const std::string& text) {
     try {
       answer = work();
     } catch (const std::bad_alloc&) {
-      throw InputError("memory", what + ": reading it takes more memory than its limit");
+      throw InputError(
+          "memory",
+          what + ": reading the file takes more memory than the reader's limit");
     }
   });
   // The answer is not copied to stand behind its mark: it may fill the memory.
@@ -98,7 +100,8 @@ std::string how_it_ended(int status) {
   }
   const int number = WTERMSIG(status);
   if (number == SIGXCPU || number == SIGKILL) {
-    return fmt::format("signal {}: it took too much processor time or memory", number);
+    return fmt::format("signal {}: the process took too much processor time or memory",
+                       number);
   }
   return fmt::format("signal {}", number);
 }

@@ -38,7 +38,7 @@ TEST(LimitedChild, MemoryIsLimited) {
         limits);
   });
   // A sanitizer ends the child where the library throws.
-  EXPECT_TRUE(message.find("more memory than its limit") != std::string::npos ||
+  EXPECT_TRUE(message.find("more memory than the reader's limit") != std::string::npos ||
               message.find("too large") != std::string::npos)
       << message;
 }

@@ -44,9 +44,11 @@ void need_open_files(size_t more, const std::string& area, const std::string& wh
   const rlim_t allowed = allow(wanted);
   if (allowed >= wanted) return;
   throw InputError(
-      area, fmt::format("{} needs {} open files at once, with what this process has open "
-                        "{}, and {} are allowed; raise the hard limit (ulimit -Hn)",
-                        what, more, wanted, allowed));
+      area,
+      fmt::format(
+          "{} needs {} open files at once; with the files that this process has open "
+          "these are {}, and {} are allowed; raise the hard limit (ulimit -Hn)",
+          what, more, wanted, allowed));
 }
 
 }  // namespace longhaul::system

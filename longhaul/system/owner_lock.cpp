@@ -158,7 +158,7 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
     return boot.substr(0, boot.find(' '));
   };
   if (holder.host == here.host && boot_id(holder.boot) != boot_id(here.boot)) {
-    return {false, "its host was started anew"};
+    return {false, "its host was booted again"};
   }
   const double age = lease_age(lock, options.probe);
   return {age < options.lease_seconds,
@@ -236,7 +236,8 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
         waited = true;
         if (watched && !watch.told()) {
           options.on_watch(fmt::format(
-              "{}: {}; {}: waits until it is renewed or runs out, at most {:.0f} s",
+              "{}: {}; {}: this process waits until the lease is renewed or runs out, at "
+              "most {:.0f} s",
               options.area, describe(*other), verdict.reason, options.lease_seconds));
         }
         std::this_thread::sleep_for(
@@ -258,7 +259,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     if (trying.seconds() > options.lease_seconds && other) {
       throw TemporaryError(
           options.area, fmt::format("{}: another process has been taking the place of {} "
-                                    "for {:.0f} s; end it, or try again",
+                                    "for {:.0f} s; end that process, or try again",
                                     file.string(), describe(*other), trying.seconds()));
     }
   }

@@ -47,7 +47,7 @@ TEST_F(LockOfAnotherMachine, IsTakenWhenItsLeaseHasRunOutAndThatIsSaidBefore) {
   EXPECT_HAS(lock.notes().at(0), "waited for it");
   ASSERT_EQ(told_.size(), 1U);
   EXPECT_HAS(told_[0], "on host n7");
-  EXPECT_HAS(told_[0], "waits until it is renewed or runs out, at most 2 s");
+  EXPECT_HAS(told_[0], "waits until the lease is renewed or runs out, at most 2 s");
 }
 
 TEST_F(LockOfAnotherMachine, IsRefusedAsSoonAsItIsSeenRenewed) {

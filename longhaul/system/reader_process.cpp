@@ -120,7 +120,8 @@ std::string ReaderProcess::ask(const std::string& what, const std::string& reque
       !receive_text(state_->fd, reply, state_->answer_limit) || reply.empty()) {
     throw TemporaryError(
         "process",
-        fmt::format("{}: the process that reads it is gone; start again", what));
+        fmt::format("{}: the process that reads it is gone; start the command again",
+                    what));
   }
   return open_reply(std::move(reply));
 }

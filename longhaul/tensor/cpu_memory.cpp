@@ -28,7 +28,7 @@ class AlignedMalloc final : public c10::Allocator {
     if (memory == nullptr) {
       throw refused(
           "memory", human_bytes(static_cast<double>(bytes)) + " more for a tensor",
-          ENOMEM, "free some, or set a smaller batch.micro_size or memory.recompute");
+          ENOMEM, "free memory, or set a smaller batch.micro_size or memory.recompute");
     }
     const auto after_word = reinterpret_cast<uintptr_t>(memory) + sizeof(void*);
     char* data = memory + sizeof(void*) + (kAlignment - after_word % kAlignment);

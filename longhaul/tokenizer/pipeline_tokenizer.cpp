@@ -15,8 +15,9 @@ void check_growth(size_t before, size_t now) {
   constexpr size_t kFloor = size_t{1} << 20;
   if (now <= kFloor || now / kFactor <= before) return;
   fail_input("tokenizer",
-             "the parts of the tokenizer make {} bytes of {}; the file is damaged", now,
-             before);
+             "the parts of the tokenizer make {} bytes from a text of {} bytes; the file "
+             "is damaged",
+             now, before);
 }
 
 }  // namespace

@@ -195,8 +195,8 @@ void SentencePieceTokenizer::surround_with(bool bos, bool eos) {
   const auto required = [](std::optional<TokenId> id, const std::string& piece) {
     if (id) return *id;
     fail_input("tokenizer",
-               "tokenizer_config.json asks for \"{}\" around a text, which "
-               "tokenizer.model does not have",
+               "tokenizer_config.json asks for \"{}\" around a text, but tokenizer.model "
+               "has no such piece",
                piece);
   };
   Affixes affixes;

@@ -51,8 +51,8 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   if (value->is_null()) return std::nullopt;
   if (!value->is_number_unsigned() || value->get<uint64_t>() >= kMaxTokens ||
       !tokenizer.id_to_token(value->get<TokenId>())) {
-    fail_input("tokenizer", "{}: {} is {}, which is no token's id", file.string(), key,
-               json_text(*value));
+    fail_input("tokenizer", "{}: {} is {}, which is not the id of a token", file.string(),
+               key, json_text(*value));
   }
   return value->get<TokenId>();
 }
@@ -191,16 +191,15 @@ void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
     if (tokenizer.token_to_id(token.key())) continue;
     fail_input("tokenizer",
                "{} adds \"{}\", which is not supported beside a tokenizer.model; save "
-               "the tokenizer as tokenizer.json with transformers and give that",
+               "the tokenizer as tokenizer.json with transformers and give that file",
                file.string(), token.key());
   }
 }
 
 constexpr const char* kMakeTokenizerJson =
-    "longhaul reads a tokenizer.json: take that of the model's Hugging Face directory, "
-    "or "
-    "make one with transformers, AutoTokenizer.from_pretrained(\"DIR\")"
-    ".save_pretrained(\"OUT\"), and give OUT";
+    "longhaul reads a tokenizer.json: give the file of the model's Hugging Face "
+    "directory, or make one with transformers, "
+    "AutoTokenizer.from_pretrained(\"DIR\").save_pretrained(\"OUT\"), and give OUT";
 
 /// Returns whether a line is tiktoken's: a token in base64, a space and a rank.
 bool is_tiktoken(std::string_view bytes) {
@@ -323,7 +322,7 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   if (file.extension() != ".json") {
     if (file.extension() == ".tiktoken")
       refuse_tiktoken(file, read_text(file, kMaxTokenizerBytes));
-    fail_input("tokenizer", "{}: is neither a .json nor a .model; {}", file.string(),
+    fail_input("tokenizer", "{}: is neither a .json nor a .model file; {}", file.string(),
                kWanted);
   }
   std::unique_ptr<FileTokenizer> tokenizer;

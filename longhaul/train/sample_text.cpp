@@ -24,10 +24,10 @@ SampleText::SampleText(const Session& session, RunLog& run)
   const LogSection& log = session.config.log;
   if (log.prompts.empty()) return;
   if (!session.model_config.description.is_causal()) {
-    throw ConfigError(
-        "config", fmt::format("log.prompts: a model of type \"{}\" predicts masked "
-                              "tokens and cannot continue a text; take the prompts out",
-                              session.model_config.model_type));
+    throw ConfigError("config",
+                      fmt::format("log.prompts: a model of type \"{}\" predicts masked "
+                                  "tokens and cannot continue a text; remove the prompts",
+                                  session.model_config.model_type));
   }
   encode();
   size_t longest = 0;
@@ -35,11 +35,12 @@ SampleText::SampleText(const Session& session, RunLog& run)
   const int64_t needed = static_cast<int64_t>(longest) + log.prompt_tokens;
   length_ = dividing_length(session, needed);
   if (length_ < needed) {
-    throw ConfigError("config",
-                      fmt::format("log.prompts: a prompt of {} tokens and {} more "
-                                  "(log.prompt_tokens) have no room in a sequence "
-                                  "of {} (data.seq_len); shorten one of them",
-                                  longest, log.prompt_tokens, length_));
+    throw ConfigError(
+        "config",
+        fmt::format("log.prompts: a prompt of {} tokens and {} more (log.prompt_tokens) "
+                    "have no room in a sequence of {} (data.seq_len); shorten the prompt "
+                    "or lower log.prompt_tokens",
+                    longest, log.prompt_tokens, length_));
   }
   StageOptions options = stage_options(session);
   options.observer = &last_;
@@ -52,9 +53,8 @@ void SampleText::encode() {
     if (!tokenizer_) {
       throw ConfigError(
           "config",
-          "log.prompts: no tokenizer.json and no tokenizer.model lies beside "
-          "the weights or the model's config; put one there, or take the "
-          "prompts out");
+          "log.prompts: no tokenizer.json and no tokenizer.model lies beside the weights "
+          "or the model's config; put one there, or remove the prompts");
     }
     Json prompts = Json::array();
     for (const std::string& text : session_.config.log.prompts) {

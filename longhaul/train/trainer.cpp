@@ -361,7 +361,7 @@ class Trainer {
       requests_ = control_.ask();
     }
     run_.event(run::kResumedEvent, {{"step", history_.step}});
-    run_.log().info("goes on");
+    run_.log().info("the pause has ended");
   }
 
   TrainResult finish() {
@@ -376,7 +376,7 @@ class Trainer {
     if (missed_) {
       finish_log({0, missed_key_,
                   all_done ? "all its steps are done"
-                           : "raise the tolerance to go on, or take it out"});
+                           : "raise the tolerance to go on, or remove it"});
       return {history_.step, TrainEnd::Stopped};
     }
     if (all_done) {
@@ -389,7 +389,8 @@ class Trainer {
       return {history_.step, TrainEnd::Stopped};
     }
     if (risen_) {
-      finish_log({0, run::EndEvent::kByStopAbove, "raise it to go on, or take it out"});
+      finish_log(
+          {0, run::EndEvent::kByStopAbove, "raise stop_above to go on, or remove it"});
       return {history_.step, TrainEnd::Stopped};
     }
     const char* name = system::signal_name(requests_.signal);
@@ -558,7 +559,7 @@ TrainResult run_training(const LoadedConfig& loaded,
         std::make_unique<Trainer>(start, run, loaded, std::move(world), shards, saving);
     if (on_ready) on_ready();
   } catch (const EndedEarly&) {
-    run.log().info("ends before the first step, as it was asked to");
+    run.log().info("the run ends before the first step, because it was asked to end");
     return {0, TrainEnd::Interrupted};
   } catch (const std::exception& error) {
     run.fail(to_error(error).what());

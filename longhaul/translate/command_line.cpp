@@ -335,7 +335,8 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
     world.ranks = times(nodes, launch.each);
     if (!world.ranks) {
       remarks.emplace_back(
-          "how many ranks it starts stands in variables; --ranks N says it");
+          "the number of ranks that it starts stands in variables; give it with --ranks "
+          "N");
     }
     return world;
   }

@@ -178,18 +178,19 @@ Known<int64_t> Job::replicas() const {
   const int64_t cp = draft_.whole("parallel.cp", 1);
   const std::string split = fmt::format("(tp {} * pp {} * cp {})", tp, pp, cp);
   if (!source_.world.ranks) {
-    return {std::nullopt,
-            fmt::format("ranks / {}; the number of ranks is not said (--ranks N says it)",
-                        split),
-            true};
+    return {
+        std::nullopt,
+        fmt::format("ranks / {}; the number of ranks is not given (--ranks N gives it)",
+                    split),
+        true};
   }
   const auto model = checked_product(tp, pp);
   const auto ranks_of_model = model ? checked_product(*model, cp) : std::nullopt;
   if (!ranks_of_model || *ranks_of_model < 1 ||
       *source_.world.ranks % *ranks_of_model != 0) {
     fail_input("flags",
-               "{} ranks ({}) do not divide into model replicas of {} ranks; say how "
-               "many ranks there are with --ranks N",
+               "{} ranks ({}) do not divide into model replicas of {} ranks; give the "
+               "number of ranks with --ranks N",
                *source_.world.ranks, source_.world.from, split);
   }
   return {*source_.world.ranks / *ranks_of_model,

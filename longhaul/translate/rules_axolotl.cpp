@@ -48,7 +48,7 @@ void put_axolotl_no_warmup(const Job& job) {
     const Said* const said = job.find(name);
     if (said == nullptr) continue;
     job.draft().leave(said->as_written() +
-                      ": lr_scheduler constant ignores it, there too; "
+                      ": axolotl's lr_scheduler constant ignores it, too; "
                       "constant_with_warmup has a warm-up");
   }
 }
@@ -99,8 +99,8 @@ void put_axolotl_schedule(const Job& job) {
   for (const std::string& one : rest) {
     if (const Said* const said = job.find(one)) {
       draft.leave(said->as_written() +
-                  ": schedule.min_lr, schedule.constant_steps and schedule.horizon "
-                  "are the forms that there are");
+                  ": only schedule.min_lr, schedule.constant_steps and schedule.horizon "
+                  "can say it");
     }
   }
   if (name == "constant") return put_axolotl_no_warmup(job);
@@ -118,7 +118,7 @@ void put_axolotl_optimizer(const Job& job) {
     draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from, name);
   } else if (name.find("8bit") != std::string::npos ||
              name.find("4bit") != std::string::npos) {
-    draft.leave("{}: moments are fp32 here, not of 8 bits", optimizer.from + " " + name);
+    draft.leave("{}: moments are fp32 here, not 8-bit", optimizer.from + " " + name);
   }
   job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
   draft.put_default("optimizer.weight_decay", {0.0, ""});
@@ -348,7 +348,7 @@ void put_axolotl_precision(const Job& job) {
   if (wanted || job.on("bfloat16", false).value.value_or(true)) return;
   if (small) {
     draft.put("precision.compute", text_value("bf16"),
-              "fp16 has no form here; bf16 needs no loss scale");
+              "longhaul has no fp16; bf16 needs no loss scale");
   } else if (!automatic) {
     draft.put("precision.compute", text_value("fp32"),
               null ? "bf16 is null, which is false there" : bf16->as_written());
@@ -366,8 +366,8 @@ void put_axolotl_strategy(const Job& job, const Said& said, const std::string& k
     return job.draft().leave(
         said.as_written() +
         (key == "checkpoint.every"
-             ? ": here checkpoints are on: checkpoint.every = 0 saves at "
-               "the end alone, and a run that breaks then starts at step 1"
+             ? ": here checkpoints are on: checkpoint.every = 0 saves only at the end, "
+               "and a run that fails earlier starts at step 1 again"
              : ": nothing is validated without data.validation"));
   }
   job.draft().leave("{}: {} counts steps", said.as_written(), key);

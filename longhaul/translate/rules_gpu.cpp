@@ -103,7 +103,7 @@ void put_smp_fields_of_one_type(const Job& job, const std::string& type) {
       {"embd_pdrop", "gpt2"},
       {"attn_pdrop", "gpt2"}};
   for (const auto& [name, owner] : kOfOneType) {
-    if (type != owner) job.leave(name, fmt::format("of --model_type {} alone", owner));
+    if (type != owner) job.leave(name, fmt::format("only --model_type {} has it", owner));
   }
 }
 
@@ -117,7 +117,8 @@ void put_smp_model(const Job& job) {
           "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
           "initializer_range", "rotary_emb_base", "rotary_pct", "sliding_window",
           "resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
-      job.leave(name, "theirs, too, take it from --hf_pretrained_model_name_or_dir");
+      job.leave(name,
+                "their script, too, takes it from --hf_pretrained_model_name_or_dir");
     }
     return;
   }
@@ -141,7 +142,7 @@ void put_smp_model(const Job& job) {
   job.override_whole(llama ? "llama_intermediate_size" : "intermediate_size",
                      "intermediate_size");
   job.leave(llama ? "intermediate_size" : "llama_intermediate_size",
-            "of another --model_type");
+            "only another --model_type has it");
   job.override_real("initializer_range", "initializer_range");
   job.override_real("rotary_emb_base", llama ? "rope_theta" : "rotary_emb_base");
   put_smp_fields_of_one_type(job, type.value.value_or(""));
@@ -218,7 +219,7 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
     }
   } else {
     for (const char* name : {"lr_wsd_decay_iters", "lr_wsd_decay_style"}) {
-      job.leave(name, "of --lr-decay-style WSD alone");
+      job.leave(name, "only --lr-decay-style WSD reads it");
     }
   }
   if (draft.has("schedule.warmup_steps") || draft.has("schedule.warmup_fraction")) {
@@ -240,7 +241,8 @@ void put_megatron_widths(const Job& job, bool shape) {
   } else if (*grouped.value) {
     job.override_whole("num_query_groups", "num_key_value_heads", 1);
   } else {
-    job.leave("num_query_groups", "theirs counts it with --group-query-attention alone");
+    job.leave("num_query_groups",
+              "their script reads it only with --group-query-attention");
     if (shape && heads.value) {
       draft.override_field("num_key_value_heads", {*heads.value, ""},
                            "as many as heads, their default");
@@ -293,7 +295,8 @@ void put_megatron_model(const Job& job) {
         "attention_dropout to train with it");
   }
   if (job.find("hidden_dropout") == nullptr) {
-    draft.leave("hidden_dropout 0.1, their default: decoders have none here");
+    draft.leave(
+        "hidden_dropout 0.1, their default: longhaul's decoders have no such dropout");
   }
   draft.fill("model.config",
              "the config.json of a model of this family; model.override below changes "
@@ -313,7 +316,7 @@ void put_megatron_memory(const Job& job) {
     job.put("memory.recompute_layers", job.whole("recompute_num_layers"));
   } else {
     job.leave("recompute_num_layers",
-              "memory.recompute_layers is theirs with full and block alone");
+              "memory.recompute_layers takes its place only with full and block");
   }
 }
 
@@ -350,7 +353,7 @@ void put_megatron_sharding(const Job& job) {
                   ": no_shard is 0, optim 1, optim_grads 2, optim_grads_params 3");
   }
   job.leave("data_parallel_sharding_strategy",
-            "theirs reads it with --use-megatron-fsdp alone");
+            "their script reads it only with --use-megatron-fsdp");
   if (*torch_fsdp.value) {
     draft.put("parallel.zero", {int64_t{3}, ""}, torch_fsdp.from);
   } else if (!sharded.value) {
@@ -374,7 +377,8 @@ void put_megatron_pipeline(const Job& job) {
                           *each.value, pp),
               true};
   } else if (each.given) {
-    return draft.fill("parallel.virtual_stages", each.from + ": layers / (pp * that)");
+    return draft.fill("parallel.virtual_stages",
+                      each.from + ": layers / (pp * this number)");
   }
   if (stages.value.value_or(1) > 1) {
     job.put("parallel.virtual_stages", stages);
@@ -413,7 +417,7 @@ void put_megatron_profile(const Job& job) {
   constexpr int64_t kMostSteps = 16;
   if (job.find("profile") == nullptr) {
     for (const char* name : {"profile_step_start", "profile_step_end"}) {
-      job.leave(name, "theirs reads it with --profile alone");
+      job.leave(name, "their script reads it only with --profile");
     }
     return;
   }
@@ -461,11 +465,11 @@ void translate_smp(const Job& job) {
     draft.put("precision.compute", text_value("fp32"), "--bf16 0");
   }
   draft.leave(
-      "gradients summed in bf16, as theirs are: precision.reduce = \"bf16\"; here in "
-      "fp32");
+      "their script sums gradients in bf16, as precision.reduce = \"bf16\" does; this "
+      "run sums them in fp32");
   draft.leave(
-      "fp8, which theirs takes by default with --use_smp_implementation 1: not available "
-      "yet; the run computes in bf16");
+      "fp8, which their script takes by default with --use_smp_implementation 1, is not "
+      "available yet; the run computes in bf16");
   put_smp_data(job);
   put_smp_model(job);
   job.leave(
@@ -499,7 +503,7 @@ void translate_megatron(const Job& job) {
     const Known<bool> sequence = job.on("sequence_parallel", false);
     job.put("parallel.sequence", sequence);
   } else {
-    job.leave("sequence_parallel", "theirs, too, needs tensor parallelism for it");
+    job.leave("sequence_parallel", "their script, too, needs tensor parallelism for it");
   }
   const Known<int64_t> micro = job.whole("micro_batch_size");
   const Known<int64_t> global = job.whole("global_batch_size");
@@ -525,7 +529,7 @@ void translate_megatron(const Job& job) {
   const Known<bool> fp16 = job.on("fp16", false);
   if (fp16.value.value_or(false)) {
     draft.put("precision.compute", text_value("bf16"),
-              "--fp16 has no form here; bf16 needs no loss scale");
+              "--fp16: longhaul has no fp16, and bf16 needs no loss scale");
   } else if (!bf16.value) {
     draft.fill("precision.compute", bf16.from);
   } else if (!*bf16.value) {

@@ -44,7 +44,8 @@ void put_resume(const Job& job, const Said* said) {
   if (step >= 0) {
     return job.draft().put(
         "checkpoint.resume", {step, ""},
-        said->shown + "; longhaul import STEP --format checkpoint brings theirs");
+        said->shown +
+            "; longhaul import STEP --format checkpoint imports their checkpoint");
   }
   job.draft().put("checkpoint.resume", text_value("latest"),
                   said->as_written() + " would be \"never\": begin anew at each start");
@@ -263,9 +264,9 @@ void put_expected_rate(const Job& job) {
   const Known<double> rate = job.real(kName);
   const int64_t length = job.draft().whole("data.seq_len", 0);
   if (!rate.value || length < 1) {
-    job.leave(kName, "run.expect has it, in tokens a second of all ranks");
+    job.leave(kName, "run.expect takes it, in tokens a second of all ranks");
   } else if (*rate.value <= 0.0) {
-    job.leave(kName, "0 judges nothing");
+    job.leave(kName, "0 sets no limit");
   } else {
     const config::Table floor{
         {run::kTokensPerSecondKey, "", {*rate.value * static_cast<double>(length), ""}},
@@ -282,8 +283,9 @@ void translate_bert(const Job& job) {
   draft.put_default("run.seed", {int64_t{12349}, ""});
   draft.put_default("run.steps", {int64_t{28125}, ""});
   draft.put_default("optimizer.lr", {4e-4, ""});
-  draft.put_default("data.seq_len", {int64_t{phase2 ? 512 : 128}, ""},
-                    phase2 ? "what phase 2's data has" : "what phase 1's data has");
+  draft.put_default(
+      "data.seq_len", {int64_t{phase2 ? 512 : 128}, ""},
+      phase2 ? "the length of phase 2's data" : "the length of phase 1's data");
   draft.put("parallel.zero", {int64_t{0}, ""}, "replicated");
   const Known<int64_t> micro = job.whole("batch_size", 8);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);

@@ -203,9 +203,8 @@ void put_titan_checkpoints(const Job& job) {
                             !job.find("training.checkpoint_folder")->text().empty();
   if (!on) {
     draft.leave(
-        "their checkpoints are off; here they are on: checkpoint.every = 0 saves at the "
-        "end "
-        "alone, and a run that breaks then starts at step 1");
+        "their checkpoints are off; here they are on: checkpoint.every = 0 saves only at "
+        "the end, and a run that fails earlier starts at step 1 again");
   } else {
     const Known<int64_t> every =
         whole_any(job, {"checkpoint.interval", "training.checkpoint_interval"}, 500);

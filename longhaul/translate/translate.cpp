@@ -364,12 +364,12 @@ class Translator {
     const auto line = draft_.lines().find("run.dir");
     if (line == draft_.lines().end() || line->second.to_fill) {
       draft_.put("run.dir", {std::string("runs/imported"), ""},
-                 "a name of ours: choose the run's own");
+                 "longhaul's choice of a name; choose the run's own");
     }
     for (const auto& [key, form] : fields_) {
       const bool length = key == "run.steps" && !draft_.has("run.epochs");
       if ((length || form.required) && !draft_.has(key)) {
-        draft_.fill(key, "nothing in what was given says it");
+        draft_.fill(key, "none of the given settings says it");
       }
     }
     if (!draft_.hidden().empty()) ask_for_hidden();

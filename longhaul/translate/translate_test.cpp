@@ -80,7 +80,8 @@ TEST(Translate, WhatHasNoDefaultThereIsAskedFor) {
   const std::string text =
       translate("torchrun --nproc_per_node 8 run_llama_nxd.py --training_dir /d", {})
           .text;
-  EXPECT_TRUE(holds(text, "lr = \"FILL IN: nothing in what was given says it\"")) << text;
+  EXPECT_TRUE(holds(text, "lr = \"FILL IN: none of the given settings says it\""))
+      << text;
   EXPECT_TRUE(
       holds(text, "warmup_steps = \"FILL IN: --warmup_steps, for which their script"));
   EXPECT_TRUE(holds(text, "min_lr = \"FILL IN: --min_lr, for which their script"));
@@ -280,7 +281,8 @@ TEST(Translate, MegatronsDropoutIsAlwaysSpokenOf) {
   EXPECT_TRUE(holds(translate(command, 8).text,
                     "#   attention_dropout 0.1, their default: set model.override's"));
   const std::string given = translate(command + "--hidden-dropout 0.2", 8).text;
-  EXPECT_TRUE(holds(given, "#   --hidden-dropout 0.2: decoders have none here"));
+  EXPECT_TRUE(
+      holds(given, "#   --hidden-dropout 0.2: longhaul's decoders have no such dropout"));
   EXPECT_TRUE(holds(given, "#   attention_dropout 0.1, their default"));
 }
 

@@ -49,9 +49,9 @@ TEST_F(PluginDeathTest, ThatIsNoLibrary) {
   const std::string path = (dir_ / "notes.so").string();
   std::ofstream(path) << "text";
   EXPECT_EXIT(load_and_end(path), testing::ExitedWithCode(78),
-              "notes.so\": no shared library .an ELF file.; name the .so");
+              "notes.so\": the file is not a shared library .an ELF file.; name the .so");
   EXPECT_EXIT(load_and_end(dir_.path().string()), testing::ExitedWithCode(78),
-              "no shared library");
+              "the file is not a shared library");
 }
 
 TEST_F(PluginDeathTest, ThatIsCutShort) {
@@ -61,13 +61,13 @@ TEST_F(PluginDeathTest, ThatIsCutShort) {
   whole.read(head.data(), static_cast<std::streamsize>(head.size()));
   std::ofstream(path, std::ios::binary).write(head.data(), 4096);
   EXPECT_EXIT(load_and_end(path), testing::ExitedWithCode(78),
-              "short.so\": the library is cut short: it has 4096 bytes, and needs");
+              "short.so\": the library is cut short: it has 4096 bytes, but needs");
 }
 
 TEST_F(PluginDeathTest, ThatRegistersNothing) {
-  EXPECT_EXIT(load_and_end(LONGHAUL_EMPTY_PLUGIN), testing::ExitedWithCode(78),
-              "was loaded and registers no device: it needs "
-              "c10::register_privateuse1_backend");
+  EXPECT_EXIT(
+      load_and_end(LONGHAUL_EMPTY_PLUGIN), testing::ExitedWithCode(78),
+      "was loaded, but registers no device: it needs c10::register_privateuse1_backend");
 }
 
 TEST_F(PluginDeathTest, ThatFindsNoDevice) {
@@ -75,16 +75,17 @@ TEST_F(PluginDeathTest, ThatFindsNoDevice) {
     ::setenv("SOFTDEV_COUNT", "0", 1);
     load_and_end(LONGHAUL_SOFTWARE_ACCELERATOR);
   };
-  EXPECT_EXIT(load(), testing::ExitedWithCode(78),
-              "it brings 'softdev' and finds no such device on this machine");
+  EXPECT_EXIT(
+      load(), testing::ExitedWithCode(78),
+      "it brings the device type 'softdev', but finds no such device on this machine");
 }
 
 TEST_F(PluginDeathTest, WithoutOperationsNamesThemAndWhoNeedsThem) {
   EXPECT_EXIT(load_and_end(LONGHAUL_BARE_PLUGIN), testing::ExitedWithCode(78),
               "device 'bare' lacks operations: aten::empty.memory_format .train, eval, "
               "generate.; .*aten::native_layer_norm_backward .train.; aten::mm.out "
-              ".train, eval, generate.; .*aten::argmax.out .generate.; .*register them, "
-              "or a fallback for all");
+              ".train, eval, generate.; .*aten::argmax.out .generate.; .*register these "
+              "operations, or a fallback for all operations");
 }
 
 TEST_F(PluginDeathTest, WithSomeOperationsIsNotToldOfThose) {

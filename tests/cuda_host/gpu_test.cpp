@@ -38,20 +38,21 @@ TEST(Gpu, RunsImagesOfItsOwnGenerationThatAreNotLater) {
 TEST(Gpu, IsRefusedBeforeTheFirstKernelWhereNoImageServesIt) {
   EXPECT_EQ(refusal({"H100", 9, 0, 13000, 13000}), "");
   EXPECT_EQ(refusal({"A10", 8, 6, 13010, 13000}), "");
-  EXPECT_EQ(
-      refusal({"RTX 5090", 12, 0, 13000, 13000}),
-      "RTX 5090 is an sm_120, and this program has kernels for sm_80 sm_90a sm_100; "
-      "build it with -DLONGHAUL_CUDA_ARCH=sm_120, or run it on one of those");
+  EXPECT_EQ(refusal({"RTX 5090", 12, 0, 13000, 13000}),
+            "RTX 5090 is an sm_120, but this program has kernels for sm_80 sm_90a "
+            "sm_100; build the program with -DLONGHAUL_CUDA_ARCH=sm_120, or run it on a "
+            "GPU that it has kernels for");
   EXPECT_NE(refusal({"H100", 9, 0, 13000, 13000}, "sm_80"), "");
   EXPECT_NE(refusal({"H100", 9, 0, 13000, 13000}, ""), "");
   EXPECT_EQ(refusal({"cuda:3", 0, 0, 13000, 13000}),
-            "cuda:3 does not say what it is; 'nvidia-smi' shows whether it answers");
+            "cuda:3 does not report its compute capability; 'nvidia-smi' shows whether "
+            "the GPU answers");
 }
 
 TEST(Gpu, IsRefusedWithADriverOfAnOlderCuda) {
   EXPECT_EQ(refusal({"H100", 9, 0, 12080, 13000}),
-            "the driver of H100 knows CUDA 12.8, and this program needs 13.0; install a "
-            "newer driver ('nvidia-smi' names the CUDA that one knows)");
+            "the driver of H100 supports CUDA 12.8, but this program needs 13.0; install "
+            "a newer driver ('nvidia-smi' shows which CUDA a driver supports)");
   EXPECT_EQ(refusal({"H100", 9, 0, 13000, 13020}), "") << "a minor version is no reason";
   EXPECT_EQ(refusal({"H100", 9, 0, 14000, 13000}), "");
 }

@@ -35,11 +35,11 @@ FAULTS = {
     "zeroed_on_last_replica": (LAYOUTS["dp2"], r"input, layer 2 \(.*\), layer 3 give"),
     "permuted_words": (LAYOUTS["tp2_sequence"], r"output projection: a logit differs"),
     "permuted_tokens": (LAYOUTS["tp2_pp2"], r"the embedding \(.*\) gives another result"),
-    "rounded_masters": (LAYOUTS["zero1"], r"did not start from .*: the master is"),
-    "random_masters": (LAYOUTS["zero3"], r"did not start from .*: the master is"),
-    "stale_moments": (ONE, r"did not start from .*: the master is"),
-    "trained_padding": (LAYOUTS["zero1"], r"embed_tokens.weight, row 1, that of pad_token_id: its "
-                                          r"look-ups have a gradient"),
+    "rounded_masters": (LAYOUTS["zero1"], r"did not start from .*: the master weight is"),
+    "random_masters": (LAYOUTS["zero3"], r"did not start from .*: the master weight is"),
+    "stale_moments": (ONE, r"did not start from .*: the master weight is"),
+    "trained_padding": (LAYOUTS["zero1"], r"embed_tokens.weight, row 1, which is pad_token_id's row: "
+                                          r"its look-ups have a gradient"),
 }
 FAULTS_NOW = {"wrong_key_head", "zeroed_on_last_replica", "permuted_tokens", "rounded_masters",
               "stale_moments", "trained_padding"}

@@ -132,7 +132,7 @@ def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_
     refused = train(run, write_run(tmp_path, store), "batch.global_size=6", "batch.micro_size=1",
                     *FP32, *DEVICE, ranks=6, nodes=2, check=False)
     assert refused.returncode == 78
-    assert "3 ranks on this machine, of which each sees 2 devices" in refused.stderr
+    assert "3 ranks on this machine, and each rank sees 2 devices" in refused.stderr
 
 
 @pytest.mark.parametrize("name", every("tp2_sequence"))

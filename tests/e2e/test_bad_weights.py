@@ -51,7 +51,7 @@ def test_truncated_safetensors(run, reads_weights, root):
     shard = shards(root / "models/small")[1]
     size = shard.stat().st_size
     os.truncate(shard, size - 100)
-    words = (shard.name, f"the file at byte {size - 100}", "the file is truncated")
+    words = (shard.name, f"the file ends at byte {size - 100}", "the file is truncated")
     reads_weights(root, *words)
     inspect_says(run, root, *words)
 
@@ -188,7 +188,7 @@ def test_a_tensor_that_no_file_holds(run, reads_weights, root):
     index.write_text(json.dumps(text))
     words = ("models/small", "1 missing: model.norm.weight [64]")
     reads_weights(root, *words)
-    inspect_says(run, root, *words[1:], "model.norm.weight in ", "does not name it")
+    inspect_says(run, root, *words[1:], "model.norm.weight in ", "does not name the tensor")
 
 
 def test_a_tokenizer_that_is_a_link_to_nothing(run, reads_weights, root):

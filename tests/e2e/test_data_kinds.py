@@ -100,7 +100,7 @@ def test_what_no_input_obeys_is_refused_by_data_build(run, root):
     save(root / "even", columns_of(IDS))
     (root / "lines.jsonl").write_text(lines_of(columns_of(UNEVEN)))
     for words, message in [
-            (["corpus/*.txt", "--field", "body"], "--field body: the inputs are text"),
+            (["corpus/*.txt", "--field", "body"], "--field body: each input is a file of text"),
             (["corpus/*.txt", "--delimiter", ";"], "--delimiter: none of the inputs is CSV"),
             (["corpus/*.txt", "--max-bad-records", "3"], "--bad-records drop"),
             (["corpus/*.txt", "--global-size", "8"], "--seq-len"),
@@ -108,7 +108,7 @@ def test_what_no_input_obeys_is_refused_by_data_build(run, root):
             (["lines.jsonl", "--field", "tokens", "--special-tokens", "both"],
              "--special-tokens both: 'tokens' holds ready ids"),
             (["even", "--format", "text"], "leave --format out"),
-            (["corpus/**.txt"], "'**.txt' is more; write for example 'corpus/**/*.jsonl'")]:
+            (["corpus/**.txt"], "'**.txt' holds more than **; write for example 'corpus/**/*.jsonl'")]:
         refused_without_a_trace(run, root, ["data", "build", *words, "--tokenizer",
                                             "models/small", "--out", "data/new"], message)
 
@@ -126,7 +126,7 @@ def test_two_stars_descend_and_a_directory_is_read_by_every_verb(run, root):
     assert documents("all", "deep/**/*.txt") == 4
     assert documents("last", "deep/one/two") == 2
     refused_without_a_trace(run, root, [*build, "data/x", "deep"], "holds data and also",
-                            "'deep/**/*.txt' for all of it")
+                            "'deep/**/*.txt' for all the files")
     (root / "code").mkdir()
     for name in ("a.py", "b.md", "Makefile", "LICENSE"):
         (root / "code" / name).write_text("def words(): return 'some words'\n" * 40)
@@ -144,9 +144,9 @@ def test_a_name_that_is_a_pattern_too_is_refused_where_it_is_not_clear(run, root
     (root / "run1.jsonl").write_text('{"text": "other"}\n')
     refused_without_a_trace(run, root, ["data", "build", "run[1].jsonl", "--tokenizer",
                                         "models/small", "--out", "data/x"],
-                            "run[1].jsonl has this very name", "run1.jsonl")
+                            "run[1].jsonl has exactly this name", "run1.jsonl")
     training_refused(run, root, ['data.train=[{path="run[1].jsonl"}]'],
-                     "run[1].jsonl has this very name", "run1.jsonl")
+                     "run[1].jsonl has exactly this name", "run1.jsonl")
 
 
 def test_paths_that_are_not_utf8_are_refused_and_name_the_byte(run, root):

@@ -65,7 +65,7 @@ def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):
     (["--grad_accum_usteps", "4"], "the accumulation follows: batch.global_size / (batch.micro_size x"),
     (["--adam-beta1", "0.9"], "both stand there, as optimizer.betas = [0.9, 0.95]"),
     (["--use_flash_attention", "1"], "no key takes its place: no form of attention holds"),
-    (["--config", "run.toml"], "the run's file stands by itself: longhaul train run.toml"),
+    (["--config", "run.toml"], "the run's file is given without an option: longhaul train run.toml"),
     (["--frobnicate"], "`longhaul config` lists them all"),
 ])
 def test_a_flag_for_a_setting_names_the_set_that_does_it(run, root, flags, sets):

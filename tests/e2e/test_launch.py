@@ -116,7 +116,7 @@ def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_p
     os.kill(workers(config)[1], signal.SIGKILL)
     code, said = end(process)
     assert code == 0, said
-    assert f"{config} cannot be read any more; the run's own settings serve" in said
+    assert f"{config} cannot be read any more; the run's own copy of the settings is used" in said
     assert runs.curve(tmp_path / "run") == undisturbed
 
 

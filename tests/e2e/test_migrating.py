@@ -89,7 +89,7 @@ def test_a_command_line_becomes_a_run_file_that_config_takes(run, tmp_path):
     assert "lr = 0.0001                     # --lr" in result.stdout
     assert "global_size = 128" in result.stdout and "(16 ranks / (tp 8 * pp 1 * cp 1))" in result.stdout
     assert "#   --qkv_linear 1: several ranks hold the same key head" in result.stdout
-    assert "longhaul: warning: unknown, and left out: --lrr 3 (did you mean lr?)" in result.stderr
+    assert "longhaul: warning: unknown setting, left out: --lrr 3 (did you mean lr?)" in result.stderr
     assert result.stderr.endswith(
         "11 settings carried over, 1 without a key here, 1 unknown, 0 to be filled in\n")
     (tmp_path / "run.toml").write_text(result.stdout)

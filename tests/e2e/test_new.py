@@ -145,7 +145,7 @@ def test_what_was_held_out_is_never_trained_on_by_any_spelling(run, place, spell
 @pytest.mark.parametrize("data,words", [
     (["store", "stor*"], ["stor*: matches store-val, which was held out of store"]),
     (["even", "[es][vt]*n"], None),
-    (["even", "[eu]*ven"], ["[eu]*ven: a part of what it matches is named by another argument"]),
+    (["even", "[eu]*ven"], ["[eu]*ven matches files that another argument names, too"]),
     (["even", "./even/"], None),
 ])
 def test_a_pattern_that_names_again_what_was_named_is_refused_or_read_once(run, place, data, words):
@@ -199,8 +199,8 @@ def test_the_command_for_text_makes_the_store(run, root):
 
 @pytest.mark.parametrize("arguments,words", [
     (["models/small", "corpus/part-0.jsonl.gz"], ["no field 'input_ids'", "data build"]),
-    (["models/small", "corpus"], ["corpus: a directory with data of several kinds"]),
-    (["models/small", "data"], ["a directory of stores", "data/mine data/mine-val"]),
+    (["models/small", "corpus"], ["corpus: the directory holds data of several kinds"]),
+    (["models/small", "data"], ["is a directory of token stores", "data/mine data/mine-val"]),
     (["models/small", "data/*"], ["data/mine-val, which was held out of data/mine"]),
     (["models/small", "data/mien"], ["did you mean data/mine?"]),
     (["models/small", "models/small"], ["a model directory"]),

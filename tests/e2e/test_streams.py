@@ -165,7 +165,7 @@ def test_a_run_that_ends_in_order_leaves_nothing_in_memory(binary, begin, tmp_pa
                     stdout=subprocess.DEVNULL, env=launch_environment())
     wait_for(process, lambda: len(lines_of(tmp_path / "run/metrics.jsonl")) >= 3)
     log = (tmp_path / "run/log.txt").read_text()
-    place = log.split("peer memory: every 1 steps in ")[1].split(",")[0]
+    place = log.split("peer memory: the state is kept every 1 steps in ")[1].split(";")[0]
     root = pathlib.Path(place).parents[1]
     assert root.parent == pathlib.Path("/dev/shm") and list(pathlib.Path(place).iterdir())
     # Open MPI's own memory lies there too, where the end removes it.

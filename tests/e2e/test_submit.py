@@ -118,9 +118,9 @@ def test_the_signal_leaves_the_time_that_a_save_has_taken(submit, tmp_path):
     (["run.toml", "--nodes", "2", "--time", "5"], "leaves|give more time"),
     (["run.toml", "--nodes", "2", "--time", "soon"], "soon"),
     (["run.toml", "--nodes", "2", "--after", "x; id"], "x; id"),
-    (["run.toml", "--nodes", "2", "--name", "a\nb"], "cannot stand in a batch script"),
+    (["run.toml", "--nodes", "2", "--name", "a\nb"], "cannot be written into a batch script"),
     (["run.toml", "--nodes", "2", "--slurm", "account"], "no option of sbatch"),
-    (["run.toml", "--nodes", "2", "--slurm", "--x=$(id)"], "cannot stand in a batch script"),
+    (["run.toml", "--nodes", "2", "--slurm", "--x=$(id)"], "cannot be written into a batch script"),
     (["--spares", "1", "--", "verify", "x"], "--spares"),
 ])
 def test_what_is_wrong_is_said_before_anything_is_submitted(submit, tmp_path, arguments, words):

@@ -47,7 +47,7 @@ def test_a_chinese_text_becomes_a_model(binary, run, tmp_path):
     assert len(curve) > 1 and float(last) < float(first)
     # What it tells to type again, it typed.
     typed = re.findall(r"^\$ (longhaul .*?)\r?$", text, re.M)
-    again = re.findall(r"^  (longhaul .*?)\r?$", text.split("The commands again")[1], re.M)
+    again = re.findall(r"^  (longhaul .*?)\r?$", text.split("the commands again")[1], re.M)
     assert [command.split()[1] for command in again] == \
         ["data", "data", "train", "generate", "export"]
     assert set(again) < set(typed)

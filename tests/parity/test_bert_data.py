@@ -162,7 +162,7 @@ def test_shards_of_another_length_are_refused_with_both_numbers(run, tmp_path, l
 
 
 @pytest.mark.parametrize("hole, message", [
-    (0, "input_mask leaves out the first token"), (2, "input_mask[3] is 1 behind padding")])
+    (0, "input_mask leaves out the first token"), (2, "input_mask[3] is 1 after the padding")])
 def test_a_mask_with_a_hole_is_refused_with_file_and_row(run, tmp_path, hole, message):
     arrays = make_arrays(50, 128, 20)
     arrays["input_mask"][17, hole] = 0
@@ -259,7 +259,7 @@ HOSTILE = {
     "rank 1": (shaped((50,)), "1 dimensions, expected 2"),
     "rank 3": (shaped((50, 128, 1)), "3 dimensions, expected 2"),
     "scalar": (shaped(()), "0 dimensions, expected 2"),
-    "group": (lambda f, _: f.create_group("input_ids"), "no dataset"),
+    "group": (lambda f, _: f.create_group("input_ids"), "not a dataset"),
     "missing": (lambda f, _: None, "input_ids: not in the file"),
     "no rows": (shaped((0, 128)), "shape [0, 128]"),
     "fewer rows": (shaped((49, 128), fillvalue=1), "input_ids has 49 rows"),

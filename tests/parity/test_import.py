@@ -254,12 +254,12 @@ def test_an_order_that_copies_do_not_tell_must_be_said(run, tmp_path):
             tmp_path / "out"]
     refused = run(*call, check=False)
     assert refused.returncode == 78
-    assert "say --hardware trn1, or --hardware trn2 with" in refused.stderr
+    assert "give --hardware trn1, or --hardware trn2 with" in refused.stderr
     refused = run(*call, "--hardware", "trn2", check=False)
     assert refused.returncode == 78 and "--kv-order tiled" in refused.stderr
     assert not (tmp_path / "out").exists()
     result = run(*call, "--hardware", "trn1")
-    assert "tiled order (as you say)" in result.stdout
+    assert "tiled order (as the options say)" in result.stdout
     assert_same(tensors_of(tmp_path / "out"), state)
 
 
@@ -271,7 +271,7 @@ def test_shards_of_trn1_and_trn2_are_not_guessed_apart(run, tmp_path, qkv):
         call = ["longhaul", "import", tmp_path / order, "--config", tmp_path / "hf", "--out"]
         refused = run(*call, tmp_path / "no", check=False)
         assert refused.returncode == 78
-        assert "say --hardware trn1 or --hardware trn2" in refused.stderr
+        assert "give --hardware trn1 or --hardware trn2" in refused.stderr
         assert not (tmp_path / "no").exists()
         result = run(*call, tmp_path / f"{order}-out", *nxd.hardware(order))
         assert ("moved back" in result.stdout) == (order == "tiled")
@@ -283,10 +283,10 @@ def test_a_wrong_order_is_refused_where_the_copies_tell(run, tmp_path):
     nxd.write_model(tmp_path / "ckpt", nxd.shard(state, config, 4, 1, 2, "repeated"))
     refused = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
                   tmp_path / "out", "--kv-order", "tiled", check=False)
-    assert refused.returncode == 78 and "lie repeated" in refused.stderr
+    assert refused.returncode == 78 and "stored repeated" in refused.stderr
     refused = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
                   tmp_path / "out", "--hardware", "trn1", check=False)
-    assert refused.returncode == 78 and "--hardware trn1 is not what is stored" in refused.stderr
+    assert refused.returncode == 78 and "--hardware trn1 disagrees with the files" in refused.stderr
 
 
 def test_of_several_steps_the_newest_finished_one_is_taken(run, tmp_path):
@@ -343,7 +343,7 @@ def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, 
     assert_same(tensors_of(tmp_path / "hf3"), found["weight"])
     hf = run("longhaul", "import", step, "--config", tmp_path / "hf", "--out", tmp_path / "hf2",
              *said)
-    assert "--format checkpoint brings it" in hf.stdout
+    assert "--format checkpoint imports it" in hf.stdout
     assert_same(tensors_of(tmp_path / "hf2"), state)
 
 

@@ -213,7 +213,7 @@ def test_links_that_leave_the_checkpoint_are_refused(refuse, tmp_path):
     refuse(tmp_path / "b", "leads out of")
     secret.unlink()
     os.mkfifo(secret)
-    refuse(tmp_path / "a", "no ordinary file")
+    refuse(tmp_path / "a", "is not a regular file")
 
 
 def test_a_distributed_checkpoint_that_names_files_elsewhere_is_refused(refuse, tmp_path):

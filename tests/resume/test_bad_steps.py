@@ -140,7 +140,7 @@ def test_too_many_bad_steps_end_the_run_with_a_report(run, tmp_path):
     result = train(run, write_config(tmp_path), *SKIP, "resilience.max_bad_steps=2",
                    f"debug.faults=[{faults}]", check=False)
     assert result.returncode == 1
-    assert ("bad were steps 3, 4, 6, more than resilience.max_bad_steps = 2 of the last 128"
+    assert ("the bad steps are 3, 4, 6, which is more than resilience.max_bad_steps = 2 within the last 128 steps"
             in result.stderr)
     assert [e["action"] for e in events(tmp_path / "run", "bad_step")] == ["skip", "skip", "stop"]
 

@@ -75,7 +75,8 @@ def test_a_run_that_was_begun_with_a_trained_padding_row_goes_on_so(run, tmp_pat
     step = tmp_path / "run/checkpoints/step_00000004"
     as_before(step, padding_row=None, model=json.dumps({**MODEL, "pad_token_id": 7}))
     change_model(tmp_path, pad_token_id=7)
-    line = "row 7 of the embedding, that of pad_token_id, is trained like the others, because this run was begun so"
+    line = ("row 7 of the embedding, which is pad_token_id's row, is trained like the others, "
+            "because this run began that way")
     assert line in train(run, path, "run.stop_after=6", "checkpoint.every=2").stdout
     assert line in train(run, path).stdout
     assert curve(tmp_path / "run") == curve(tmp_path / "plain/run")
@@ -151,7 +152,7 @@ def test_a_checkpoint_of_another_run_must_be_of_the_same_model(run, tmp_path):
     told = train(run, path, weights, "init.certificate=false", "run.stop_after=1").stdout
     for field in ("rope_theta (20000 in the run, 10000 beside the weights)",
                   "eos_token_id (7 in the run, absent beside the weights)"):
-        assert f"config.json is another than beside the weights: {field}" in told
+        assert f"the run's config.json differs from the one beside the weights: {field}" in told
 
 
 def saved(path, factor):

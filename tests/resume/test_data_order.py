@@ -100,8 +100,8 @@ def test_a_source_is_not_read_more_often_than_its_cap(run, tmp_path, saved):
     sets = [f'data.train=[{{ path = "{saved}", max_epochs = 0.5 }}]']
     result = train(run, write_config(tmp_path), *sets, check=False)
     assert result.returncode == 78
-    assert (f"{saved}: max_epochs = 0.5 is used up at step 6 of 8; with these weights it "
-            "would be read 0.711 times") in result.stderr
+    assert (f"{saved}: max_epochs = 0.5 is used up at step 6 of 8; with these weights "
+            "the source would be read 0.711 times") in result.stderr
 
 
 def ready_lines(count):
@@ -136,7 +136,7 @@ def test_ready_ids_are_packed_once_and_lose_no_token(run, tmp_path, kind):
     tokens = sum(sum(row["attention_mask"]) for row in rows)
     assert log.count(f"60 documents of 20 to 110 ready ids, {tokens:,} tokens, 105 of them "
                      "no targets; 180 padded positions left out") == 2
-    assert log.count(": once, later starts find it") == 1
+    assert log.count(": this is done once, and later starts use it again") == 1
     assert log.count("packed earlier: ") == 1
     (store,) = (tmp_path / "run" / "data").glob("packed_*")
     flat, labels = ([i for row in rows for i, m in zip(row[name], row["attention_mask"]) if m]
@@ -196,6 +196,6 @@ def test_shards_of_examples_need_a_model_that_learns_from_them(run, tmp_path, ra
         result = train(run, write_config(tmp_path), f'data.train=[{{ path = "{path}" }}]',
                        ranks=ranks, check=False)
         assert result.returncode == 78
-        assert ("has targets for masked_token and next_sentence, and a model of type "
-                '"llama" learns next_token') in result.stderr
+        assert ("has targets for masked_token and next_sentence, but a model of type "
+                '"llama" needs targets for next_token') in result.stderr
     assert not (tmp_path / "run" / "data").exists()

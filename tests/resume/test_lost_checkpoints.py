@@ -133,7 +133,7 @@ def test_a_run_that_never_came_to_a_checkpoint_begins_anew_and_says_what_it_lost
         wait_until(process, lambda: metrics.exists() and steps_of(tmp_path / "run").get(3))
     reached = max(steps_of(tmp_path / "run"))
     result = train(run, path, EVERY)
-    assert f"had come to step {reached}, and no checkpoint of it was ever committed" in result.stdout
+    assert f"had reached step {reached}, but no checkpoint of it was ever committed" in result.stdout
     assert curve(tmp_path / "run") == curve(whole)
 
 
@@ -311,5 +311,5 @@ def test_a_run_that_is_to_go_back_to_a_checkpoint_that_is_gone_does_not_begin_an
         binary, path, "run.steps=60", "checkpoint.every=25", "resilience.on_bad_step=rollback",
         "resilience.rollback_steps=2", 'debug.faults=[{step = 45, kind = "nonfinite_loss"}]')
     assert code == 75, said
-    assert "the run is to go back" in said and str(tmp_path / "run/checkpoints") in said
+    assert "the run has to go back" in said and str(tmp_path / "run/checkpoints") in said
     assert said.count("RANDOM") == 1

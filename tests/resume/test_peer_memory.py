@@ -171,7 +171,7 @@ def test_two_neighbours_lost_go_on_from_disk(binary, tmp_path, undisturbed):
     for node in (1, 2):
         shutil.rmtree(cluster.memory(node))
     log = cluster.train(*ZERO)
-    assert "in memory is not whole: 1 of 4 parts are nowhere" in log
+    assert "in memory is not whole: 1 of 4 parts are on no machine" in log
     assert not RESUMED.search(log)
     assert f"step_{reached // 10 * 10:08}" in log.partition("is not whole")[2]
     assert_undisturbed(cluster, undisturbed(4, *ZERO))
@@ -272,7 +272,7 @@ def test_other_settings_are_refused_and_the_memory_stays(binary, tmp_path):
 def test_one_machine_alone_says_so_and_a_new_run_begins_anew(binary, tmp_path):
     cluster = Cluster(binary, tmp_path, nodes=1, per_node=2)
     cluster.kill_all(*ZERO, "checkpoint.every=0")
-    assert "there is one copy, which is lost with it" in cluster.log()
+    assert "there is only one copy, which is lost with the machine" in cluster.log()
     reached = cluster.reached()
     cluster.kill_all(*ZERO, "checkpoint.every=0", at=reached + 5)
     assert reached - 2 <= cluster.resumed()[0] and cluster.resumed()[2] == "none"

@@ -27,7 +27,7 @@ def test_a_changed_schedule_is_refused_with_its_keys_and_the_three_words(run, tm
                  '"keep"', '"rewarm"', '"decay"', "step 4"):
         assert word in refused.stderr, refused.stderr
     longer = train(run, path, "run.steps=16", check=False)
-    assert longer.returncode == 78 and "were 8, are 16 (run.steps)" in longer.stderr
+    assert longer.returncode == 78 and "were 8 and are now 16 (run.steps)" in longer.stderr
     assert max(steps_of(tmp_path / "run")) == 4  # nothing was trained
 
 
@@ -51,7 +51,7 @@ def test_keep_follows_the_checkpoint_and_is_kept_by_later_starts(run, tmp_path):
             "optimizer.lr=1e-2"]
     train(run, path, *kept, "run.stop_after=6")
     said = train(run, path, *kept).stdout
-    assert "schedule: the checkpoint's is kept" in said
+    assert "schedule: the checkpoint's schedule is kept" in said
     ours, theirs = rates(tmp_path / "run"), rates(tmp_path / "plain")
     assert {s: ours[s] for s in theirs} == theirs
     assert ours[9] == ours[12] == 1e-4
@@ -97,4 +97,4 @@ def test_there_must_be_a_checkpoint_to_continue(run, tmp_path):
     refused = train(run, path, "schedule.continue=keep", check=False)
     assert refused.returncode == 78 and "starts without a checkpoint" in refused.stderr
     words = ["--set", "schedule.continue=keep"]
-    assert "and none is here" in run("longhaul", "config", path, *words).stdout
+    assert "and no checkpoint was found" in run("longhaul", "config", path, *words).stdout

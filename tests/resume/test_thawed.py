@@ -114,9 +114,9 @@ def test_what_an_older_program_did_not_mean_by_a_pattern_is_told_once_it_takes_e
     groups = 'optimizer.groups=[{match="*c_attn.weight",lr_scale=0.5}]'
     train(run, path, groups, "run.stop_after=4")
     edit_state(tmp_path / "run/checkpoints" / HALF, lambda content: content.pop("fewer_updates"))
-    told = "is of an older program, for which patterns meant a parameter by its own name only"
+    told = "is of an older program, whose patterns matched only longhaul's own names of parameters"
     log = train(run, path, groups, "run.stop_after=6").stdout
-    assert told in log and "hold for 6 parameters (" in log
+    assert told in log and "also match 6 parameters (" in log
     assert told not in train(run, path, groups).stdout
 
 

@@ -112,5 +112,5 @@ def test_hosts_that_cannot_be_reached_are_named(reachable, binary, folder):
         *sets(*LAYOUT), node="n1", cwd=folder, check=False, seconds=100,
         env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
     assert done.returncode == 75
-    assert "[nodes] 2 are needed and 1 can be used (n1)" in done.stdout + done.stderr
+    assert "[nodes] the run needs 2 nodes and can use 1 (n1)" in done.stdout + done.stderr
 

@@ -11,7 +11,7 @@ from hard_faults import LACKS, out_of_memory, suspend_and_resume
 from machines import kill_process, wait_until
 
 STEPS = 120
-OWN_SETTINGS = "run.toml cannot be read any more; the run's own settings serve"
+OWN_SETTINGS = "run.toml cannot be read any more; the run's own copy of the settings is used"
 # One after the other, each on a node that none of those before has struck.
 IN_ONE_RUN = ["empty_run", "empty_checkpoints", "empty_program", "read_only_checkpoints",
               "memory_full"]

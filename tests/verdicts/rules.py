@@ -179,7 +179,7 @@ class Rules:
         whole, micro = self.of["batch.global_size"], self.of["batch.micro_size"]
         if whole % micro:
             self.refuse("global_size against micro_size", "batch.micro_size",
-                        f"batch.global_size = {whole} does not divide into microbatches of "
+                        f"batch.global_size = {whole} does not divide into micro batches of "
                         f"batch.micro_size = {micro}")
         interleaved = self.of["parallel.pipeline"] == "interleaved"
         if interleaved != (self.chunks > 1):
@@ -209,8 +209,8 @@ class Rules:
                         "not divide them; change data.seq_len, or set parallel.sequence = false")
         if self.of["memory.offload_activations"] and self.of["memory.recompute"] != "full":
             self.refuse("offload without full", "memory.offload_activations",
-                        'memory.offload_activations = true moves what recompute = "full" keeps; '
-                        'set memory.recompute = "full"')
+                        'memory.offload_activations = true moves the activations that recompute = '
+                        '"full" keeps; set memory.recompute = "full"')
 
     def check_ranks(self):
         world, replica = self.ranks, self.tp * self.pp * self.cp

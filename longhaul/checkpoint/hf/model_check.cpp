@@ -73,7 +73,7 @@ std::optional<std::string> tied_head_difference(const WeightsSource& source,
   const auto embedding = find(source, tied->embedding);
   if (!head || !embedding) return std::nullopt;
   if (head->global_shape != embedding->global_shape || head->global_shape.size() != 2) {
-    return fmt::format("{} has shape {}, {} has {}", tied->head,
+    return fmt::format("{} has shape {}, but {} has shape {}", tied->head,
                        format::describe_shape(head->global_shape), tied->embedding,
                        format::describe_shape(embedding->global_shape));
   }
@@ -87,7 +87,7 @@ std::optional<std::string> tied_head_difference(const WeightsSource& source,
     const auto [one, other] = std::ranges::mismatch(ours, theirs);
     if (one == ours.end()) continue;
     const int64_t at = one - ours.begin();
-    return fmt::format("{}[{}, {}] is {}, {} has {} there", tied->head,
+    return fmt::format("{}[{}, {}] is {}, but the same element of {} is {}", tied->head,
                        first + at / width, at % width, *one, tied->embedding, *other);
   }
   return std::nullopt;
@@ -114,8 +114,8 @@ void check_model_files(const SharedSource& source, const ModelDescription& model
                                                   : tensor_problems(source, model);
     if (problems.empty()) return;
     throw InputError("weights",
-                     fmt::format("{}; copy what is damaged from where the model came "
-                                 "from (`longhaul inspect` lists it)",
+                     fmt::format("{}; copy the damaged files again from the model's "
+                                 "origin (`longhaul inspect` lists them)",
                                  fmt::join(problems, "; ")));
   });
 }

@@ -72,7 +72,7 @@ std::vector<Damage> damages() {
            {"1 unexpected: adapter.weight [2]"}},
           {"no float",
            with([](Tensors& t, Values&) { t[kNorm].dtype = format::DType::I32; }),
-           {"model.norm.weight: dtype I32, which is no float type"}},
+           {"model.norm.weight: its dtype I32 is not a float type"}},
           {"unknown dtype",
            beside([](const fs::path& dir) {
              std::string text = read_text(dir / "model.safetensors");

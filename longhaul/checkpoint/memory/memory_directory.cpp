@@ -27,9 +27,11 @@ constexpr size_t kNameDigits = 16;
 
 void make_private(const fs::path& dir) {
   if (::mkdir(dir.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    throw InputError("memory", fmt::format("{}: mkdir: {}; give LONGHAUL_MEMORY_DIR a "
-                                           "directory in memory that this user may write",
-                                           dir.string(), std::strerror(errno)));
+    throw InputError(
+        "memory",
+        fmt::format("{}: the directory cannot be made: {}; set LONGHAUL_MEMORY_DIR to a "
+                    "directory in memory that this user may write",
+                    dir.string(), std::strerror(errno)));
   }
   struct stat found = {};
   if (::lstat(dir.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
@@ -37,7 +39,7 @@ void make_private(const fs::path& dir) {
     throw InputError(
         "memory",
         fmt::format("{}: is no directory of user {} that is closed to others (mode "
-                    "0700); remove it, or give LONGHAUL_MEMORY_DIR another",
+                    "0700); remove it, or set LONGHAUL_MEMORY_DIR to another directory",
                     dir.string(), ::geteuid()));
   }
 }

@@ -255,14 +255,14 @@ PartReader PartReader::open(const fs::path& path) {
   part.file_ = MappedFile(path);
   const std::span<const std::byte> bytes = part.file_.bytes();
   Seal seal = {};
-  if (bytes.size() < kPage) refuse(path, "is too short");
+  if (bytes.size() < kPage) refuse(path, "the file is too short");
   std::memcpy(&seal, bytes.data(), sizeof(seal));
   if (std::memcmp(seal.magic, kMagic, sizeof(kMagic)) != 0) {
-    refuse(path, "was being written, or is no part");
+    refuse(path, "the file was being written, or is not a part of a state in memory");
   }
   if (seal.version != kPartVersion) {
-    refuse(path, fmt::format("has version {}, this build reads {}", seal.version,
-                             kPartVersion));
+    refuse(path, fmt::format("the part has version {}, but this build reads version {}",
+                             seal.version, kPartVersion));
   }
   if (self_hash(seal) != std::string_view(seal.self, kHashDigits)) {
     refuse(path, "its seal is damaged");
@@ -270,19 +270,20 @@ PartReader PartReader::open(const fs::path& path) {
   part.shape_ = seal.shape;
   for (const uint64_t size :
        {part.shape_.text_bytes, part.shape_.room_bytes, part.shape_.data_bytes}) {
-    if (size > kMostBytes) refuse(path, fmt::format("names {} bytes", size));
+    if (size > kMostBytes)
+      refuse(path, fmt::format("its seal names a section of {} bytes", size));
   }
   part.state_bytes_ = seal.state_bytes;
   if (part.shape_.file_bytes() != bytes.size() ||
       seal.state_bytes > seal.shape.room_bytes) {
-    refuse(path, fmt::format("has {} bytes, its seal says {}", bytes.size(),
+    refuse(path, fmt::format("the file has {} bytes, but its seal says {}", bytes.size(),
                              part.shape_.file_bytes()));
   }
   part.label_ = {std::string(seal.run, kRunKeyDigits), static_cast<int>(seal.attempt),
                  seal.step, static_cast<int>(seal.owner), static_cast<int>(seal.world)};
   if (seal.world > kMostRanks || seal.owner >= seal.world || seal.step < 0) {
-    refuse(path, fmt::format("is of step {}, rank {} of {}", seal.step, seal.owner,
-                             seal.world));
+    refuse(path, fmt::format("its seal says step {}, rank {} of {}", seal.step,
+                             seal.owner, seal.world));
   }
   const std::string_view table =
       view(bytes.subspan(part.shape_.table_at(), part.shape_.blocks() * kHashDigits));
@@ -325,9 +326,9 @@ void PartReader::verify(int threads) const {
     }
   });
   if (damaged == shape_.blocks()) return;
-  refuse(file_.path(), fmt::format("block {} (data bytes from {}) has changed since it "
-                                   "was written",
-                                   damaged.load(), damaged * kHashBlockBytes));
+  refuse(file_.path(),
+         fmt::format("block {} (from data byte {} on) has changed since it was written",
+                     damaged.load(), damaged * kHashBlockBytes));
 }
 
 std::vector<StoredBox> parse_part_text(std::string_view text, uint64_t data_bytes,
@@ -336,7 +337,7 @@ std::vector<StoredBox> parse_part_text(std::string_view text, uint64_t data_byte
   const JsonFields fields(json, "memory", what);
   if (fields.get<std::string>("format") != kTextFormat ||
       fields.get<uint64_t>("version") != kPartVersion) {
-    fields.fail("its text is not one that this build reads");
+    fields.fail("this build cannot read its text");
   }
   std::vector<StoredBox> boxes;
   for (const Json& box : fields.list("boxes")) {

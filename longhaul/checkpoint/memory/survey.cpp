@@ -136,7 +136,7 @@ std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
     if (lacks == 0) {
       whole.emplace_back(key, copies);
     } else {
-      note(fmt::format("step {} in memory is not whole: {} of {} parts are nowhere",
+      note(fmt::format("step {} in memory is not whole: {} of {} parts are on no machine",
                        key.step, lacks, key.world));
     }
   }

@@ -78,8 +78,7 @@ void BoxTable::settle(bool whole, const std::string& what) {
     if (elements != wanted && whole) {
       throw InputError(
           "checkpoint",
-          fmt::format("{}: {} of {} has {} of {} elements; a rank's file lacks "
-                      "its part",
+          fmt::format("{}: {} of {} has {} of {} elements; a rank's file lacks its part",
                       what, key.first, key.second, elements, wanted));
     }
   }

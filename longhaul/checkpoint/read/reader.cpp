@@ -24,8 +24,8 @@ std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
   const std::string found = Manifest::FileEntry::of(entry.name, text).hash;
   if (found != entry.hash) {
     throw InputError("checkpoint",
-                     fmt::format("{}: has hash {}, the manifest says {}; the file has "
-                                 "changed since, use another checkpoint",
+                     fmt::format("{}: has hash {}, but the manifest says {}; the file "
+                                 "has changed since; use another checkpoint",
                                  path.string(), found, entry.hash));
   }
   return text;
@@ -100,9 +100,10 @@ void CheckpointReader::add_rank(const Manifest::RankEntry& entry, std::string_vi
   Sidecar sidecar =
       Sidecar::parse(text, entry.data.size, (dir_ / entry.sidecar.name).string());
   if (hash_hex(sidecar.block_hashes) != entry.data.hash) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: its block hashes are not those of the manifest",
-                                 (dir_ / entry.sidecar.name).string()));
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: its block hashes are not the hashes that the manifest names",
+                    (dir_ / entry.sidecar.name).string()));
   }
   auto file = std::make_unique<RankFile>();
   file->path = join_inside(dir_, entry.data.name, "checkpoint");

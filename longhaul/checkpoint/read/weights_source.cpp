@@ -158,11 +158,10 @@ ModelSource resolve_model_source(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     const bool wanted_none = path == "random" || path == "none" || path == "scratch";
-    throw InputError("weights",
-                     missing_path(path) +
-                         (wanted_none ? "; leave init.weights out to begin with random "
-                                        "weights"
-                                      : ""));
+    throw InputError(
+        "weights",
+        missing_path(path) +
+            (wanted_none ? "; leave init.weights out to start from random weights" : ""));
   }
   if (!fs::is_directory(path, error)) {
     throw InputError("weights", path.string() +
@@ -257,7 +256,7 @@ void check_tensors(const std::string& what, const std::vector<format::TensorSlic
                                    format::describe_shape(tensor.global_shape),
                                    format::describe_shape(it->second->global_shape)));
     } else if (!format::is_float(it->second->dtype)) {
-      shapes.push_back(fmt::format("{}: dtype {}, which is no float type", tensor.name,
+      shapes.push_back(fmt::format("{}: its dtype {} is not a float type", tensor.name,
                                    format::dtype_name(it->second->dtype)));
     }
   }

@@ -91,15 +91,15 @@ void mark_again(const SaverOptions& options) {
   const auto owner = run::read_checkpoints_owner(options.dir);
   if (owner == options.run) return;
   if (owner) {
-    throw TemporaryError("checkpoint", fmt::format("{} has become another run's ({})",
+    throw TemporaryError("checkpoint", fmt::format("{} now belongs to another run ({})",
                                                    options.dir.string(), *owner));
   }
   make_directories_durable(options.dir);
   run::write_checkpoints_owner(options.dir, options.run);
   if (!options.tell) return;
   options.tell(
-      fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run "
-                  "trained; the next checkpoint is the only one",
+      fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run trained; "
+                  "the next checkpoint will be the only one",
                   options.dir.string()));
 }
 

@@ -142,8 +142,8 @@ void publish(const SaveTarget& target, const CommitContent& content,
     fs::rename(temporary, manifest);
   } else if (!rename_to_new(temporary, manifest)) {
     throw Error(ErrorKind::Internal, "checkpoint",
-                fmt::format("{}: another attempt has saved this step meanwhile; nothing "
-                            "of it was changed",
+                fmt::format("{}: another attempt has saved this step meanwhile; its "
+                            "checkpoint was not changed",
                             target.dir.string()));
   }
   sync_directory(target.dir);

@@ -160,10 +160,10 @@ class Agent {
       case SuccessionAct::Reconnect:
         return reconnect();
       case SuccessionAct::EndFrozen:
-        say(
-            fmt::format("the supervisor here (process {}) does not answer and does not "
-                        "renew its lease: ended, so that its script starts another",
-                        holder_process_));
+        say(fmt::format(
+            "the supervisor on this node (process {}) does not answer and does not renew "
+            "its lease: it is killed, so that its script starts another supervisor",
+            holder_process_));
         ::kill(static_cast<pid_t>(holder_process_), SIGKILL);
         return;
       case SuccessionAct::StandIn:
@@ -173,13 +173,14 @@ class Agent {
         return end(0);
       case SuccessionAct::Requeue:
         if (view.lease == LeaseState::Unknown) {
-          say(fmt::format(
-              "no supervisor answers, and {} has not for {:.0f} s either: the "
-              "job is requeued",
-              lock_.string(), view.lease_since));
+          say(
+              fmt::format("no supervisor answers, and {} could not be read for {:.0f} s: "
+                          "the job is requeued",
+                          lock_.string(), view.lease_since));
           requeue_without_storage(stand_in_options(), slurm_);
         } else {
-          say("no supervisor answers and none can be had here: the job is requeued");
+          say("no supervisor answers, and none can be started on this node: the job is "
+              "requeued");
           requeue_orphan(stand_in_options(), slurm_);
         }
         return end(kExitTemporary);
@@ -229,7 +230,7 @@ class Agent {
   void stand_in(int lease) {
     say(
         fmt::format("the supervisor does not answer and its lease has run out: this node "
-                    "takes over from number {}",
+                    "takes over from supervisor number {}",
                     lease));
     channel_.reset();
     StandInOptions stand_in = stand_in_options();

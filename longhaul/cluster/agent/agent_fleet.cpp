@@ -81,9 +81,10 @@ void need_descriptors(size_t agents) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
-    throw ConfigError("launch", fmt::format("{} nodes need {} open files, and {} are "
-                                            "allowed; raise the hard limit (ulimit -Hn)",
-                                            agents, needed, limit.rlim_max));
+    throw ConfigError("launch",
+                      fmt::format("{} nodes need {} open files, but only {} are allowed; "
+                                  "raise the hard limit (ulimit -Hn)",
+                                  agents, needed, limit.rlim_max));
   }
   limit.rlim_cur = needed;
   ::setrlimit(RLIMIT_NOFILE, &limit);
@@ -193,8 +194,7 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
     const auto node = message[kHelloField].get<std::string>();
     const auto agent = agents.find(node);
     if (agent == agents.end()) {
-      notes.push_back(
-          fmt::format("an agent of an unknown node '{}' was sent away", node));
+      notes.push_back(fmt::format("an agent of the unknown node '{}' was refused", node));
       server.close(peer);
       return;
     }
@@ -281,7 +281,7 @@ void AgentFleet::State::replace_or_lose(const std::string& node,
   AgentState& agent = agents[node];
   if (agent.step && agent.step->poll() && agent.starts < kAgentStarts) {
     notes.push_back(
-        fmt::format("the agent on {} ended ({}); started again", node, reason));
+        fmt::format("the agent on {} ended ({}); it is started again", node, reason));
     start_agent(node);
   } else {
     agent.lost = true;
@@ -299,13 +299,14 @@ void AgentFleet::State::look_at_silent() {
       agent.lost = true;
       agent.report.reset();
       notes.push_back(
-          fmt::format("the agent on {} was started again and does not come", node));
+          fmt::format("the agent on {} was started again, but does not connect", node));
     }
     if (agent.peer == 0 || agent.busy) continue;
     if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
     server.close(agent.peer);
     agent.peer = 0;
-    replace_or_lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
+    replace_or_lose(node,
+                    fmt::format("it has sent nothing for {:.0f} s", kSilentSeconds));
   }
   if (server.refused() > refused) {
     refused = server.refused();
@@ -345,8 +346,8 @@ void AgentFleet::State::look_at_pauses() {
   server.forgive_silence();
   for (auto& [node, agent] : agents) agent.started = system::Stopwatch();
   notes.push_back(
-      fmt::format("this supervisor stood still for {:.0f} s: nobody's silence in that "
-                  "time counts",
+      fmt::format("this supervisor stood still for {:.0f} s: silence of agents in that "
+                  "time does not count",
                   pause));
 }
 

@@ -80,7 +80,7 @@ struct Channel::State {
   void write_all(const Deadline& deadline) {
     for (write_now(); !session.output().empty(); write_now()) {
       if (wait_for(socket.get(), POLLOUT, deadline)) continue;
-      if (deadline.over()) lose("it takes nothing any more");
+      if (deadline.over()) lose("the other side no longer reads from it");
     }
   }
 
@@ -140,7 +140,7 @@ Channel Channel::connect(const std::string& host, int port, const Secret& secret
       while (!state->session.established()) {
         state->write_all(one);
         if (wait_for(state->socket.get(), POLLIN, one)) state->read_now();
-        if (one.over()) state->lose("no handshake in time");
+        if (one.over()) state->lose("the handshake took too long");
       }
     } catch (const TemporaryError& error) {
       why = error.what();
@@ -178,7 +178,7 @@ std::optional<Json> Channel::receive(double timeout_seconds) {
       return parse_json(*text, "a control message from " + state_->peer);
     }
     if (!is_open()) state_->fail();
-    if (state_->session.ended()) state_->lose("the other side has said goodbye");
+    if (state_->session.ended()) state_->lose("the other side has ended the connection");
     if (wait_for(fd(), POLLIN, deadline)) {
       state_->read_now();
     } else if (deadline.over()) {

@@ -137,7 +137,9 @@ struct ChannelServer::State {
       for (auto place = peers.begin(); place != peers.end();) {
         const auto here = place++;
         if (here->second.proved || now - here->second.since < patience) continue;
-        drop(here, fmt::format("no proof within {:.1f} s", patience));
+        drop(here, fmt::format(
+                       "it did not prove that it knows the job's secret within {:.1f} s",
+                       patience));
       }
     }
     if (pending < limits.max_pending) set_accepting(true);
@@ -160,7 +162,8 @@ struct ChannelServer::State {
               wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
     }
     if (peer.session.output().size() > limits.max_unsent_bytes) {
-      why = fmt::format("it leaves {} bytes unread", peer.session.output().size());
+      why = fmt::format("{} bytes that were sent to it are still unread",
+                        peer.session.output().size());
       return false;
     }
     return true;
@@ -208,7 +211,7 @@ struct ChannelServer::State {
       // Messages that came before the end still count.
       report(number, peer);
       goodbye = peer.session.ended();
-      if (goodbye) why = "it has said goodbye";
+      if (goodbye) why = "it has ended the connection";
       good = good && !goodbye && flush(number, peer, why);
       if (good && peer.proved && peers.size() - pending > limits.max_peers) {
         good = false;

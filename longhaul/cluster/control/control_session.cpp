@@ -103,16 +103,15 @@ struct ControlSession::State {
   void take_hello(std::string_view bytes) {
     if (!bytes.starts_with(kMagic)) {
       refuse(
-          "does not speak the protocol LHCTRL01: another program, or another version "
-          "of this one");
+          "does not speak the protocol LHCTRL01: it is another program, or another "
+          "version of longhaul");
     }
     std::memcpy(other.data(), bytes.data() + kMagic.size(), other.size());
   }
   void take_proof(std::string_view bytes) {
     const Key expected = derive("proof", !connects());
     if (::sodium_memcmp(expected.data(), bytes.data(), expected.size()) != 0) {
-      refuse(
-          "does not know this job's secret; it belongs to another job, or to nobody's");
+      refuse("does not know this job's secret; it belongs to another job, or to no job");
     }
   }
   void take_header(std::string_view bytes) {
@@ -144,8 +143,8 @@ struct ControlSession::State {
       bytes |= size_t{static_cast<unsigned char>(input[i])} << (8 * i);
     }
     if (bytes < kOverhead || bytes > kOverhead + kMaxMessageBytes) {
-      refuse(fmt::format("announced a message of {} bytes; {} to {} are possible", bytes,
-                         kOverhead, kOverhead + kMaxMessageBytes));
+      refuse(fmt::format("announced a message of {} bytes; {} to {} bytes are allowed",
+                         bytes, kOverhead, kOverhead + kMaxMessageBytes));
     }
     return bytes;
   }
@@ -157,15 +156,15 @@ struct ControlSession::State {
             &receiving, reinterpret_cast<unsigned char*>(text.data()), nullptr, &tag,
             raw(frame), frame.size(), nullptr, 0) != 0) {
       refuse(
-          "sent a message that is not authentic: changed, doubled or left out on its "
-          "way");
+          "sent a message that is not authentic: a message was changed, repeated or lost "
+          "on the way");
     }
     if (tag == kGoodbyeTag) {
       stage = Stage::Ended;
     } else if (tag == kMessageTag) {
       messages.push_back(std::move(text));
     } else {
-      refuse(fmt::format("sent a message of the unknown kind {}", tag));
+      refuse(fmt::format("sent a message of an unknown kind: {}", tag));
     }
   }
 
@@ -199,7 +198,7 @@ struct ControlSession::State {
         take_frame(std::string_view(input).substr(kLength));
         return;
       default:
-        refuse("went on after its goodbye");
+        refuse("sent more after it had ended the connection");
     }
   }
 };

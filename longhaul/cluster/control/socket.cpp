@@ -128,8 +128,8 @@ std::string own_address_towards(const std::string& host) {
     }
     why = words(errno);
   }
-  throw TemporaryError(kArea,
-                       fmt::format("no way to '{}' from this machine: {}", host, why));
+  throw TemporaryError(
+      kArea, fmt::format("'{}' cannot be reached from this machine: {}", host, why));
 }
 
 Descriptor listen_at(const SocketAddress& address) {
@@ -192,7 +192,7 @@ IoResult read_some(int fd, std::span<std::byte> into, size_t& count, std::string
   count = got > 0 ? static_cast<size_t>(got) : 0;
   if (got > 0) return IoResult::Done;
   if (got < 0) return after_error(errno, why);
-  why = "the other side ended it";
+  why = "the other side closed it";
   return IoResult::Closed;
 }
 

@@ -75,7 +75,7 @@ Descriptor holding(const std::string& text) {
   Pipe pipe = make_pipe("launch");
   const ssize_t put = ::write(pipe.write.get(), text.data(), text.size());
   if (put == static_cast<ssize_t>(text.size())) return std::move(pipe.read);
-  throw TemporaryError("launch", "a pipe takes no input for the command");
+  throw TemporaryError("launch", "the input of the command cannot be written to a pipe");
 }
 
 }  // namespace

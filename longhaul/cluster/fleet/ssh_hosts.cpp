@@ -18,16 +18,19 @@ constexpr uintmax_t kLargestFile = uintmax_t{1} << 20;
 /// Throws InputError for anything else than a host's name.
 void check_host(const std::string& host) {
   if (is_host_name(host)) return;
-  throw InputError("launch", fmt::format("'{}' is no name of a host; write n1,n2 or a "
-                                         "file with one a line",
-                                         host.substr(0, 80)));
+  throw InputError(
+      "launch",
+      fmt::format(
+          "'{}' is not a host name; write n1,n2 or name a file with one host a line",
+          host.substr(0, 80)));
 }
 
 std::string text_of(const std::string& hosts) {
   std::error_code error;
   if (!fs::is_regular_file(hosts, error)) return hosts;
   if (fs::file_size(hosts) > kLargestFile) {
-    throw InputError("launch", fmt::format("{}: too large for a list of hosts", hosts));
+    throw InputError("launch",
+                     fmt::format("{}: the file is too large for a list of hosts", hosts));
   }
   std::string text = read_text(hosts);
   for (size_t begin = 0; (begin = text.find('#', begin)) != std::string::npos;) {

@@ -143,7 +143,7 @@ std::optional<std::vector<GpuState>> read_gpus(const std::string& library,
     return std::nullopt;
   }
   if (!nvml.call("nvmlInit_v2")) {
-    why = fmt::format("{} is there, but no driver answers", library);
+    why = fmt::format("{} is installed, but no driver answers", library);
     return std::nullopt;
   }
   std::vector<GpuState> gpus = read_devices(nvml, state_of);
@@ -198,16 +198,16 @@ HealthCheck judge_gpus(const std::vector<GpuState>& gpus,
         fmt::format("GPU {} ({})", i, gpu.reachable ? gpu.name : "unreachable");
     if (gpu.uncorrected_errors.value_or(0) > 0) {
       say(
-          fmt::format("{} has {} uncorrected ECC errors; reset it, and replace it when "
-                      "they come back",
+          fmt::format("{} has {} uncorrected ECC errors; reset the GPU, and replace it "
+                      "if the errors come back",
                       who, *gpu.uncorrected_errors));
     }
     if (!gpu.reachable) say(who + " does not answer; restart or replace the node");
     if (gpu.remap_failed.value_or(false)) {
-      say(who + " has no rows left to remap; replace it");
+      say(who + " has no spare memory rows left; replace the GPU");
     }
     if (gpu.reset_pending.value_or(false)) {
-      say(who + " waits for a reset to remap rows; reset it");
+      say(who + " must be reset to replace bad memory rows; reset the GPU");
     }
     Json one = {{"name", gpu.name},
                 {"uuid", gpu.uuid},

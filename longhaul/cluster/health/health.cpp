@@ -47,15 +47,16 @@ HealthCheck check_clock(double seconds) {
   const double drift = seconds_of(CLOCK_REALTIME) - real - passed;
   HealthCheck check;
   if (real < kEarliestTime) {
-    check = HealthCheck::failed(
-        fmt::format("it is {} here; set the clock (chronyd)", utc_now()));
+    check = HealthCheck::failed(fmt::format(
+        "the clock of this node says {}; set the clock (chronyd)", utc_now()));
   } else if (std::abs(drift) > 0.01 * passed + 0.002) {
     check = HealthCheck::failed(fmt::format(
         "the time of day moved by {:.1f} ms against the steady clock within {:.2f} s; "
         "look at the node's time service (chronyd)",
         1000.0 * drift, passed));
   } else {
-    check.text = fmt::format("{} of the day against {:.2f} s", utc_now(), passed);
+    check.text = fmt::format("the time is {}, and the clock ran evenly for {:.2f} s",
+                             utc_now(), passed);
   }
   check.values = {{"drift_seconds", drift}, {"over_seconds", passed}};
   return check;
@@ -108,9 +109,10 @@ HealthCheck check_mark(const fs::path& file) {
     check.text = fmt::format("{} says 0", file.string());
     return check;
   }
-  return HealthCheck::failed(fmt::format(
-      "the node is marked as unfit by {} ('{}'); remove the file when it is fit again",
-      file.string(), last.substr(0, 80)));
+  return HealthCheck::failed(
+      fmt::format("the node is marked as unfit by {} ('{}'); remove the file when the "
+                  "node is fit again",
+                  file.string(), last.substr(0, 80)));
 }
 
 }  // namespace

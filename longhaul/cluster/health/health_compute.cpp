@@ -176,7 +176,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const Mapping mapping(wanted);
   if (mapping.data == MAP_FAILED) {
     return HealthCheck::failed(
-        fmt::format("{} could not be had", human_bytes(double(wanted))));
+        fmt::format("{} of memory could not be allocated", human_bytes(double(wanted))));
   }
   const std::span words(static_cast<uint64_t*>(mapping.data), wanted / sizeof(uint64_t));
   constexpr int kPasses = 3;
@@ -198,7 +198,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   HealthCheck check;
   const double bytes = double(count * sizeof(uint64_t));
   check.values = {{"available_bytes", available}, {"bytes", bytes}};
-  check.text = fmt::format("{} of {} free held three patterns ({:.1f} GB/s)",
+  check.text = fmt::format("{} of {} free memory held three patterns ({:.1f} GB/s)",
                            human_bytes(bytes), human_bytes(double(available)),
                            2e-9 * kPasses * bytes / watch.seconds());
   return check;

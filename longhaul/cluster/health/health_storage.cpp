@@ -74,8 +74,8 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   HealthCheck check;
   struct statvfs space{};
   if (::statvfs(directory.c_str(), &space) != 0) {
-    return HealthCheck::failed(
-        fmt::format("{}; mount it on this node, or make it", std::strerror(errno)));
+    return HealthCheck::failed(fmt::format(
+        "{}; mount the directory on this node, or make it", std::strerror(errno)));
   }
   const double free_bytes = double(space.f_bavail) * double(space.f_frsize);
   // Some file systems do not count files at all.
@@ -83,18 +83,19 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   check.values = {{"free_bytes", free_bytes},
                   {"free_files", counts_files ? Json(space.f_favail) : Json()}};
   if (free_bytes < min_free_bytes) {
-    return no_room(fmt::format("{} are free, {} are wanted; make room",
+    return no_room(fmt::format("{} are free, but {} are needed; make room",
                                human_bytes(free_bytes), human_bytes(min_free_bytes)));
   }
   if (counts_files && space.f_favail < kMinFreeFiles) {
-    return no_room(fmt::format("only {} more files can be made (inodes); make room",
+    return no_room(fmt::format("only {} more files can be created (inodes); make room",
                                uint64_t{space.f_favail}));
   }
 
   bytes = std::max<uint64_t>(bytes / kAlignment, 1) * kAlignment;
   const AlignedBytes written = aligned_bytes(bytes);
   const AlignedBytes read = aligned_bytes(bytes);
-  if (!written || !read) return HealthCheck::failed("no memory for the comparison");
+  if (!written || !read)
+    return HealthCheck::failed("there is no memory for the comparison");
   const uint64_t key = random_key(static_cast<uint64_t>(1e9 * unix_time()), host_name());
   for (uint64_t at = 0; at < bytes; at += 16) {
     const auto words = philox(key, at, static_cast<uint64_t>(::getpid()));
@@ -117,9 +118,9 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   const auto [one, other] =
       std::mismatch(written.get(), written.get() + bytes, read.get());
   if (one != written.get() + bytes) {
-    return HealthCheck::failed(
-        fmt::format("byte {} of {} came back as another; do not save here",
-                    one - written.get(), bytes));
+    return HealthCheck::failed(fmt::format(
+        "byte {} of {} was read back with another value; do not save in this directory",
+        one - written.get(), bytes));
   }
   const auto rate = [&](double seconds) { return 1e-6 * double(bytes) / seconds; };
   check.values["write_mb_per_s"] = rate(write_seconds);
@@ -127,8 +128,8 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   check.values["sync_seconds"] = sync_seconds;
   check.text = fmt::format(
       "{} written and synced in {:.0f} ms, read back {}in {:.0f} ms; {} free",
-      human_bytes(double(bytes)), 1000.0 * write_seconds, direct ? "past the cache " : "",
-      1000.0 * read_seconds, human_bytes(free_bytes));
+      human_bytes(double(bytes)), 1000.0 * write_seconds,
+      direct ? "without the cache " : "", 1000.0 * read_seconds, human_bytes(free_bytes));
   return check;
 }
 

@@ -63,7 +63,7 @@ TEST(Health, GoesThroughJsonWithoutLoss) {
   const HealthReport again = HealthReport::from_json(parse_json(json.dump(), "test"));
   EXPECT_EQ(again.to_json(), json);
   EXPECT_EQ(again.cause(),
-            "disk /no/such/dir: No such file or directory; mount it on this "
+            "disk /no/such/dir: No such file or directory; mount the directory on this "
             "node, or make it");
   EXPECT_EQ(again.lines().size(), report.checks.size());
   EXPECT_HAS(again.lines().at(4), "FAILED   disk /no/such/dir");
@@ -112,7 +112,7 @@ TEST(Health, ReadsBackWhatItWroteAndTellsAFullDisk) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
   const HealthCheck full = check_directory(dir.path(), 1 << 20, 1e18);
   EXPECT_EQ(full.result, HealthResult::Failed);
-  EXPECT_HAS(full.text, "1000.0 PB are wanted");
+  EXPECT_HAS(full.text, "1000.0 PB are needed");
 }
 
 TEST(Health, TellsADirectoryThatCannotBeWrittenTo) {
@@ -200,7 +200,7 @@ TEST_F(FakeGpus, AreReadAndFoundFit) {
 
 TEST_F(FakeGpus, WithFaultsAreNamed) {
   EXPECT_HAS(check("ecc errors").text, "GPU 0 (Fake H100) has 3 uncorrected ECC errors");
-  EXPECT_HAS(check("pending").text, "waits for a reset");
+  EXPECT_HAS(check("pending").text, "must be reset");
   EXPECT_HAS(check("lost").text, "GPU 1 (unreachable) does not answer");
   EXPECT_EQ(check("lost").result, HealthResult::Failed);
   EXPECT_EQ(check("no ecc").result, HealthResult::Ok) << "a GPU without ECC is no fault";

@@ -88,7 +88,7 @@ class SpawnSettings {
     }
     if (problem != 0) {
       throw TemporaryError(
-          "command", fmt::format("{} cannot be run: {}; is it installed, and in PATH?",
+          "command", fmt::format("{} cannot be run: {}; install it, or put it into PATH",
                                  words.front(), std::strerror(problem)));
     }
     return pid;

@@ -38,19 +38,21 @@ constexpr std::array<KnownCause, 8> kKnownCauses = {{
      "PMIx cannot listen on the loopback; ip link set lo up, and see that it has "
      "127.0.0.1"},
     {"There are not enough slots available",
-     "more ranks than mpirun sees cores; fewer ranks, or --mpirun=--oversubscribe"},
+     "there are more ranks than mpirun sees cores; start fewer ranks, or give "
+     "--mpirun=--oversubscribe"},
     {"attempt to run as root",
-     "mpirun does not run as root; be another user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"},
+     "mpirun does not run as root; start as another user, or set "
+     "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"},
     {"No user exists for uid",
-     "ssh wants an entry in /etc/passwd for this user; add one"},
+     "ssh needs an entry in /etc/passwd for this user; add one"},
     {"pmix_home_directory",
-     "mpirun crashed for want of a home directory; set HOME to a directory of the user"},
+     "mpirun crashed because there is no home directory; set HOME to a directory of the "
+     "user"},
     {"unable to reliably start one or more daemons",
-     "mpirun's daemon did not start on every host; try `ssh HOST true`, and the same "
-     "Open MPI at the same place on each"},
+     "mpirun's daemon did not start on every host; try `ssh HOST true`, and install the "
+     "same Open MPI in the same directory on each host"},
     {"No space left on device",
-     "a directory of mpirun has no room; make some, or set TMPDIR to another directory"},
+     "a directory of mpirun has no room; make room, or set TMPDIR to another directory"},
 }};
 
 /// Returns what stands behind a word in a line, "Directory: /x"; nothing in others.

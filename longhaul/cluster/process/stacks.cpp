@@ -61,7 +61,7 @@ std::string state_words(const std::string& folder) {
        {'D', "in an uninterruptible wait"},
        {'T', "stopped by a signal"},
        {'t', "held by a debugger"},
-       {'Z', "ended, not waited for"}}};
+       {'Z', "ended, but its parent has not waited for it"}}};
   for (const auto& [letter, words] : kWords) {
     if (fields.front().front() == letter) return words;
   }
@@ -161,7 +161,7 @@ void trace_threads(pid_t pid, const std::function<void(std::string_view)>& write
       text += unwinder->frames(thread);
       trace(PTRACE_DETACH, thread, signal);
     } else if (stop == Stop::Late) {
-      text += "    (it does not stop: it waits in the kernel)\n";
+      text += "    (the thread does not stop: it waits in the kernel)\n";
       text += kernel_stack(pid, thread);
     } else if (stop == Stop::Refused) {
       refused = true;
@@ -192,7 +192,7 @@ std::string stack_traces(pid_t pid, double deadline_seconds) {
     return fmt::format("(no stacks: {})\n", error.what());
   }
   if (!answer.in_time) {
-    answer.text += fmt::format("(ended after {:.1f} s)\n", deadline_seconds);
+    answer.text += fmt::format("(tracing was ended after {:.1f} s)\n", deadline_seconds);
   }
   if (answer.signal != 0) {
     answer.text +=

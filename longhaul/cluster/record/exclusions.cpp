@@ -83,7 +83,7 @@ std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
 }
 
 void Exclusions::read_again(system::Logger& log) {
-  try_record(log, "the nodes that are known to be left out stay out",
+  try_record(log, "the nodes that were left out before stay out",
              [&] { nodes_ = read_excluded(path_); });
 }
 
@@ -92,9 +92,11 @@ void Exclusions::read_again(system::Logger& log) {
 bool Exclusions::was_readmitted(const std::string& node, ExclusionKind kind,
                                 system::Logger& log) const {
   bool found = true;
-  try_record(log, "a node that is left out now stays out until it has expired", [&] {
-    found = readmitted_file_.read<Readmitted>().contains({node, exclusion_name(kind)});
-  });
+  try_record(
+      log, "a node that is left out now stays out until its time has run out", [&] {
+        found =
+            readmitted_file_.read<Readmitted>().contains({node, exclusion_name(kind)});
+      });
   return found;
 }
 
@@ -105,7 +107,7 @@ bool Exclusions::add(const std::string& node, ExclusionKind kind,
   if (found != nodes_.end() && !has_expired(*found, now)) return false;
   std::erase_if(nodes_, [&](const ExcludedNode& one) { return one.node == node; });
   nodes_.push_back({node, now, cause, kind, was_readmitted(node, kind, log)});
-  try_record(log, "the node is left out in this life of the job alone",
+  try_record(log, "the node is left out only until the job is requeued",
              [&] { write_excluded(path_, nodes_); });
   return true;
 }
@@ -127,7 +129,7 @@ std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& r
   std::erase_if(left, [&](const ExcludedNode& node) {
     return std::ranges::find(back, node.node, &ExcludedNode::node) != back.end();
   });
-  const bool written = try_record(log, "no node is put in again", [&] {
+  const bool written = try_record(log, "no node is taken back", [&] {
     auto all = readmitted_file_.read<Readmitted>();
     for (const ExcludedNode& node : back) {
       all.emplace(node.node, exclusion_name(node.kind));

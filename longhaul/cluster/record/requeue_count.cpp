@@ -68,7 +68,7 @@ RequeueDecision judge_requeue(const RequeueRecord& record, RequeueReason reason)
     decision.allowed = false;
     decision.reason = fmt::format(
         "job {} went back to the queue {} times without a newer checkpoint, now for "
-        "'{}': mend what its log tells of, then submit the run again",
+        "'{}': correct the problem that its log names, then submit the run again",
         record.job, count > limit ? limit : kMostInVain, reason_name(reason));
   }
   return decision;
@@ -81,10 +81,11 @@ std::string describe_reason(RequeueReason reason) {
       "too few nodes are left",
       "a signal, or the time limit is near",
       "the machine of the batch script or of the supervisor is lost",
-      "the run is done, and the job that lost its script is to end as completed",
-      "the run's file system refuses what a start needs",
-      "the supervisor ended again and again without a word",
-      "the supervisor asked for it without a reason that is known"};
+      "the run is done, and the job, which lost its script, is requeued to end as "
+      "completed",
+      "the run's file system refuses an operation that a start needs",
+      "the supervisor ended several times without giving a reason",
+      "the supervisor asked for it without giving a reason"};
   return fmt::format("{} ({})", kWords.at(static_cast<size_t>(reason)),
                      reason_name(reason));
 }

@@ -56,17 +56,17 @@ Decision RestartPolicy::decide(const Fault& fault) {
   if (counts_.same >=
       (patient ? rules_.temporary_fault_limit : rules_.same_fault_limit)) {
     decision.reason = fmt::format(
-        "the same fault ({}) at step {} for the {}. time in a "
-        "row; mend its cause, then start again",
+        "the same fault ({}) at step {} for the {}. time in a row; remove its cause, "
+        "then start again",
         fault_name(fault.kind), fault.step, counts_.same);
     decision.used_up = true;
     return decision;
   }
   if (counts_.restarts >= rules_.max_restarts) {
     decision.reason = fmt::format(
-        "resilience.max_restarts = {} are used up by this job; mend what its "
-        "faults have in common, then submit the run again, which counts from "
-        "the beginning, or raise it",
+        "resilience.max_restarts = {} are used up by this job; mend the common cause of "
+        "its faults, then submit the run again (a new job counts from zero), or raise "
+        "the limit",
         rules_.max_restarts);
     decision.used_up = true;
     return decision;

@@ -17,7 +17,7 @@ std::string directive(const std::string& option, const std::string& what) {
   if (option.empty() || has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
     throw InputError("submit",
-                     fmt::format("{} '{}' cannot stand in a batch script: no "
+                     fmt::format("{} '{}' cannot be written into a batch script: use no "
                                  "quotes, backslashes, #, $ or control characters",
                                  what, option.substr(0, 200)));
   }
@@ -28,7 +28,8 @@ std::string directive(const std::string& option, const std::string& what) {
 
 void check_absolute(const std::string& path, const char* what) {
   if (!path.starts_with('/')) {
-    throw InputError("submit", fmt::format("{} '{}' is not absolute", what, path));
+    throw InputError("submit",
+                     fmt::format("{} '{}' is not an absolute path", what, path));
   }
 }
 

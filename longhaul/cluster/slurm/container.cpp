@@ -75,10 +75,12 @@ void check_for_list(const fs::path& path) {
   if (text.find_first_of(",:") == std::string::npos && !has_control_characters(text)) {
     return;
   }
-  throw InputError("submit", fmt::format("'{}' cannot be mounted into a container: pyxis "
-                                         "reads commas and colons in its list; give it "
-                                         "another name, or a link without them",
-                                         text));
+  throw InputError(
+      "submit",
+      fmt::format(
+          "'{}' cannot be mounted into a container: pyxis separates mounts by commas and "
+          "colons; give the path another name, or a link without these characters",
+          text));
 }
 
 }  // namespace
@@ -137,12 +139,11 @@ fs::path tree_of_program(const fs::path& program) {
     for (int level = 0; level < 4; ++level) tree = tree.parent_path();
   }
   if (!belongs_to_image(tree)) return tree;
-  throw InputError(
-      "submit",
-      fmt::format("{} lies in {}, which an image has for itself; install longhaul into a "
-                  "directory of its own, or name the image's own program with "
-                  "--container-program",
-                  program.string(), tree.string()));
+  throw InputError("submit",
+                   fmt::format("{} lies in {}, which every image has itself; install "
+                               "longhaul into a directory of its own, or name the "
+                               "image's own program with --container-program",
+                               program.string(), tree.string()));
 }
 
 std::vector<fs::path> environments_in_use(const fs::path& maps) {

@@ -69,8 +69,9 @@ class HostListReader {
   [[noreturn]] void refuse(const std::string& what) const {
     throw InputError(
         "slurm",
-        fmt::format("host list '{}{}', character {}: {}; expected such as n[1-3,7]",
-                    text_.substr(0, 80), text_.size() > 80 ? "..." : "", at_ + 1, what));
+        fmt::format(
+            "host list '{}{}', character {}: {}; expected a list such as n[1-3,7]",
+            text_.substr(0, 80), text_.size() > 80 ? "..." : "", at_ + 1, what));
   }
 
   void take(char wanted) {
@@ -220,9 +221,10 @@ std::string compress_hosts(const std::vector<std::string>& hosts) {
 
 void check_host_name(std::string_view name) {
   if (!is_host_name(name)) {
-    throw InputError("slurm", fmt::format("'{}' is no host's name: letters, digits, '-', "
-                                          "'_' and '.'",
-                                          name.substr(0, 80)));
+    throw InputError(
+        "slurm",
+        fmt::format("'{}' is not a host name; use letters, digits, '-', '_' and '.'",
+                    name.substr(0, 80)));
   }
 }
 

@@ -48,8 +48,8 @@ std::string trimmed(std::string_view text) {
 int count_of(std::string_view text, std::string_view what) {
   const auto value = whole_number<int>(text);
   if (!value || *value < 0) {
-    throw InputError(
-        "slurm", fmt::format("{} is '{}', which is no count", what, text.substr(0, 80)));
+    throw InputError("slurm", fmt::format("{} is '{}', which is not a count", what,
+                                          text.substr(0, 80)));
   }
   return *value;
 }
@@ -70,9 +70,9 @@ ClockTime read_time(std::string_view text, const char* what) {
     time.parts.push_back(count_of(one, part));
   }
   if (time.parts.size() <= 3) return time;
-  throw InputError("slurm", fmt::format("'{}' is no {}; write 30 (minutes), 8:00:00 or "
-                                        "2-12:00:00",
-                                        text.substr(0, 80), what));
+  throw InputError(
+      "slurm", fmt::format("'{}' is not a {}; write 30 (minutes), 8:00:00 or 2-12:00:00",
+                           text.substr(0, 80), what));
 }
 
 /// Reads a host list, or "(null)", "None assigned" and the like, which name no host.
@@ -108,8 +108,8 @@ bool is_away(const CommandResult& result) {
 
 [[noreturn]] void refuse_fields(std::string_view program, std::string_view line) {
   throw TemporaryError("slurm",
-                       fmt::format("{} said '{}', which has other fields than asked "
-                                   "for; is it Slurm's program?",
+                       fmt::format("{} said '{}', which does not have the fields that "
+                                   "were asked for; is it Slurm's program?",
                                    program, line.substr(0, 200)));
 }
 
@@ -197,9 +197,10 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
                                        describe_command(words), deadline_seconds_));
     }
     if (patience_.tell && !std::exchange(told, true)) {
-      patience_.tell(fmt::format(
-          "Slurm's controller does not answer '{}' ({}); waits for it, at most {:.0f} s",
-          describe_command(words), last_words(result), patience_.seconds));
+      patience_.tell(
+          fmt::format("Slurm's controller does not answer '{}' ({}); longhaul waits for "
+                      "it, at most {:.0f} s",
+                      describe_command(words), last_words(result), patience_.seconds));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(patience_.pause_seconds));
     if (patience_.turn) patience_.turn();

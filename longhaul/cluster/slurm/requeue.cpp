@@ -57,7 +57,8 @@ Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
   }
   if (left < options.nodes) {
     plan.refusal = fmt::format(
-        "{} has {} other nodes and the job asks for {}: Slurm may give it {} again",
+        "partition {} has {} other nodes, but the job asks for {}: Slurm may give the "
+        "job {} again",
         request.partition, left, options.nodes, fmt::join(mine, ", "));
     if (mine.empty()) plan.refusal.clear();
     plan.wanted = own;
@@ -104,7 +105,7 @@ std::string requeue_without_excluded(const RequeueOptions& options,
       told = fmt::format(
           "Slurm leaves out {}; to change that: scontrol update JobId={} "
           "ExcNodeList=...",
-          exclusion.wanted.empty() ? "no node any more"
+          exclusion.wanted.empty() ? "no nodes any more"
                                    : fmt::format("{}", fmt::join(exclusion.wanted, ", ")),
           options.job);
       return true;

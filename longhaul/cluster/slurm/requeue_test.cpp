@@ -108,7 +108,7 @@ TEST_F(Requeue, AnExclusionThatHasExpiredIsNotHandedOverAndAPersonsIs) {
 
 TEST_F(Requeue, NothingIsExcludedWhereTooFewOtherNodesAre) {
   exclude_in_run({"n1", "n2"});
-  EXPECT_HAS(requeue(4), "batch has 3 other nodes and the job asks for 4");
+  EXPECT_HAS(requeue(4), "partition batch has 3 other nodes, but the job asks for 4");
   EXPECT_EQ(excluded_, "(null)");
   EXPECT_EQ(requeues_, 1);
   // What had been excluded before is given back, too.

@@ -150,7 +150,8 @@ void forget_step_environment() {
 
 void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
   write_to(log_of(options, slurm));
-  say("no supervisor is left and none can be had here: the job is requeued if it runs");
+  say("no supervisor is left, and none can be started on this node: the job is requeued "
+      "if it still runs");
   insist_while_it_runs(options, slurm,
                        [&] { requeue(options, slurm, RequeueReason::Host); });
 }
@@ -165,8 +166,8 @@ void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
       if (hosts.empty() || !hosts.front().usable()) {
         write_to(log_of(options, slurm));
         say(
-            fmt::format("the supervisor has ended, and {} with the job's script is lost: "
-                        "requeue",
+            fmt::format("the supervisor has ended, and {}, which runs the job's script, "
+                        "is lost: the job is requeued",
                         job->batch_host));
         return requeue(options, slurm, RequeueReason::Host);
       }

@@ -193,7 +193,7 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   Fault fault{.kind = FaultKind::Node,
               .node = options.lost_node,
               .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
-              .text = fmt::format("{}, with the supervisor, does not answer any more",
+              .text = fmt::format("{}, the supervisor's node, does not answer any more",
                                   options.lost_node)};
   const auto answers = [&](const auto& report) {
     return report->node == options.lost_node;
@@ -202,7 +202,7 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
     fault.kind = FaultKind::Killed;
     fault.temporary = true;  // the supervisor's fault; the ranks may be well
     fault.text = fmt::format(
-        "the supervisor on {} did not answer any more and was replaced; the node answers",
+        "the supervisor on {} did not answer any more and was replaced; its node answers",
         options.lost_node);
     fault.node.clear();
   }
@@ -223,7 +223,7 @@ int Supervisor::State::run_attempts() {
     bool go_on = replace_lost_node(end);
     for (int64_t restart = 0; go_on; ++restart) {
       if (restart == 0 && signals.raised() != 0) {
-        log.info(fmt::format("{}: nothing was started",
+        log.info(fmt::format("{} came before the start, so nothing was started",
                              system::signal_name(signals.raised())));
         request_came_first = true;
         break;
@@ -413,7 +413,7 @@ void Supervisor::State::blame_lacking_node(Fault& fault) {
   }
   if (guilty == nullptr) return;
   fault.text =
-      fmt::format("{}: {} (told by: {})", guilty->node, guilty->cause, fault.text);
+      fmt::format("{}: {} (noticed by: {})", guilty->node, guilty->cause, fault.text);
   if (fault.node != guilty->node) fault.rank = -1;
   fault.node = guilty->node;
   fault.kind = FaultKind::Node;
@@ -486,7 +486,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
 
 void Supervisor::State::tell_findings(const Findings& found) {
   for (const std::string& finding : found.shared) {
-    log.warning("of the job, not of a node: " + finding);
+    log.warning("a problem of the job, not of one node: " + finding);
     event(run::kSharedFindingEvent, {{"cause", finding}});
   }
 }

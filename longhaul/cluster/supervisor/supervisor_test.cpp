@@ -292,7 +292,7 @@ TEST_F(SupervisorOfNodes, ALauncherThatHangsBeforeItsFirstWorkerIsEndedWhenAsked
   EXPECT_EQ(fleet_.causes[0], SIGTERM);
   const std::string log = read_text(dir_ / "log.txt");
   EXPECT_HAS(log, "SIGTERM: the workers save and end");
-  EXPECT_HAS(log, "no worker has begun, so nothing is to be saved");
+  EXPECT_HAS(log, "no worker has begun, so there is nothing to save");
 }
 
 TEST_F(SupervisorOfNodes, ARequestBeforeTheFirstStartStartsNothing) {
@@ -300,7 +300,8 @@ TEST_F(SupervisorOfNodes, ARequestBeforeTheFirstStartStartsNothing) {
   fleet_.at_check = [] { std::raise(SIGHUP); };
   EXPECT_EQ(run(), kExitTemporary);
   EXPECT_EQ(started_, 0);
-  EXPECT_HAS(read_text(dir_ / "log.txt"), "SIGHUP: nothing was started");
+  EXPECT_HAS(read_text(dir_ / "log.txt"),
+             "SIGHUP came before the start, so nothing was started");
 }
 
 TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
@@ -346,7 +347,7 @@ TEST_F(SupervisorOfNodes, AFaultIsThatOfTheNodeThatLacksSomethingWhoeverTellsOfI
   EXPECT_EQ(fault.at("kind"), "node");
   EXPECT_EQ(fault.at("node"), "n2");
   EXPECT_EQ(fault.at("rank"), -1);
-  EXPECT_HAS(fault.at("cause").get<std::string>(), "told by: rank 0 on n1");
+  EXPECT_HAS(fault.at("cause").get<std::string>(), "noticed by: rank 0 on n1");
   EXPECT_EQ(started_without_, Names{"n2"});
 }
 

@@ -74,7 +74,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     if (end) return {end->exit_code, std::nullopt};
     if (launcher_hangs()) {
       log.warning(
-          "no worker has begun, so nothing is to be saved: the launcher is ended");
+          "no worker has begun, so there is nothing to save: the launcher is ended");
       end_launcher(step);
       return {kExitTemporary, std::nullopt};
     }
@@ -171,8 +171,9 @@ void Supervisor::State::pass_signals() {
   if (passed_signal == 0) {
     passed_signal = raised;
     passed_at = now;
-    log.info(fmt::format("{}: the workers save and end{}", system::signal_name(raised),
-                         raised == SIGINT ? "; once more, and they end unsaved" : ""));
+    log.info(fmt::format(
+        "{}: the workers save and end{}", system::signal_name(raised),
+        raised == SIGINT ? "; a second SIGINT ends them without a save" : ""));
     set_state(run::RunStatus::kDraining);
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
@@ -263,7 +264,8 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
       write_text_durable(options.run_dir / file,
                          fault.text + "\n" + describe_stacks(stacks));
     } catch (const Error& problem) {
-      log.warning(fmt::format("stack traces are lost: {}", problem.what()));
+      log.warning(
+          fmt::format("the stack traces could not be written: {}", problem.what()));
     }
   }
   event(run::kHangEvent, {{"verdict", verdict.text},

@@ -43,7 +43,7 @@ int order_of(const ObservedRank& rank) {
 std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
   auto said = launcher.signals.find(rank.rank);
   if (said == launcher.signals.end()) said = launcher.signals.find(-1);
-  if (said == launcher.signals.end()) return "ended without a word (killed)";
+  if (said == launcher.signals.end()) return "ended without a message (killed)";
   return fmt::format("killed by signal {}", said->second);
 }
 
@@ -55,9 +55,9 @@ std::string why_killed(const ObservedRank& rank) {
       rank.memory_limit > 0
           ? fmt::format("its cgroup's limit of {}",
                         human_bytes(static_cast<double>(rank.memory_limit)))
-          : "the machine's own";
+          : "the machine's memory";
   return fmt::format(
-      ": out of memory, {}, for which the kernel has killed {} there; raise it (Slurm: "
+      ": out of memory ({}), so the kernel has killed {} there; raise the limit (Slurm: "
       "--mem=0 or --mem-per-cpu, a container: --memory), or use a smaller "
       "batch.micro_size or more ranks on more machines",
       limit, counted(rank.memory_kills, "process", "processes"));

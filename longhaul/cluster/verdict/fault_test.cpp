@@ -49,12 +49,12 @@ TEST(FindFault, AKillForWantOfMemoryNamesTheLimitAndTheKills) {
       find_fault(ranks, LauncherEnd{.exit_code = 137, .signals = {{2, 9}}});
   ASSERT_TRUE(fault);
   EXPECT_EQ(fault->kind, FaultKind::Killed);
-  EXPECT_EQ(
-      fault->text,
-      "rank 2 on n2 killed by signal 9 in step 12 phase update: out of memory, its "
-      "cgroup's limit of 8.0 GB, for which the kernel has killed 2 processes there; "
-      "raise it (Slurm: --mem=0 or --mem-per-cpu, a container: --memory), or use a "
-      "smaller batch.micro_size or more ranks on more machines");
+  EXPECT_EQ(fault->text,
+            "rank 2 on n2 killed by signal 9 in step 12 phase update: out of memory (its "
+            "cgroup's limit of 8.0 GB), so the kernel has killed 2 processes there; "
+            "raise the limit (Slurm: --mem=0 or --mem-per-cpu, a container: --memory), "
+            "or use a "
+            "smaller batch.micro_size or more ranks on more machines");
 }
 
 TEST(FindFault, ALauncherThatToldWhyIsHeardBeforeItsLastLine) {

@@ -58,8 +58,8 @@ std::vector<Straggler> Stragglers::look(const RankList& ranks, double now) {
     if (++known.looks < kLooks || ratio < 2.0 * known.told) continue;
     known.told = ratio;
     found.push_back({rank.rank, rank.node, rank.busy_seconds, ratio,
-                     fmt::format("{} works {:.3f} s for a step, {:.2f} times as long as "
-                                 "the others of its stage ({:.3f} s)",
+                     fmt::format("{} takes {:.3f} s for a step, {:.2f} times as long as "
+                                 "the other ranks of its stage ({:.3f} s)",
                                  rank.name(), rank.busy_seconds, ratio, middle)});
   }
   return found;

@@ -251,10 +251,11 @@ HangVerdict Judge::nobody() const {
   bool circle = false;
   for (size_t r = 0; r < ranks_.size(); ++r) circle = circle || pointing(r);
   return {{},
-          fmt::format("all {} ranks wait, the longest {} in {} for {:.0f} s; {}",
-                      ranks_.size(), oldest.name(), oldest.waits_for, oldest.waits_age,
-                      circle ? "they wait for each other: their calls differ"
-                             : "all have entered it: look at the network between them")};
+          fmt::format(
+              "all {} ranks wait, the longest {} in {} for {:.0f} s; {}", ranks_.size(),
+              oldest.name(), oldest.waits_for, oldest.waits_age,
+              circle ? "they wait for each other, because their calls differ"
+                     : "all have entered the call: look at the network between them")};
 }
 
 }  // namespace

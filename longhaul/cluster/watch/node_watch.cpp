@@ -166,7 +166,7 @@ void NodeWatch::end_left_workers() {
   if (left_at_first == 0) return;
   notes_.push_back(fmt::format("{} workers of an earlier start were left and are {}",
                                left_at_first,
-                               alive == 0 ? "ended" : "killed, but not gone"));
+                               alive == 0 ? "ended" : "killed, but have not ended yet"));
 }
 
 void NodeWatch::forget() {

@@ -28,19 +28,21 @@ auto parsed(const char* what, Work work) {
   try {
     return work();
   } catch (const Json::exception& error) {
-    throw InputError("cluster", fmt::format("{} of another form than this program's: "
-                                            "{}; start the same program on every node",
-                                            what, words_of(error)));
+    throw InputError("cluster",
+                     fmt::format("{} has another form than this program writes: {}; "
+                                 "start the same program on every node",
+                                 what, words_of(error)));
   }
 }
 
 const Json& list_of(const Json& report, const char* name, size_t most) {
   const Json& list = report.at(name);
   if (!list.is_array() || list.size() > most) {
-    throw InputError("cluster",
-                     fmt::format("a node's report has no list of {}, or one of "
-                                 "more than {}",
-                                 name, most));
+    throw InputError(
+        "cluster",
+        fmt::format(
+            "a node's report has no list of {}, or has more than {} entries in it", name,
+            most));
   }
   return list;
 }

@@ -7,7 +7,7 @@ namespace longhaul::kernels::cuda {
 void launch_failed(const char* kernel, const char* message) {
   throw Error(ErrorKind::Internal, "cuda",
               fmt::format("kernel {} could not be launched: {}; check that the GPU's "
-                          "architecture is the one this program was built for",
+                          "architecture is the one that this program was built for",
                           kernel, message));
 }
 

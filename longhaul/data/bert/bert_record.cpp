@@ -69,10 +69,11 @@ BertRecord BertRecord::read(const fs::path& dir) {
 void check_hash(const fs::path& shard, const BertShardInfo& info) {
   const std::string found = hashed_file(shard).hash;
   if (found == info.hash) return;
-  throw InputError("data",
-                   fmt::format("{}: its hash is {}, {} has {}; the file is "
-                               "damaged, copy it again",
-                               shard.string(), found, kBertRecordName, info.hash));
+  throw InputError(
+      "data",
+      fmt::format(
+          "{}: its hash is {}, but {} says {}; the file is damaged, copy it again",
+          shard.string(), found, kBertRecordName, info.hash));
 }
 
 void check_recorded_hash(const fs::path& shard) {
@@ -92,7 +93,7 @@ void check_bert_directory(const fs::path& dir) {
     if (error || bytes != shard.bytes) {
       throw InputError(
           "data",
-          fmt::format("{}: {}, {} has {} bytes; copy the whole directory again",
+          fmt::format("{}: {}, but {} says {} bytes; copy the whole directory again",
                       path.string(),
                       error ? std::string("missing") : fmt::format("{} bytes", bytes),
                       kBertRecordName, shard.bytes));

@@ -38,8 +38,8 @@ BuildKind examples_kind() {
   return {.record = kBertRecordName,
           .foreign = "exists and holds no BERT examples; choose another --out",
           .standing =
-              "BERT examples stand there already; choose another --out, or "
-              "replace them with --force",
+              "holds BERT examples already; choose another --out, or replace them with "
+              "--force",
           .occupation = "builds there"};
 }
 
@@ -75,14 +75,14 @@ void check_options(const BuildExamplesOptions& options) {
   if (options.shards < 0 || options.shards > kMostShards || options.duplicates < 1 ||
       options.duplicates > 10'000) {
     throw InputError("data",
-                     fmt::format("{} shards and {} passes; 0 to {} shards and 1 "
-                                 "to 10000 passes can be",
+                     fmt::format("{} shards and {} passes are out of range; give 0 to {} "
+                                 "shards and 1 to 10000 passes",
                                  options.shards, options.duplicates, kMostShards));
   }
   if (!(examples.mask.share > 0.0 && examples.mask.share < 1.0) ||
       !(examples.short_share >= 0.0 && examples.short_share <= 1.0)) {
-    throw InputError("data", fmt::format("a mask share of {} and a short share of {} are "
-                                         "not between 0 and 1",
+    throw InputError("data", fmt::format("the mask share is {} and the short share is "
+                                         "{}; both must be between 0 and 1",
                                          examples.mask.share, examples.short_share));
   }
   if (hdf5_version().empty()) {
@@ -177,11 +177,11 @@ void ExamplesBuilder::open_work() const {
   const std::vector<std::string> changed =
       ResumableBuild::changed_entries(build_.agree_on_plan(plan_), plan_);
   if (changed.empty()) return;
-  throw InputError("data",
-                   fmt::format("{}: an unfinished build with another {}; give the "
-                               "same command as then to go on with it, or "
-                               "--restart to throw it away",
-                               work_.string(), fmt::join(changed, ", ")));
+  throw InputError(
+      "data",
+      fmt::format("{}: holds an unfinished build with another {}; give the command that "
+                  "began the build to continue it, or --restart to delete it",
+                  work_.string(), fmt::join(changed, ", ")));
 }
 
 void ExamplesBuilder::read_inputs() {
@@ -200,9 +200,10 @@ void ExamplesBuilder::read_inputs() {
       },
       spool);
   if (report.counts.documents == 0) {
-    throw InputError("data", fmt::format("the inputs hold no document with text; {}name "
-                                         "files that do",
-                                         report.dropped.in_one_line()));
+    throw InputError(
+        "data",
+        fmt::format("the inputs hold no document with text; {}name files that hold text",
+                    report.dropped.in_one_line()));
   }
   spool.finish();
   reading_ = reading_json(report);
@@ -225,10 +226,11 @@ double ExamplesBuilder::expected_shard_bytes(const SpoolCounts& counts,
 int64_t ExamplesBuilder::choose_shards(const SpoolCounts& counts) const {
   const int64_t most = counts.documents * options_.duplicates;
   if (options_.shards > most) {
-    throw InputError("data", fmt::format("{} documents in {} passes do not fill {} "
-                                         "shards; ask for {} at most",
-                                         counts.documents, options_.duplicates,
-                                         options_.shards, most));
+    throw InputError(
+        "data",
+        fmt::format(
+            "{} documents in {} passes do not fill {} shards; ask for at most {} shards",
+            counts.documents, options_.duplicates, options_.shards, most));
   }
   if (options_.shards > 0) return options_.shards;
   const double wanted =

@@ -19,10 +19,9 @@ void write_values(File& file, const std::vector<Value>& values) {
 MappedFile map_exactly(const fs::path& path, uint64_t bytes) {
   MappedFile file(path);
   if (file.bytes().size() != bytes) {
-    throw InputError("data",
-                     fmt::format("{}: {} bytes, expected {}; remove the directory "
-                                 "and build again",
-                                 path.string(), file.bytes().size(), bytes));
+    throw InputError("data", fmt::format("{}: the file has {} bytes, expected {}; remove "
+                                         "the directory and build again",
+                                         path.string(), file.bytes().size(), bytes));
   }
   return file;
 }

@@ -118,9 +118,9 @@ ExampleMaker::ExampleMaker(const DocumentSpool& spool, const BertVocabulary& voc
     : spool_(spool), vocabulary_(vocabulary), options_(options) {
   if (spool.counts().documents < 2) {
     throw InputError("data",
-                     "the inputs hold one document; next-sentence pairs need a "
-                     "second one: give each document its record, or part documents by "
-                     "blank lines with --sentences lines");
+                     "the inputs hold only one document, but next-sentence pairs need at "
+                     "least two; give each document a record of its own, or separate "
+                     "documents by blank lines with --sentences lines");
   }
 }
 

@@ -48,10 +48,11 @@ class ExampleSource final : public ExampleTokens {
 
   std::string describe() const override {
     const ExampleStoreInfo& info = store_.info();
-    return fmt::format("packed examples {}: {} of {} tokens, at most {} masked, of {}",
-                       store_.path().string(), counted(info.rows, "example"),
-                       info.form.seq_len, info.form.predictions,
-                       counted(static_cast<int64_t>(info.origins.size()), "shard"));
+    return fmt::format(
+        "packed examples {}: {} of {} tokens, at most {} of them masked, from {}",
+        store_.path().string(), counted(info.rows, "example"), info.form.seq_len,
+        info.form.predictions,
+        counted(static_cast<int64_t>(info.origins.size()), "shard"));
   }
 
  private:
@@ -68,10 +69,11 @@ std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_le
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len) {
   if (found == seq_len) return;
   throw InputError(
-      "data", fmt::format("{}: its rows have {} tokens, data.seq_len is {}; examples "
-                          "cannot be cut anew: use shards of that length, or set "
-                          "data.seq_len = {}",
-                          path.string(), found, seq_len, found));
+      "data",
+      fmt::format(
+          "{}: its rows have {} tokens, data.seq_len is {}; rows cannot be cut again: "
+          "use shards whose rows have data.seq_len tokens, or set data.seq_len = {}",
+          path.string(), found, seq_len, found));
 }
 
 }  // namespace longhaul::data

@@ -43,10 +43,11 @@ StoreFile file_of(const JsonFields& record, const char* name, const fs::path& di
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
   if (error || bytes != file.bytes) {
-    throw InputError("data", fmt::format("{}: {}, {} has {} bytes; {}", path.string(),
-                                         error ? std::string("missing")
-                                               : fmt::format("{} bytes", bytes),
-                                         kExampleStoreRecord, file.bytes, kPackAgain));
+    throw InputError(
+        "data",
+        fmt::format("{}: {}, but {} says {} bytes; {}", path.string(),
+                    error ? std::string("missing") : fmt::format("{} bytes", bytes),
+                    kExampleStoreRecord, file.bytes, kPackAgain));
   }
   return file;
 }
@@ -54,7 +55,9 @@ StoreFile file_of(const JsonFields& record, const char* name, const fs::path& di
 void check_form(const JsonFields& fields, const ExampleStoreInfo& info) {
   const ExampleForm& form = info.form;
   const auto demand = [&](bool holds, const char* name, int64_t found) {
-    if (!holds) fields.fail(fmt::format("'{}' is {}", name, found));
+    if (!holds) {
+      fields.fail(fmt::format("'{}' is {}, which is out of range", name, found));
+    }
   };
   demand(form.token_bytes == 2 || form.token_bytes == 4, "token_bytes", form.token_bytes);
   demand(form.seq_len >= 1 && form.seq_len <= kMaxShardLength, "seq_len", form.seq_len);
@@ -65,7 +68,7 @@ void check_form(const JsonFields& fields, const ExampleStoreInfo& info) {
   demand(info.max_token_id <= most, "max_token_id", info.max_token_id);
   const uint64_t bytes = static_cast<uint64_t>(info.rows) * form.bytes();
   if (bytes != info.row_file.bytes) {
-    fields.fail(fmt::format("{} rows of {} bytes are {}, {} has {}", info.rows,
+    fields.fail(fmt::format("{} rows of {} bytes need {} bytes, but {} has {}", info.rows,
                             form.bytes(), bytes, info.row_file.name,
                             info.row_file.bytes));
   }
@@ -124,8 +127,8 @@ ExampleStoreInfo ExampleStoreInfo::read(const fs::path& dir) {
   check_form(fields, info);
   const auto stored = fields.get<std::string>("fingerprint");
   if (stored != info.fingerprint()) {
-    fields.fail(fmt::format("'fingerprint' is {}, what it says makes {}", stored,
-                            info.fingerprint()));
+    fields.fail(fmt::format("'fingerprint' is {}, but the record's values give {}",
+                            stored, info.fingerprint()));
   }
   return info;
 }
@@ -169,7 +172,8 @@ void ExampleStore::read(int64_t row, ExampleRow& to) const {
   const uint32_t largest = read_tokens(from + form.tokens(), form.token_bytes, to.tokens);
   if (int64_t{largest} > info_.max_token_id) {
     fail(row, form.tokens(),
-         fmt::format("token id {}, the largest is {}", largest, info_.max_token_id));
+         fmt::format("token id {} is above the store's largest id {}", largest,
+                     info_.max_token_id));
   }
   const std::byte* const bits = from + form.segments();
   for (size_t i = 0; i < to.segments.size(); ++i) {
@@ -180,7 +184,8 @@ void ExampleStore::read(int64_t row, ExampleRow& to) const {
     const uint64_t place = form.positions() + static_cast<uint64_t>(i) * 2;
     const auto position = int64_t{value_at<uint16_t>(from + place)};
     if (position < 1 || position >= length) {
-      fail(row, place, fmt::format("masked position {} of {} tokens", position, length));
+      fail(row, place,
+           fmt::format("masked position {} in a row of {} tokens", position, length));
     }
     const uint64_t at =
         form.ids() + static_cast<uint64_t>(i) * static_cast<uint64_t>(form.token_bytes);
@@ -188,7 +193,8 @@ void ExampleStore::read(int64_t row, ExampleRow& to) const {
     const uint32_t id = read_tokens(from + at, form.token_bytes, std::span(&label, 1));
     if (int64_t{id} > info_.max_token_id) {
       fail(row, at,
-           fmt::format("masked id {}, the largest is {}", id, info_.max_token_id));
+           fmt::format("masked id {} is above the store's largest id {}", id,
+                       info_.max_token_id));
     }
   }
 }

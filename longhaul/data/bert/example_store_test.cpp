@@ -154,14 +154,15 @@ TEST_F(ExampleStoreTest, UnprovedRowsAreReadWithinTheirBounds) {
   EXPECT_HAS(message(4, 21), "21 of 20 masked positions");
   EXPECT_HAS(message(6, 2), "label 2");
   EXPECT_HAS(message(6, 257), "label 257");
-  EXPECT_HAS(
-      message(form.tokens() + 2 * 127, 65535),
-      fmt::format("byte {}: token id 65535, the largest is 20009", at(form.tokens())));
+  EXPECT_HAS(message(form.tokens() + 2 * 127, 65535),
+             fmt::format("byte {}: token id 65535 is above the store's largest id 20009",
+                         at(form.tokens())));
   EXPECT_HAS(message(form.ids() + 2, 65535),
              fmt::format("byte {}: masked id 65535", at(form.ids() + 2)));
   EXPECT_HAS(message(form.positions() + 2, 0),
-             fmt::format("byte {}: masked position 0 of 128", at(form.positions() + 2)));
-  EXPECT_HAS(message(form.positions(), 128), "masked position 128 of 128");
+             fmt::format("byte {}: masked position 0 in a row of 128",
+                         at(form.positions() + 2)));
+  EXPECT_HAS(message(form.positions(), 128), "masked position 128 in a row of 128");
 }
 
 }  // namespace

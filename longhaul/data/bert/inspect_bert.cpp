@@ -50,7 +50,7 @@ std::string figures(const BertRecord& record, const JsonFields& plan,
   return fmt::format(
       "text            {} documents, {} sentences, {} tokens\n{}"
       "examples        {} of {} tokens in {} shards, {}, {} passes over the documents\n"
-      "                {} of the room is tokens, {} tokens were cut off ends\n"
+      "                tokens fill {} of the rows, {} tokens were cut off at the ends\n"
       "                {} have a second text from another document\n"
       "masked          {} of the tokens, at most {} in an example: {} [MASK], {} kept, "
       "{} replaced\n",

@@ -98,11 +98,13 @@ BertVocabulary BertVocabulary::of(const tokenizer::Tokenizer& tokenizer,
   }
   if (whole_words && !any) {
     throw InputError("data",
-                     "no token begins with ##, so that whole words are not "
-                     "known; take a WordPiece tokenizer, or mask single tokens");
+                     "no token of the tokenizer begins with ##, so whole words cannot be "
+                     "found; use a WordPiece tokenizer, or mask single tokens");
   }
   if (vocabulary.ordinary.empty()) {
-    throw InputError("data", "the tokenizer has special tokens only");
+    throw InputError("data",
+                     "the tokenizer has only special tokens, so nothing can be masked; "
+                     "use another tokenizer");
   }
   return vocabulary;
 }

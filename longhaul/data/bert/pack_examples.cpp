@@ -82,11 +82,9 @@ void check_shape(const fs::path& path, const ShardShape& shape,
   check_example_length(path, shape.seq_len, options.seq_len);
   if (first == nullptr || shape.predictions == first->predictions) return;
   throw InputError(
-      "data",
-      fmt::format(
-          "{}: {} masked positions a row, the shards before it have {}; give each "
-          "kind an entry of its own",
-          path.string(), shape.predictions, first->predictions));
+      "data", fmt::format("{}: its rows have {} masked positions, but rows of the shards "
+                          "before it have {}; give each kind an entry of its own",
+                          path.string(), shape.predictions, first->predictions));
 }
 
 /// Returns the fingerprint of the tokenizer in the records beside the shards; empty where
@@ -101,9 +99,10 @@ std::string tokenizer_of(const std::vector<fs::path>& shards) {
     const JsonFields fields(plan, "data", (dir / kBertRecordName).string());
     const auto own = fields.get<std::string>("tokenizer");
     if (!known.empty() && own != known) {
-      throw InputError("data", fmt::format("{}: made with another tokenizer (fingerprint "
-                                           "{}) than the shards before it ({})",
-                                           dir.string(), own, known));
+      throw InputError(
+          "data", fmt::format("{}: made with another tokenizer (fingerprint {}) than the "
+                              "shards before it ({}); use shards of one tokenizer",
+                              dir.string(), own, known));
     }
     known = own;
   }
@@ -138,7 +137,7 @@ BuildKind packed_kind() {
           .foreign =
               "exists and holds no packed examples; remove it, and the next start "
               "packs the shards",
-          .standing = "packed examples stand there already",
+          .standing = "holds packed examples already",
           .occupation = "packs these shards",
           .object = "the packed examples",
           .advice = "wait until it is done"};

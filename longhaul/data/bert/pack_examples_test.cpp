@@ -273,8 +273,8 @@ TEST_F(PackExamplesTest, WhatDoesNotFitTheRunIsRefusedWithBothNumbers) {
   options_.shards.push_back(
       write_test_shard(dir_, "z_training_9.hdf5", test_shard(4, 8, 2)));
   EXPECT_HAS(refusal(),
-             "z_training_9.hdf5: 2 masked positions a row, the shards before "
-             "it have 3");
+             "z_training_9.hdf5: its rows have 2 masked positions, but rows of the "
+             "shards before it have 3");
   options_.shards.pop_back();
   pack();
   EXPECT_HAS(input_error([&] { open_source(options_.out, 512); }),
@@ -292,14 +292,15 @@ TEST_F(PackExamplesTest, MasksThatAreNotOnesThenZerosAreRefusedWithFileAndRow) {
   };
   write_changed([&](ShardShape s, std::string& bytes) { bytes[mask_at(s, 5, 3)] = 0; });
   EXPECT_HAS(refusal(),
-             "changed.hdf5: row 5: input_mask[4] is 1 behind padding, which "
+             "changed.hdf5: row 5: input_mask[4] is 1 after the padding, which "
              "begins at 3");
   write_changed([&](ShardShape s, std::string& bytes) { bytes[mask_at(s, 6, 0)] = 0; });
   EXPECT_HAS(refusal(), "row 6: input_mask leaves out the first token");
   write_changed([&](ShardShape s, std::string& bytes) {
     for (int64_t i = 3; i < 8; ++i) bytes[mask_at(s, 4, i)] = 0;
   });
-  EXPECT_HAS(refusal(), "row 4: masked_lm_positions[0] is 5, behind the row's 3 tokens");
+  EXPECT_HAS(refusal(),
+             "row 4: masked_lm_positions[0] is 5, after the end of the row's 3 tokens");
 }
 
 TEST_F(PackExamplesTest, SourcesWithOtherTargetsDoNotMix) {
@@ -319,7 +320,8 @@ TEST_F(PackExamplesTest, SourcesWithOtherTargetsDoNotMix) {
   };
   EXPECT_HAS(
       message({{examples, 1.0, "bert", {}}, {tokens, 1.0, "web", {}}}),
-      "bert has targets for masked_token and next_sentence, and web for next_token");
+      "bert has targets for masked_token and next_sentence, but web has targets for "
+      "next_token");
   std::vector<std::unique_ptr<TokenSource>> parts;
   parts.push_back(synthetic_source(10, 8, 100, 1));
   parts.push_back(example_source(options_.out, 8));

@@ -48,7 +48,7 @@ class SentenceEncoder {
       if (parsed.problem == RecordProblem::None &&
           parsed.kind == ParsedRecord::Kind::Ids) {
         parsed.problem = RecordProblem::FieldNotText;
-        parsed.detail = "a list of ids, but sentences are found in text";
+        parsed.detail = "it is a list of ids, but sentences are found only in text";
       }
       if (parsed.problem != RecordProblem::None) {
         piece.dropped.push_back({parsed.problem, place, parsed.detail});
@@ -116,11 +116,11 @@ class Collector {
       report.dropped.add(dropped.problem, {place, dropped.detail});
     }
     if (report.dropped.bad() > options_.max_bad_records) {
-      throw InputError("data", fmt::format("{} bad records, at most {} are let pass: {}"
-                                           "look at them, or allow more with "
-                                           "--max-bad-records",
-                                           report.dropped.bad(), options_.max_bad_records,
-                                           report.dropped.in_one_line()));
+      throw InputError("data",
+                       fmt::format("{} bad records, but at most {} are allowed: "
+                                   "{}correct them, or allow more with --max-bad-records",
+                                   report.dropped.bad(), options_.max_bad_records,
+                                   report.dropped.in_one_line()));
     }
     out_.add(piece.documents);
     report.cut_sentences += piece.cut_sentences;

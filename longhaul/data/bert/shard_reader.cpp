@@ -51,11 +51,10 @@ void refuse_other_records(const fs::path& directory) {
       continue;
     }
     throw InputError(
-        "data",
-        fmt::format("{}: holds shards of BERT's examples and {} of {}; name those "
-                    "that you mean, for example '{}'",
-                    directory.string(), path.filename().string(), format_name(*format),
-                    (directory / kShardPattern).string()));
+        "data", fmt::format("{}: holds both shards of BERT's examples and {} of {}; name "
+                            "the files that you mean, for example '{}'",
+                            directory.string(), path.filename().string(),
+                            format_name(*format), (directory / kShardPattern).string()));
   }
 }
 
@@ -68,9 +67,11 @@ BertShard ShardReader::read(const fs::path& path, int64_t vocab_size) {
   std::string answer = process_.ask(path.string(), path.string());
   ShardShape shape;
   if (answer.size() < sizeof(shape)) {
-    throw InputError("data", fmt::format("{}: its reader gave {} bytes; the file is "
-                                         "damaged",
-                                         path.string(), answer.size()));
+    throw InputError(
+        "data",
+        fmt::format(
+            "{}: the process that reads the file gave only {} bytes; the file is damaged",
+            path.string(), answer.size()));
   }
   const size_t bytes = answer.size() - sizeof(shape);
   std::memcpy(&shape, answer.data() + bytes, sizeof(shape));

@@ -159,8 +159,8 @@ void ArrowMessages::check_tail() {
   const uint64_t rest = file_.size() - position_;
   if (!is_file_format_) {
     if (rest == 0) return;
-    file_.fail(fmt::format("{} bytes behind the end of the Arrow data", rest), position_,
-               "a stream must be alone in its file");
+    file_.fail(fmt::format("{} bytes after the end of the Arrow data", rest), position_,
+               "write each Arrow stream to a file of its own");
   }
   if (rest < kFileTail) fail_truncated();
   std::array<char, kFileTail> tail{};

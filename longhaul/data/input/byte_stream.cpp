@@ -62,7 +62,8 @@ class GzipStream final : public PlainStream {
       if (!inside_member) {
         if (at_end) break;
         if (packed.front() != kGzipFirstByte) {
-          file.fail("not valid gzip data behind what was packed", offset - packed.size());
+          file.fail("not valid gzip data after the end of the packed text",
+                    offset - packed.size());
         }
         decoder.reset();  // consecutive members are one content
         inside_member = true;

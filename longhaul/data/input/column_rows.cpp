@@ -193,9 +193,10 @@ int find_column(const arrow::Schema& schema, const std::string& name,
                 const fs::path& file) {
   const std::vector<int> found = schema.GetAllFieldIndices(name);
   if (found.size() > 1) {
-    throw InputError("data", fmt::format("{}: {} columns '{}'; give each a name of its "
-                                         "own",
-                                         file.string(), found.size(), name));
+    throw InputError(
+        "data",
+        fmt::format("{}: {} columns are named '{}'; give each column a name of its own",
+                    file.string(), found.size(), name));
   }
   return found.empty() ? -1 : found.front();
 }
@@ -204,10 +205,11 @@ int find_list_column(const arrow::Schema& schema, const std::string& name,
                      const fs::path& file, bool is_mask = false) {
   const int found = find_column(schema, name, file);
   if (found >= 0 && !is_integer_list(*schema.field(found)->type(), is_mask)) {
-    throw InputError("data", fmt::format("{}: column '{}' is {}, where beside token ids "
-                                         "lists of integers stand; rename or remove it",
-                                         file.string(), name,
-                                         schema.field(found)->type()->ToString()));
+    throw InputError(
+        "data",
+        fmt::format("{}: column '{}' is {}, but beside token ids this column must hold "
+                    "lists of integers; rename or remove it",
+                    file.string(), name, schema.field(found)->type()->ToString()));
   }
   return found;
 }
@@ -227,8 +229,8 @@ void require(const arrow::Status& status, const fs::path& file, std::string_view
         options.reader_memory == nullptr
             ? ""
             : fmt::format(
-                  ", or more than {} with what is read beside it (fewer threads "
-                  "help, or more memory)",
+                  ", or more than {} together with what other threads read (use fewer "
+                  "threads, or more memory)",
                   human_bytes(static_cast<double>(options.reader_memory->bytes())));
     throw InputError(
         "data",
@@ -256,7 +258,7 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
   ids = is_integer_list(type);
   if (!ids && !is_text(type)) {
     throw InputError("data", fmt::format("{}: column '{}' is {}, neither text nor lists "
-                                         "of integers; name another with --field",
+                                         "of integers; name another column with --field",
                                          file.string(), options.field, type.ToString()));
   }
   if (!ids) return;

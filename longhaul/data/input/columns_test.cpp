@@ -323,8 +323,9 @@ TEST(Columns, ThatAreAbsentOrOfAnotherTypeAreRefusedByName) {
   const auto labelled = table_of({{"text", lists<arrow::Int32Type>({{{1}}})},
                                   {"labels", texts<arrow::StringBuilder>({"b"})}});
   const auto other = dir.write("d.arrow", as_arrow(*labelled, Ipc::Stream));
-  EXPECT_HAS(input_error([&] { read_records(inputs_of({other})); }),
-             "column 'labels' is string, where beside token ids lists of integers stand");
+  EXPECT_HAS(
+      input_error([&] { read_records(inputs_of({other})); }),
+      "column 'labels' is string, but beside token ids this column must hold lists");
 }
 
 TEST(Columns, AboveTheMemoryLimitAreRefusedWithWhatToDo) {
@@ -401,7 +402,7 @@ TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
   ASSERT_TRUE(first->next(record));
   const std::string message = input_error([&] { second->next(record); });
   EXPECT_HAS(message, "b.arrow");
-  EXPECT_HAS(message, "more than 13.1 MB with what is read beside it");
+  EXPECT_HAS(message, "more than 13.1 MB together with what other threads read");
 }
 
 /// Reads a file to the end. An error must name the file.
@@ -508,7 +509,7 @@ TEST(Columns, WithAStreamThatStopsBetweenBatchesAreRefused) {
              "a.arrow: Arrow data without the mark of its end: the file is truncated");
   const auto joined = dir.write("b.arrow", stream + stream);
   EXPECT_HAS(input_error([&] { read_records(inputs_of({joined})); }),
-             "bytes behind the end of the Arrow data");
+             "bytes after the end of the Arrow data");
 }
 
 }  // namespace

@@ -140,12 +140,14 @@ class CsvReader final : public TextStream {
     }
     if (times == 1) return;
     const std::string another = times == 0 ? name_another(known, wanted) : "";
-    file_.fail(fmt::format("{} column '{}' in the header row (its columns: {}{}){}",
-                           times == 0 ? "no" : "more than one", wanted, names,
-                           columns_ > 20 ? ", ..." : "", another),
-               0,
-               another.empty() ? "name another with --field, or another separator"
-                               : "or name another separator");
+    file_.fail(
+        fmt::format("{} column '{}' in the header row (its columns: {}{}){}",
+                    times == 0 ? "no" : "more than one", wanted, names,
+                    columns_ > 20 ? ", ..." : "", another),
+        0,
+        another.empty()
+            ? "name another column with --field, or another separator with --delimiter"
+            : "or name another separator with --delimiter");
   }
 
   /// Reads the next row without its line end. Returns false when there is no next row.
@@ -250,7 +252,7 @@ ParsedRecord parse_csv_row(const RawRecord& record) {
   }
   if (count != record.csv_columns) {
     return broken(RecordProblem::WrongFieldCount,
-                  fmt::format("{}, the header has {}", count, record.csv_columns));
+                  fmt::format("{}, but the header has {}", count, record.csv_columns));
   }
   parsed.text = unquoted(wanted);
   if (parsed.text.empty()) return broken(RecordProblem::Empty);

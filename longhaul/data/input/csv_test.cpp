@@ -41,8 +41,8 @@ TEST(Csv, CountsRowsThatAreBroken) {
   EXPECT_EQ(
       read_csv(dir, "a.csv",
                "text,n\ngood,1\none\na,b,c\n\"x\"y,1\n\"x\"y\",\nz\",1\n\xFF,1\nend,2"),
-      (Records{"good", "!wrong number of fields: 1, the header has 2",
-               "!wrong number of fields: 3, the header has 2",
+      (Records{"good", "!wrong number of fields: 1, but the header has 2",
+               "!wrong number of fields: 3, but the header has 2",
                "!text after a closing quote: in field 1",
                "!text after a closing quote: in field 1", "z\"",
                "!invalid UTF-8: byte 0 (0xff) of the row", "end"}));
@@ -62,9 +62,9 @@ TEST(Csv, TakesTheColumnThatTheHeaderNames) {
   EXPECT_EQ(read_csv(dir, "a.csv", "\"text\",\"te\"\"xt\"\nx,y\n"), (Records{"x"}));
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", "id,body\n1,x\n"); }),
              "a.csv: no column 'text' in the header row (its columns: 'id', 'body'); "
-             "name one that it has with --field");
+             "name one of these fields with --field");
   EXPECT_HAS(input_error([&] { read_csv(dir, "b.csv", "id,test\n1,x\n"); }),
-             "; name one that it has, as --field test");
+             "; name one of these fields, for example with --field test");
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", "text,text\n1,x\n"); }),
              "more than one column 'text'");
   EXPECT_HAS(input_error([&] { read_csv(dir, "a.csv", ""); }), "no header row");

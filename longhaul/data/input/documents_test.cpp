@@ -115,7 +115,7 @@ TEST(Documents, NamesTheFieldsThatALineHasInstead) {
   const auto file = dir.write("a.jsonl", "{\"id\":1,\"content\":\"x\"}\n");
   EXPECT_HAS(input_error([&] { read_all({file}); }),
              "a.jsonl:1: field missing: 'text' (its fields: 'id', 'content'); name one "
-             "that it has, as --field content");
+             "of these fields, for example with --field content");
 }
 
 TEST(Documents, OnlyTheFieldsThatAreAskedForHaveToBeGood) {

@@ -105,8 +105,8 @@ class DirectoryLook {
     }
     if (const std::string packing = unread_packing(path);
         !packing.empty() && !name.starts_with('.')) {
-      refuse(directory_, fmt::format("holds {}, and {} files are not read; unpack it, or "
-                                     "pack it with gzip or zstd (*.gz, *.zst)",
+      refuse(directory_, fmt::format("holds {}, and {} files are not read; unpack the "
+                                     "file, or pack it with gzip or zstd (*.gz, *.zst)",
                                      name, packing));
     }
     const auto kind = kind_in_directory(path, format_);
@@ -134,16 +134,17 @@ class DirectoryLook {
                             paths.front().filename().string());
       choices += (choices.empty() ? "" : " or ") + for_example(paths);
     }
-    refuse(directory_, fmt::format("a directory with data of several kinds: {}; name "
-                                   "those that you mean: {}",
+    refuse(directory_, fmt::format("the directory holds data of several kinds: {}; name "
+                                   "the files that you mean: {}",
                                    counts, choices));
   }
 
   [[noreturn]] void refuse_splits() const {
-    refuse(directory_, fmt::format("a directory with files of several splits ({}, {}); "
-                                   "name those that you mean, for example '{}/{}*'",
-                                   *splits_.begin(), *std::next(splits_.begin()),
-                                   directory_.string(), *splits_.rbegin()));
+    refuse(directory_,
+           fmt::format("the directory holds files of several splits ({}, {}); name the "
+                       "files that you mean, for example '{}/{}*'",
+                       *splits_.begin(), *std::next(splits_.begin()), directory_.string(),
+                       *splits_.rbegin()));
   }
 
   [[noreturn]] void refuse_beneath() const {
@@ -152,26 +153,25 @@ class DirectoryLook {
     const std::string all = (directory_ / "**" / pattern).string();
     if (kinds_.empty()) {
       refuse(directory_, fmt::format("holds no data itself, but directories with data, "
-                                     "such as {}; for all of it write '{}'",
+                                     "such as {}; write '{}' for all the files in them",
                                      beneath_.string(), all));
     }
-    refuse(
-        directory_,
-        fmt::format("holds data and also directories with data, such as {}; write '{}' "
-                    "for all of it, or {} for what lies in it directly",
-                    beneath_.string(), all, for_example(kinds_.begin()->second)));
+    refuse(directory_,
+           fmt::format("holds data and also directories with data, such as {}; write "
+                       "'{}' for all the files, or {} for the files directly in it",
+                       beneath_.string(), all, for_example(kinds_.begin()->second)));
   }
 
   [[noreturn]] void refuse_empty() const {
-    const std::string others =
-        passed_over_.empty()
-            ? "is empty"
-            : "holds no file whose name says that it is data; " +
-                  describe_passed_over(passed_over_) +
-                  "; --format says what such files are, for example --format text";
+    const std::string others = passed_over_.empty()
+                                   ? "is empty"
+                                   : "holds no file whose name says that it is data; " +
+                                         describe_passed_over(passed_over_) +
+                                         "; give the format of such files with --format, "
+                                         "for example --format text";
     refuse(directory_,
            fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, or a "
-                       "directory with those of one kind",
+                       "directory with files of one of these kinds",
                        others));
   }
 
@@ -189,8 +189,8 @@ DirectoryFiles files_of_directory(const fs::path& directory,
                                   std::optional<InputFormat> format) {
   if (is_saved_dataset(directory)) {
     if (format && *format != InputFormat::Arrow) {
-      refuse(directory, fmt::format("a save_to_disk directory holds Arrow files, and the "
-                                    "format is to be {}; leave --format out",
+      refuse(directory, fmt::format("a save_to_disk directory holds Arrow files, but "
+                                    "--format is {}; leave --format out",
                                     format_name(*format)));
     }
     return {read_saved_files(directory).paths, {}};

@@ -55,7 +55,7 @@ TEST_F(Directories, OfSeveralKindsAreRefusedWithTheCountOfEachAndHowToChoose) {
              "data of several kinds: 1 file of text (such as c.txt), 2 files of "
              "jsonl (such as ");
   EXPECT_HAS(message,
-             "1 file of parquet (such as d.parquet); name those that you mean: ");
+             "1 file of parquet (such as d.parquet); name the files that you mean: ");
   EXPECT_HAS(message, "/in/*.txt'");
   EXPECT_HAS(message, "/in/*.parquet'");
 }
@@ -79,7 +79,7 @@ TEST_F(Directories, WithDirectoriesOfDataAreNeverReadInPart) {
   make("in/a.jsonl");
   make("in/more/b.jsonl");
   EXPECT_HAS(input_error([&] { read(); }),
-             "/in/**/*.jsonl' for all of it, or '" + (dir_ / "in/*.jsonl'").string());
+             "/in/**/*.jsonl' for all the files, or '" + (dir_ / "in/*.jsonl'").string());
   fs::remove(dir_ / "in/a.jsonl");
   EXPECT_HAS(input_error([&] { read(); }), "holds no data itself, but directories with");
   fs::remove(dir_ / "in/more/b.jsonl");
@@ -137,7 +137,7 @@ TEST(InputOptions, ThatNoFileObeysAreRefused) {
   InputOptions options = inputs_of({text});
   options.field_asked = true;
   EXPECT_HAS(input_error([&] { InputSet{options}; }),
-             "--field text: the inputs are text");
+             "--field text: each input is a file of text");
   options.arguments.push_back(lines.string());
   EXPECT_EQ(InputSet(options).files().size(), 2U);
   options.delimiter = ';';

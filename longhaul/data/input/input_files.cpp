@@ -39,13 +39,13 @@ InputFormat known_format(const fs::path& path) {
   const std::string kind = (packed ? path.stem() : path).extension().string();
   throw InputError(
       "data",
-      fmt::format(
-          "{}: {} does not tell what is in it; known are {} (one document of text "
-          "each), .jsonl .json .ndjson, .csv .tsv, .parquet, .arrow, each but the "
-          "last two also with .gz or .zst; name it with --format text, jsonl, "
-          "csv, parquet or arrow",
-          path.string(), kind.empty() ? "a name without an ending" : "the ending " + kind,
-          text_endings()));
+      fmt::format("{}: {} does not tell the format of the file; known are {} (one "
+                  "document of text each), .jsonl .json .ndjson, .csv .tsv, .parquet, "
+                  ".arrow, each but the last two also with .gz or .zst; give --format "
+                  "text, jsonl, csv, parquet or arrow",
+                  path.string(),
+                  kind.empty() ? "a name without an ending" : "the ending " + kind,
+                  text_endings()));
 }
 
 /// Throws InputError for compressed files, .pdf and .docx, which would be read as one
@@ -53,8 +53,8 @@ InputFormat known_format(const fs::path& path) {
 void refuse_other_kinds(const fs::path& path) {
   const std::string kind = path.extension().string();
   if (unread_packing(path).empty() && kind != ".pdf" && kind != ".docx") return;
-  throw InputError("data", fmt::format("{}: {} files are not read; unpack it, or pack it "
-                                       "with gzip or zstd (*.gz, *.zst)",
+  throw InputError("data", fmt::format("{}: {} files are not read; unpack the file, or "
+                                       "pack it with gzip or zstd (*.gz, *.zst)",
                                        path.string(), kind));
 }
 
@@ -81,8 +81,8 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
   file.format = options.format ? *options.format : known_format(path);
   if (packed && has_columns(file.format)) {
     throw InputError("data", path.string() +
-                                 ": Parquet and Arrow are compressed inside, and not "
-                                 "read from *.gz or *.zst; unpack it");
+                                 ": Parquet and Arrow files are compressed inside, and "
+                                 "are not read from *.gz or *.zst; unpack the file");
   }
   const File open = File::open_read(path);
   struct stat status{};
@@ -106,7 +106,8 @@ SavedFiles read_saved_files(const fs::path& directory) {
   if (!state.is_object()) fail(state_file, "an object was expected");
   const Json list = state.value("_data_files", Json::array());
   if (!list.is_array() || list.empty() || list.size() > kMaxFiles) {
-    fail(state_file, "no list '_data_files' of the Arrow files; save the dataset again");
+    fail(state_file,
+         "has no list '_data_files' of the Arrow files; save the dataset again");
   }
   if (const auto indices = state.find("_indices_data_files");
       indices != state.end() && indices->is_array() && !indices->empty()) {
@@ -144,8 +145,9 @@ InputFormat parse_format(std::string_view name) {
     if (known == name) return format;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
   }
-  throw InputError("data",
-                   fmt::format("no format '{}' of inputs; there are {}", name, names));
+  throw InputError(
+      "data",
+      fmt::format("unknown format '{}' of inputs; known formats are {}", name, names));
 }
 
 bool is_saved_dataset(const fs::path& directory) {
@@ -181,7 +183,7 @@ FoundInputs find_input_files(const InputOptions& options) {
   }
   if (found.files.empty()) {
     throw InputError(
-        "data", describe_passed_over(found.passed_over) + "; nothing is left to read");
+        "data", describe_passed_over(found.passed_over) + "; no file is left to read");
   }
   return found;
 }

@@ -74,16 +74,18 @@ void check_options_have_a_use(const InputOptions& options,
         files, [&](const InputFile& file) { return obeys(file.format); });
   };
   if (options.field_asked && none(has_fields)) {
-    throw InputError("data", fmt::format("--field {}: the inputs are text, each file a "
-                                         "document, and have no fields; leave --field "
-                                         "out, or say what they are with --format",
-                                         options.field));
+    throw InputError(
+        "data",
+        fmt::format(
+            "--field {}: each input is a file of text that makes one document and has no "
+            "fields; leave --field out, or give the inputs' format with --format",
+            options.field));
   }
   if (options.delimiter != 0 &&
       none([](InputFormat f) { return f == InputFormat::Csv; })) {
     throw InputError("data",
-                     "--delimiter: none of the inputs is CSV; leave it out, or say "
-                     "--format csv");
+                     "--delimiter: none of the inputs is CSV; leave --delimiter out, or "
+                     "give --format csv");
   }
 }
 

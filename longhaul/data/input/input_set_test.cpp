@@ -296,18 +296,20 @@ TEST(InputFiles, OfKindsThatAreNotReadAreRefused) {
              "compressed inside");
   const auto packed = dir.write("a.jsonl", gzipped("{}\n"));
   EXPECT_HAS(input_error([&] { read_records(inputs_of({packed})); }),
-             "a.jsonl: gzip data in a file that is not named so");
+             "a.jsonl: gzip data in a file whose name does not say so");
 }
 
 TEST(InputFiles, TakeTheFormatThatIsNamed) {
   const TestDirectory dir;
   InputOptions options = inputs_of({dir.write("lines.dat.gz", gzipped(json_line("x")))});
   EXPECT_HAS(input_error([&] { read_records(options); }),
-             "the ending .dat does not tell what is in it");
+             "the ending .dat does not tell the format of the file");
   options.format = parse_format("jsonl");
   EXPECT_EQ(read_records(options), (Records{"x"}));
-  EXPECT_HAS(input_error([] { parse_format("xml"); }),
-             "no format 'xml' of inputs; there are text, jsonl, csv, parquet, arrow");
+  EXPECT_HAS(
+      input_error([] { parse_format("xml"); }),
+      "unknown format 'xml' of inputs; known formats are text, jsonl, csv, parquet, "
+      "arrow");
 }
 
 TEST(InputFiles, ThatChangeAreNoticed) {
@@ -324,7 +326,7 @@ TEST(InputFiles, ThatChangeAreNoticed) {
   const auto reader = before.open(before.parts(1 << 20).front());
   RawRecord record;
   EXPECT_HAS(input_error([&] { reader->next(record); }),
-             "a.jsonl: has 14 bytes now and had 13 when this began");
+             "a.jsonl: has 14 bytes now, but had 13 when this command began");
 }
 
 TEST(BadRecords, AreListedAsJson) {

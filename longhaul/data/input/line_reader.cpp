@@ -14,16 +14,17 @@ void refuse_packed(const StoredFile& file, std::span<const char> first) {
   if (file.compression() != Compression::None) return;
   const std::string_view bytes(first.data(), first.size());
   if (bytes.starts_with("\x1F\x8B")) {
-    file.fail("gzip data in a file that is not named so", 0, "name it *.gz");
+    file.fail("gzip data in a file whose name does not say so", 0, "name it *.gz");
   }
   if (bytes.starts_with("\x28\xB5\x2F\xFD")) {
-    file.fail("zstd data in a file that is not named so", 0, "name it *.zst");
+    file.fail("zstd data in a file whose name does not say so", 0, "name it *.zst");
   }
   if (bytes.starts_with("PAR1")) {
-    file.fail("Parquet data in a file that is not named so", 0, "name it *.parquet");
+    file.fail("Parquet data in a file whose name does not say so", 0,
+              "name it *.parquet");
   }
   if (bytes.starts_with("ARROW1")) {
-    file.fail("Arrow data in a file that is not named so", 0, "name it *.arrow");
+    file.fail("Arrow data in a file whose name does not say so", 0, "name it *.arrow");
   }
 }
 

@@ -54,7 +54,9 @@ void check_frame(const StoredFile& file) {
   const uint64_t size = file.size();
   std::array<char, 8> tail{};
   std::array<char, 4> head{};
-  if (size < kSmallestFile) file.fail("no Parquet file: too short, the file ends", size);
+  if (size < kSmallestFile) {
+    file.fail("not a Parquet file: it is too short and ends", size);
+  }
   file.file().read_at(0, std::as_writable_bytes(std::span(head)));
   file.file().read_at(size - tail.size(), std::as_writable_bytes(std::span(tail)));
   const std::string_view end(tail.data() + 4, 4);
@@ -62,7 +64,7 @@ void check_frame(const StoredFile& file) {
   if (end == "PARE" || begin == "PARE") {
     file.fail("an encrypted Parquet file", 0, "decrypt it first");
   }
-  if (begin != "PAR1") file.fail("no Parquet file: no PAR1", 0);
+  if (begin != "PAR1") file.fail("not a Parquet file: no PAR1", 0);
   if (end != "PAR1") {
     file.fail("truncated Parquet data: no PAR1 where the file ends,", size - 4);
   }

@@ -49,9 +49,10 @@ std::vector<fs::directory_entry> entries_of(const fs::path& directory) {
   }
   if (problem) {
     throw InputError(
-        "data", fmt::format("{}: cannot be read ({}), so what a pattern matches in it is "
-                            "not known; let it be read, or name the files themselves",
-                            directory.string(), problem.message()));
+        "data",
+        fmt::format("{}: cannot be read ({}), so a pattern cannot be matched in it; make "
+                    "the directory readable, or name the files themselves",
+                    directory.string(), problem.message()));
   }
   return entries;
 }
@@ -93,11 +94,12 @@ class PatternWalk {
     } else if (!misuses_descend(part)) {
       match(at, next, named);
     } else if (!is_there(at / part)) {
-      throw InputError("data",
-                       fmt::format("'{}': ** stands for directories only where it is a "
-                                   "whole part of the path, and '{}' is more; write "
-                                   "for example 'corpus/**/*.jsonl'",
-                                   pattern_.string(), part));
+      throw InputError(
+          "data",
+          fmt::format(
+              "'{}': ** stands for directories only where it is a whole part of the "
+              "path, but '{}' holds more than **; write for example 'corpus/**/*.jsonl'",
+              pattern_.string(), part));
     }
   }
 
@@ -147,9 +149,9 @@ class PatternWalk {
   [[noreturn]] void fail_both() const {
     throw InputError(
         "data",
-        fmt::format("'{}': {} has this very name, and as a pattern it also matches {}, "
-                    "{}; for the one put a backslash before each * ? and [, for the "
-                    "others give it another name",
+        fmt::format("'{}': {} has exactly this name, but as a pattern the name also "
+                    "matches {}, {}; to read only the first, put a backslash before each "
+                    "* ? and [. To read the others, rename the first",
                     pattern_.string(), named_.front().string(),
                     counted(std::ssize(matched_), "other"), matched_.front().string()));
   }

@@ -53,7 +53,7 @@ TEST_F(Patterns, DoNotDescendIntoLinkedDirectories) {
 TEST_F(Patterns, WithTwoStarsBesideOtherCharactersAreRefused) {
   make("a/b.jsonl");
   EXPECT_HAS(input_error([&] { matches("**.jsonl"); }),
-             "'**.jsonl' is more; write for example 'corpus/**/*.jsonl'");
+             "'**.jsonl' holds more than **; write for example 'corpus/**/*.jsonl'");
   EXPECT_HAS(input_error([&] { matches("a**/b.jsonl"); }), "'a**' is more");
 }
 
@@ -64,14 +64,15 @@ TEST_F(Patterns, ThatAreTheNameOfAFileMeanItUnlessTheyMatchOthersToo) {
   make("run1.jsonl");
   const std::string message = input_error([&] { matches("run[1].jsonl"); });
   EXPECT_HAS(message,
-             "/run[1].jsonl has this very name, and as a pattern it also "
-             "matches 1 other, ");
+             "/run[1].jsonl has exactly this name, but as a pattern the name "
+             "also matches 1 other, ");
   EXPECT_HAS(message, "/run1.jsonl;");
   EXPECT_EQ(matches("run\\[1].jsonl"), "run[1].jsonl");
   make("a*.jsonl");
   EXPECT_EQ(matches("a*.jsonl"), "a*.jsonl");
   make("ab.jsonl");
-  EXPECT_HAS(input_error([&] { matches("a*.jsonl"); }), "/a*.jsonl has this very name");
+  EXPECT_HAS(input_error([&] { matches("a*.jsonl"); }),
+             "/a*.jsonl has exactly this name");
 }
 
 TEST_F(Patterns, TakeTheNamesOfDirectoriesForThemselvesToo) {
@@ -80,7 +81,7 @@ TEST_F(Patterns, TakeTheNamesOfDirectoriesForThemselvesToo) {
   make("set1/b.txt");  // the rest of the pattern does not match this file
   EXPECT_EQ(matches("set[1]/*.jsonl"), "set[1]/a.jsonl");
   make("set1/b.jsonl");
-  EXPECT_HAS(input_error([&] { matches("set[1]/*.jsonl"); }), "has this very name");
+  EXPECT_HAS(input_error([&] { matches("set[1]/*.jsonl"); }), "has exactly this name");
 }
 
 TEST_F(Patterns, NameALinkToNothingSoThatItIsNotPassedOver) {

@@ -112,11 +112,11 @@ std::string name_another(std::vector<std::string> names, std::string_view wanted
   std::optional<std::string> best = nearest_name(wanted, names);
   if (names.size() == 1) best = names.front();
   if (std::ranges::find(names, usual) != names.end()) best = usual;
-  if (!best) return "; name one that it has with --field";
+  if (!best) return "; name one of these fields with --field";
   const bool plain = best->find_first_not_of(
                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                          "_-.") == std::string::npos;
-  return fmt::format("; name one that it has, as --field {}",
+  return fmt::format("; name one of these fields, for example with --field {}",
                      plain ? *best : fmt::format("'{}'", *best));
 }
 
@@ -124,7 +124,7 @@ void fail_record(const std::string& place, RecordProblem problem,
                  const std::string& detail) {
   throw InputError(
       "data",
-      fmt::format("{}: {}{}{}; mend it, or leave such records out and count "
+      fmt::format("{}: {}{}{}; correct the record, or leave such records out and count "
                   "them with --bad-records drop",
                   place, problem_name(problem), detail.empty() ? "" : ": ", detail));
 }

@@ -28,10 +28,10 @@ StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash
       hash_end_(hash_end),
       hash_(std::make_unique<Hash>()) {
   if (size_ != file.stored_bytes) {
-    throw InputError("data",
-                     fmt::format("{}: has {} bytes now and had {} when this began; start "
-                                 "again when nothing writes to the inputs any more",
-                                 path().string(), size_, file.stored_bytes));
+    throw InputError(
+        "data", fmt::format("{}: has {} bytes now, but had {} when this command began; "
+                            "start again when no program writes to the inputs any more",
+                            path().string(), size_, file.stored_bytes));
   }
   ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }

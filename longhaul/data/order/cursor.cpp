@@ -106,10 +106,11 @@ std::vector<LaterRange> later_from_json(const JsonFields& fields) {
   std::vector<LaterRange> later;
   if (!fields.has("later")) return later;
   for (const Json& item : fields.list("later", kMaxEntries)) {
-    const auto range = numbers(fields, item, 3, "a range of later is not three integers");
+    const auto range =
+        numbers(fields, item, 3, "a range in 'later' is not three integers");
     require(fields,
             range[0] >= 0 && range[1] >= 0 && range[2] >= range[1] && range[2] <= kMost,
-            "a range of later is out of range");
+            "a range in 'later' is out of bounds");
     later.push_back({range[0], {range[1], range[2]}});
   }
   return later;

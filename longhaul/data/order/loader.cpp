@@ -35,7 +35,7 @@ void check_sizes(const LoaderOptions& options) {
     throw ConfigError(
         "data",
         fmt::format("batch.global_size {} is not a multiple of batch.micro_size {} x {} "
-                    "data-parallel ranks; the nearest that is: {}",
+                    "data-parallel ranks; the next multiple is {}",
                     options.global_size, options.micro_size, options.data_size,
                     pass < 1 ? 1 : (options.global_size + pass - 1) / pass * pass));
   }

@@ -36,9 +36,9 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
     const double exact = weights[i] / sum * static_cast<double>(Mixture::kPeriod);
     if (weights[i] > 0.0 && exact < 1.0 - 1e-9) {
       throw ConfigError(
-          "data", fmt::format("source {} of data.train has weight {} of {}: {:.3g} of a "
-                              "million sequences; the smallest share is 1, so raise it "
-                              "to {:.3g}, or leave the source out",
+          "data", fmt::format("source {} of data.train has weight {} of {}, which is "
+                              "{:.3g} of a million sequences; the smallest share is 1, "
+                              "so raise the weight to {:.3g}, or leave the source out",
                               i + 1, weights[i], sum, exact, sum * 1.01e-6));
     }
     const double whole = std::max(std::floor(exact), weights[i] > 0.0 ? 1.0 : 0.0);

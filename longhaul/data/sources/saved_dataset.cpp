@@ -35,8 +35,8 @@ void require(const arrow::Status& status, const fs::path& file) {
   require_memory(status, file);
   if (status.IsOutOfMemory()) {
     fail(file,
-         "its columns are compressed, which is not read in place; save the data set "
-         "without compression, or build a token store from it");
+         "its columns are compressed, and compressed columns are not read in place; save "
+         "the data set without compression, or build a token store from it");
   }
   if (!status.ok()) fail(file, "not a readable Arrow file: " + status.ToString());
 }
@@ -76,7 +76,7 @@ void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
       }
       if (column->row_length(row) == length) continue;
       dataset.fail_row(batch, batch.first_row + row,
-                       fmt::format("{} has {} values, {} {}", name,
+                       fmt::format("{} has {} values, but {} has {}", name,
                                    column->row_length(row), dataset.field, length));
     }
     const bool first = batch.first_row == 0 && row == 0;
@@ -170,7 +170,7 @@ SavedDataset open_saved_dataset(const fs::path& path, const std::string& field) 
   dataset.pool = std::make_shared<LimitedPool>(kMaxAllocated);
   const SavedFiles files = read_saved_files(path);
   for (const fs::path& file : files.paths) add_file(dataset, file);
-  if (dataset.rows == 0) fail(path, "a dataset without rows");
+  if (dataset.rows == 0) fail(path, "the dataset has no rows");
   std::string identity = files.identity + fmt::format(" {}", dataset.rows);
   if (field != kIdsField) identity += " of " + field;
   dataset.fingerprint = hash_hex(identity);

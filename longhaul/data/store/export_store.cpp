@@ -87,8 +87,8 @@ class Exporter {
       report_.tokens_left = 0;
     }
     if (report_.rows == 0) {
-      throw InputError("data", fmt::format("{}: {} tokens make no row of {}; choose a "
-                                           "smaller --seq-len, or --tail keep",
+      throw InputError("data", fmt::format("{}: {} tokens do not fill one row of {}; "
+                                           "choose a smaller --seq-len, or --tail keep",
                                            store.string(), tokens, options.seq_len));
     }
     const auto bytes =

@@ -77,8 +77,8 @@ void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
     epoch["global_size"] = options.global_size;
     epoch["steps"] = steps;
   }
-  table.row("epoch", text + fmt::format("; {} at the end in no whole sequence",
-                                        counted(left, "token")));
+  table.row("epoch",
+            text + fmt::format("; {} left over at the end", counted(left, "token")));
   json["epoch"] = epoch;
 }
 
@@ -137,9 +137,9 @@ void describe_text(const StoreInfo& info, Table& table, OrderedJson& json) {
                                        counted(info.counts.ready_documents, "document")));
   }
   if (info.counts.not_targets > 0) {
-    table.row("targets",
-              fmt::format("{} tokens ({}) are none", grouped(info.counts.not_targets),
-                          percent(info.counts.not_targets, info.tokens)));
+    table.row("targets", fmt::format("{} tokens ({}) are not targets",
+                                     grouped(info.counts.not_targets),
+                                     percent(info.counts.not_targets, info.tokens)));
   }
 }
 

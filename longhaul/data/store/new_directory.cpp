@@ -9,8 +9,7 @@ NewDirectory::NewDirectory(const fs::path& out, const std::string& record, bool 
     : kind_{.record = record,
             .foreign = fmt::format("exists and has no {}; choose another place", record),
             .standing =
-                "stands there already; choose another place, or replace it with "
-                "--force",
+                "exists already; choose another place, or replace it with --force",
             .occupation = {}},
       replace_(replace),
       out_(out.has_filename() ? out : out.parent_path()),

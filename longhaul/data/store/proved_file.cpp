@@ -24,8 +24,8 @@ std::string read_proved_text(const fs::path& path, const StoreFile& file,
   const std::string found = combine_hashes(hasher.finish());
   if (text.size() == file.bytes && found == file.hash) return text;
   throw InputError(
-      "data", fmt::format("{}: damaged: its hash is {}, {} says {}; {}", path.string(),
-                          found, words.record, file.hash, words.advice));
+      "data", fmt::format("{}: damaged: its hash is {}, but {} says {}; {}",
+                          path.string(), found, words.record, file.hash, words.advice));
 }
 
 void ShardHashes::load() const {
@@ -36,7 +36,7 @@ void ShardHashes::load() const {
     for (const Json& block : blocks) {
       if (!block.is_string() ||
           block.get_ref<const std::string&>().size() != kHexDigits) {
-        throw InputError("data", fmt::format("{}: '{}' holds {}, which is no hash",
+        throw InputError("data", fmt::format("{}: '{}' holds {}, which is not a hash",
                                              path().string(), name, json_text(block)));
       }
       all += block.get_ref<const std::string&>();

@@ -54,8 +54,8 @@ void check_shard(const JsonFields& fields, const StoreShard& shard, int token_by
                             file.name, file.bytes, shard.tokens, shard.documents, bytes));
   };
   if (shard.documents < 1 || shard.tokens < shard.documents) {
-    fields.fail(fmt::format("{}: {} documents of {} tokens", shard.token_file.name,
-                            shard.documents, shard.tokens));
+    fields.fail(fmt::format("{}: {} documents cannot have {} tokens",
+                            shard.token_file.name, shard.documents, shard.tokens));
   }
   const auto tokens = static_cast<uint64_t>(shard.tokens);
   const auto documents = static_cast<uint64_t>(shard.documents);
@@ -88,8 +88,8 @@ void check_counts(const JsonFields& fields, const StoreInfo& info) {
   if (sum.tokens != info.tokens || sum.documents != info.documents ||
       sum.counts.not_targets != info.counts.not_targets) {
     fields.fail(
-        fmt::format("its shards hold {} tokens in {} documents, {} of them no "
-                    "targets; it says {}, {} and {}",
+        fmt::format("its shards hold {} tokens in {} documents, and {} of the tokens are "
+                    "no targets; the record says {}, {} and {}",
                     sum.tokens, sum.documents, sum.counts.not_targets, info.tokens,
                     info.documents, info.counts.not_targets));
   }

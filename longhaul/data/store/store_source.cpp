@@ -19,10 +19,10 @@ class StoreSource final : public TokenSource {
     // The last target of a sequence is the first token of the next sequence.
     sequences_ = (store_.info().tokens - 1) / length;
     if (sequences_ < 1) {
-      throw InputError("data",
-                       fmt::format("{}: {} tokens make no sequence of {} tokens and a "
-                                   "target; choose a smaller data.seq_len or more text",
-                                   path.string(), store_.info().tokens, length));
+      throw InputError(
+          "data", fmt::format("{}: {} tokens are too few for one sequence of {} tokens "
+                              "and a target; choose a smaller data.seq_len or more text",
+                              path.string(), store_.info().tokens, length));
     }
   }
 
@@ -48,7 +48,7 @@ class StoreSource final : public TokenSource {
   std::string describe() const override {
     const int64_t cut = store_.info().tokens - 1 - sequences_ * length_;
     return fmt::format(
-        "token store {}: {}, {}, {} of {}{}; {} at the end in no whole sequence",
+        "token store {}: {}, {}, {} of {}{}; {} left over at the end",
         store_.path().string(), counted(store_.info().documents, "document"),
         counted(store_.info().tokens, "token"), counted(sequences_, "sequence"), length_,
         document_mask_ ? " masked by document" : "", counted(cut, "token"));

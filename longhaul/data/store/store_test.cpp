@@ -84,8 +84,9 @@ TEST_F(StoreTest, CutsSequencesAndDropsOnlyTheLastPartialWindow) {
 
 TEST_F(StoreTest, RefusesAFieldSinceItHasNone) {
   build_store(&tokenizer, options(line("abcdefgh")));
-  EXPECT_HAS(input_error([&] { open_source(dir / "store", 3, false, true, "tokens"); }),
-             "field = \"tokens\" names a field of records, and a token store has none");
+  EXPECT_HAS(
+      input_error([&] { open_source(dir / "store", 3, false, true, "tokens"); }),
+      "field = \"tokens\" names a field of records, but a token store has no fields");
 }
 
 TEST_F(StoreTest, OfReadyIdsRefusesSpecialTokensThatWereAskedFor) {

@@ -55,7 +55,7 @@ TokenStore::TokenStore(const fs::path& path, bool verify)
         end != static_cast<uint64_t>(shard.tokens)) {
       throw InputError(
           "data",
-          fmt::format("{}: its last document ends at token {}, the shard at {}; "
+          fmt::format("{}: its last document ends at token {}, but the shard ends at {}; "
                       "build the store again or copy it again",
                       (path / from.document_file.name).string(), end, shard.tokens));
     }

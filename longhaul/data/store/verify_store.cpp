@@ -33,7 +33,7 @@ uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& bl
     }
   }
   throw InputError("data",
-                   fmt::format("{}: damaged{}: its hash is {}, store.json says {}; "
+                   fmt::format("{}: damaged{}: its hash is {}, but store.json says {}; "
                                "build the store again or copy it again",
                                path.string(), where, combine_hashes(found), file.hash));
 }
@@ -43,8 +43,8 @@ uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& bl
 uint64_t verify_store(const fs::path& path) {
   if (is_saved_dataset(path)) {
     throw InputError("data",
-                     fmt::format("{}: a save_to_disk directory carries no hashes; "
-                                 "'longhaul inspect' checks that it is complete",
+                     fmt::format("{}: a save_to_disk directory has no hashes; 'longhaul "
+                                 "inspect' checks that the directory is complete",
                                  path.string()));
   }
   const StoreInfo info = read_store_info(path);

@@ -106,11 +106,11 @@ TEST(GptNeox, TheRotationIsReadWhereverItStands) {
   changes["rotary_pct"] = 0.25;
   EXPECT_EQ(refused_neox(changes),
             "[model] c.json: rotary_pct = 0.25 disagrees with "
-            "rope_parameters.partial_rotary_factor = 0.5, which transformers takes; keep "
-            "one of them");
+            "rope_parameters.partial_rotary_factor = 0.5, the value that transformers "
+            "takes; keep one of them");
   EXPECT_EQ(refused_neox({{"rotary_pct", 0.05}}),
             "[model] c.json: rotary_pct (partial_rotary_factor) = 0.05 of heads of 64 "
-            "gives 3 features, which must be an even number of them");
+            "gives 3 features; the number of features must be even");
   EXPECT_EQ(refused_neox({{"rotary_pct", 1.5}}),
             "[model] c.json: rotary_pct (partial_rotary_factor) = 1.5 must be above 0 "
             "and at most 1");
@@ -145,7 +145,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
             "which takes 0.25 where rotary_pct is absent; set rotary_pct instead");
   EXPECT_EQ(refused_neox({{"rope_theta", 5e4}}),
             "[model] c.json: rope_theta = 50000 disagrees with rotary_emb_base = 10000, "
-            "which transformers takes; keep one of them");
+            "the value that transformers takes; keep one of them");
   // transformers reads only the first of two objects.
   const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
   changes = {{"rotary_emb_base", nullptr},

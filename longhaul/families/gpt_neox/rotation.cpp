@@ -71,10 +71,10 @@ double one_number(const ConfigFields& fields, const RotationNumber& number) {
   for (const Place& place : places) {
     if (place.value == value) continue;
     if (taken) {
-      fields.fail(
-          place.name,
-          "= {} disagrees with {} = {}, which transformers takes; keep one of them",
-          place.value, places.front().name, value);
+      fields.fail(place.name,
+                  "= {} disagrees with {} = {}, the value that transformers takes; keep "
+                  "one of them",
+                  place.value, places.front().name, value);
     }
     const bool inside = place.name != number.inside;
     fields.fail(place.name,
@@ -113,8 +113,8 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   rotation.features = static_cast<int64_t>(static_cast<double>(head_dim) * part);
   if (rotation.features < 2 || rotation.features % 2 != 0) {
     fields.fail("rotary_pct",
-                "(partial_rotary_factor) = {} of heads of {} gives {} features, which "
-                "must be an even number of them",
+                "(partial_rotary_factor) = {} of heads of {} gives {} features; the "
+                "number of features must be even",
                 part, head_dim, rotation.features);
   }
   return rotation;

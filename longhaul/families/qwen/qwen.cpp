@@ -30,7 +30,7 @@ class QwenFamily : public DecoderFamily {
     if (fields.boolean("attention_bias").value_or(version_ == 2) != (version_ == 2)) {
       fields.fail("attention_bias",
                   "= {} is not available yet: this program's Qwen{} has {}",
-                  version_ != 2, version_, version_ == 2 ? "them" : "no biases");
+                  version_ != 2, version_, version_ == 2 ? "biases" : "no biases");
     }
     s.head_biases = version_ == 2;
     s.head_norms = version_ == 3;

@@ -55,10 +55,10 @@ std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
 
 void check_counts(int stages, int chunks, int64_t micro_batches) {
   if (stages >= 1 && chunks >= 1 && micro_batches >= 1) return;
-  throw ConfigError(
-      "pipeline", fmt::format("a pipeline of {} stages, {} virtual stages a rank and {} "
-                              "micro batches; each is at least 1",
-                              stages, chunks, micro_batches));
+  throw ConfigError("pipeline",
+                    fmt::format("the pipeline has {} stages, {} virtual stages a rank "
+                                "and {} micro batches; each number must be at least 1",
+                                stages, chunks, micro_batches));
 }
 
 void check_kind(PipelineKind kind, int stages, int virtual_stages,
@@ -66,15 +66,16 @@ void check_kind(PipelineKind kind, int stages, int virtual_stages,
   const bool interleaved = kind == PipelineKind::Interleaved;
   if (!interleaved && virtual_stages != 1) {
     throw ConfigError(
-        "pipeline", fmt::format("parallel.virtual_stages = {} needs parallel.pipeline = "
-                                "\"interleaved\"; choose that, or virtual_stages = 1",
-                                virtual_stages));
+        "pipeline",
+        fmt::format("parallel.virtual_stages = {} needs parallel.pipeline = "
+                    "\"interleaved\"; choose \"interleaved\", or virtual_stages = 1",
+                    virtual_stages));
   }
   if (interleaved && virtual_stages < 2) {
     throw ConfigError(
         "pipeline",
-        "parallel.pipeline = \"interleaved\" with parallel.virtual_stages = "
-        "1; set virtual_stages to 2 or more, or choose \"1f1b\"");
+        "parallel.pipeline = \"interleaved\" does not work with parallel.virtual_stages "
+        "= 1; set virtual_stages to 2 or more, or choose \"1f1b\"");
   }
   if (interleaved && micro_batches % stages != 0) {
     const int64_t below = micro_batches / stages * stages;

@@ -107,7 +107,7 @@ TEST(Plan, RefusesWhatDoesNotFitTogether) {
   expect_message(make(PipelineKind::Interleaved, 4, 1, 8), "set virtual_stages to 2");
   expect_message(make(PipelineKind::OneFOneB, 4, 2, 8),
                  "parallel.virtual_stages = 2 needs parallel.pipeline = \"interleaved\"");
-  expect_message(make(PipelineKind::GPipe, 0, 1, 8), "a pipeline of 0 stages");
+  expect_message(make(PipelineKind::GPipe, 0, 1, 8), "the pipeline has 0 stages");
   expect_message(make(PipelineKind::ZeroBubbleH1, 2, 1, 0), "0 micro batches");
   EXPECT_THROW(make_pipeline_plan(PipelineKind::OneFOneB, 4, 2, 8), ConfigError);
 }

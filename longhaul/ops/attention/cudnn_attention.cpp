@@ -47,8 +47,8 @@ std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
     if (!is_refusal(error.what_without_backtrace())) throw;
     throw ConfigError(
         "attention",
-        fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; run.deterministic = "
-                    "true takes LibTorch's flash kernels",
+        fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
+                    "= true to use LibTorch's flash kernels",
                     fmt::join(q.sizes(), ", "), fmt::join(k.sizes(), ", "),
                     error.what_without_backtrace()));
   }

@@ -50,7 +50,8 @@ std::string LibraryOp::obstacle(at::Device device) const {
   for (const auto& argument : known) {
     const bool given = std::ranges::find(arguments_, argument.name()) != arguments_.end();
     if (!given && !argument.default_value()) {
-      return fmt::format("{} wants an argument '{}'", full_name(), argument.name());
+      return fmt::format("{} needs an argument '{}' that this program does not give",
+                         full_name(), argument.name());
     }
   }
   return {};

@@ -264,7 +264,7 @@ TEST(LibraryAttention, ThatCudnnRefusesIsToldWithTheWayOutAndAFaultOfTheDeviceSt
     const std::string text = error.what();
     EXPECT_NE(text.find("cuDNN refuses queries [2, 256, 8, 16] and keys [2, 256, 2, 16]: "
                         "cuDNN Frontend error: No execution plans support the graph.; "
-                        "run.deterministic = true takes LibTorch's flash kernels"),
+                        "set run.deterministic = true to use LibTorch's flash kernels"),
               std::string::npos)
         << text;
   }

@@ -158,7 +158,7 @@ class Differences {
 
   std::string save_again() const {
     return fmt::format(
-        "to have the same here, save it with transformers, "
+        "to have the same tokens here, save the tokenizer with transformers, "
         "AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"OUT\"), and give OUT",
         file_.has_parent_path() ? file_.parent_path().string() : ".");
   }
@@ -190,10 +190,10 @@ class Differences {
       }
     }
     if (others.empty()) return;
-    said_.push_back(fmt::format(
-        "{} beside {} has other rules for added tokens: {}; AutoTokenizer takes those, "
-        "longhaul the file's own; {}",
-        kConfig, file_.string(), list(others), save_again()));
+    said_.push_back(
+        fmt::format("{} beside {} has other rules for added tokens: {}; AutoTokenizer "
+                    "uses those rules, but longhaul uses the file's own; {}",
+                    kConfig, file_.string(), list(others), save_again()));
   }
 
   void say_class(const fs::path& dir, const Beside& beside) {
@@ -243,8 +243,9 @@ class Differences {
 
   static std::string read_the_file() {
     return fmt::format(
-        "load it there with PreTrainedTokenizerFast.from_pretrained, or, for all models "
-        "but qwen2, write \"tokenizer_class\": \"PreTrainedTokenizerFast\" into {}",
+        "load the file there with PreTrainedTokenizerFast.from_pretrained, or, for all "
+        "models but qwen2, write \"tokenizer_class\": \"PreTrainedTokenizerFast\" into "
+        "{}",
         kConfig);
   }
 

@@ -58,7 +58,8 @@ TokenIds read_unigram(const JsonNode& node, Pipeline& pipeline) {
   const JsonNode unknown = node.member("unk_id");
   if (!unknown.is_null()) {
     if (unknown.id() >= spec.entries.size()) {
-      unknown.fail("{} is not below the {} tokens", unknown.id(), spec.entries.size());
+      unknown.fail("the token id {} is not below the number of tokens, {}", unknown.id(),
+                   spec.entries.size());
     }
     spec.unknown = unknown.id();
   }

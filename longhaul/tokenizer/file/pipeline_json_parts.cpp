@@ -26,7 +26,7 @@ Regex read_pattern(const JsonNode& node) {
   }
   const JsonNode text = node.member("String");
   if (text.is_null()) node.fail("expected a Regex or a String");
-  if (text.text().empty()) text.fail("an empty pattern");
+  if (text.text().empty()) text.fail("the pattern is empty");
   return Regex::literal(text.text());
 }
 
@@ -35,9 +35,11 @@ std::string read_content(const JsonNode& node) {
   const JsonNode content = node.member("content");
   const bool regex = !node.member("pattern").member("Regex").is_null();
   if (regex && content.text().find('$') != std::string::npos) {
-    content.fail("groups of a pattern in what replaces it are not supported");
+    content.fail("a replacement that refers to groups of the pattern is not supported");
   }
-  if (content.text().size() > 1024) content.fail("longer than 1024 bytes");
+  if (content.text().size() > 1024) {
+    content.fail("the replacement is longer than 1024 bytes");
+  }
   return content.text();
 }
 

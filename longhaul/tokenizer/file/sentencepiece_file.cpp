@@ -42,7 +42,7 @@ class Message {
                            Args&&... args) const {
     fail_input("tokenizer",
                "{}: {} at byte {}, which is not supported; save the tokenizer as "
-               "tokenizer.json with transformers and give that",
+               "tokenizer.json with transformers and give that file",
                name_, fmt::format(what, std::forward<Args>(args)...), at);
   }
   std::string_view name() const { return name_; }

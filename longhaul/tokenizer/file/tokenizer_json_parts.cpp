@@ -18,7 +18,8 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
   }
   // One entry with a huge id must not cost the memory of all ids below it.
   if (largest > 4 * node.json().size() + (uint32_t{1} << 20)) {
-    node.fail("{} tokens with ids up to {}", node.json().size(), largest);
+    node.fail("{} tokens have ids up to {}, so too many ids have no token",
+              node.json().size(), largest);
   }
   if (!node.json().empty()) vocab.resize(size_t{largest} + 1);
   TokenIds ids;
@@ -147,7 +148,7 @@ void read_template(const JsonNode& node, Affixes& affixes, const TokenIds& ids) 
     const JsonNode sequence = piece.member("Sequence");
     if (!sequence.is_null()) {
       if (text_seen || sequence.member("id").text() != "A") {
-        sequence.fail("a template for one text has the sequence A once");
+        sequence.fail("a template for one text must have the sequence A exactly once");
       }
       text_seen = true;
       continue;

@@ -246,10 +246,12 @@ void check_options(const TrainOptions& options) {
     }
   }
   if (options.prepend_bos && options.bos_token.empty()) {
-    throw InputError("tokenizer", "no BOS token is named that could stand before a text");
+    throw InputError("tokenizer",
+                     "texts are to begin with a BOS token, but no BOS token is named");
   }
   if (options.split == SplitPattern::None) {
-    fail_input("tokenizer", "no split pattern is chosen; there are {}", known_splits());
+    fail_input("tokenizer", "no split pattern is chosen; choose one of {}",
+               known_splits());
   }
 }
 

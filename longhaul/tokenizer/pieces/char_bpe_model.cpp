@@ -81,7 +81,7 @@ void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out
     if (!unknown_) {
       fail_input("tokenizer",
                  "the vocabulary has no token for the character U+{:04X} and no unknown "
-                 "token; use a tokenizer that knows it",
+                 "token; use a tokenizer that has the character",
                  point.value);
     }
     if (waiting && !fuse_unknown_) out.push_back(*unknown_);

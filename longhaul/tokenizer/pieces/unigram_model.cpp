@@ -85,10 +85,10 @@ void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) c
     });
     if (!single) {
       if (!unknown_) {
-        fail_input(
-            "tokenizer",
-            "the vocabulary has no token for the character U+{:04X} and no unknown token",
-            decode_at(piece.data(), pos).value);
+        fail_input("tokenizer",
+                   "the vocabulary has no token for the character U+{:04X} and no "
+                   "unknown token; use a tokenizer that has the character",
+                   decode_at(piece.data(), pos).value);
       }
       offer(best[pos + char_bytes], unknown_score_ + so_far, pos, *unknown_);
       reached = std::max(reached, pos + char_bytes);

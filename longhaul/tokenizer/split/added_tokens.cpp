@@ -77,11 +77,11 @@ namespace {
 // Hugging Face's tokenizers panic on such a text, so that there are no ids to agree with.
 [[noreturn]] void fail_swallowed(const AddedToken& token, const AddedToken& before,
                                  size_t bytes) {
-  fail_input(
-      "tokenizer",
-      "the added token \"{}\" (rstrip) has taken {} bytes behind the end of \"{}\" "
-      "(lstrip), which follows it; give both rstrip, or neither, in tokenizer.json",
-      before.content, bytes, token.content);
+  fail_input("tokenizer",
+             "the added token \"{}\" (rstrip) has taken {} bytes after the end of \"{}\" "
+             "(lstrip), which follows it; give both tokens rstrip, or neither, in "
+             "tokenizer.json",
+             before.content, bytes, token.content);
 }
 
 }  // namespace

@@ -20,30 +20,35 @@ CharMap::CharMap(std::string_view bytes) {
   uint32_t size = 0;
   if (bytes.size() > sizeof(size)) std::memcpy(&size, bytes.data(), sizeof(size));
   if (size < 4 || size % 4 != 0 || bytes.size() < sizeof(size) + size_t{size}) {
-    fail_input(
-        "tokenizer",
-        "a character map of {} bytes that says its trie has {}; the file is damaged",
-        bytes.size(), size);
+    fail_input("tokenizer",
+               "a character map has {} bytes, but says that its trie has {}; the file is "
+               "damaged",
+               bytes.size(), size);
   }
   units_.resize(size / 4);
   std::memcpy(units_.data(), bytes.data() + sizeof(size), size);
   texts_ = bytes.substr(sizeof(size) + size);
   if (const auto bad = find_invalid_utf8(texts_)) {
-    fail_input("tokenizer", "the texts of a character map are not UTF-8 at byte {}",
-               *bad);
+    fail_input(
+        "tokenizer",
+        "the texts of a character map are not UTF-8 at byte {}; the file is damaged",
+        *bad);
   }
 }
 
 std::string_view CharMap::text_at(uint32_t offset) const {
   if (offset > texts_.size()) {
     fail_input("tokenizer",
-               "a character map leads to byte {} of {} of its texts; the file is damaged",
+               "a character map points to byte {} of its texts, which have {} bytes; the "
+               "file is damaged",
                offset, texts_.size());
   }
   // A text must not begin inside a character.
   const std::string_view text = std::string_view(texts_).substr(offset);
   if (!text.empty() && (static_cast<uint8_t>(text.front()) & 0xC0) == 0x80) {
-    throw InputError("tokenizer", "a character map leads into the middle of a character");
+    throw InputError(
+        "tokenizer",
+        "a character map points into the middle of a character; the file is damaged");
   }
   return text.substr(0, text.find('\0'));
 }

@@ -32,8 +32,8 @@ void check_version(int version) {
                   kStateVersion, kCountsVersion,
                   version > kCountsVersion
                       ? "use a newer longhaul"
-                      : "its order of the data is no longer known: take "
-                        "the weights over with [init] weights = ..."));
+                      : "this program no longer knows that version's order of the data: "
+                        "start a new run from its weights with [init] weights = ..."));
 }
 
 Json to_json(const std::vector<data::SourceCount>& sources) {

@@ -117,7 +117,8 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   EXPECT_NE(message(more).find("has had 7 updates, of 6"), std::string::npos);
   EXPECT_NE(message(missing).find("tokens"), std::string::npos);
   EXPECT_NE(message(newer).find("version 99"), std::string::npos);
-  EXPECT_NE(message(older).find("take the weights over with [init]"), std::string::npos);
+  EXPECT_NE(message(older).find("start a new run from its weights with [init]"),
+            std::string::npos);
   EXPECT_NE(message(bad).find("batch_hash"), std::string::npos);
 }
 

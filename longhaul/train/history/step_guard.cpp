@@ -77,8 +77,8 @@ std::string StepGuard::spike(const std::vector<double>& window, const char* name
   const double limit = s.mean + settings_.spike_sigmas * s.deviation;
   if (value <= limit) return {};
   return fmt::format(
-      "{} {:.6g} is above {:.6g}, {} deviations of {:.3g} over the mean {:.6g} of "
-      "{} good steps",
+      "{} {:.6g} is above the limit {:.6g}, which is {} standard deviations of {:.3g} "
+      "above the mean {:.6g} of {} good steps",
       name, value, limit, settings_.spike_sigmas, s.deviation, s.mean, window.size());
 }
 
@@ -121,26 +121,26 @@ void StepGuard::stop_if_told(const Verdict& verdict, const GuardState& state,
                              int64_t step) const {
   if (verdict.good || verdict.action != BadStepPolicy::Stop) return;
   const std::string so_far =
-      verdict.too_many
-          ? fmt::format(
-                "; bad were steps {}, more than resilience.max_bad_steps = {} of "
-                "the last {}",
-                fmt::join(state.bad_steps, ", "), settings_.max_bad_steps,
-                settings_.spike_window)
-          : "";
+      verdict.too_many ? fmt::format(
+                             "; the bad steps are {}, which is more than "
+                             "resilience.max_bad_steps = {} within the last {} steps",
+                             fmt::join(state.bad_steps, ", "), settings_.max_bad_steps,
+                             settings_.spike_window)
+                       : "";
   if (verdict.kind == "no_targets") {
     throw InputError(
-        "data", fmt::format("step {}: {}{}; look at the data with longhaul inspect{}",
-                            step, verdict.why, so_far,
-                            verdict.too_many ? ""
-                                             : "; resilience.on_bad_step = \"skip\" gets "
-                                               "over such batches"));
+        "data",
+        fmt::format("step {}: {}{}; look at the data with longhaul inspect{}", step,
+                    verdict.why, so_far,
+                    verdict.too_many
+                        ? ""
+                        : "; resilience.on_bad_step = \"skip\" skips such batches"));
   }
   throw Error(
       ErrorKind::Internal, "numerics",
       fmt::format("step {}: {}; the update was not made and nothing was saved since the "
                   "last checkpoint{}; lower optimizer.lr, lengthen the warm-up, or look "
-                  "at the batch{}",
+                  "at the batch's data{}",
                   step, verdict.why, so_far,
                   verdict.too_many ? ""
                                    : "; resilience.on_bad_step can skip such steps or "

@@ -72,7 +72,8 @@ TEST(StepGuard, ASpikeIsMoreThanTheStatedDeviationsAboveTheMean) {
   const Verdict verdict = guard.judge(state, 9, 6.01, 1.0);
   EXPECT_EQ(verdict.kind, "spike");
   EXPECT_EQ(verdict.why,
-            "loss 6.01 is above 6, 3 deviations of 1 over the mean 3 of 8 good steps");
+            "loss 6.01 is above the limit 6, which is 3 standard deviations of 1 above "
+            "the mean 3 of 8 good steps");
   state = before;
   EXPECT_EQ(guard.judge(state, 9, 3.0, 1.01).kind, "spike") << "of the gradient norm";
   state = before;
@@ -142,7 +143,7 @@ TEST(StepGuard, OnlyABadVerdictThatSaysSoStopsTheRunAndItSaysWhy) {
   const std::string message =
       message_of<Error>([&] { skips.stop_if_told(many, state, 14); });
   EXPECT_HAS(message, "[numerics] step 14: loss nan and gradient norm 1");
-  EXPECT_HAS(message, "bad were steps 10, 11, 13, 14");
+  EXPECT_HAS(message, "the bad steps are 10, 11, 13, 14");
   rules.on_bad_step = BadStepPolicy::Stop;
   const StepGuard stops(rules);
   GuardState fresh;

@@ -62,10 +62,9 @@ void add_files_of_config(const Session& session, system::Logger& log,
   std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
   const auto left = add_missing(files, std::move(around));
   if (!left.empty()) {
-    log.info(
-        fmt::format("checkpoints carry the files beside the weights; those of {} "
-                    "stay behind: {}",
-                    dir.string(), fmt::join(left, ", ")));
+    log.info(fmt::format(
+        "checkpoints carry the files beside the weights; the files of {} stay behind: {}",
+        dir.string(), fmt::join(left, ", ")));
   }
   const auto others = format::files_left_behind(dir, {});
   if (config.init.weights.empty() && !others.empty()) {

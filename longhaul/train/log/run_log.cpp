@@ -86,7 +86,7 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
       "model {} parameters ({} without the embedding{}), {} of weights and gradients, {} "
       "of optimizer state per rank",
       grouped(model.num_parameters()), grouped(model.num_parameters_without_embedding()),
-      model.tied ? ", which is the head too" : "",
+      model.tied ? ", which is also the output projection" : "",
       human_bytes(static_cast<double>(session.flat->bytes())),
       human_bytes(static_cast<double>(session.optimizer->bytes()))));
   log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
@@ -112,8 +112,8 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                                                 : "run.epochs";
   log_->info(
       fmt::format("nothing to do: step {} of {} is done; raise {} to train further "
-                  "(schedule.continue "
-                  "says with which rates), or name another run.dir to begin anew",
+                  "(schedule.continue chooses the learning rates), or set another "
+                  "run.dir to begin a new run",
                   first_step_, last_step_, limit));
 }
 
@@ -144,7 +144,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
 
 void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last) {
   if (config_.schedule.continue_ == ContinueKind::Keep) {
-    log_->info("schedule: the checkpoint's is kept, whatever [schedule] says");
+    log_->info("schedule: the checkpoint's schedule is kept, whatever [schedule] says");
   }
   if (const std::string from = schedule.describe(); !from.empty()) {
     log_->info("schedule: " + from);
@@ -161,8 +161,8 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
   for (const data::PhaseChange& change : changes) {
     if (change.of_content) {
       log_->warning(
-          fmt::format("DATA CHANGED: {}; what was read of it before counts for "
-                      "other data, and it is read from its beginning",
+          fmt::format("DATA CHANGED: {}; the changed data is read from its beginning, "
+                      "and the tokens that were read before count as other data",
                       change.text));
     } else {
       log_->info(fmt::format("data: {}", change.text));
@@ -170,8 +170,8 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
   }
   if (!changes.empty()) {
     log_->info(
-        "data: a new phase begins, where each source that was there goes on from where "
-        "it stood");
+        "data: a new phase begins; each source that was there before goes on from its "
+        "last position");
   }
   for (const data::SourcePlan& source : plan) {
     log_->info(
@@ -234,7 +234,7 @@ void RunLog::write_results_file(const Session& session) {
       write_results(config_.run.dir, run_parameters(session, total_steps_));
   if (unreadable > 0) {
     log_->warning(
-        fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",
+        fmt::format("{} lacks {} lines of {} that cannot be read; look at the disk",
                     run::kResultsFile, unreadable, run::kMetricsFile));
   }
 }

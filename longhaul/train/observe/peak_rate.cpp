@@ -35,13 +35,15 @@ std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
   if (value_ <= kNoticeable * told_) return std::nullopt;
   told_ = value_;
   if (known_ > 0.0 && value_ == known_) {
-    return fmt::format("mfu relates to {:.3f} TFLOP/s per rank in {}, of run.hardware",
-                       value_ * 1e-12, dtype_);
+    return fmt::format(
+        "mfu relates to {:.3f} TFLOP/s per rank in {}, the peak of run.hardware",
+        value_ * 1e-12, dtype_);
   }
   if (value_ > measured_) {
     return fmt::format(
-        "mfu relates to {:.3f} TFLOP/s per rank from step {} on: that step reached them, "
-        "{} products {} only {:.3f}, so 100% is no more than the fastest step so far",
+        "mfu relates to {:.3f} TFLOP/s per rank from step {} on: that step reached this "
+        "rate, while {} products {} reach only {:.3f}; 100% means the fastest step so "
+        "far",
         value_ * 1e-12, step, dtype_, known_ > 0.0 ? "of run.hardware" : "measured alone",
         std::max(measured_, known_) * 1e-12);
   }
@@ -50,8 +52,8 @@ std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
       "rank{}",
       dtype_, value_ * 1e-12,
       before == 0.0 ? ""
-                    : fmt::format(" from step {} on; measured before were "
-                                  "{:.3f}, on a busier machine",
+                    : fmt::format(" from step {} on; the rate before was {:.3f}, "
+                                  "measured on a busier machine",
                                   step, before * 1e-12));
 }
 

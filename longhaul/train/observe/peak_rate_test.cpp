@@ -19,7 +19,7 @@ TEST(PeakRate, IsTheBestMeasurementAndToldOnce) {
   peak.measured(0.8 * kTera, 0.02);
   EXPECT_EQ(peak.settle(3, 0.1 * kTera),
             "mfu relates to a measured bf16 matmul rate of 0.800 TFLOP/s per rank from "
-            "step 3 on; measured before were 0.500, on a busier machine");
+            "step 3 on; the rate before was 0.500, measured on a busier machine");
 }
 
 TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
@@ -29,10 +29,11 @@ TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
   // 139 %: the machine was busy during the measurement, and still is.
   EXPECT_TRUE(peak.wants_measurement(0.695 * kTera, 0.1));
   peak.measured(0.6 * kTera, 0.02);
-  EXPECT_EQ(peak.settle(2, 0.695 * kTera),
-            "mfu relates to 0.695 TFLOP/s per rank from step 2 on: that step reached "
-            "them, fp32 products measured alone only 0.600, so 100% is no more than the "
-            "fastest step so far");
+  EXPECT_EQ(
+      peak.settle(2, 0.695 * kTera),
+      "mfu relates to 0.695 TFLOP/s per rank from step 2 on: that step reached "
+      "this rate, while fp32 products measured alone reach only 0.600; 100% means the "
+      "fastest step so far");
   EXPECT_EQ(0.695 * kTera / peak.value(), 1.0);
   // A step that is only a little faster is counted, not told.
   EXPECT_FALSE(peak.wants_measurement(0.696 * kTera, 0.1));
@@ -57,14 +58,15 @@ TEST(PeakRate, OfAHardwareProfileIsTakenAsItIs) {
   PeakRate peak("bf16", 2.0 * kTera);
   EXPECT_FALSE(peak.wants_measurement(0.1 * kTera, 5.0));
   EXPECT_EQ(peak.settle(1, 0.1 * kTera),
-            "mfu relates to 2.000 TFLOP/s per rank in bf16, of run.hardware");
+            "mfu relates to 2.000 TFLOP/s per rank in bf16, the peak of run.hardware");
   EXPECT_EQ(peak.settle(2, 0.5 * kTera), std::nullopt);
   EXPECT_EQ(peak.value(), 2.0 * kTera);
   EXPECT_FALSE(peak.wants_measurement(2.5 * kTera, 50.0));
-  EXPECT_EQ(peak.settle(3, 2.5 * kTera),
-            "mfu relates to 2.500 TFLOP/s per rank from step 3 on: that step reached "
-            "them, bf16 products of run.hardware only 2.000, so 100% is no more than the "
-            "fastest step so far");
+  EXPECT_EQ(
+      peak.settle(3, 2.5 * kTera),
+      "mfu relates to 2.500 TFLOP/s per rank from step 3 on: that step reached "
+      "this rate, while bf16 products of run.hardware reach only 2.000; 100% means the "
+      "fastest step so far");
 }
 
 }  // namespace

@@ -313,8 +313,8 @@ std::vector<std::string> problems_of(const Findings& findings) {
     const Distance& d = findings.layers[i];
     if (d.ratio <= 1.0) continue;
     layers.push_back(layers.empty()
-                         ? fmt::format("{} (a token's result by {:.2g} of its norm, "
-                                       "{:.2g} times what rounding may do)",
+                         ? fmt::format("{} (a token's result differs by {:.2g} of its "
+                                       "norm, {:.2g} times what rounding may do)",
                                        layer_name(i), d.relative, d.ratio)
                          : layer_name(i));
   }
@@ -334,7 +334,7 @@ std::vector<std::string> problems_of(const Findings& findings) {
   };
   add(findings.head, "the final norm or the output projection: a logit differs");
   add(findings.cross_entropy, "the cross-entropy per target differs");
-  add(findings.logits, "from the tokens on, the logits of a position differ");
+  add(findings.logits, "computed from the tokens, the logits of a position differ");
   return problems;
 }
 
@@ -352,8 +352,8 @@ std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) 
   }
   if (fields.empty()) return {};
   return fmt::format(
-      "fields of config.json are others than beside the weights: {}; if they are meant, "
-      "set them in model.override",
+      "fields of the run's config.json differ from the config.json beside the weights: "
+      "{}; if the run's values are intended, set them in model.override",
       fmt::join(fields, ", "));
 }
 
@@ -370,8 +370,8 @@ void tell_differences(const Session& session, const ModelConfig& source,
   for (const ModelDifference& d : differing_fields(session.model_config, source)) {
     if (d.of_result && session.config.init.certificate) continue;
     log.warning(
-        fmt::format("config.json is another than beside the weights: {}; the "
-                    "run goes by {}",
+        fmt::format("the run's config.json differs from the one beside the weights: {}; "
+                    "the run uses {}",
                     describe(d), session.model_config.source_path.string()));
   }
 }
@@ -404,8 +404,10 @@ void certify_weights(const Session& session, system::Logger& log) {
   SourceFiles source_files(*in_files, *session.world);
   const at::ScalarType compute = tensor::to_scalar_type(session.policy.compute);
   if (!models::make_source_model(session.model_config, source_files, compute)) {
-    log.warning(fmt::format("certificate: none for model_type {}",
-                            session.model_config.model_type));
+    log.warning(
+        fmt::format("certificate: the loaded weights were not checked, because there is "
+                    "no check for model_type {}",
+                    session.model_config.model_type));
     return;
   }
   const auto start = std::chrono::steady_clock::now();
@@ -427,10 +429,10 @@ void certify_weights(const Session& session, system::Logger& log) {
   if (!problems.empty()) {
     throw InputError(
         "certificate",
-        fmt::format("the model that was loaded is not that of {}: {}; nothing was "
-                    "trained; look at the files with longhaul inspect, and compare with "
-                    "fewer ranks",
-                    files.source().path.string(), fmt::join(problems, "; ")));
+        fmt::format(
+            "the loaded model is not the model of {}: {}; nothing was trained; look at "
+            "the files with longhaul inspect, and compare with a start on fewer ranks",
+            files.source().path.string(), fmt::join(problems, "; ")));
   }
   tell_differences(session, config, log);
   double share = 0.0;

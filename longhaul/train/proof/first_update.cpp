@@ -88,9 +88,9 @@ class FirstUpdate {
     const double value = ratio[place].item<double>();
     if (value <= worst.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                                "source's {:.9g} and this update make {:.9g} ({:.2g} "
-                                "times what rounding may do)",
+    worst = {value, fmt::format("{}, element {} of {}: the master weight is {:.9g}, but "
+                                "the source's {:.9g} and this update give {:.9g} (the "
+                                "difference is {:.2g} times what rounding may do)",
                                 piece.member->parameter->name(), first + place,
                                 format::describe_slice(piece.member->parameter->slice()),
                                 at(master), at(loaded), at(rule.masters(loaded, moments)),
@@ -117,8 +117,8 @@ class FirstUpdate {
     elements += end - begin;
     if (moment == 0.0) return;
     worst = {HUGE_VAL,
-             fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
-                         "gradient, of which a moment is {:.9g}",
+             fmt::format("{}, row {}, which is pad_token_id's row: its look-ups have a "
+                         "gradient, and a moment of it is {:.9g}",
                          parameter.name(), *row, moment)};
   }
 
@@ -154,11 +154,10 @@ void certify_first_update(Session& session, double lr, system::Logger& log) {
                                  comm::ReduceOp::Sum);
   const Worst worst = worst_of_all(*session.world, check.worst);
   if (worst.ratio > 1.0) {
-    throw InputError(
-        "certificate",
-        fmt::format("the first update did not start from {}: {}; the run was stopped "
-                    "after step 1, nothing was saved",
-                    source->source().path.string(), worst.text));
+    throw InputError("certificate",
+                     fmt::format("the first update did not start from {}: {}; the run "
+                                 "was stopped after step 1, and nothing was saved",
+                                 source->source().path.string(), worst.text));
   }
   log.info(fmt::format(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "

@@ -303,16 +303,17 @@ void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
     sure = sure && all[rank].outvoted;
     if (tensor.empty()) tensor = all[rank].tensor;
   }
-  if (tensor.empty()) tensor = "what lies between tensors, or is well again";
+  if (tensor.empty())
+    tensor = "memory between tensors, or a tensor whose copies agree again";
   tell_({{"step", step}, {"ranks", ranks}, {"tensor", tensor}});
-  const char* doubt = ranks.size() == 2  ? "of two nobody can say which is right; "
-                      : ranks.size() > 2 ? "nobody can say which are right; "
+  const char* doubt = ranks.size() == 2  ? "nobody can say which of the two is right; "
+                      : ranks.size() > 2 ? "nobody can say which of them are right; "
                                          : "";
   throw TemporaryError(
       "corruption",
-      fmt::format("step {}: ranks that hold the same do not hold the same bits: rank {} "
-                  "in {}; {}look at their memory and processors. Nothing is saved of "
-                  "this: the last checkpoint is from before",
+      fmt::format("step {}: ranks that must hold the same values do not hold the same "
+                  "bits: rank {} in {}; {}look at their memory and processors. This "
+                  "state is not saved: the last checkpoint is from before the fault",
                   step, fmt::join(ranks, ", "), tensor, sure ? "" : doubt));
 }
 

@@ -108,11 +108,10 @@ std::vector<fs::path> old_enough_candidates(const Session& session, const RunSta
   const auto lost = start.past().newest_in(checkpoint_dir(config));
   if (lost && !oldest) {
     throw TemporaryError(
-        "checkpoint",
-        fmt::format("the run is to go back, and {} has none of its checkpoints any more, "
-                    "of which the newest was of step {}; bring the directory back, and "
-                    "the same command goes on",
-                    checkpoint_dir(config).string(), *lost));
+        "checkpoint", fmt::format("the run has to go back, but none of its checkpoints "
+                                  "is left in {}; the newest was of step {}; bring the "
+                                  "directory back, and start the same command again",
+                                  checkpoint_dir(config).string(), *lost));
   }
   if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
   return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
@@ -127,8 +126,8 @@ std::vector<fs::path> resume_candidates(const Session& session, const RunStart& 
     if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
       run.log().warning(fmt::format(
-          "{} starts from {} in a row did not get through one step: it is set aside as "
-          "{}, and the run goes on from {}",
+          "{} starts in a row from {} did not complete one step: the checkpoint is set "
+          "aside as {}, and the run goes on from {}",
           kFailedStarts, found[0].string(), aside.string(), found[1].string()));
       found.erase(found.begin());
     }

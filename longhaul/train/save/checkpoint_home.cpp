@@ -43,10 +43,10 @@ void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
   if (owner && *owner != start.run() && checkpoint::has_committed(dir)) {
     throw InputError(
         "checkpoint",
-        fmt::format("checkpoint.resume = \"never\", and {} holds the checkpoints of "
-                    "another run ({}); give this run a checkpoint.dir of its own, or "
-                    "remove that one",
-                    dir.string(), *owner));
+        fmt::format(
+            "checkpoint.resume = \"never\", and {} holds the checkpoints of another run "
+            "({}); give this run a checkpoint.dir of its own, or remove that directory",
+            dir.string(), *owner));
   }
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
@@ -73,8 +73,10 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
     if (record.newest && !by_events) return Finding::Foreign;
     // This run's own directory was lost or is new: the run takes the identity of the
     // checkpoints.
-    run.log().info(fmt::format("{} has checkpoints of run {}: this run is that one",
-                               dir.string(), *owner));
+    run.log().info(
+        fmt::format("{} has the checkpoints of run {}: this run takes that identity and "
+                    "goes on from them",
+                    dir.string(), *owner));
     start.take_over(*owner);
   }
   const ResumeFrom& resume = config.checkpoint.resume;
@@ -95,10 +97,10 @@ std::string names_set_aside(const fs::path& dir) {
 [[noreturn]] void refuse_foreign(const fs::path& dir, const run::RunPast& record) {
   throw InputError(
       "checkpoint",
-      fmt::format("{} holds the checkpoints of another run ({}), and this one ({}) had "
-                  "come to a checkpoint of step {} in {}; set checkpoint.dir to where "
-                  "its checkpoints are, give this run a checkpoint.dir of its own, or "
-                  "set checkpoint.resume = \"never\" to begin anew",
+      fmt::format("{} holds the checkpoints of another run ({}), and this run ({}) had "
+                  "saved a checkpoint of step {} in {}; set checkpoint.dir to the "
+                  "directory of its checkpoints, give this run a checkpoint.dir of its "
+                  "own, or set checkpoint.resume = \"never\" to begin anew",
                   dir.string(), run::read_checkpoints_owner(dir).value_or(""), record.run,
                   *record.newest, record.checkpoints));
 }
@@ -116,8 +118,8 @@ void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t
     if (entry.step <= step || !entry.valid) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
-        fmt::format("{} is newer than step {}, where this run goes on: it is kept as "
-                    "{}; delete it when you need the space",
+        fmt::format("{} is newer than step {}, from which this run goes on: it is kept "
+                    "as {}; delete it when you need the space",
                     entry.path.string(), step, aside.string()));
   }
 }
@@ -166,11 +168,11 @@ void refuse_gone(const Session& session, const RunStart& start) {
     const std::string moved =
         record.checkpoints.empty() || record.checkpoints == run::RunPast::place_of(dir)
             ? ""
-            : fmt::format(", or set checkpoint.dir to {}, where they were",
+            : fmt::format(", or set checkpoint.dir to {}, where the checkpoints were",
                           record.checkpoints);
     throw InputError(
         "checkpoint",
-        fmt::format("this run had come to a checkpoint of step {}, and no rank finds a "
+        fmt::format("this run had saved a checkpoint of step {}, but no rank finds a "
                     "checkpoint in {}{}; bring the directory back{}, or set "
                     "checkpoint.resume = \"never\" to begin anew",
                     *record.newest, place.string(), names_set_aside(dir), moved));
@@ -205,9 +207,8 @@ void note_loaded(const Session& session, RunStart& start, RunLog& run) {
   });
   if (const auto other = Failure::of([&] { start.loaded(); })) failure = other;
   if (!failure) return;
-  run.log().warning(
-      fmt::format("the run has its state, and {} could not be brought up to it: {}",
-                  run::kRunPastFile, failure->message));
+  run.log().warning(fmt::format("the state was loaded, but {} could not be updated: {}",
+                                run::kRunPastFile, failure->message));
 }
 
 }  // namespace longhaul::train

@@ -88,14 +88,14 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   }
   const checkpoint::MemoryUse& use = keeper_->use();
   run.log().info(fmt::format(
-      "peer memory: every {} steps in {}, {} on this machine: two slots of {} of its "
-      "ranks and {} of its neighbours",
+      "peer memory: the state is kept every {} steps in {}; it takes {} on this machine: "
+      "two slots, each with {} of its ranks and {} of its neighbours",
       every_, options.dir.string(), human(2 * (use.own_bytes + use.other_bytes)),
       human(use.own_bytes), human(use.other_bytes)));
   if (use.machines == 1) {
     run.log().warning(
-        "peer memory: all ranks are on one machine, so there is one copy, which is lost "
-        "with it");
+        "peer memory: all ranks are on one machine, so there is only one copy, which is "
+        "lost with the machine");
   }
 }
 
@@ -112,10 +112,10 @@ void PeerMemory::keep(const Session& session, const History& history) {
     seconds_ += report.seconds;
     waited_ += report.waited;
     if (!report.whole && !outgrown_) {
-      run_.log().warning(fmt::format(
-          "step {} is not kept in memory: its state.json has outgrown the room that was "
-          "made for it at the start",
-          history.step));
+      run_.log().warning(
+          fmt::format("step {} is not kept in memory: its state.json is larger than the "
+                      "space reserved at the start",
+                      history.step));
       outgrown_ = true;
     }
   } catch (const Error& error) {
@@ -148,7 +148,7 @@ void PeerMemory::tell_times() {
   if (kept_ == 0) return;
   const auto steps = static_cast<double>(kept_);
   run_.log().info(
-      fmt::format("peer memory: {} kept, {:.1f} ms each, of them {:.1f} ms of waiting",
+      fmt::format("peer memory: {} kept, {:.1f} ms each, of which {:.1f} ms were waiting",
                   counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
   run_.event(run::kPeerMemoryEvent, {{"attempt", attempt_},
                                      {"steps", kept_},
@@ -194,10 +194,10 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   const bool failed = session.world->any(
       start.failed_starts(run::step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
-  run.log().warning(fmt::format(
-      "{} starts from step {} in memory in a row did not get through one step: the run "
-      "goes on from {}",
-      kFailedMemoryStarts, found->step, checkpoints[0].string()));
+  run.log().warning(
+      fmt::format("{} starts in a row from step {} in memory did not complete one step: "
+                  "the run goes on from {}",
+                  kFailedMemoryStarts, found->step, checkpoints[0].string()));
   return std::nullopt;
 }
 

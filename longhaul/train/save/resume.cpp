@@ -53,7 +53,8 @@ void check_shapes(const Session& session, const checkpoint::CheckpointReader& re
                               model.tensors(), model.spare_names());
   } catch (const InputError& error) {
     throw ConfigError(
-        "model", fmt::format("{} is of another model than {}: {}", reader.path().string(),
+        "model", fmt::format("{} is a checkpoint of another model than {} describes: {}",
+                             reader.path().string(),
                              session.model_config.source_path.string(), error.what()));
   }
 }
@@ -98,11 +99,11 @@ void tell_newly_meant(const Session& session, RunLog& run) {
   const std::set<std::string> meant =
       optim::newly_meant(session.model_config.description, session.config.optimizer);
   if (meant.empty()) return;
-  run.log().warning(fmt::format(
-      "the checkpoint is of an older program, for which patterns meant a parameter by "
-      "its own name only: from here on optimizer.groups and optimizer.no_decay hold for "
-      "{} too, which they name as Hugging Face's files do",
-      first_of(meant)));
+  run.log().warning(
+      fmt::format("the checkpoint is of an older program, whose patterns matched only "
+                  "longhaul's own names of parameters: from here on optimizer.groups and "
+                  "optimizer.no_decay also match {}, by names in Hugging Face's files",
+                  first_of(meant)));
 }
 
 /// Tells which parameters were thawed or frozen since the checkpoint, and takes the
@@ -118,8 +119,8 @@ void take_counts(Session& session, RunLog& run, const History& history) {
   }
   if (!thawed.empty() && history.updates > 0) {
     run.log().info(
-        fmt::format("thawed: {} had no update so far: the moments begin with "
-                    "zeros and the bias correction with the next update",
+        fmt::format("thawed: {} had no update so far: the moments begin with zeros, and "
+                    "the bias correction begins with the next update",
                     first_of(thawed)));
   }
   if (!dropped.empty()) {
@@ -137,9 +138,9 @@ void settle_padding(const Session& session, History& history, RunLog& run) {
   if (history.config_toml.empty()) history.padding_row = row;
   if (row && !history.padding_row) {
     run.log().info(
-        fmt::format("row {} of the embedding, that of pad_token_id, is trained like "
-                    "the others, because this run was begun so; a new run does not train "
-                    "its look-ups, as in transformers",
+        fmt::format("row {} of the embedding, which is pad_token_id's row, is trained "
+                    "like the others, because this run began that way; a new run does "
+                    "not train its look-ups, as in transformers",
                     *row));
   }
 }
@@ -153,8 +154,8 @@ History read_history(const Session& session, RunLog& run, const Json& state,
   settle_padding(session, history, run);
   if (history.config_toml.empty()) {
     run.log().warning(
-        fmt::format("{} was imported: there are no settings to compare with, and the "
-                    "data begins anew",
+        fmt::format("{} was imported: it has no settings to compare with, and the data "
+                    "is read from its beginning",
                     from.string()));
     history.schedule = schedule_from(session, history, nullptr);
     history.counts = counts_from(session, history, nullptr);
@@ -192,11 +193,13 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
   const auto [differences, unknown] =
       compare_fingerprints(history.fingerprint, session.fingerprint);
   if (!differences.empty()) {
-    run.log().warning("not bitwise the uninterrupted run: " + differences);
+    run.log().warning(
+        "the results may differ bitwise from those of an uninterrupted run: " +
+        differences);
   } else if (!unknown.empty()) {
     run.log().info(
-        "bitwise the uninterrupted run only where these are as they were, which the "
-        "checkpoint does not say: " +
+        "the results are bitwise those of an uninterrupted run only where the following "
+        "have not changed, and the checkpoint does not record them: " +
         unknown);
   }
 }
@@ -378,8 +381,8 @@ void tell_lost_steps(const Session& session, RunLog& run) {
     const int64_t done = last_step_of_metrics(session.config.run.dir);
     if (done > 0) {
       run.log().warning(
-          fmt::format("this run had come to step {}, and no checkpoint of it was ever "
-                      "committed: it begins anew, and these steps are made again",
+          fmt::format("this run had reached step {}, but no checkpoint of it was ever "
+                      "committed: it begins again, and these steps are trained again",
                       done));
     }
   });
@@ -455,8 +458,8 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     history = std::move(*kept);
     if (home == Home::Gone) {
       run.log().warning(
-          fmt::format("CHECKPOINTS GONE: {} has none any more; the run goes on from "
-                      "memory, and its next checkpoint is the only one",
+          fmt::format("CHECKPOINTS GONE: {} has no checkpoints any more; the run goes on "
+                      "from memory, and its next checkpoint will be the only one",
                       checkpoint_dir(session.config).string()));
     }
   } else if (home == Home::Gone) {

@@ -185,22 +185,21 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
   set_last_words();
   if (!report.not_kept.empty()) {
     log_.log().warning(
-        fmt::format("the checkpoint of step {} is whole, and {} could not "
-                    "be brought up to it: {}",
+        fmt::format("the checkpoint of step {} is whole, but {} could not be updated: {}",
                     report.step, run::kRunPastFile, report.not_kept));
   }
   log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                               report.step, human_bytes(static_cast<double>(report.bytes)),
                               report.seconds, report.stall));
   if (report.waited > kLongWait) {
-    log_.log().warning(fmt::format(
-        "the checkpoint of step {} had to wait {:.1f} s for the one before it: "
-        "{} is more often than this storage can take",
-        report.step, report.waited,
-        config_.checkpoint.every > 0
-            ? fmt::format("checkpoint.every = {}", config_.checkpoint.every)
-            : fmt::format("checkpoint.every_minutes = {}",
-                          config_.checkpoint.every_minutes)));
+    log_.log().warning(
+        fmt::format("the checkpoint of step {} had to wait {:.1f} s for the one before "
+                    "it: {} saves more often than this storage can keep up with",
+                    report.step, report.waited,
+                    config_.checkpoint.every > 0
+                        ? fmt::format("checkpoint.every = {}", config_.checkpoint.every)
+                        : fmt::format("checkpoint.every_minutes = {}",
+                                      config_.checkpoint.every_minutes)));
   }
   log_.event(run::CheckpointEvent{.attempt = start_.attempt(),
                                   .step = report.step,

@@ -22,9 +22,9 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
   const auto free = static_cast<int64_t>(free_bytes);
   if (states + passes <= free) return {};
   const std::string needs = fmt::format(
-      "weights {}, gradients {}, masters {}, moments {}, what ZeRO gathers {}, and about "
-      "{} for activations, {} for logits and {} for work, {} in all; the device has {} "
-      "free of {}",
+      "weights {}, gradients {}, master weights {}, moments {}, tensors that ZeRO "
+      "gathers {}, and about {} for activations, {} for logits and {} for work space, {} "
+      "in all; the device has {} free of {}",
       text_of(s.weights), text_of(s.gradients), text_of(s.masters), text_of(s.moments),
       text_of(whole), text_of(a.in_flight.total()), text_of(a.logits), text_of(a.work),
       text_of(states + passes), text_of(free),
@@ -33,7 +33,7 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
     throw ConfigError(
         "memory", fmt::format("a rank needs {}; use more ranks, a higher parallel.zero, "
                               "tp or pp, or precision.master = \"bf16_sr\" (longhaul "
-                              "config --ranks N shows what each would take)",
+                              "config --ranks N shows the memory that each choice takes)",
                               needs));
   }
   return "memory may not suffice: " + needs;

@@ -72,7 +72,8 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
 void announce(const std::vector<fs::path>& paths, const fs::path& store,
               system::Logger& log) {
   log.info(fmt::format(
-      "packing {}{} into {}: once, later starts find it", paths.front().string(),
+      "packing {}{} into {}: this is done once, and later starts use it again",
+      paths.front().string(),
       paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
       store.string()));
 }
@@ -104,14 +105,14 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
     if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
     std::string text(error.what());
     // What only `longhaul data build` can do is no advice for training.
-    text.resize(std::min(text.find("; mend it, or"), text.size()));
-    throw InputError("data",
-                     fmt::format("{}. Training takes files of ready ids only (field "
-                                 "'{}'); text becomes a token store first: "
-                                 "longhaul data build {} --tokenizer MODEL --out "
-                                 "data/NAME",
-                                 text.substr(text.find(' ') + 1), options.inputs.field,
-                                 options.inputs.arguments.front()));
+    text.resize(std::min(text.find("; correct the record, or"), text.size()));
+    throw InputError(
+        "data",
+        fmt::format(
+            "{}. Training reads files of ready ids only (field '{}'); first make a token "
+            "store of the text: longhaul data build {} --tokenizer MODEL --out data/NAME",
+            text.substr(text.find(' ') + 1), options.inputs.field,
+            options.inputs.arguments.front()));
   }
 }
 
@@ -207,10 +208,11 @@ fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& opt
   if (shards != paths.end()) {
     const auto other = std::ranges::find_if_not(paths, data::names_bert_shards);
     if (other == paths.end()) return pack_shards(paths, options, world, log);
-    throw ConfigError("data",
-                      fmt::format("{} holds examples and {} tokens; give each kind an "
-                                  "entry of its own",
-                                  shards->string(), other->string()));
+    throw ConfigError(
+        "data",
+        fmt::format(
+            "{} holds examples and {} holds tokens; give each kind an entry of its own",
+            shards->string(), other->string()));
   }
   data::BuildOptions to = build_options(paths, options);
   const fs::path store = comm::on_rank_zero(world, [&] {

@@ -84,8 +84,9 @@ TEST_F(PackedShards, OfADirectoryWithOtherRecordsAreRefusedNamingThem) {
   dir_.write("config.json", "{}");
   EXPECT_TRUE(data::is_example_store(pack({dir_ / ""})));
   dir_.write("ids.jsonl", "{\"input_ids\": [1, 2]}\n");
-  EXPECT_HAS(data::input_error([&] { pack({dir_ / ""}); }),
-             "holds shards of BERT's examples and ids.jsonl of jsonl; name those");
+  EXPECT_HAS(
+      data::input_error([&] { pack({dir_ / ""}); }),
+      "holds both shards of BERT's examples and ids.jsonl of jsonl; name the files");
 }
 
 TEST_F(PackedShards, HaveNoFieldsAndRefuseOne) {
@@ -96,7 +97,7 @@ TEST_F(PackedShards, HaveNoFieldsAndRefuseOne) {
   const fs::path store = pack(shards_);
   EXPECT_HAS(
       data::input_error([&] { data::open_source(store, 16, false, true, "tokens"); }),
-      "packed examples has none");
+      "packed examples has no fields");
 }
 
 TEST_F(PackedShards, WhatDoesNotFitLeavesNoStore) {

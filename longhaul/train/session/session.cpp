@@ -48,7 +48,8 @@ void set_determinism(const RunConfig& config, at::Device device, system::Logger&
   if (device.is_cpu()) {
     if (!wanted) {
       log.warning(
-          "run.deterministic = false has no effect: a CPU repeats bitwise anyway");
+          "run.deterministic = false has no effect: a CPU's results repeat bitwise "
+          "anyway");
     }
     return;
   }
@@ -176,7 +177,9 @@ void take_hardware_profile(Session& session) {
   if (session.hardware_peak > 0.0) return;
   throw ConfigError(
       "hardware",
-      fmt::format("{} has no peak.{} for precision.compute", file.string(),
+      fmt::format("{} has no peak.{}, which precision.compute needs; measure the machine "
+                  "again with longhaul bench --out, or leave run.hardware out",
+                  file.string(),
                   session.policy.compute == format::DType::BF16 ? "bf16" : "fp32"));
 }
 
@@ -202,8 +205,8 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
   if (config.run.device == "auto" && session.device.is_cpu()) {
     const std::string unused = device::unused_gpus();
     if (!unused.empty()) {
-      log.warning(
-          fmt::format("the run is on the CPU, though this machine has GPUs: {}", unused));
+      log.warning(fmt::format("the run uses the CPU, although this machine has GPUs: {}",
+                              unused));
     }
   }
   set_determinism(config, session.device, log);

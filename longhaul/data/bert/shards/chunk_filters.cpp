@@ -12,7 +12,7 @@ namespace {
 std::string inflate_exactly(uint64_t size, std::string& chunk) {
   if (size > std::numeric_limits<uInt>::max() ||
       chunk.size() > std::numeric_limits<uInt>::max()) {
-    return "a chunk above 4 GiB";
+    return "the chunk is larger than 4 GiB";
   }
   std::string out(size, '\0');
   z_stream stream{};
@@ -30,7 +30,7 @@ std::string inflate_exactly(uint64_t size, std::string& chunk) {
     return {};
   }
   if (result == Z_STREAM_END || (result == Z_BUF_ERROR && made == size)) {
-    return fmt::format("its deflate stream holds {} {} bytes, the chunk {}",
+    return fmt::format("its deflate stream holds {} {} bytes, but the chunk has {}",
                        result == Z_STREAM_END ? "only" : "more than", made, size);
   }
   if (result == Z_BUF_ERROR || result == Z_OK) return "its deflate stream is cut off";
@@ -63,7 +63,7 @@ std::string check_fletcher32(std::string& chunk) {
   chunk.resize(size);
   const uint32_t found = hdf5_fletcher32(chunk.data(), size);
   if (stored == found) return {};
-  return fmt::format("its checksum is {:08x}, the data has {:08x}", stored, found);
+  return fmt::format("its checksum is {:08x}, but the data gives {:08x}", stored, found);
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ TEST(ChunkFilters, DeflateGivesExactlyTheChunk) {
 TEST(ChunkFilters, ADeflateStreamOfAnotherLengthIsRefused) {
   std::string longer = deflated(sample());
   EXPECT_EQ(unfilter_chunk(kDeflate, 3999, 4, longer),
-            "its deflate stream holds more than 3999 bytes, the chunk 3999");
+            "its deflate stream holds more than 3999 bytes, but the chunk has 3999");
   std::string shorter = deflated(sample());
   EXPECT_EQ(unfilter_chunk(kDeflate, 4001, 4, shorter),
-            "its deflate stream holds only 4000 bytes, the chunk 4001");
+            "its deflate stream holds only 4000 bytes, but the chunk has 4001");
 }
 
 TEST(ChunkFilters, EveryTruncationAndEveryFlippedBitIsFound) {

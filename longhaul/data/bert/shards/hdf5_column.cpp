@@ -73,8 +73,9 @@ void Hdf5Column::open(hid_t file) {
                      kind));
   }
   dataset_ = Hdf5Handle(H5Dopen2(file, form_.name, H5P_DEFAULT), H5Dclose);
-  if (!dataset_.valid())
-    fail(fmt::format("no dataset that can be opened ({})", hdf5_reason()));
+  if (!dataset_.valid()) {
+    fail(fmt::format("not a dataset that can be opened ({})", hdf5_reason()));
+  }
 }
 
 void Hdf5Column::check_type() {
@@ -121,13 +122,13 @@ void Hdf5Column::check_layout() {
   if (!plist.valid()) fail(hdf5_reason());
   const H5D_layout_t layout = H5Pget_layout(plist.id());
   if (layout == H5D_VIRTUAL) {
-    fail("a virtual dataset, whose data lie in other files; store them in this one");
+    fail("a virtual dataset, whose data lie in other files; store the data in this file");
   }
   if (layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS && layout != H5D_COMPACT) {
     fail(fmt::format("layout {} is not read", static_cast<int>(layout)));
   }
   if (H5Pget_external_count(plist.id()) != 0) {
-    fail("its data lie in other files (external storage); store them in this one");
+    fail("its data lie in other files (external storage); store the data in this file");
   }
   check_filters(plist.id());
   chunked_ = layout == H5D_CHUNKED;
@@ -139,15 +140,17 @@ void Hdf5Column::check_layout() {
   if (options != 0) fail("chunks at the edge are stored in another way than the others");
   const uint64_t most = kMaxChunkBytes / static_cast<uint64_t>(form_.bytes);
   if (chunk[0] < 1 || chunk[1] < 1 || chunk[0] > most || chunk[1] > most / chunk[0]) {
-    fail(fmt::format("chunks of [{}, {}] values; at most {} bytes are read", chunk[0],
-                     chunk[1], kMaxChunkBytes));
+    fail(fmt::format(
+        "chunks of [{}, {}] values are too large; write chunks of at most {} bytes",
+        chunk[0], chunk[1], kMaxChunkBytes));
   }
   chunk_rows_ = static_cast<int64_t>(chunk[0]);
   chunk_width_ = static_cast<int64_t>(chunk[1]);
   const ChunkGrid chunks = grid();
   if (chunks.down > kMaxChunks / chunks.across) {
-    fail(fmt::format("{} x {} chunks, at most {} are read; write larger ones",
-                     chunks.down, chunks.across, kMaxChunks));
+    fail(fmt::format(
+        "{} x {} chunks are too many, at most {} are read; write larger chunks",
+        chunks.down, chunks.across, kMaxChunks));
   }
 }
 
@@ -196,11 +199,12 @@ uint64_t Hdf5Column::chunk_size() const {
 uint64_t Hdf5Column::check_storage(uint64_t file_bytes) const {
   const uint64_t stored = H5Dget_storage_size(dataset_.id());
   if (stored > file_bytes) {
-    fail(fmt::format("takes {} bytes of a file of {}", stored, file_bytes));
+    fail(fmt::format("takes {} bytes, but the whole file has {}", stored, file_bytes));
   }
   if (!chunked_) {
     if (stored != column_size()) {
-      fail(fmt::format("{} bytes are stored, its shape needs {}", stored, column_size()));
+      fail(fmt::format("{} bytes are stored, but its shape needs {}", stored,
+                       column_size()));
     }
     return stored;
   }
@@ -212,8 +216,8 @@ uint64_t Hdf5Column::check_storage(uint64_t file_bytes) const {
   const uint64_t most = deflated ? stored * kMostInflated : stored;
   if (chunk_size() > most / count) {
     fail(
-        fmt::format("{} bytes are stored, its {} chunks of {} bytes cannot come out of "
-                    "them: chunks are missing, or the shape is wrong",
+        fmt::format("{} bytes are stored, too few for its {} chunks of {} bytes: chunks "
+                    "are missing, or the shape is wrong",
                     stored, count, chunk_size()));
   }
   return stored;
@@ -244,7 +248,8 @@ void Hdf5Column::read_chunks(char* into) const {
       fail_chunk("not in the file");
     }
     if (stored > chunk_size() + chunk_size() / 1000 + kChunkOverhead) {
-      fail_chunk(fmt::format("takes {} bytes for {}", stored, chunk_size()));
+      fail_chunk(fmt::format("takes {} bytes, but holds only {} bytes of values", stored,
+                             chunk_size()));
     }
     chunk.resize(stored);
     uint32_t skipped = 0;

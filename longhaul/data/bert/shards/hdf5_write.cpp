@@ -12,10 +12,9 @@ namespace {
 constexpr unsigned kDeflateLevel = 4;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
-  throw TemporaryError("data",
-                       fmt::format("{}: {} ({}); look at the disk's space, then run the "
-                                   "same command again",
-                                   path.string(), what, hdf5_reason()));
+  throw TemporaryError("data", fmt::format("{}: {} ({}); check the free space of the "
+                                           "disk, then run the same command again",
+                                           path.string(), what, hdf5_reason()));
 }
 
 void write_column(hid_t file, const ColumnForm& form, const PackedShard& shard,

@@ -34,14 +34,15 @@ void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
   if (padding == mask.begin()) fail("input_mask leaves out the first token");
   const auto length = padding - mask.begin();
   if (const auto one = std::find(padding, mask.end(), 1); one != mask.end()) {
-    fail(fmt::format("input_mask[{}] is 1 behind padding, which begins at {}",
+    fail(fmt::format("input_mask[{}] is 1 after the padding, which begins at {}",
                      one - mask.begin(), length));
   }
   const auto positions = shard.masked_lm_positions(row);
   for (size_t i = 0; i < positions.size() && positions[i] != 0; ++i) {
     if (positions[i] < length) continue;
-    fail(fmt::format("masked_lm_positions[{}] is {}, behind the row's {} tokens", i,
-                     positions[i], length));
+    fail(
+        fmt::format("masked_lm_positions[{}] is {}, after the end of the row's {} tokens",
+                    i, positions[i], length));
   }
 }
 

@@ -58,19 +58,19 @@ void BuildMeter::add(uint64_t bytes, int64_t tokens) {
   now_.tokens += tokens;
   if (options_.progress) options_.progress(now_);
   if (options_.stop && options_.stop()) {
-    throw TemporaryError("data",
-                         "stopped; what is done is kept: the same command goes "
-                         "on from there");
+    throw TemporaryError(
+        "data",
+        "stopped; the finished parts are kept, and the same command goes on from there");
   }
 }
 
 void refuse_dropped_before(const BuildOptions& options, int64_t dropped) {
   if (dropped == 0 || options.bad_records == BadRecords::Drop) return;
-  throw InputError("data",
-                   fmt::format("{} bad records were dropped by an earlier start with "
-                               "--bad-records drop; say so again, or begin anew with "
-                               "--restart",
-                               grouped(dropped)));
+  throw InputError(
+      "data",
+      fmt::format("{} bad records were dropped by an earlier start with --bad-records "
+                  "drop; give --bad-records drop again, or begin anew with --restart",
+                  grouped(dropped)));
 }
 
 BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)
@@ -87,8 +87,8 @@ void BadRecordLimit::add(const BadRecord& bad) {
   if (count <= options.max_bad_records) return;
   throw InputError(
       "data",
-      fmt::format("more than {} bad records, the last one found {}: {}{}{}; mend them, "
-                  "or raise --max-bad-records",
+      fmt::format("more than {} bad records, the last of them {}: {}{}{}; correct the "
+                  "records, or raise --max-bad-records",
                   grouped(options.max_bad_records), context_.inputs.describe(bad.place),
                   problem_name(bad.problem), bad.detail.empty() ? "" : ": ", bad.detail));
 }

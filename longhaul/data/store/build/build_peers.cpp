@@ -91,11 +91,12 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
     }
     if (seconds_since(last_change) > options_.idle_seconds) {
       throw TemporaryError(
-          "data", fmt::format("waited {} for {}: {} of {} are there, and process {} "
-                              "lives but ends nothing; start the same command again, and "
-                              "it goes on from there",
-                              human_duration(options_.idle_seconds), what, done,
-                              files.size(), owner[static_cast<size_t>(missing.front())]));
+          "data",
+          fmt::format(
+              "waited {} for {}: {} of {} are there, and process {} is alive but "
+              "finishes nothing; start the same command again, and it goes on from there",
+              human_duration(options_.idle_seconds), what, done, files.size(),
+              owner[static_cast<size_t>(missing.front())]));
     }
     if (options_.note && !said && seconds_since(start) > 2.0) {
       said = true;
@@ -103,7 +104,8 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
           fmt::format("waiting for {}: {} of {} are there", what, done, files.size()));
     }
     if (options_.stop && options_.stop()) {
-      throw TemporaryError("data", "stopped while waiting; the same command goes on");
+      throw TemporaryError("data",
+                           "stopped while waiting; the same command goes on from there");
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(1000));

@@ -29,7 +29,7 @@ void write_input_list(const fs::path& path, const InputSet& inputs) {
 std::string describe_change(const Json& before, const Json& now) {
   const std::string path = now.at("path").get<std::string>();
   if (before.at("path") != now.at("path")) {
-    return fmt::format("{} was read where {} comes now",
+    return fmt::format("the inputs held {} where they now hold {}",
                        before.at("path").get<std::string>(), path);
   }
   if (before.at("bytes") != now.at("bytes")) {
@@ -37,7 +37,7 @@ std::string describe_change(const Json& before, const Json& now) {
                        before.at("bytes").get<uint64_t>(),
                        now.at("bytes").get<uint64_t>());
   }
-  return fmt::format("{} was written since", path);
+  return fmt::format("{} was written to since then", path);
 }
 
 /// Describes the first input file that differs from the list in the directory of the
@@ -49,15 +49,15 @@ std::string first_changed_file(const fs::path& list, const InputSet& inputs) {
   while (std::getline(file, line)) {
     const Json before = parse_json(line, list.string());
     if (index == inputs.files().size()) {
-      return before.at("path").get<std::string>() + " is no longer among them";
+      return before.at("path").get<std::string>() + " is no longer among the inputs";
     }
     const Json now = describe_file(inputs.files()[index++]);
     if (before != now) return describe_change(before, now);
   }
   if (index < inputs.files().size()) {
-    return inputs.files()[index].path.string() + " was not among them";
+    return inputs.files()[index].path.string() + " was not among the inputs";
   }
-  return "the way they are read";
+  return "the inputs are read in another way";
 }
 
 }  // namespace

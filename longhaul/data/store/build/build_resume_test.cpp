@@ -190,12 +190,12 @@ TEST_F(ResumeTest, WhatChangedSinceIsNamedAndNothingIsMixed) {
   EXPECT_HAS(refused(other), "--restart");
   other = wanted;
   other.inputs.arguments.push_back(dir.write("more.jsonl", line("more")).string());
-  EXPECT_HAS(refused(other), "more.jsonl was not among them");
+  EXPECT_HAS(refused(other), "more.jsonl was not among the inputs");
   const std::string corpus = read_text(dir / "corpus.jsonl");
   dir.write("corpus.jsonl", corpus + line("x"));
   EXPECT_HAS(refused(wanted), "corpus.jsonl had " + std::to_string(corpus.size()));
   dir.write("corpus.jsonl", corpus);
-  EXPECT_HAS(refused(wanted), "corpus.jsonl was written since");
+  EXPECT_HAS(refused(wanted), "corpus.jsonl was written to since then");
   wanted.restart = true;
   wanted.drop_duplicates = true;
   const BuildReport report = build_store(&tokenizer, wanted);

@@ -60,12 +60,12 @@ std::string build_at(const fs::path& path) {
 }
 
 BuildKind store_kind() {
-  return {.record = "store.json",
-          .foreign = "exists and is not a token store; choose another --out",
-          .standing =
-              "a token store stands there already; choose another --out, or "
-              "replace it with --force",
-          .occupation = "builds this store"};
+  return {
+      .record = "store.json",
+      .foreign = "exists and is not a token store; choose another --out",
+      .standing =
+          "holds a token store already; choose another --out, or replace it with --force",
+      .occupation = "builds this store"};
 }
 
 class Builder {
@@ -104,8 +104,9 @@ class Builder {
     std::error_code ignored;
     if (options_.processes > 1 || !build_.is_locked()) return;
     if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
-      note(fmt::format("what is done is kept in {}: the same command goes on from there",
-                       directory_.root.string()));
+      note(fmt::format(
+          "the finished parts are kept in {}: the same command goes on from there",
+          directory_.root.string()));
       return;
     }
     fs::remove_all(directory_.root, ignored);
@@ -189,10 +190,11 @@ class Builder {
       difference = agree_on_plan(build_, plan_, inputs_);
     }
     if (!difference.empty()) {
-      throw InputError(
-          "data", fmt::format("{}: an unfinished build of something else: {}; go on with "
-                              "what it was begun with, or throw it away with --restart",
-                              directory_.root.string(), difference));
+      throw InputError("data",
+                       fmt::format("{}: holds an unfinished build from other inputs or "
+                                   "options: {}; continue it with the same inputs and "
+                                   "options as before, or delete it with --restart",
+                                   directory_.root.string(), difference));
     }
     if (fs::exists(directory_.commit())) return;  // nothing more is built there
     for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
@@ -345,8 +347,8 @@ BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
   }
   if (tokenizer == nullptr && options.vocab_size < 1) {
     throw InputError("data",
-                     "neither a tokenizer nor the size of the vocabulary of "
-                     "ready ids; give --tokenizer or --vocab-size");
+                     "neither a tokenizer nor a vocabulary size is given; give "
+                     "--tokenizer for text, or --vocab-size for ready ids");
   }
   const std::string of_texts = options.option_of_texts();
   if (tokenizer == nullptr && !of_texts.empty()) {

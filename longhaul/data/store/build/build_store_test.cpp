@@ -105,14 +105,14 @@ TEST_F(BuildTest, NewlinesBecomeSpacesWhereThatIsAskedFor) {
   // Another rule makes another store, which takes no place by itself.
   wanted.newlines_to_spaces = true;
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
-             "stands there already");
+             "holds a token store already");
   wanted.out = dir / "spaces";
   wanted.drop_duplicates = true;
   const BuildReport report = build_store(&tokenizer, wanted);
   // Only texts that were equal before are duplicates, as in the recipes that do this.
   EXPECT_EQ(texts(wanted.out), (std::vector<std::string>{"<bos>a b<eos>", "<bos>a b<eos>",
                                                          "<bos>\r c  <eos>"}));
-  EXPECT_HAS(report.train.special_tokens, "each newline of a text is a space");
+  EXPECT_HAS(report.train.special_tokens, "each newline of a text becomes a space");
   EXPECT_TRUE(build_store(&tokenizer, wanted).stood_already);
 }
 

@@ -113,11 +113,11 @@ class Merger {
         dropped += fmt::format("{} {}; ", grouped(count), cause);
       }
       discard();
-      throw InputError("data", fmt::format("{} no document with text; {}name "
-                                           "files that do",
-                                           counted(std::ssize(context_.inputs.files()),
-                                                   "file holds", "files hold"),
-                                           dropped));
+      throw InputError(
+          "data", fmt::format("{} no document with text; {}name files that hold text",
+                              counted(std::ssize(context_.inputs.files()), "file holds",
+                                      "files hold"),
+                              dropped));
     }
     if (options.holdout > 0 && !(any_train && any_held_out)) {
       discard();
@@ -138,7 +138,7 @@ class Merger {
     if (bad_ > options.max_bad_records) {
       throw InputError("data",
                        fmt::format("{} bad records, above the limit of {}; {} lists "
-                                   "them: mend them, or raise --max-bad-records",
+                                   "them: correct them, or raise --max-bad-records",
                                    grouped(bad_), grouped(options.max_bad_records),
                                    context_.directory.bad_list().string()));
     }
