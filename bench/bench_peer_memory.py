@@ -62,6 +62,9 @@ peer_memory_every = {memory}
 """
 
 
+LEAST_STEPS = 4
+
+
 class Bench:
     def __init__(self, binary, path, shared):
         self.binary, self.path, self.shared = binary, path, shared
@@ -155,9 +158,15 @@ def main():
                                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("binary")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=12, help=f"at least {LEAST_STEPS}")
     parser.add_argument("--every", type=int, nargs="+", default=[0, 1, 4])
     options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: no figure comes from less than one round; give 1 "
+                     "or more")
+    if options.steps < LEAST_STEPS:
+        parser.error(f"--steps {options.steps}: a step's time is taken between two records, the "
+                     f"first two left out; give {LEAST_STEPS} or more")
     with tempfile.TemporaryDirectory() as where, tempfile.TemporaryDirectory(
             dir="/dev/shm") as shared:
         bench = Bench(options.binary, pathlib.Path(where), pathlib.Path(shared))

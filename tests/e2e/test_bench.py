@@ -1,6 +1,7 @@
 """longhaul bench: what the machine can do, and how far a run's step is from it."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -75,3 +76,12 @@ def test_a_file_that_is_no_profile_is_refused_with_its_place(run, tmp_path):
     result = run("longhaul", "train", config, "--set", f"run.hardware={config}", check=False)
     assert result.returncode == 78
     assert "no profile that longhaul bench wrote" in result.stderr
+
+
+def test_too_few_steps_for_a_figure_are_refused_before_anything_runs():
+    for option, wanted in (("--steps", "4 or more"), ("--rounds", "1 or more")):
+        refused = subprocess.run(
+            [sys.executable, SOURCE / "bench" / "bench_peer_memory.py", "absent", option, "0"],
+            capture_output=True, text=True, timeout=60)
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr
+        assert f"error: {option} 0: " in refused.stderr and wanted in refused.stderr
