@@ -20,8 +20,9 @@ FORMAT = "longhaul same_numbers"
 EXAMPLES = """\
 OLD and NEW are each a directory with the built programs, a git commit, or a file that --record
 wrote. A commit is built in build/same_numbers/COMMIT, which stays and is used again until
-`git worktree remove --force` takes it away. Cases run one after the other, about six minutes
-for a program on two cores. Of each family one run is begun by OLD and goes on with NEW.
+`git worktree remove --force` takes it away. Cases run one after the other, in three to
+six minutes for a program on two cores, which depends on the machine. Of each family one run is
+begun by OLD and goes on with NEW.
 
   tools/same_numbers.sh HEAD~1 HEAD
   tools/same_numbers.sh main build/bin             # what is built here against main
