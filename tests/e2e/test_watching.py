@@ -11,6 +11,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import fcntl
 import termios
 import time
@@ -174,6 +175,35 @@ def test_what_is_no_run_is_refused(tmp_path):
     assert "holds nothing of a run" in longhaul("watch", tmp_path, code=78).stderr
     assert "holds nothing of a run" in longhaul("report", tmp_path, code=78).stderr
     assert "is no directory" in longhaul("report", tmp_path / "absent", code=78).stderr
+
+
+WANDB = """
+import json, sys
+class Run:
+    def define_metric(self, *names, **options): pass
+    def log(self, figures): print(json.dumps(figures))
+    def finish(self): print(json.dumps("finished"))
+def init(**options):
+    print(json.dumps(options))
+    return Run()
+"""
+
+
+def test_the_pages_lines_hand_every_record_to_wandb(run, tmp_path):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "watching.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
+    (tmp_path / "to_wandb.py").write_text(program)
+    (tmp_path / "wandb.py").write_text(WANDB)
+    done = subprocess.run([sys.executable, "to_wandb.py", run], cwd=tmp_path, text=True,
+                          capture_output=True, timeout=60, check=True)
+    options, *logged, last = map(json.loads, done.stdout.splitlines())
+    assert options["mode"] == "offline" and last == "finished"
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(logged) == len(records)
+    for figures, record in zip(logged, records):
+        assert figures["step"] == record["step"]
+        name = "validation/wiki/loss" if "validation" in record else "loss"
+        assert figures[name] == record["loss"] and (name == "loss") == ("loss" in figures)
 
 
 # watch
