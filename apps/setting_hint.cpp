@@ -448,11 +448,6 @@ std::optional<std::string> setting_hint(const CLI::App& program,
     }
     return answer(verb, flag);
   }
-  if (verb.name == "longhaul report" && places.size() == 2) {
-    return fmt::format(
-        "report describes one run; longhaul report {} --against {} compares two",
-        places[0], places[1]);
-  }
   const bool verb_again = verb.name == "longhaul launch" && places.size() > 1 &&
                           has_word("longhaul train", places[0]);
   if (verb_again) {

@@ -159,8 +159,6 @@ TEST(SettingHint, AVerbSaysWhatItHasInPlaceOfOthersOptions) {
             "-np is no option of longhaul launch; did you mean -n 2?");
   EXPECT_EQ(program.hint("launch -n 2 longhaul train run.toml"),
             "launch starts longhaul train by itself: longhaul launch run.toml");
-  EXPECT_EQ(program.hint("report runs/a runs/b"),
-            "report is of one run; longhaul report runs/a --against runs/b compares two");
   expect_says(program.hint("new m d --lr 1"), "change it in the file that it writes");
   expect_says(program.hint("doctor --frobnicate"), "options of longhaul doctor: --dir, ");
 }

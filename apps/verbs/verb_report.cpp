@@ -2,19 +2,22 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
+#include "longhaul/base/error.h"
 #include "longhaul/monitor/against.h"
 #include "longhaul/monitor/report_page.h"
+#include "longhaul/monitor/report_runs.h"
 #include "longhaul/monitor/run_view.h"
 
 namespace longhaul::apps {
 namespace {
 
 struct ReportCall {
-  std::string run;
+  std::vector<std::string> runs;
   std::string out;
   std::string against;
   bool json = false;
@@ -22,10 +25,17 @@ struct ReportCall {
   monitor::AgainstOptions comparison;
 };
 
-fs::path page_path(const ReportCall& options, const monitor::RunView& view) {
-  if (!options.out.empty()) return options.out;
-  return fs::path(view.name).filename().string() + "-report.html";
+/// Writes a page for a person; its default name is that of the run with this path.
+void write_page(const ReportCall& options, const std::string& run,
+                const std::string& page) {
+  const fs::path path = options.out.empty()
+                            ? fs::path(run).filename().string() + "-report.html"
+                            : options.out;
+  write_text_atomic(path, page);
+  if (!options.json) fmt::print("wrote {}\n", path.string());
 }
+
+std::string this_build() { return "longhaul " + build_info().one_line(); }
 
 /// Compares the run with the reference; returns 0, or 1 where the run misses it.
 int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json) {
@@ -39,21 +49,37 @@ int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json)
   return result.passed ? 0 : 1;
 }
 
+int report_several(const ReportCall& options) {
+  if (!options.against.empty()) {
+    fail_input("report",
+               "--against {} holds one run against a reference, and {} runs are given; "
+               "name that reference first among the runs, or report one run at a time",
+               options.against, options.runs.size());
+  }
+  auto runs = monitor::open_runs(options.runs, system_time());
+  if (!options.out.empty() || !options.json) {
+    write_page(options, runs[0].view.name,
+               monitor::runs_page(runs, options.comparison, this_build()));
+  }
+  if (options.json) {
+    fmt::print("{}\n", json_text(monitor::runs_json(runs, options.comparison), 2));
+  }
+  return 0;
+}
+
 int run_report(ReportCall options) {
   if (options.throughput_rtol >= 0.0) {
     options.comparison.throughput_rtol = options.throughput_rtol;
   }
-  monitor::RunFiles run(options.run);
+  if (options.runs.size() > 1) return report_several(options);
+  monitor::RunFiles run(options.runs[0]);
   run.refresh();
   const monitor::RunView view = monitor::make_view(run, system_time());
   Json json = options.json ? monitor::report_json(run, view) : Json::object();
   const int exit_code = options.against.empty() ? 0 : compare(options, run, json);
   const bool page = !options.out.empty() || (!options.json && options.against.empty());
   if (page) {
-    const fs::path path = page_path(options, view);
-    write_text_atomic(
-        path, monitor::report_page(run, view, "longhaul " + build_info().one_line()));
-    if (!options.json) fmt::print("wrote {}\n", path.string());
+    write_page(options, view.name, monitor::report_page(run, view, this_build()));
   }
   if (options.json) fmt::print("{}\n", json_text(json, 2));
   return exit_code;
@@ -65,10 +91,14 @@ void add_report(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<ReportCall>();
   CLI::App* verb = program.add_subcommand(
       "report",
-      "One self-contained HTML page about a run; or holds it against a reference");
-  verb->add_option("run", options->run, "the run's directory")->required();
+      "One self-contained HTML page about a run, or about several over each other; or "
+      "holds a run against a reference");
+  verb->add_option("run", options->runs,
+                   "the run's directory; several are drawn over each other, and each is "
+                   "held against the first")
+      ->required();
   verb->add_option("--out", options->out,
-                   "the page (default: RUN's name-report.html here)");
+                   "the page (default: the first RUN's name-report.html here)");
   verb->add_flag("--json", options->json, "the figures for programs, on standard output");
   verb->add_option(
       "--against", options->against,
@@ -96,6 +126,7 @@ void add_report(CLI::App& program, Outcome& outcome) {
       "a page or figures are then written only with --out or --json.\n"
       "Examples:\n"
       "  longhaul report runs/cpt --out cpt.html\n"
+      "  longhaul report runs/old runs/new --out both.html\n"
       "  longhaul report runs/cpt --against golden_steploss.txt\n"
       "  longhaul report runs/new --against runs/old --rtol 0.01 --from-step 1 "
       "--throughput-rtol 0.05");

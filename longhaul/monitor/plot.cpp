@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "longhaul/monitor/html.h"
-#include "longhaul/monitor/plain_text.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -185,31 +184,21 @@ void draw_curve(const Canvas& canvas, const Curve& curve, std::string& svg) {
   draw_not_finite(canvas, curve, svg);
 }
 
-void draw_legend(const std::vector<Curve>& curves, std::string& svg) {
-  constexpr size_t kMostNames = 8;
-  double x = kRight;
-  size_t shown = 0;
-  for (size_t i = curves.size(); i-- > 0 && shown < kMostNames;) {
-    if (curves[i].name.empty()) continue;
-    const std::string name = cut_to_columns(curves[i].name, 28);
-    // With room for the larger letters of a narrow page.
-    x -= 9.2 * static_cast<double>(text_columns(name)) + 22.0;
-    if (x < kLeft) break;
-    fmt::format_to(
-        Out(svg),
-        "<path class=\"key {}\" d=\"M{:.1f} 6h12\"/><text x=\"{:.1f}\" y=\"9.5\">{}"
-        "</text>",
-        curves[i].style, x, x + 16.0, escape(name));
-    ++shown;
-  }
-}
-
 std::string no_values(const PlotOptions& options) {
   return fmt::format(
       "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\"><text "
       "class=\"none\" "
       "x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"middle\">no values yet</text></svg>",
       kWidth, kHeight, escape(options.title), kWidth / 2, kHeight / 2);
+}
+
+/// Returns the curves' names beside their colours; a line of them breaks between two.
+std::string legend(const std::vector<Curve>& curves) {
+  std::string names;
+  for (const Curve& curve : curves) {
+    if (!curve.name.empty()) names += name_with_key(curve.style, curve.name);
+  }
+  return names.empty() ? "" : "<div class=\"legend\">" + names + "</div>";
 }
 
 }  // namespace
@@ -245,7 +234,6 @@ std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curv
   draw_grid(canvas, svg);
   draw_marks(canvas, marks, svg);
   for (const Curve& curve : curves) draw_curve(canvas, curve, svg);
-  draw_legend(curves, svg);
   fmt::format_to(Out(svg),
                  "<text class=\"unit\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step"
                  "</text>",
@@ -256,6 +244,18 @@ std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curv
   }
   svg += "</svg>";
   return svg;
+}
+
+std::string name_with_key(const std::string& style, const std::string& name) {
+  return fmt::format("<span class=\"name\"><i class=\"key {}\"></i>{}</span>", style,
+                     escape(name));
+}
+
+std::string plot_card(const PlotOptions& options, const std::vector<Curve>& curves,
+                      const std::vector<PlotMark>& marks, const std::string& words) {
+  return fmt::format("<section class=\"card\"><h3>{}</h3>{}{}{}</section>",
+                     escape(options.title), words, legend(curves),
+                     draw_plot(options, curves, marks));
 }
 
 }  // namespace longhaul::monitor

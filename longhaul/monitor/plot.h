@@ -55,4 +55,12 @@ struct PlotOptions {
 std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curves,
                       const std::vector<PlotMark>& marks);
 
+/// Returns a name beside a swatch of its curve's colour, as HTML that stays on one line
+/// where it can.
+std::string name_with_key(const std::string& style, const std::string& name);
+
+/// Returns a plot under its title, with `words` (HTML) and a legend between, in a card.
+std::string plot_card(const PlotOptions& options, const std::vector<Curve>& curves,
+                      const std::vector<PlotMark>& marks, const std::string& words = "");
+
 }  // namespace longhaul::monitor

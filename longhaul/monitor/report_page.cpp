@@ -1,6 +1,5 @@
 #include "longhaul/monitor/report_page.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 #include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/html.h"
 #include "longhaul/monitor/profile_table.h"
+#include "longhaul/monitor/report_frame.h"
 #include "longhaul/monitor/report_plots.h"
-#include "longhaul/monitor/report_style.h"
 #include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_status.h"
@@ -26,15 +25,6 @@ constexpr size_t kMostSamples = 60;
 constexpr size_t kParts = 220;
 
 using Out = std::back_insert_iterator<std::string>;
-
-std::string utc(double seconds) {
-  const auto time = static_cast<std::time_t>(std::clamp(seconds, 0.0, 1e11));
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(time));
-}
-
-std::string figure_or_dash(double value, const char* form) {
-  return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : "–";
-}
 
 void tile(std::string& out, const std::string& value, const std::string& what) {
   fmt::format_to(Out(out), "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
@@ -259,28 +249,15 @@ std::string config_section(const RunFiles& run) {
 }  // namespace
 
 std::string report_page(RunFiles& run, const RunView& view, const std::string& program) {
-  std::string out = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>";
-  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>";
-  // Even a mistake of ours could load or run nothing.
-  out +=
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-      "style-src 'unsafe-inline'\"/>";
-  fmt::format_to(Out(out),
-                 "<title>{} – longhaul report</title><style>{}</style></head>\n",
-                 escape(fs::path(view.name).filename().string()), kReportStyle);
-  out += "<body><main>" + header(view) + tiles(view);
+  std::string out = header(view) + tiles(view);
   out += "<h2>Training</h2><div class=\"plots\">" + plot_cards(run) + "</div>";
   out += sample_section(run);
   out += ledger_section(view.ledger) + profile_section(run);
   out += checkpoint_section(run, view) + event_section(run) + config_section(run);
-  out += "<footer>";
-  for (const std::string& note : view.notes) out += escape(note) + "<br/>";
-  fmt::format_to(Out(out),
-                 "Made by {} on {} UTC. Dashed lines mark restarts, red ones bad "
-                 "steps and rollbacks; bands reach from the lowest to the highest "
-                 "value.</footer></main></body></html>\n",
-                 escape(program), utc(view.now));
-  return out;
+  for (const std::string& note : view.notes) {
+    out += "<p class=\"note\">" + escape(note) + "</p>";
+  }
+  return report_frame(fs::path(view.name).filename().string(), out, program, view.now);
 }
 
 Json report_json(RunFiles& run, const RunView& view) {

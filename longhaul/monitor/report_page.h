@@ -7,8 +7,8 @@
 
 namespace longhaul::monitor {
 
-/// Returns one HTML file with everything in it: no script, nothing from outside, dark or
-/// light as the reader's system. `program` names who made it: "longhaul 0.1.0 (...)".
+/// Returns one HTML file with everything about a run in it. See report_frame for
+/// `program`.
 std::string report_page(RunFiles& run, const RunView& view, const std::string& program);
 
 /// Returns the figures of the page for programs.

@@ -17,25 +17,6 @@ namespace {
 constexpr size_t kMostSets = 4;
 constexpr std::array<const char*, kMostSets> kSetStyles = {"b", "c", "d", "e"};
 
-std::vector<Point> series(const Records& records, double run::StepRecord::* member) {
-  std::vector<Point> points;
-  points.reserve(records.counted().size());
-  for (const size_t at : records.counted()) {
-    const run::StepRecord& record = records.all()[at];
-    points.push_back({static_cast<double>(record.step), record.*member});
-  }
-  return points;
-}
-
-/// Returns the points of a member, and none where no line has the member.
-std::vector<Point> series_if_any(const Records& records,
-                                 double run::StepRecord::* member) {
-  std::vector<Point> points = series(records, member);
-  const bool any =
-      std::ranges::any_of(points, [](const Point& p) { return std::isfinite(p.y); });
-  return any ? points : std::vector<Point>{};
-}
-
 std::vector<Curve> validation_curves(const std::vector<SetChange>& sets) {
   std::vector<Curve> curves;
   for (const SetChange& set : sets) {
@@ -71,8 +52,7 @@ std::string forgetting_card(const std::vector<SetChange>& sets) {
   }
   const PlotOptions options{"Validation since its start, nats", Unit::Number,
                             Scale::Auto};
-  return fmt::format("<section class=\"card\"><h3>{}</h3>{}{}</section>",
-                     escape(options.title), words, draw_plot(options, curves, {}));
+  return plot_card(options, curves, {}, words);
 }
 
 std::vector<PlotMark> marks_of(const RunFiles& run) {
@@ -94,13 +74,25 @@ std::vector<PlotMark> marks_of(const RunFiles& run) {
   return marks;
 }
 
-std::string card(const PlotOptions& options, const std::vector<Curve>& curves,
-                 const std::vector<PlotMark>& marks) {
-  return fmt::format("<section class=\"card\"><h3>{}</h3>{}</section>",
-                     escape(options.title), draw_plot(options, curves, marks));
+}  // namespace
+
+std::vector<Point> series(const Records& records, double run::StepRecord::* member) {
+  std::vector<Point> points;
+  points.reserve(records.counted().size());
+  for (const size_t at : records.counted()) {
+    const run::StepRecord& record = records.all()[at];
+    points.push_back({static_cast<double>(record.step), record.*member});
+  }
+  return points;
 }
 
-}  // namespace
+std::vector<Point> series_if_any(const Records& records,
+                                 double run::StepRecord::* member) {
+  std::vector<Point> points = series(records, member);
+  const bool any =
+      std::ranges::any_of(points, [](const Point& p) { return std::isfinite(p.y); });
+  return any ? points : std::vector<Point>{};
+}
 
 std::string plot_cards(const RunFiles& run) {
   const Records& records = run.records();
@@ -108,18 +100,19 @@ std::string plot_cards(const RunFiles& run) {
   std::vector<Curve> loss = {{"training", "a", series(records, &run::StepRecord::loss)}};
   const std::vector<SetChange> sets = set_changes(run);
   for (Curve& curve : validation_curves(sets)) loss.push_back(std::move(curve));
-  std::string out = card({"Loss"}, loss, marks) + forgetting_card(sets);
+  std::string out = plot_card({"Loss"}, loss, marks) + forgetting_card(sets);
   const auto one = [&](const char* title, double run::StepRecord::* member, Unit unit,
                        Scale scale) {
-    out += card({title, unit, scale}, {{"", "a", series_if_any(records, member)}}, marks);
+    out += plot_card({title, unit, scale}, {{"", "a", series_if_any(records, member)}},
+                     marks);
   };
-  out += card({"Gradient norm"},
-              {{"", "a", series(records, &run::StepRecord::grad_norm)}}, marks);
+  out += plot_card({"Gradient norm"},
+                   {{"", "a", series(records, &run::StepRecord::grad_norm)}}, marks);
   one("Learning rate", &run::StepRecord::lr, Unit::Number, Scale::FromZero);
   one("Throughput, tokens per second", &run::StepRecord::tokens_per_s, Unit::Number,
       Scale::FromZero);
   one("Model FLOPs utilisation", &run::StepRecord::mfu, Unit::Percent, Scale::FromZero);
-  out += card(
+  out += plot_card(
       {"Memory", Unit::Bytes, Scale::FromZero},
       {{"largest of a rank", "a", series_if_any(records, &run::StepRecord::memory_peak)},
        {"host, rank 0", "b", series_if_any(records, &run::StepRecord::host_memory)}},

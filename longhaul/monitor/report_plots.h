@@ -1,10 +1,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_files.h"
 
 namespace longhaul::monitor {
+
+/// Returns a member of the steps that count, by step.
+std::vector<Point> series(const Records& records, double run::StepRecord::* member);
+/// Returns the same, and no point where no line has the member.
+std::vector<Point> series_if_any(const Records& records,
+                                 double run::StepRecord::* member);
 
 /// Returns the plots over steps, each in a card: loss with validation, the change of each
 /// validation set, gradient norm, learning rate, throughput, utilisation, memory.

@@ -5,12 +5,12 @@ namespace longhaul::monitor {
 /// The report's style sheet.
 inline constexpr const char* kReportStyle = R"css(
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5d6878;
---line:#e3e7ec;--grid:#e9edf1;--a:#1f6feb;--b:#d9730d;--c:#1a9c6b;--d:#8250df;--e:#c2255c;
+--line:#e3e7ec;--grid:#e9edf1;--a:#1f6feb;--b:#d9730d;--c:#1a9c6b;--d:#8250df;--e:#c2255c;--f:#0e8a9c;--g:#8a6d00;--h:#5b6472;
 --compute:#2f9e6e;--data:#e0a100;--save:#3b82d6;--validation:#7c6fd8;--redone:#d6455d;
 --restart:#e8833a;--paused:#8aa0b5;--suspended:#5f7f9a;--idle:#9a6fb0;--waiting:#c3cad3;--other:#a99f8d;--bad:#d6293e}
 @media (prefers-color-scheme:dark){:root{--bg:#11151b;--card:#1a2029;--ink:#e4e9f0;
 --soft:#97a3b3;--line:#2c3440;--grid:#262e39;--a:#6aa6ff;--b:#f0a04b;--c:#4fd1a1;--d:#b392f0;
---e:#ff7aa2;--compute:#43b985;--data:#e5b63a;--save:#5f9fea;--validation:#998ff0;
+--e:#ff7aa2;--f:#4cc9da;--g:#d6c04a;--h:#b8c0cc;--compute:#43b985;--data:#e5b63a;--save:#5f9fea;--validation:#998ff0;
 --redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--suspended:#56718a;--idle:#a884bd;--waiting:#4a5563;--other:#8d8474;--bad:#ff6b7d}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);
@@ -37,11 +37,19 @@ svg text.none{font-size:14px}
 .grid path{stroke:var(--grid);fill:none}.axis path{stroke:var(--soft);fill:none;opacity:.6}
 .line{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}
 .line.old{stroke-dasharray:6 3}
-.band{opacity:.42;stroke-width:1}.key{fill:none;stroke-width:3}
+.band{opacity:.42;stroke-width:1}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12.5px;margin-bottom:4px}
+.name{white-space:nowrap}.legend .name{max-width:100%;white-space:normal;overflow-wrap:break-word}
+.key{display:inline-block;width:14px;margin-right:6px;vertical-align:3px;border-top:3px solid}
+.key.old{border-top-style:dashed}
 .dot{stroke:var(--card);stroke-width:1}
 .a{stroke:var(--a)}.b{stroke:var(--b)}.c{stroke:var(--c)}.d{stroke:var(--d)}.e{stroke:var(--e)}
+.f{stroke:var(--f)}.g{stroke:var(--g)}.h{stroke:var(--h)}
+.key.a{color:var(--a)}.key.b{color:var(--b)}.key.c{color:var(--c)}.key.d{color:var(--d)}
+.key.e{color:var(--e)}.key.f{color:var(--f)}.key.g{color:var(--g)}.key.h{color:var(--h)}
 .dot.a,.band.a{fill:var(--a)}.dot.b,.band.b{fill:var(--b)}.dot.c,.band.c{fill:var(--c)}
 .dot.d,.band.d{fill:var(--d)}.dot.e,.band.e{fill:var(--e)}
+.dot.f,.band.f{fill:var(--f)}.dot.g,.band.g{fill:var(--g)}.dot.h,.band.h{fill:var(--h)}
 .mark{fill:none;stroke-dasharray:3 3;stroke-width:1.2}.mark.restarted{stroke:var(--restart)}
 .mark.bad{stroke:var(--bad)}.nan{fill:var(--bad)}
 .compute{fill:var(--compute)}.data{fill:var(--data)}.save{fill:var(--save)}
@@ -60,6 +68,7 @@ td.x{overflow-wrap:anywhere}td.warn{color:var(--bad)}
 details{margin-top:14px}summary{cursor:pointer;font-weight:600}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;
 overflow-x:auto;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+.note{color:var(--soft);font-size:12.5px;margin:4px 0}
 footer{margin-top:36px;color:var(--soft);font-size:12.5px}
 @media (max-width:600px){main{padding:16px 10px 32px}.card{padding:10px 10px 6px}
 svg{overflow:visible}svg text{font-size:17px}svg text.none{font-size:20px}

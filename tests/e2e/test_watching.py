@@ -103,7 +103,7 @@ def test_what_a_run_forgets_is_plotted_beside_what_it_learns(tmp_path):
     [card] = re.findall(r'<section class="card"><h3>Validation since its start.*?</section>', text)
     assert re.findall("<p>(.*?)</p>", card) == [
         "wiki (old) +0.1250 since step 0, stops above +0.05", "news -1.2500 since step 0"]
-    assert ">wiki (old)</text>" in card and ">news</text>" in card
+    assert ">wiki (old)</span>" in card and ">news</span>" in card
     titles = re.findall("<title>(.*?)</title>", card)
     assert len(titles) == 6 and any("-0.25" in title for title in titles), titles
     sets = json.loads(longhaul("report", directory, "--json").stdout)["validation_sets"]
@@ -168,6 +168,21 @@ def test_a_run_is_held_against_another_and_against_golden_losses(run, tmp_path):
     assert "no common step from step 450 on (the run has steps 1 to 300" in short
     assert "99.67% of 300 points from step 0 on" in short
     assert list(tmp_path.iterdir()) == [golden]
+
+
+def test_several_runs_are_drawn_over_each_other(run, tmp_path):
+    other = made_up_run.write_run(tmp_path / "other", 120)
+    assert "wrote cpt-report.html" in longhaul("report", run, other, cwd=tmp_path).stdout
+    text = parse_page(tmp_path / "cpt-report.html")
+    for drawing in re.findall(r"<svg.*?</svg>", text, re.S):
+        xml.etree.ElementTree.fromstring(drawing)
+    assert "100.00% of 120 common steps within 5%: holds" in text
+    figures = json.loads(longhaul("report", run, other, "--json").stdout)["runs"]
+    assert [one["name"] for one in figures] == ["cpt", "other"]
+    assert figures[1]["against_first"]["loss"]["worst"] == 0
+    refused = longhaul("report", run, other, "--against", other, code=78).stderr
+    assert "--against" in refused and "report one run at a time" in refused
+    assert "same directory" in longhaul("report", run, f"{run}/.", code=78).stderr
 
 
 def test_what_is_no_run_is_refused(tmp_path):

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/monitor/against.h"
+#include "longhaul/monitor/run_view.h"
+
+namespace longhaul::monitor {
+
+/// One of several runs on a page.
+struct ReportRun {
+  std::string name;  ///< the directory's, with as many before it as tell the runs apart
+  std::unique_ptr<RunFiles> files;
+  RunView view;
+};
+
+/// Opens runs that are to be compared on one page. Throws InputError where two are the
+/// same directory, where one has recorded no step, and where there are too many.
+std::vector<ReportRun> open_runs(const std::vector<std::string>& dirs, double now);
+
+/// Returns one HTML file with the curves of all runs over each other, and a table that
+/// holds each run against the first. See report_frame for `program`.
+std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& options,
+                      const std::string& program);
+
+/// Returns the figures of each run for programs, in the order of `runs`.
+Json runs_json(std::vector<ReportRun>& runs, const AgainstOptions& options);
+
+}  // namespace longhaul::monitor

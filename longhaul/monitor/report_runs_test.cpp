@@ -1,0 +1,149 @@
+#include "longhaul/monitor/report_runs.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <regex>
+#include <set>
+
+#include "tests/support/scratch_directory.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr double kNow = 2000.0;
+
+/// Writes a run of some steps whose loss is 4 / step times `factor`, with two
+/// validations.
+std::string write_run(const fs::path& dir, int64_t steps, double factor) {
+  fs::create_directories(dir);
+  std::string lines;
+  for (int64_t step = 1; step <= steps; ++step) {
+    Json line = {{"step", step},       {"attempt", 1},
+                 {"grad_norm", 1.0},   {"lr", 0.1},
+                 {"seqs_per_s", 8.0},  {"tokens_per_s", 256.0},
+                 {"step_time_s", 0.5}, {"time", 1000.0 + static_cast<double>(step)}};
+    line["loss"] = factor * 4.0 / static_cast<double>(step);
+    lines += line.dump() + "\n";
+  }
+  for (const auto& [step, loss] : {std::pair{1, 3.25}, {2, 2.5 * factor}, {3, 2.75}}) {
+    lines += Json{{"step", step}, {"attempt", 1},   {"validation", "wiki"},
+                  {"loss", loss}, {"seconds", 1.0}, {"time", 1100.0}}
+                 .dump() +
+             "\n";
+  }
+  write_file(dir / "metrics.jsonl", lines);
+  return dir.string();
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+TEST(ReportRuns, EachRunHasOneColourAndItsNameInEveryPlot) {
+  const TestDirectory dir;
+  auto runs =
+      open_runs({write_run(dir / "one", 5, 1.0), write_run(dir / "two", 4, 1.5)}, kNow);
+  const std::string page = runs_page(runs, {}, "longhaul");
+  // Training and validation loss, rate, norm and throughput, and the table.
+  EXPECT_EQ(count(page, "<i class=\"key a\"></i>one</span>"), 6U);
+  EXPECT_EQ(count(page, "<i class=\"key b\"></i>two</span>"), 6U);
+  EXPECT_EQ(count(page, "class=\"line a\""), 5U);
+  EXPECT_EQ(count(page, "class=\"line b\""), 5U);
+  for (const char* title : {"Training loss", "Validation loss, wiki", "Learning rate",
+                            "Gradient norm", "Throughput, tokens per second"}) {
+    EXPECT_EQ(count(page, fmt::format("<h3>{}</h3>", title)), 1U) << title;
+  }
+}
+
+TEST(ReportRuns, TheTableHoldsEachRunAgainstTheFirst) {
+  const TestDirectory dir;
+  auto runs =
+      open_runs({write_run(dir / "one", 5, 1.0), write_run(dir / "two", 4, 1.5)}, kNow);
+  const std::string page = runs_page(runs, {}, "longhaul");
+  EXPECT_HAS(page,
+             "<td class=\"n\">5</td><td class=\"n\">0.8000</td><td class=\"x\">wiki "
+             "2.5000 at step 2</td><td class=\"n\">8</td><td class=\"x\">–</td>");
+  EXPECT_HAS(page,
+             "<td class=\"n\">4</td><td class=\"n\">1.5000</td><td class=\"x\">wiki "
+             "2.7500 at step 3</td>");
+  EXPECT_HAS(page, "at most 50% at step ");
+  EXPECT_HAS(page, "; 0.00% of 4 common steps within 5%: misses");
+  const Json json = runs_json(runs, {})["runs"];
+  ASSERT_EQ(json.size(), 2U);
+  EXPECT_EQ(json[0]["name"], "one");
+  EXPECT_TRUE(json[0]["against_first"].is_null());
+  EXPECT_EQ(json[1]["against_first"]["loss"]["points"], 4);
+  EXPECT_EQ(json[1]["against_first"]["passed"], false);
+  EXPECT_EQ(json[1]["step"], 4);
+}
+
+TEST(ReportRuns, WhatHasNoStepInCommonSaysSoInItsRow) {
+  const TestDirectory dir;
+  AgainstOptions options;
+  options.from_step = 5;
+  auto runs =
+      open_runs({write_run(dir / "one", 5, 1.0), write_run(dir / "two", 4, 1.0)}, kNow);
+  EXPECT_HAS(runs_page(runs, options, "longhaul"), "no common step from step 5 on");
+  const Json two = runs_json(runs, options)["runs"][1];
+  EXPECT_TRUE(two["against_first"].is_null());
+  EXPECT_HAS(two["against_first_problem"].get<std::string>(), "no common step");
+}
+
+TEST(ReportRuns, RunsOfOneNameAreToldApartByTheDirectoriesAbove) {
+  const TestDirectory dir;
+  const auto runs = open_runs(
+      {write_run(dir / "a" / "x" / "cpt", 2, 1.0),
+       write_run(dir / "b" / "x" / "cpt", 2, 1.0),
+       write_run(dir / "b" / "y" / "cpt", 2, 1.0), write_run(dir / "c", 2, 1.0)},
+      kNow);
+  std::vector<std::string> names;
+  for (const ReportRun& run : runs) names.push_back(run.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a/x/cpt", "b/x/cpt", "y/cpt", "c"}));
+}
+
+TEST(ReportRuns, RefusesTheSameDirectoryTwiceAndARunWithoutAStep) {
+  const TestDirectory dir;
+  const std::string one = write_run(dir / "one", 2, 1.0);
+  fs::create_directory_symlink(one, dir / "link");
+  EXPECT_HAS(
+      message_of<InputError>([&] { open_runs({one, (dir / "link").string()}, kNow); }),
+      "link are the same directory; name each run once");
+  const std::string empty = write_run(dir / "empty", 0, 1.0);
+  EXPECT_HAS(message_of<InputError>([&] { open_runs({one, empty}, kNow); }),
+             "empty has no record of a step in metrics.jsonl to compare");
+  EXPECT_HAS(
+      message_of<InputError>([&] { open_runs(std::vector<std::string>(17, one), kNow); }),
+      "17 runs for one page, which shows at most 16");
+}
+
+TEST(ReportRuns, NoTwoOfTheMostRunsLookAlike) {
+  const TestDirectory dir;
+  std::vector<std::string> dirs;
+  for (int i = 0; i < 16; ++i) {
+    dirs.push_back(write_run(dir / fmt::format("run{}", i), 3, 1.0));
+  }
+  auto runs = open_runs(dirs, kNow);
+  const std::string page = runs_page(runs, {}, "longhaul");
+  std::set<std::string> styles;
+  const std::regex key("<i class=\"key ([a-z ]+)\"></i>run");
+  for (std::sregex_iterator it(page.begin(), page.end(), key), end; it != end; ++it) {
+    styles.insert((*it)[1]);
+  }
+  EXPECT_EQ(styles.size(), 16U);
+}
+
+TEST(ReportRuns, NamesFromPathsAndFilesAreHarmless) {
+  const TestDirectory dir;
+  auto runs =
+      open_runs({write_run(dir / "<b>", 2, 1.0), write_run(dir / "two\"", 2, 1.0)}, kNow);
+  const std::string page = runs_page(runs, {}, "<i>longhaul");
+  EXPECT_HAS(page, "&lt;b&gt;</span>");
+  EXPECT_EQ(page.find("<b>"), std::string::npos);
+  EXPECT_EQ(page.find("<i>"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace longhaul::monitor
