@@ -88,7 +88,13 @@ void draw_grid(const Canvas& canvas, std::string& svg) {
                    "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>", x,
                    kBottom + 16.0, escape(tick.label));
   }
-  fmt::format_to(out, "<path d=\"M{:.1f} {:.1f}H{:.1f}\"/></g>", kLeft, kBottom, kRight);
+  fmt::format_to(out, "<path d=\"M{:.1f} {:.1f}H{:.1f}\"/>", kLeft, kBottom, kRight);
+  fmt::format_to(out, "<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step</text>",
+                 kLeft - 7.0, kBottom + 16.0);
+  if (canvas.y.log) {
+    fmt::format_to(out, "<text x=\"{:.0f}\" y=\"9.5\">log scale</text>", kLeft);
+  }
+  svg += "</g>";
 }
 
 void draw_marks(const Canvas& canvas, const std::vector<PlotMark>& marks,
@@ -98,18 +104,20 @@ void draw_marks(const Canvas& canvas, const std::vector<PlotMark>& marks,
   for (size_t i = 0; i < marks.size(); i += every) {
     const double place = canvas.x.place(marks[i].x);
     if (!(place >= -0.001 && place <= 1.001)) continue;
-    fmt::format_to(
-        out,
-        "<path class=\"mark {}\" d=\"M{:.1f} {:.1f}V{:.1f}\"><title>{}</title></path>",
-        marks[i].style, canvas.across(marks[i].x), kTop, kBottom, escape(marks[i].title));
+    fmt::format_to(out,
+                   "<path class=\"mark {}\" data-at=\"{:.12g}\" d=\"M{:.1f} "
+                   "{:.1f}V{:.1f}\"><title>{}</title></path>",
+                   marks[i].style, marks[i].x, canvas.across(marks[i].x), kTop, kBottom,
+                   escape(marks[i].title));
   }
 }
 
 /// Draws a band from the lowest to the highest value of each column and a line of the
 /// means. Columns without a point are passed over.
-void draw_columns(const Canvas& canvas, const Curve& curve, std::string& svg) {
-  const std::vector<PixelColumn> columns = by_column(curve.points, canvas.x, kColumns);
-  const double width = (kRight - kLeft) / static_cast<double>(kColumns);
+void draw_columns(const Canvas& canvas, const Curve& curve, size_t count,
+                  std::string& svg) {
+  const std::vector<PixelColumn> columns = by_column(curve.points, canvas.x, count);
+  const double width = (kRight - kLeft) / static_cast<double>(count);
   std::string upper;
   std::string lower;
   std::string line;
@@ -151,12 +159,13 @@ void draw_dots(const Canvas& canvas, const Curve& curve, std::string& svg) {
   for (size_t i = 0; i < curve.points.size(); i += every) {
     const Point& point = curve.points[i];
     if (!std::isfinite(point.y)) continue;
-    fmt::format_to(
-        Out(svg),
-        "<circle class=\"dot {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\"><title>{} "
-        "step {:.0f}: {:.5g}</title></circle>",
-        curve.style, canvas.across(point.x), canvas.up(point.y), escape(curve.name),
-        point.x, point.y);
+    fmt::format_to(Out(svg),
+                   "<circle class=\"dot {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" "
+                   "data-at=\"{:.12g}\" "
+                   "data-value=\"{:.6g}\"><title>{} "
+                   "step {:.0f}: {:.5g}</title></circle>",
+                   curve.style, canvas.across(point.x), canvas.up(point.y), point.x,
+                   point.y, escape(curve.name), point.x, point.y);
   }
 }
 
@@ -166,22 +175,75 @@ void draw_not_finite(const Canvas& canvas, const Curve& curve, std::string& svg)
   for (const Point& point : curve.points) {
     if (std::isfinite(point.y)) continue;
     if (++drawn > kMostDots) return;
-    fmt::format_to(
-        Out(svg),
-        "<path class=\"nan\" d=\"M{:.1f} {:.1f}l-4 -7h8z\"><title>{} at step {:.0f} "
-        "is not finite</title></path>",
-        canvas.across(point.x), kTop + 7.0, escape(curve.name), point.x);
+    fmt::format_to(Out(svg),
+                   "<path class=\"nan\" data-at=\"{:.12g}\" d=\"M{:.1f} {:.1f}l-4 "
+                   "-7h8z\"><title>{} at step {:.0f} "
+                   "is not finite</title></path>",
+                   point.x, canvas.across(point.x), kTop + 7.0, escape(curve.name),
+                   point.x);
   }
 }
 
-void draw_curve(const Canvas& canvas, const Curve& curve, std::string& svg) {
-  if (curve.points.size() > kColumns) {
-    draw_columns(canvas, curve, svg);
+/// Adds a number to a list for the page's script.
+void add_number(std::string& list, double number) {
+  if (!list.empty()) list += ' ';
+  // A word that is no number stands for what is not finite.
+  list += std::isfinite(number) ? fmt::format("{:.5g}", number) : "x";
+}
+
+/// Begins the group of a curve with the values for the page's script: `data-x` has the
+/// first step, and then the distances between steps. Of many points it has a column's
+/// mean, lowest and highest value, and the first step of each.
+void begin_curve(const Curve& curve, size_t kept, std::string& svg) {
+  const double from = curve.points.front().x;
+  std::string x;
+  std::string y;
+  std::string more;
+  double before = 0.0;
+  const auto add = [&](double at, double value) {
+    fmt::format_to(Out(x), "{}{:.12g}", x.empty() ? "" : " ", at - before);
+    before = at;
+    add_number(y, value);
+  };
+  if (curve.points.size() <= kept) {
+    for (const Point& point : curve.points) add(point.x, point.y);
+  } else {
+    std::string low;
+    std::string high;
+    Axis axis;
+    axis.low = from;
+    axis.high = curve.points.back().x;
+    for (const PixelColumn& column : by_column(curve.points, axis, kept)) {
+      if (column.points == 0) continue;
+      add(column.first, column.mean);
+      add_number(low, column.low);
+      add_number(high, column.high);
+    }
+    more = fmt::format(" data-low=\"{}\" data-high=\"{}\" data-end=\"{:.12g}\"", low,
+                       high, axis.high);
+  }
+  fmt::format_to(Out(svg),
+                 "<g class=\"curve\" data-name=\"{}\" data-style=\"{}\" data-x=\"{}\" "
+                 "data-y=\"{}\"{}>",
+                 escape(curve.name), curve.style, x, y, more);
+}
+
+void draw_curve(const Canvas& canvas, const Curve& curve, size_t kept, std::string& svg) {
+  if (curve.points.empty()) return;
+  begin_curve(curve, kept, svg);
+  if (curve.points.size() > std::min(kept, kColumns)) {
+    draw_columns(canvas, curve, std::min(kept, kColumns), svg);
   } else {
     draw_points(canvas, curve, svg);
   }
   if (curve.dots) draw_dots(canvas, curve, svg);
   draw_not_finite(canvas, curve, svg);
+  svg += "</g>";
+}
+
+const char* unit_name(Unit unit) {
+  if (unit == Unit::Bytes) return "bytes";
+  return unit == Unit::Percent ? "percent" : "number";
 }
 
 std::string no_values(const PlotOptions& options) {
@@ -215,6 +277,7 @@ std::vector<PixelColumn> by_column(const std::vector<Point>& points, const Axis&
     PixelColumn& column = out[at];
     column.low = column.points == 0 ? point.y : std::min(column.low, point.y);
     column.high = column.points == 0 ? point.y : std::max(column.high, point.y);
+    if (column.points == 0) column.first = point.x;
     ++column.points;
     column.mean += (point.y - column.mean) / static_cast<double>(column.points);
   }
@@ -229,19 +292,13 @@ std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curv
   canvas.x = linear_axis(limits.x_low, limits.x_high, 7, Unit::Number, false);
   canvas.y = y_axis(limits, options);
   std::string svg = fmt::format(
-      "<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{} by step\">",
-      kWidth, kHeight, escape(options.title));
+      "<svg class=\"plot\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{} by "
+      "step\" data-unit=\"{}\" data-range=\"{:.12g} {:.12g}\"{}>",
+      kWidth, kHeight, escape(options.title), unit_name(options.unit), canvas.x.low,
+      canvas.x.high, options.scale == Scale::FromZero ? " data-zero=\"\"" : "");
   draw_grid(canvas, svg);
   draw_marks(canvas, marks, svg);
-  for (const Curve& curve : curves) draw_curve(canvas, curve, svg);
-  fmt::format_to(Out(svg),
-                 "<text class=\"unit\" x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\">step"
-                 "</text>",
-                 kLeft - 7.0, kBottom + 16.0);
-  if (canvas.y.log) {
-    fmt::format_to(Out(svg),
-                   "<text class=\"unit\" x=\"{:.0f}\" y=\"9.5\">log scale</text>", kLeft);
-  }
+  for (const Curve& curve : curves) draw_curve(canvas, curve, options.kept, svg);
   svg += "</svg>";
   return svg;
 }

@@ -17,7 +17,8 @@ struct PixelColumn {
   double low = 0.0;
   double high = 0.0;
   double mean = 0.0;
-  size_t points = 0;  ///< number of finite points; 0: a hole in the curve
+  double first = 0.0;  ///< x of the first finite point
+  size_t points = 0;   ///< number of finite points; 0: a hole in the curve
 };
 
 /// Returns the lowest, highest and mean value by column, so that a spike of one point in
@@ -48,10 +49,12 @@ struct PlotOptions {
   std::string title;
   Unit unit = Unit::Number;
   Scale scale = Scale::Auto;
+  /// Of a curve with more points the page keeps so many columns.
+  size_t kept = 1000;
 };
 
-/// Draws one plot as SVG: valid XML, without script; colours come from the page's style
-/// sheet.
+/// Draws one plot as SVG: valid XML, whole without script. Colours come from the page's
+/// style sheet, and attributes have the values for the page's script.
 std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curves,
                       const std::vector<PlotMark>& marks);
 

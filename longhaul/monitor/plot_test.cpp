@@ -77,6 +77,32 @@ TEST(Plot, ASpikeOfOnePointInAMillionKeepsItsHeight) {
   EXPECT_EQ(count, points.size());
 }
 
+TEST(Plot, FewPointsStandInThePageAsTheyAre) {
+  const std::string svg =
+      draw_plot({"Loss"}, {{"l", "a", {{5, 3.25}, {6, NAN}, {10, 1.0 / 3.0}}}}, {});
+  EXPECT_NE(svg.find("data-name=\"l\" data-style=\"a\" data-x=\"5 1 4\" data-y=\"3.25 x "
+                     "0.33333\">"),
+            std::string::npos)
+      << svg;
+  EXPECT_NE(svg.find("data-unit=\"number\" data-range=\"5 10\">"), std::string::npos);
+}
+
+TEST(Plot, OfManyPointsThePageKeepsMeansAndExtremesOfColumns) {
+  std::vector<Point> points;
+  for (int i = 1; i <= 40; ++i) points.push_back({static_cast<double>(i), 2.0});
+  points[0].y = 1.0;
+  points[39].y = 11.0;
+  PlotOptions options{"Rate", Unit::Bytes, Scale::FromZero};
+  options.kept = 4;
+  const std::string svg = draw_plot(options, {{"", "a", points}}, {});
+  EXPECT_NE(svg.find("data-x=\"1 10 10 10\" data-y=\"1.9 2 2 2.9\" data-low=\"1 2 2 2\" "
+                     "data-high=\"2 2 2 11\" data-end=\"40\">"),
+            std::string::npos)
+      << svg;
+  EXPECT_NE(svg.find("data-unit=\"bytes\" data-range=\"1 40\" data-zero=\"\">"),
+            std::string::npos);
+}
+
 TEST(Plot, ItsSizeDoesNotGrowWithTheRun) {
   std::vector<Point> points;
   for (int i = 0; i < 300'000; ++i) {

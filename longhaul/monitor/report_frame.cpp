@@ -7,22 +7,34 @@
 #include <cmath>
 
 #include "longhaul/monitor/html.h"
+#include "longhaul/monitor/report_script.h"
 #include "longhaul/monitor/report_style.h"
 
 namespace longhaul::monitor {
 
 std::string report_frame(const std::string& title, const std::string& body,
                          const std::string& program, double now) {
-  // Even a mistake of ours could load or run nothing.
+  // Even a mistake of ours could load nothing, and run nothing but the script.
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta "
       "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><meta "
       "http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\"/><title>{} – longhaul report</title><style>{}</style></head>\n"
-      "<body><main>{}<footer>Made by {} on {} UTC. Dashed lines mark restarts, red ones "
-      "bad steps and rollbacks; bands reach from the lowest to the highest value."
-      "</footer></main></body></html>\n",
-      escape(title), kReportStyle, body, escape(program), utc(now));
+      "'unsafe-inline'; script-src '{}'\"/><title>{} – longhaul report</title><style>{}"
+      "</style></head>\n<body><main>{}<footer>Made by {} on {} UTC. Dashed lines mark "
+      "restarts, red ones bad steps and rollbacks; bands reach from the lowest to the "
+      "highest value.</footer></main><script>{}</script></body></html>\n",
+      kReportScriptHash, escape(title), kReportStyle, body, escape(program), utc(now),
+      kReportScript);
+}
+
+std::string plots_section(const std::string& cards) {
+  // Hidden until the script shows them.
+  return "<h2>Training</h2><div class=\"tools\" hidden><label>Smoothing <input "
+         "type=\"range\" min=\"0\" max=\"1\" value=\"0\" autocomplete=\"off\"/></label> "
+         "<output>off</output><button type=\"button\" disabled>Whole run</button>"
+         "<span>Drag along a plot to see its steps closer.</span></div>"
+         "<div class=\"plots\">" +
+         cards + "</div>";
 }
 
 std::string utc(double seconds) {

@@ -4,12 +4,15 @@
 
 namespace longhaul::monitor {
 
-/// Returns a page as one HTML file around `body`: nothing is loaded from outside, and the
-/// page is dark or light as the reader's system is. `title` and `program` are plain text;
-/// `program` names who made the page: "longhaul 0.1.0 (...)". `now` is in seconds since
-/// 1970.
+/// Returns a page as one HTML file around `body`: nothing is loaded from outside, no
+/// script runs but ours, and the page is dark or light as the reader's system is. `title`
+/// and `program` are plain text; `program` names who made the page: "longhaul 0.1.0
+/// (...)". `now` is in seconds since 1970.
 std::string report_frame(const std::string& title, const std::string& body,
                          const std::string& program, double now);
+
+/// Returns cards with plots over steps, and above them what the script acts on.
+std::string plots_section(const std::string& cards);
 
 /// Returns a time as "2026-11-21 08:15:30".
 std::string utc(double seconds);

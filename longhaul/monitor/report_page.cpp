@@ -250,7 +250,7 @@ std::string config_section(const RunFiles& run) {
 
 std::string report_page(RunFiles& run, const RunView& view, const std::string& program) {
   std::string out = header(view) + tiles(view);
-  out += "<h2>Training</h2><div class=\"plots\">" + plot_cards(run) + "</div>";
+  out += plots_section(plot_cards(run));
   out += sample_section(run);
   out += ledger_section(view.ledger) + profile_section(run);
   out += checkpoint_section(run, view) + event_section(run) + config_section(run);

@@ -133,6 +133,11 @@ std::string runs_table(const std::vector<ReportRun>& runs,
   return "<section class=\"card\">" + html_table(rows) + "</section>";
 }
 
+/// Returns how many columns each curve keeps, so that many runs make no huge page.
+size_t kept_of(const std::vector<ReportRun>& runs) {
+  return std::clamp<size_t>(6000 / runs.size(), 300, 1000);
+}
+
 std::string card_of(const std::vector<ReportRun>& runs, const PlotOptions& options,
                     double run::StepRecord::* member) {
   std::vector<Curve> curves;
@@ -159,7 +164,9 @@ std::string validation_cards(const std::vector<ReportRun>& runs) {
   size_t drawn = 0;
   for (const auto& [name, curves] : sets) {
     if (drawn++ == kMostSetCards) break;
-    out += plot_card({"Validation loss, " + name}, curves, {});
+    out +=
+        plot_card({"Validation loss, " + name, Unit::Number, Scale::Auto, kept_of(runs)},
+                  curves, {});
   }
   return out;
 }
@@ -204,15 +211,19 @@ std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& 
     body += escape(run.view.name) + "<br/>";
   }
   body += "</div></header>" + runs_table(runs, options);
-  body += "<h2>Training</h2><div class=\"plots\">";
+  std::string cards;
+  const auto card = [&](PlotOptions plot, double run::StepRecord::* member) {
+    plot.kept = kept_of(runs);
+    cards += card_of(runs, plot, member);
+  };
   using run::StepRecord;
-  body += card_of(runs, {"Training loss"}, &StepRecord::loss) + validation_cards(runs);
-  body +=
-      card_of(runs, {"Learning rate", Unit::Number, Scale::FromZero}, &StepRecord::lr);
-  body += card_of(runs, {"Gradient norm"}, &StepRecord::grad_norm);
-  body += card_of(runs, {"Throughput, tokens per second", Unit::Number, Scale::FromZero},
-                  &StepRecord::tokens_per_s);
-  body += "</div>";
+  card({"Training loss"}, &StepRecord::loss);
+  cards += validation_cards(runs);
+  card({"Learning rate", Unit::Number, Scale::FromZero}, &StepRecord::lr);
+  card({"Gradient norm"}, &StepRecord::grad_norm);
+  card({"Throughput, tokens per second", Unit::Number, Scale::FromZero},
+       &StepRecord::tokens_per_s);
+  body += plots_section(cards);
   for (const ReportRun& run : runs) {
     for (const std::string& note : run.view.notes) {
       body += fmt::format("<p class=\"note\">{}: {}</p>", escape(run.name), escape(note));

@@ -30,7 +30,7 @@ background:var(--soft)}
 .tile{padding:10px 12px}.tile b{display:block;font-size:20px;font-weight:600;line-height:1.3;
 font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:12.5px}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px}
-.card{padding:14px 16px 8px;min-width:0}.card p{margin:2px 0 8px;color:var(--soft);font-size:13px}
+.card{padding:14px 16px 8px;min-width:0;position:relative}.card p{margin:2px 0 8px;color:var(--soft);font-size:13px}
 svg{display:block;width:100%;height:auto}
 svg text{font-size:11px;fill:var(--soft);font-variant-numeric:tabular-nums}
 svg text.none{font-size:14px}
@@ -56,6 +56,19 @@ svg text.none{font-size:14px}
 .validation{fill:var(--validation)}.redone{fill:var(--redone)}.restart{fill:var(--restart)}
 .paused{fill:var(--paused)}.suspended{fill:var(--suspended)}.idle{fill:var(--idle)}
 .waiting{fill:var(--waiting)}.other{fill:var(--other)}
+.line.pale{opacity:.35}.band.pale{opacity:.18}
+svg.plot{touch-action:pan-y;user-select:none;-webkit-user-select:none}
+.hair{stroke:var(--soft);fill:none;pointer-events:none}
+.chosen{fill:var(--a);fill-opacity:.14;stroke:none;pointer-events:none}
+.tip{position:absolute;z-index:2;pointer-events:none;max-width:calc(100% - 8px);
+background:var(--card);border:1px solid var(--soft);border-radius:6px;padding:4px 9px;
+font-size:12.5px;line-height:1.45;font-variant-numeric:tabular-nums;overflow-wrap:break-word}
+.tools{display:flex;flex-wrap:wrap;align-items:center;gap:4px 14px;margin:0 0 10px;font-size:13px;
+color:var(--soft)}
+.tools[hidden],.tip[hidden]{display:none}.tools label{display:flex;align-items:center;gap:8px}
+.tools output{min-width:9em}.tools input{accent-color:var(--a)}
+.tools button{font:inherit;color:var(--ink);background:var(--card);border:1px solid var(--line);
+border-radius:6px;padding:3px 11px}.tools button:disabled{color:var(--soft);opacity:.6}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13.5px}
 th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);
@@ -74,7 +87,7 @@ footer{margin-top:36px;color:var(--soft);font-size:12.5px}
 svg{overflow:visible}svg text{font-size:17px}svg text.none{font-size:20px}
 .strip{margin-bottom:12px}.strip text{font-size:28px;transform:translateY(18px)}
 .strip text:nth-of-type(even){display:none}}
-@media print{body{background:#fff}.card,.tile,tr{break-inside:avoid}}
+@media print{.tools{display:none}body{background:#fff}.card,.tile,tr{break-inside:avoid}}
 )css";
 
 }  // namespace longhaul::monitor

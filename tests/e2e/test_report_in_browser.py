@@ -1,8 +1,11 @@
 """The page as a browser shows it: nothing is loaded, refused or out of place."""
 
+import html
 import http.server
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import threading
@@ -54,8 +57,11 @@ def test_the_browser_reads_what_was_written_and_asks_for_nothing_else(page):
     assert [a for a in asked if "favicon" not in a] == ["GET /r.html HTTP/1.1"]
     assert b"CONSOLE" not in done.stderr, done.stderr
     shown = done.stdout.decode()
-    assert "<title>cpt" in shown and "<script" not in shown
+    assert "<title>cpt" in shown and shown.count("<script") == 1
     assert shown.count("<svg") == page.read_text().count("<svg")
+    # The page's own script ran: it shows what it acts on.
+    assert '<div class="tools" hidden' in page.read_text()
+    assert '<div class="tools">' in shown
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -67,3 +73,122 @@ def test_a_picture_of_it_is_no_empty_page(page, tmp_path, width):
     kept = os.environ.get("LONGHAUL_PICTURES")
     if kept:
         shutil.copy(picture, pathlib.Path(kept) / f"report_{width}.png")
+
+
+# A script of the test, which the page's policy would refuse: it is taken out of a copy.
+HELP = """
+const found = {}, plots = [...document.querySelectorAll("svg.plot")];
+const point = (svg, type, share) => {
+  const box = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent(type, {bubbles: true, pointerType: "mouse", button: 0,
+    clientX: box.left + box.width * (62 + share * 558) / 640, clientY: box.top + 50}));
+};
+const tip = svg => svg.parentElement.querySelector(".tip");
+const lines = tip => tip.hidden ? null : [...tip.children].map(e => e.textContent);
+const shownSteps = svg => [...svg.querySelectorAll(".axis text[text-anchor=middle]")].map(
+  e => parseFloat(e.textContent) * (e.textContent.endsWith("k") ? 1000 : 1));
+"""
+
+
+def ask(page, tmp_path, script, *options):
+    """Returns what a script finds on the page."""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    end = "document.body.dataset.found = JSON.stringify(found);"
+    copy = tmp_path / "asked.html"
+    copy.write_text(text.replace("</body>", f"<script>{HELP}{script}{end}</script></body>"))
+    shown = browse(copy.as_uri(), "--dump-dom", *options).stdout.decode()
+    return json.loads(html.unescape(re.search(r'data-found="(.*?)"', shown)[1]))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """One of a run, and one of two runs."""
+    directory = tmp_path_factory.mktemp("pages")
+    runs = [made_up_run.write_run(directory / "one", 300),
+            made_up_run.write_run(directory / "two with a long name" / "one", 3000)]
+    for out, given in (("one.html", runs[:1]), ("two.html", runs)):
+        subprocess.run([LONGHAUL, "report", *given, "--out", directory / out], check=True,
+                       timeout=60)
+    return directory
+
+
+def test_the_pointer_and_the_keys_show_the_values_of_a_step(pages, tmp_path):
+    found = ask(pages / "one.html", tmp_path, """
+        point(plots[0], "pointermove", (151 - 1) / 299);
+        found.loss = lines(tip(plots[0]));
+        found.hair = plots[0].querySelector(".hair").getAttribute("d");
+        point(plots[0], "pointerleave", 0);
+        found.gone = lines(tip(plots[0]));
+        for (const key of ["ArrowLeft", "ArrowLeft"]) {
+          plots[2].dispatchEvent(new KeyboardEvent("keydown", {key}));
+        }
+        found.keys = lines(tip(plots[2]));
+        found.memory = (point(plots[6], "pointermove", 0.5), lines(tip(plots[6])));""")
+    step, training, validation = found["loss"]
+    assert step == "step 151"
+    assert abs(float(training.split()[1]) - made_up_run.loss_at(151)) < 1e-4
+    assert re.fullmatch(r"validation wiki 2\.\d+, step 150", validation)
+    assert found["hair"].startswith("M341.") and found["gone"] is None
+    assert found["keys"][0] == "step 299"
+    assert found["memory"][1].endswith("5 GB")
+
+
+def test_of_a_column_of_steps_the_box_says_mean_and_extremes(pages, tmp_path):
+    found = ask(pages / "two.html", tmp_path,
+                'point(plots[0], "pointermove", 0.5); found.box = lines(tip(plots[0]));')
+    [steps, values] = found["box"]  # of the longer run: the other has ended
+    assert values.startswith("two with a long name/one ")
+    first, last = (int(step.replace(",", ""))
+                   for step in re.fullmatch(r"steps ([\d,]+) to ([\d,]+)", steps).groups())
+    assert 0 < last - first <= 3
+    losses = [made_up_run.loss_at(step) for step in range(1, 3001)]
+    column = losses[first - 1:last]
+    mean, low, high = map(float,
+                          re.search(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", values).groups())
+    assert abs(mean - sum(column) / len(column)) < 1e-3
+    assert abs(low - min(column)) < 1e-3 and abs(high - max(column)) < 1e-3
+    assert low < mean < high
+
+
+def test_a_drag_shows_the_same_steps_in_all_plots_and_a_double_click_all(pages, tmp_path):
+    found = ask(pages / "one.html", tmp_path, """
+        const drag = (from, to) => { point(plots[2], "pointerdown", from);
+          point(plots[2], "pointermove", to); point(plots[2], "pointerup", to); };
+        const button = document.querySelector(".tools button");
+        found.before = plots.map(shownSteps);
+        drag(0.6, 0.4);
+        found.zoomed = plots.map(shownSteps);
+        found.labels = [...plots[0].querySelectorAll(".axis text[text-anchor=end]")]
+          .map(e => e.textContent);
+        found.enabled = !button.disabled;
+        plots[0].dispatchEvent(new MouseEvent("dblclick"));
+        found.after = plots.map(shownSteps);
+        drag(0.1, 0.2); button.click();
+        found.reset = [plots.map(shownSteps), button.disabled];""")
+    assert found["before"] == found["after"] == found["reset"][0]
+    assert found["enabled"] and found["reset"][1]
+    for steps in found["zoomed"]:
+        assert len(steps) >= 3 and 119 <= min(steps) and max(steps) <= 181, steps
+    # The loss has its own scale there: it lies between 2.0 and 2.8.
+    assert all(1.9 <= float(label) <= 3 for label in found["labels"] if label != "step")
+
+
+def test_the_slider_smooths_every_curve_and_keeps_it_paler(pages, tmp_path):
+    found = ask(pages / "one.html", tmp_path, """
+        const slider = document.querySelector(".tools input");
+        const set = value => { slider.value = value; slider.dispatchEvent(new Event("input")); };
+        const count = what => document.querySelectorAll(what).length;
+        found.lines = count("path.line");
+        set(5);
+        found.smooth = [count("path.line"), count("path.line.pale"),
+                        document.querySelector(".tools output").textContent];
+        point(plots[2], "pointermove", 0.7);
+        found.box = lines(tip(plots[2]));
+        set(0);
+        found.off = [count("path.line"), count("path.line.pale")];""")
+    lines, (both, pale, said) = found["lines"], found["smooth"]
+    assert pale == lines - 2  # validation is drawn twice: its few values stay as they are
+    assert both == lines + pale and said == "over 50 steps"
+    smooth = float(re.search(r"smoothed ([\d.]+)", found["box"][1])[1])
+    assert abs(smooth - 1.0) < 0.01  # the norm is 1 and a wave of 0.2
+    assert found["off"] == [lines, 0]

@@ -1,5 +1,6 @@
 """`longhaul watch` and `longhaul report` on run directories that are made up."""
 
+import base64
 import errno
 import hashlib
 import json
@@ -55,10 +56,20 @@ def parse_page(path):
     return text
 
 
-def test_the_page_is_valid_alone_and_without_script(run, tmp_path):
+def take_script(text):
+    """Returns the page without its one script, and the script: the policy names its hash."""
+    [script] = re.findall("<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text, f"kReportScriptHash is to be sha256-{digest}"
+    return text.replace(f"<script>{script}</script>", ""), script
+
+
+def test_the_page_is_valid_and_alone(run, tmp_path):
     longhaul("report", run, "--out", tmp_path / "r.html")
-    text = parse_page(tmp_path / "r.html")
-    # What loads or runs anything: none of it is there.
+    text, script = take_script(parse_page(tmp_path / "r.html"))
+    assert not re.search(r"\b(eval|Function|fetch|XMLHttpRequest|import|innerHTML)\b|https?:|</",
+                         script)
+    # What else loads or runs anything: none of it is there.
     assert not re.search(r"<(script|link|img|iframe|object|embed|base|form)\b", text)
     assert not re.search(r"\bon\w+\s*=|javascript:|url\(|@import|https?://", text)
     drawings = re.findall(r"<svg.*?</svg>", text, re.S)
@@ -127,7 +138,7 @@ def test_hostile_text_is_shown_as_text(tmp_path):
                                 config=f"[run]\n# {HOSTILE}\n",
                                 status=made_up_run.status(cause=HOSTILE, host=HOSTILE))
     longhaul("report", bad, "--out", tmp_path / "r.html")
-    text = parse_page(tmp_path / "r.html")
+    text, _ = take_script(parse_page(tmp_path / "r.html"))
     assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
     assert "&lt;script&gt;" in text
     screen = longhaul("watch", bad, "--once").stdout
