@@ -9,6 +9,7 @@
 #include <ctime>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/file.h"
@@ -49,6 +50,22 @@ int64_t resident_bytes() {
   int64_t resident = 0;
   statm >> size >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+ResidentParts resident_parts() {
+  // smaps_rollup says the same, but walks all mappings.
+  std::ifstream status("/proc/self/status");
+  ResidentParts parts;
+  for (std::string line; std::getline(status, line);) {
+    constexpr std::string_view kAnonymous = "RssAnon:";
+    constexpr std::string_view kFile = "RssFile:";
+    const auto bytes = [&](std::string_view name) {
+      return 1024 * std::strtoll(line.c_str() + name.size(), nullptr, 10);  // from kB
+    };
+    if (line.starts_with(kAnonymous)) parts.anonymous = bytes(kAnonymous);
+    if (line.starts_with(kFile)) parts.file = bytes(kFile);
+  }
+  return parts;
 }
 
 int64_t peak_resident_bytes() {

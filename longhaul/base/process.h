@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace longhaul {
@@ -20,6 +21,13 @@ int64_t job_requeues();
 /// Returns the resident memory of this process, now and at its largest, in bytes.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();
+/// Parts of the resident memory of this process, in bytes; nothing where the system does
+/// not tell. The rest is shared memory, such as MPI's.
+struct ResidentParts {
+  std::optional<int64_t> anonymous;
+  std::optional<int64_t> file;  ///< pages of mapped files, which the system may drop
+};
+ResidentParts resident_parts();
 /// Returns the seconds since this process was started by the kernel.
 double seconds_since_process_start();
 /// Returns the time as "2026-11-21T08:15:30Z".

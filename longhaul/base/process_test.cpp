@@ -1,6 +1,8 @@
 #include "longhaul/base/process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,8 @@
 #include <regex>
 #include <thread>
 #include <vector>
+
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul {
 namespace {
@@ -21,6 +25,34 @@ TEST(Process, MemoryGrowsWithWhatIsTouched) {
   std::memset(block.data(), 1, block.size());
   EXPECT_GE(resident_bytes() - before, kBytes * 9 / 10);
   EXPECT_GE(peak_resident_bytes(), before + kBytes * 9 / 10);
+}
+
+TEST(Process, AMappedFileIsNoAnonymousMemory) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const TestDirectory dir;
+  write_file(dir / "store", std::string(kBytes, 'x'));
+  const ResidentParts before = resident_parts();
+  const int file = ::open((dir / "store").c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, file, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  size_t found = 0;
+  for (size_t i = 0; i < kBytes; i += 4096) {
+    found += static_cast<const volatile char*>(mapped)[i] == 'x' ? 1 : 0;
+  }
+  EXPECT_EQ(found, kBytes / 4096);
+  const ResidentParts with_file = resident_parts();
+  constexpr auto kMost = static_cast<int64_t>(kBytes * 9 / 10);
+  constexpr auto kLittle = static_cast<int64_t>(kBytes / 8);
+  EXPECT_GE(*with_file.file - *before.file, kMost);
+  EXPECT_LE(*with_file.anonymous - *before.anonymous, kLittle);
+  const std::vector<char> block(kBytes, 1);
+  const ResidentParts with_block = resident_parts();
+  EXPECT_GE(*with_block.anonymous - *with_file.anonymous, kMost);
+  EXPECT_LE(*with_block.file - *with_file.file, kLittle);
+  EXPECT_NEAR(static_cast<double>(*with_block.anonymous + *with_block.file),
+              static_cast<double>(resident_bytes()), static_cast<double>(kLittle));
+  ::munmap(mapped, kBytes);
+  ::close(file);
 }
 
 TEST(Process, StartTimeCountsUp) {

@@ -112,11 +112,18 @@ std::string plot_cards(const RunFiles& run) {
   one("Throughput, tokens per second", &run::StepRecord::tokens_per_s, Unit::Number,
       Scale::FromZero);
   one("Model FLOPs utilisation", &run::StepRecord::mfu, Unit::Percent, Scale::FromZero);
-  out += plot_card(
-      {"Memory", Unit::Bytes, Scale::FromZero},
-      {{"largest of a rank", "a", series_if_any(records, &run::StepRecord::memory_peak)},
-       {"host, rank 0", "b", series_if_any(records, &run::StepRecord::host_memory)}},
-      marks);
+  std::vector<Curve> memory;
+  const auto add = [&](const char* name, const char* style,
+                       double run::StepRecord::* member) {
+    std::vector<Point> points = series_if_any(records, member);
+    if (!points.empty()) memory.push_back({name, style, std::move(points)});
+  };
+  add("largest of a rank", "a", &run::StepRecord::memory_peak);
+  add("host, rank 0: all", "b", &run::StepRecord::host_memory);
+  // Apart: a token store that is read grows as mapped pages, which is no leak.
+  add("host, rank 0: anonymous", "c", &run::StepRecord::host_anonymous);
+  add("host, rank 0: mapped files", "d", &run::StepRecord::host_file);
+  out += plot_card({"Memory", Unit::Bytes, Scale::FromZero}, memory, marks);
   return out;
 }
 

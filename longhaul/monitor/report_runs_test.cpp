@@ -6,6 +6,7 @@
 #include <regex>
 #include <set>
 
+#include "longhaul/monitor/report_page.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::monitor {
@@ -133,6 +134,30 @@ TEST(ReportRuns, NoTwoOfTheMostRunsLookAlike) {
     styles.insert((*it)[1]);
   }
   EXPECT_EQ(styles.size(), 16U);
+}
+
+TEST(ReportPage, MemoryOfFilesIsDrawnApartWhereTheRecordsHaveIt) {
+  const TestDirectory dir;
+  const std::string path = write_run(dir / "one", 2, 1.0);
+  const auto page = [&] {
+    RunFiles run(path);
+    run.refresh();
+    return report_page(run, make_view(run, kNow), "longhaul");
+  };
+  EXPECT_EQ(page().find("mapped files"), std::string::npos);
+  std::string lines = read_text(dir.path() / "one" / "metrics.jsonl", 1 << 20);
+  lines += R"({"step":3,"attempt":1,"grad_norm":1,"time":1200,"host_memory_bytes":4000,)"
+           R"("host_anonymous_bytes":1000,"host_file_bytes":3000})"
+           "\n";
+  write_file(dir / "one" / "metrics.jsonl", lines);
+  const std::string apart = page();
+  EXPECT_HAS(apart, "</i>host, rank 0: all</span>");
+  EXPECT_HAS(apart,
+             "data-name=\"host, rank 0: anonymous\" data-style=\"c\" data-x=\"1 1 1\" "
+             "data-y=\"x x 1000\"");
+  EXPECT_HAS(apart,
+             "data-name=\"host, rank 0: mapped files\" data-style=\"d\" data-x=\"1 1 "
+             "1\" data-y=\"x x 3000\"");
 }
 
 TEST(ReportRuns, NamesFromPathsAndFilesAreHarmless) {

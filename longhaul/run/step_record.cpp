@@ -47,6 +47,8 @@ constexpr Figure kFigures[] = {
     {"peak_tflops_per_device", &StepRecord::peak_tflops_per_device},
     {kMemoryPeakKey, &StepRecord::memory_peak, true},
     {"host_memory_bytes", &StepRecord::host_memory, true},
+    {"host_anonymous_bytes", &StepRecord::host_anonymous, true},
+    {"host_file_bytes", &StepRecord::host_file, true},
     {"epoch", &StepRecord::epoch},
 };
 

@@ -43,7 +43,9 @@ struct StepRecord {
   double tflops_per_device = 0.0;       ///< full attention
   double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
   double memory_peak = 0.0;             ///< bytes, the largest of the ranks
-  double host_memory = 0.0;             ///< bytes, of rank 0
+  double host_memory = 0.0;             ///< bytes, of rank 0: what is resident
+  double host_anonymous = kNoFigure;    ///< bytes, the part of no file
+  double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
 };
 

@@ -32,6 +32,8 @@ StepRecord full_record() {
   record.peak_tflops_per_device = 2.0;
   record.memory_peak = 123456789.0;
   record.host_memory = 987654321.0;
+  record.host_anonymous = 900000000.0;
+  record.host_file = 80000000.0;
   record.epoch = 0.75;
   return record;
 }
@@ -40,6 +42,7 @@ TEST(StepRecord, ItsLineHasItsOneForm) {
   const SourceTokens sources = {{"wiki", 96}, {"data/code", 32}};
   EXPECT_EQ(to_json(full_record(), sources).dump(),
             R"({"attempt":2,"data_time_s":0.125,"epoch":0.75,"grad_norm":10.75,)"
+            R"("host_anonymous_bytes":900000000,"host_file_bytes":80000000,)"
             R"("host_memory_bytes":987654321,"loss":0.3333333333333333,)"
             R"("lr":3.748e-08,"memory_peak_bytes":123456789,"mfu":0.25,)"
             R"("mfu_causal":0.1875,"peak_tflops_per_device":2.0,"seqs_per_s":32.0,)"

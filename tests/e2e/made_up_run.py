@@ -55,7 +55,8 @@ def step_record(step, attempt, now):
             "grad_norm": 1.0 + 0.2 * math.cos(step), "lr": 3e-4 * min(1.0, step / 20.0),
             "step_time_s": 0.5, "data_time_s": 0.01, "seqs_per_s": 16.0, "tokens_per_s": 8192.0,
             "mfu": 0.42, "mfu_causal": 0.4, "tflops_per_device": 10.0, "tokens": step * 8192,
-            "memory_peak_bytes": 5 * 10**9, "host_memory_bytes": 4 * 10**9, "epoch": 0.1,
+            "memory_peak_bytes": 5 * 10**9, "host_memory_bytes": 4 * 10**9,
+            "host_anonymous_bytes": 3 * 10**9, "host_file_bytes": 10**9, "epoch": 0.1,
             "source_tokens": {"wiki": step * 8192}, "time": now}
 
 

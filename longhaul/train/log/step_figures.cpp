@@ -49,7 +49,11 @@ void StepFigures::complete(run::StepRecord& record, const Session& session,
   record.tflops_per_device = step_rate * 1e-12;
   record.peak_tflops_per_device = peak_.value() * 1e-12;
   record.memory_peak = static_cast<double>(shared[0]);
-  if (!log.silent()) record.host_memory = static_cast<double>(resident_bytes());
+  if (log.silent()) return;
+  record.host_memory = static_cast<double>(resident_bytes());
+  const ResidentParts parts = resident_parts();
+  if (parts.anonymous) record.host_anonymous = static_cast<double>(*parts.anonymous);
+  if (parts.file) record.host_file = static_cast<double>(*parts.file);
 }
 
 }  // namespace longhaul::train
