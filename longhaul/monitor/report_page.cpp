@@ -31,6 +31,14 @@ void tile(std::string& out, const std::string& value, const std::string& what) {
                  escape(value), escape(what));
 }
 
+/// Says when the run began and gave its last sign, by its own records.
+std::string lifetime(const Ledger& ledger) {
+  if (ledger.spans.empty()) return "";
+  const auto seconds = [](int64_t micros) { return 1e-6 * static_cast<double>(micros); };
+  return fmt::format(" · {} to {} UTC ({})", utc(seconds(ledger.begin())),
+                     utc(seconds(ledger.end())), human_duration(ledger.total_seconds()));
+}
+
 std::string header(const RunView& view) {
   const bool bad =
       view.state == run::RunStatus::kFailed || view.state == run::RunStatus::kKilled;
@@ -39,9 +47,10 @@ std::string header(const RunView& view) {
   std::string out = fmt::format("<header><h1>{}</h1><span class=\"state {}\">{}</span>",
                                 escape(fs::path(view.name).filename().string()),
                                 bad ? "bad" : (good ? "good" : ""), escape(view.state));
-  fmt::format_to(Out(out), "<div class=\"where\">{}{}{}{}{} · seen {} UTC</div>",
+  fmt::format_to(Out(out), "<div class=\"where\">{}{}{}{}{}{} · seen {} UTC</div>",
                  escape(view.name), view.host.empty() ? "" : " · ", escape(view.host),
-                 view.job.empty() ? "" : " · job ", escape(view.job), utc(view.now));
+                 view.job.empty() ? "" : " · job ", escape(view.job),
+                 lifetime(view.ledger), utc(view.now));
   if (!view.detail.empty()) {
     fmt::format_to(Out(out), "<div class=\"cause\">{}</div>", escape(view.detail));
   }

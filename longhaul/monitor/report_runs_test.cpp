@@ -160,6 +160,19 @@ TEST(ReportPage, MemoryOfFilesIsDrawnApartWhereTheRecordsHaveIt) {
              "1\" data-y=\"x x 3000\"");
 }
 
+TEST(ReportPage, BeginEndAndDurationAreOfTheRecordsAndNotOfTheFiles) {
+  const TestDirectory dir;
+  const std::string path = write_run(dir / "one", 5, 1.0);
+  RunFiles run(path);
+  run.refresh();
+  const RunView view = make_view(run, kNow);
+  EXPECT_HAS(report_page(run, view, "longhaul"),
+             "1970-01-01 00:16:40 to 1970-01-01 00:18:20 UTC (1m 40s)");
+  const Json ledger = report_json(run, view)["ledger"];
+  EXPECT_EQ(ledger["begin"], 1000.5);
+  EXPECT_EQ(ledger["end"], 1100.0);
+}
+
 TEST(ReportRuns, NamesFromPathsAndFilesAreHarmless) {
   const TestDirectory dir;
   auto runs =

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <ctime>
 #include <limits>
 #include <set>
 #include <utility>
@@ -64,6 +65,14 @@ std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
     }
   }
   return {};
+}
+
+/// Returns a time like "2026-11-21T08:15:30Z" in seconds since 1970; 0 for other text.
+double seconds_of(const std::string& text) {
+  std::tm parts{};
+  const char* const end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return 0.0;
+  return std::max(0.0, static_cast<double>(::timegm(&parts)));
 }
 
 bool holds_run(const fs::path& dir) {
@@ -274,11 +283,13 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
     info.problem = "no manifest: being written, or its writing never ended";
     return info;
   }
-  info.saved = static_cast<double>(manifest_stamp->nanoseconds) * 1e-9;
+  info.committed = true;
   try {
     const Json manifest =
         parse_json(read_text(path / run::kManifestFile, kLargestManifest),
                    run::kManifestFile, kMaxFileDepth);
+    // Not the file's own time, which a copy of the run does not keep.
+    info.saved = seconds_of(std::string(text_at(manifest, "saved_at")));
     info.problem = check_files(manifest, path, info.bytes);
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
       info.problem = "its manifest is of another step";

@@ -37,10 +37,11 @@ struct Event {
 
 struct CheckpointInfo {
   int64_t step = 0;
-  double saved = 0.0;  ///< time in the manifest, in seconds since 1970
+  double saved = 0.0;  ///< time in the manifest, in seconds since 1970; 0: unknown
   double bytes = 0.0;
-  bool valid = false;   ///< the manifest reads and every file has its size
-  std::string problem;  ///< why the checkpoint is not valid, in plain text
+  bool valid = false;      ///< the manifest reads and every file has its size
+  std::string problem;     ///< why the checkpoint is not valid, in plain text
+  bool committed = false;  ///< a manifest is there
 };
 
 /// A version of a file, which tells whether the file must be read again.

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "longhaul/monitor/run_view.h"
+#include "longhaul/monitor/screen.h"
 #include "longhaul/run/run_past.h"
 #include "tests/support/scratch_directory.h"
 
@@ -160,6 +161,29 @@ TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
   EXPECT_HAS(notes, "the checkpoint of step 6 is not whole: data has 3 bytes");
   EXPECT_HAS(notes, "the checkpoint of step 9 is not whole: no manifest");
   EXPECT_HAS(notes, "the checkpoint of step 12 was committed and is not there any more");
+}
+
+TEST(RunFiles, ACheckpointsTimeIsOfItsManifestAndNotOfTheFile) {
+  const TestDirectory dir;
+  write_file(dir / "metrics.jsonl", "");
+  const std::vector<std::string> texts = {R"("2023-11-14T22:13:20Z")", R"("yesterday")",
+                                          "7"};
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const fs::path at = dir.path() / "checkpoints" / fmt::format("step_{:08}", i);
+    fs::create_directories(at);
+    write_file(at / "manifest.json",
+               fmt::format(R"({{"step":{},"saved_at":{}}})", i, texts[i]));
+  }
+  RunFiles run(dir.path());
+  const auto all = run.checkpoints();
+  ASSERT_EQ(all.size(), texts.size());
+  EXPECT_EQ(all[0].saved, 1'700'000'000.0);
+  EXPECT_EQ(all[1].saved, 0.0);
+  EXPECT_EQ(all[2].saved, 0.0);
+  // Of the newest nobody knows the age, and nobody says one.
+  const RunView view = make_view(run, 1'700'000'060.0);
+  EXPECT_TRUE(to_json(view)["checkpoint"]["age_seconds"].is_null());
+  EXPECT_HAS(status_line(view), "checkpoint step 2 saved at an unknown time");
 }
 
 TEST(RunFiles, AManifestCannotNameFilesElsewhere) {

@@ -206,7 +206,7 @@ void rank_speeds(const RunFiles& run, RunView& view) {
 void note_passed_over(RunFiles& run, RunView& view) {
   const int64_t newest = view.checkpoint ? view.checkpoint->step : -1;
   for (const CheckpointInfo& one : run.checkpoints()) {
-    const bool under_way = one.saved == 0.0 && view.alive;
+    const bool under_way = !one.committed && view.alive;
     if (one.valid || one.step < newest || under_way) continue;
     view.notes.push_back(
         fmt::format("the checkpoint of step {} is not whole: {}", one.step, one.problem));
@@ -263,7 +263,12 @@ Json to_json(const Ledger& ledger) {
     const auto kind = static_cast<TimeClass>(i);
     seconds[time_class_key(kind)] = ledger.seconds(kind);
   }
-  return {{"seconds", ledger.total_seconds()},
+  const auto seconds_at = [&](int64_t micros) {
+    return ledger.spans.empty() ? Json() : Json(1e-6 * static_cast<double>(micros));
+  };
+  return {{"begin", seconds_at(ledger.begin())},
+          {"end", seconds_at(ledger.end())},
+          {"seconds", ledger.total_seconds()},
           {"by_class", seconds},
           {"goodput", ledger.goodput()},
           {"goodput_of_allocation", ledger.goodput_of_allocation()},
@@ -306,7 +311,10 @@ Json to_json(const RunView& view) {
   if (view.checkpoint) {
     json["checkpoint"] = {{"step", view.checkpoint->step},
                           {"bytes", view.checkpoint->bytes},
-                          {"age_seconds", view.now - view.checkpoint->saved}};
+                          {"age_seconds", nullptr}};
+    if (view.checkpoint->saved > 0.0) {
+      json["checkpoint"]["age_seconds"] = view.now - view.checkpoint->saved;
+    }
   }
   json["validation"] = nullptr;
   if (view.validation) {

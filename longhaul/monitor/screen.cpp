@@ -144,6 +144,12 @@ void draw_head(const RunView& view, Lines& lines) {
   for (const std::string& note : view.notes) lines.add({{"  note: " + note, Ink::Warn}});
 }
 
+/// Returns how long ago the newest checkpoint was saved, by its own word.
+std::string saved_ago(const RunView& view) {
+  const double saved = view.checkpoint->saved;
+  return saved > 0.0 ? ago(view.now - saved) : "saved at an unknown time";
+}
+
 void draw_progress(const RunView& view, Lines& lines) {
   lines.gap();
   if (view.last_step && *view.last_step > 0) {
@@ -177,8 +183,7 @@ void draw_progress(const RunView& view, Lines& lines) {
   std::string saved = "no checkpoint";
   if (view.checkpoint) {
     saved = fmt::format("step {}, {}, {}", grouped(view.checkpoint->step),
-                        human_bytes(view.checkpoint->bytes),
-                        ago(view.now - view.checkpoint->saved));
+                        human_bytes(view.checkpoint->bytes), saved_ago(view));
   }
   lines.flow("checkpoint  ", {{saved}, {"   " + last, Ink::Faint}});
 }
@@ -340,7 +345,7 @@ std::string status_line(const RunView& view) {
   if (view.seconds_left) line += ", " + human_duration(*view.seconds_left) + " left";
   if (view.checkpoint) {
     line += fmt::format(", checkpoint step {} {}", grouped(view.checkpoint->step),
-                        ago(view.now - view.checkpoint->saved));
+                        saved_ago(view));
   }
   line += ", goodput " + figure(100.0 * view.ledger.goodput(), "{:.1f}%");
   if (view.restarts > 0) line += ", " + counted(view.restarts, "restart");
