@@ -162,13 +162,14 @@ std::string ledger_section(const Ledger& ledger) {
     const auto kind = static_cast<TimeClass>(i);
     rows += html_row(
         "td",
-        {{fmt::format("<svg class=\"swatch\" viewBox=\"0 0 12 12\"><rect class=\"{}\" "
-                      "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}",
+        {{fmt::format("<span class=\"name\"><svg class=\"swatch\" viewBox=\"0 0 12 12\">"
+                      "<rect class=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/></svg>"
+                      "{}</span>",
                       time_class_key(kind), time_class_name(kind))},
          {figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"), "n"},
          {human_duration(ledger.seconds(kind)), "n"},
          {fmt::format("{:.1f}", ledger.seconds(kind)), "n"},
-         {time_class_meaning(kind)}});
+         {time_class_meaning(kind), "x"}});
   }
   rows += html_row("th", {{"all"},
                           {"100.00%", "n"},

@@ -76,7 +76,7 @@ vertical-align:top}
 th{color:var(--soft);font-weight:600;font-size:12.5px;white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td.t{white-space:nowrap;font-variant-numeric:tabular-nums;color:var(--soft)}
-td.x{overflow-wrap:anywhere}td.warn{color:var(--bad)}
+td.x{overflow-wrap:anywhere;min-width:16em}td.warn{color:var(--bad)}
 .swatch{width:12px;height:12px;display:inline-block;vertical-align:-1px;margin-right:8px}
 details{margin-top:14px}summary{cursor:pointer;font-weight:600}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;

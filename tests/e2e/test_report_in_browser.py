@@ -192,3 +192,26 @@ def test_the_slider_smooths_every_curve_and_keeps_it_paler(pages, tmp_path):
     smooth = float(re.search(r"smoothed ([\d.]+)", found["box"][1])[1])
     assert abs(smooth - 1.0) < 0.01  # the norm is 1 and a wave of 0.2
     assert found["off"] == [lines, 0]
+
+
+@pytest.mark.parametrize("name", ["one.html", "two.html"])
+def test_on_a_phone_nothing_is_cut_or_parted_from_its_swatch(pages, tmp_path, name):
+    found = ask(pages / name, tmp_path, """
+        found.wide = [document.documentElement.scrollWidth, innerWidth];
+        found.swatches = document.querySelectorAll(".swatch, .legend .key, table .key").length;
+        found.apart = [];
+        for (const swatch of document.querySelectorAll(".swatch, .legend .key, table .key")) {
+          const words = document.createRange();
+          words.selectNode(swatch.nextSibling);
+          const [first] = words.getClientRects(), box = swatch.getBoundingClientRect();
+          if (box.bottom > first.bottom || box.top < first.top || box.right > first.left) {
+            found.apart.push(swatch.nextSibling.textContent);
+          }
+        }
+        found.cut = [];
+        for (const cell of document.querySelectorAll("td, th, .tile, .legend, h3")) {
+          if (cell.scrollWidth > cell.clientWidth + 1) found.cut.push(cell.textContent);
+        }""", "--window-size=400,2400")
+    assert found["wide"][0] <= found["wide"][1] == 400, found
+    assert found["swatches"] >= 3
+    assert found["apart"] == [] and found["cut"] == []
