@@ -66,7 +66,8 @@ Rates continued_rates(const RunConfig& config) {
     if (!history.schedule && !saved.run.steps) {
       return {
           .why =
-              "the checkpoint's schedule is in epochs; it is known when training starts"};
+              "the checkpoint's schedule is in epochs; its length in steps is known when "
+              "training has read the data"};
     }
     const optim::ScheduleBasis basis = history.schedule.value_or(optim::ScheduleBasis{
         saved.schedule, saved.optimizer.lr, saved.run.steps.value_or(1)});

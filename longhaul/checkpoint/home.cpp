@@ -21,8 +21,8 @@ namespace {
 using Look = std::function<std::optional<std::string>()>;
 
 constexpr const char* kMount =
-    "every node must have the same directory there: bring its mount back, and start the "
-    "same command again";
+    "every node must see the same directory at this path: mount it on the nodes that do "
+    "not, and start the same command again";
 
 std::string this_rank(const comm::Communicator& world) {
   return fmt::format("rank {} of {} on {}", world.rank(), world.size(), host_name());

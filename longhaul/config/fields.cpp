@@ -311,8 +311,8 @@ Fields fields_of(OptimizerSection& s) {
 Fields fields_of(ScheduleSection& s) {
   return {
       make_field("kind", s.kind, Logged,
-                 "shape of the learning rate; wsd: warm-up, stable, decay; smp: the "
-                 "SageMaker model-parallel form"),
+                 "shape of the learning rate; wsd: warm-up, stable, decay; smp: that of "
+                 "SageMaker's examples, warm-up, plateau and decay to a floor"),
       make_field("warmup_steps", s.warmup_steps, Logged, "steps up to the peak")
           .within(0, kMaxSteps)
           .when_absent("warmup_fraction says, else 0"),

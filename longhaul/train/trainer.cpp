@@ -376,7 +376,7 @@ class Trainer {
     if (missed_) {
       finish_log({0, missed_key_,
                   all_done ? "all its steps are done"
-                           : "raise the tolerance to go on, or remove it"});
+                           : "to go on, raise its tolerance or remove the setting"});
       return {history_.step, TrainEnd::Stopped};
     }
     if (all_done) {

@@ -345,7 +345,7 @@ TEST_F(PackExamplesTest, ADirectoryStandsForItsTrainingShards) {
             (std::vector<fs::path>{files[1], files[2]}));
   EXPECT_HAS(input_error([&] { find_bert_shards({dir_ / "none"}); }), "no such shard");
   const TestDirectory empty;
-  EXPECT_HAS(input_error([&] { find_bert_shards({empty / ""}); }), "holds no shard");
+  EXPECT_HAS(input_error([&] { find_bert_shards({empty / ""}); }), "holds no file");
   EXPECT_TRUE(names_bert_shards(dir_ / ""));
   EXPECT_TRUE(names_bert_shards(files[0]));
   EXPECT_FALSE(names_bert_shards(empty / ""));

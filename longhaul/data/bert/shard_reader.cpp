@@ -107,7 +107,7 @@ std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
       if (is_training_shard(entry)) shards.push_back(entry.path());
     }
     if (shards.size() == before) {
-      throw InputError("data", fmt::format("{}: holds no shard {}; name a directory of "
+      throw InputError("data", fmt::format("{}: holds no file {}; name a directory of "
                                            "BERT shards, or the files themselves",
                                            argument.string(), kShardPattern));
     }
