@@ -9,8 +9,8 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/monitor/against.h"
-#include "longhaul/monitor/report_page.h"
-#include "longhaul/monitor/report_runs.h"
+#include "longhaul/monitor/report/report_page.h"
+#include "longhaul/monitor/report/report_runs.h"
 #include "longhaul/monitor/run_view.h"
 
 namespace longhaul::apps {

@@ -50,8 +50,9 @@ struct Ledger {
   int64_t starts = 0;
 
   int64_t total_micros() const;
-  /// Return the first and the last time; 0 of an empty ledger.
+  /// Returns the first time; 0 of an empty ledger.
   int64_t begin() const { return spans.empty() ? 0 : spans.front().begin; }
+  /// Returns the last time; 0 of an empty ledger.
   int64_t end() const { return spans.empty() ? 0 : spans.back().end; }
   double total_seconds() const { return static_cast<double>(total_micros()) * 1e-6; }
   double seconds(TimeClass kind) const {

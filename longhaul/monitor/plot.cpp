@@ -192,8 +192,8 @@ void add_number(std::string& list, double number) {
 }
 
 /// Begins the group of a curve with the values for the page's script: `data-x` has the
-/// first step, and then the distances between steps. Of many points it has a column's
-/// mean, lowest and highest value, and the first step of each.
+/// first step, and then the distances between steps. Many points are kept as columns:
+/// the mean, lowest and highest value of each, and its first step.
 void begin_curve(const Curve& curve, size_t kept, std::string& svg) {
   const double from = curve.points.front().x;
   std::string x;

@@ -49,7 +49,7 @@ struct PlotOptions {
   std::string title;
   Unit unit = Unit::Number;
   Scale scale = Scale::Auto;
-  /// Of a curve with more points the page keeps so many columns.
+  /// A curve with more points than this is kept in so many columns.
   size_t kept = 1000;
 };
 

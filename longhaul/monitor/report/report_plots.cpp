@@ -1,4 +1,4 @@
-#include "longhaul/monitor/report_plots.h"
+#include "longhaul/monitor/report/report_plots.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "longhaul/monitor/report_runs.h"
+#include "longhaul/monitor/report/report_runs.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <regex>
 #include <set>
 
-#include "longhaul/monitor/report_page.h"
+#include "longhaul/monitor/report/report_page.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::monitor {

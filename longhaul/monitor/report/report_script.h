@@ -34,6 +34,7 @@ function element(svg, parent, tag, attributes, text) {
 // Writes a number in so many digits, or in as many as tell ticks of a step apart.
 function label(value, unit, step, largest) {
   if (!isFinite(value)) return "not finite";
+  if (value === 0) return {bytes: "0 B", percent: "0%", number: "0"}[unit];
   const decade = number => Math.floor(Math.log10(number) + 1e-9);
   let digits = 5, power = 0;
   if (step) digits = Math.max(1, 1 + decade(largest) - decade(step));
@@ -209,7 +210,8 @@ function show(plot, x) {
     let words = (curve.name ? curve.name + " " : "") + value(curve.y[i]);
     if (curve.low[i] < curve.high[i]) words += ` (${value(curve.low[i])} to ${value(curve.high[i])})`;
     if (curve.smooth) words += ", smoothed " + value(curve.smooth[i]);
-    if (steps(curve, i) !== head.textContent) words += ", " + steps(curve, i);
+    const elsewhere = curve.last[i] < lead.first[at] || curve.first[i] > lead.last[at];
+    if (elsewhere) words += ", " + steps(curve, i);
     key.className = "key " + curve.style;
     row.append(key, words);
     plot.tip.append(row);
@@ -302,6 +304,6 @@ reset.addEventListener("click", () => setZoom(null));
 /// The script's SHA-256, by which the page's policy knows it and refuses every other one.
 /// A test says the value after a change.
 inline constexpr const char* kReportScriptHash =
-    "sha256-ckCy2qYnuM0z13l7ymdp3wyXSwK093spEJe4wdVTYho=";
+    "sha256-xBrXxTvQdvAve0SUIewaUPKES9tGPv3z3iq/HhC6JW4=";
 
 }  // namespace longhaul::monitor

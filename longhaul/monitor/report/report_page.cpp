@@ -1,4 +1,4 @@
-#include "longhaul/monitor/report_page.h"
+#include "longhaul/monitor/report/report_page.h"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,8 @@
 #include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/html.h"
 #include "longhaul/monitor/profile_table.h"
-#include "longhaul/monitor/report_frame.h"
-#include "longhaul/monitor/report_plots.h"
+#include "longhaul/monitor/report/report_frame.h"
+#include "longhaul/monitor/report/report_plots.h"
 #include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_status.h"
@@ -135,7 +135,7 @@ std::string ledger_strip(const Ledger& ledger) {
   const double step = time_step(total);
   for (double at = 0.0; at <= total; at += step) {
     const double place = at / total;
-    const char* anchor = place < 0.02 ? "start" : (place > 0.98 ? "end" : "middle");
+    const char* anchor = place < 0.02 ? "start" : (place > 0.94 ? "end" : "middle");
     fmt::format_to(Out(svg), "<text x=\"{:.1f}\" y=\"114\" text-anchor=\"{}\">{}</text>",
                    1000.0 * place, anchor, human_duration(at));
   }

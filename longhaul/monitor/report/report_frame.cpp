@@ -1,4 +1,4 @@
-#include "longhaul/monitor/report_frame.h"
+#include "longhaul/monitor/report/report_frame.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "longhaul/monitor/html.h"
-#include "longhaul/monitor/report_script.h"
-#include "longhaul/monitor/report_style.h"
+#include "longhaul/monitor/report/report_script.h"
+#include "longhaul/monitor/report/report_style.h"
 
 namespace longhaul::monitor {
 

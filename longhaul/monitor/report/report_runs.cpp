@@ -1,4 +1,4 @@
-#include "longhaul/monitor/report_runs.h"
+#include "longhaul/monitor/report/report_runs.h"
 
 #include <fmt/format.h>
 
@@ -11,9 +11,9 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
-#include "longhaul/monitor/report_frame.h"
-#include "longhaul/monitor/report_page.h"
-#include "longhaul/monitor/report_plots.h"
+#include "longhaul/monitor/report/report_frame.h"
+#include "longhaul/monitor/report/report_page.h"
+#include "longhaul/monitor/report/report_plots.h"
 #include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 
