@@ -403,6 +403,9 @@ Fields fields_of(LogSection& s) {
       make_field("prompt_tokens", s.prompt_tokens, Free,
                  "largest number of tokens by which a prompt is continued")
           .within(1, 4096),
+      make_field("layer_norms_every", s.layer_norms_every, Free,
+                 "steps between records of each layer's gradient norm; 0: none")
+          .within(0, kMaxSteps),
   };
 }
 

@@ -303,6 +303,7 @@ struct LogSection {
   std::vector<std::string> prompts;  ///< texts that the model continues
   int64_t prompts_every = 500;       ///< 0: only at step 0 and at the end
   int64_t prompt_tokens = 32;        ///< most tokens of a continuation
+  int64_t layer_norms_every = 100;   ///< 0: never
 };
 
 struct ValidationSection {

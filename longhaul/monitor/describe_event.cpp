@@ -55,7 +55,8 @@ std::string describe(const run::EndEvent& end) {
 }  // namespace
 
 bool is_shown(const Event& event) {
-  return event.kind != run::kTrafficEvent && event.kind != run::SampleEvent::kKind;
+  return event.kind != run::kTrafficEvent && event.kind != run::SampleEvent::kKind &&
+         event.kind != run::LayerNormsEvent::kKind;
 }
 
 std::string describe(const Event& event) {

@@ -141,10 +141,11 @@ double Optimizer::gradient_norm(comm::Communicator& world,
                                 const std::vector<std::string>& names) const {
   const at::Tensor sums = gradient_squares(names).cpu();
   const double* values = sums.const_data_ptr<double>();
-  return norm_over(world, {values, values + sums.numel()});
+  std::vector<double> squares(values, values + sums.numel());
+  return norm_over(world, squares);
 }
 
-double norm_over(comm::Communicator& world, std::vector<double> squares) {
+double norm_over(comm::Communicator& world, std::vector<double>& squares) {
   world.all_reduce_wait(
       {squares.data(), static_cast<int64_t>(squares.size()), format::DType::F64},
       comm::ReduceOp::Sum);

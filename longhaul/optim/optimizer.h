@@ -32,7 +32,7 @@ struct OptimizerInputs {
 
 /// Returns the global norm that follows from Optimizer::gradient_squares of all ranks.
 /// Collective.
-double norm_over(comm::Communicator& world, std::vector<double> squares);
+double norm_over(comm::Communicator& world, std::vector<double>& squares);
 
 /// AdamW or LAMB over flat buffers, for the part of each bucket that this rank owns. The
 /// state of a frozen bucket has a master only. Bf16 masters are the weights themselves;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "longhaul/base/json.h"
 #include "longhaul/run/record_fields.h"
@@ -172,6 +173,18 @@ struct SampleEvent {
   std::string text;
   static void each(auto& e, auto&& fields) {
     fields("step", e.step, "prompt", e.prompt, "text", e.text);
+  }
+};
+
+/// The gradient norms of a step by part of the model, before clipping.
+struct LayerNormsEvent {
+  static constexpr const char* kKind = "layer_norms";
+  int64_t step = 0;
+  double embedding = 0.0;
+  std::vector<double> layers;
+  double head = 0.0;  ///< the last norm's and the output projection's gradients
+  static void each(auto& e, auto&& fields) {
+    fields("step", e.step, "embedding", e.embedding, "layers", e.layers, "head", e.head);
   }
 };
 

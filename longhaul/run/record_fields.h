@@ -120,7 +120,9 @@ struct FieldReader : EachField<FieldReader> {
       if constexpr (std::is_class_v<T>) {
         if (value.is_object()) values.push_back(read_fields<T>(value, text));
       } else {
-        if (value.is_number_integer()) values.push_back(value.get<T>());
+        const bool fits =
+            std::is_floating_point_v<T> ? value.is_number() : value.is_number_integer();
+        if (fits) values.push_back(value.get<T>());
       }
     }
   }

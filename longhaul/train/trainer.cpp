@@ -24,6 +24,7 @@
 #include "longhaul/train/history/expectations.h"
 #include "longhaul/train/history/step_guard.h"
 #include "longhaul/train/inference.h"
+#include "longhaul/train/log/layer_norms.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
@@ -237,7 +238,7 @@ class Trainer {
         {runner_.device_loss_sums(),
          session_.optimizer->gradient_squares(session_.parameter_names)});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
-    const double norm = optim::norm_over(*session_.world, std::move(sums[1]));
+    const double norm = optim::norm_over(*session_.world, sums[1]);
     const Verdict verdict =
         guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 
@@ -261,6 +262,10 @@ class Trainer {
     record.grad_norm = norm;
     record.lr = lr;
     record.epoch = loader_.epoch();
+    if (verdict.good && due(config().log.layer_norms_every)) {
+      run_.event(layer_norms(session_.model_config.description,
+                             session_.parameter_names, sums[1], step));
+    }
     return {record, verdict};
   }
 

@@ -1,6 +1,7 @@
 """Every layout trains the same model as one rank."""
 
 import functools
+import json
 
 import pytest
 from layouts import (DECODERS, FP32, IN_FP32, LAYOUTS, STEPS, assert_bf16_is_one_rank, curve, parallel,
@@ -117,6 +118,24 @@ def test_blocks_in_a_row_and_a_tied_head_are_one_rank_in_gpt_neox(judged, name):
 @pytest.mark.parametrize("name", IN_BF16)
 def test_a_layout_in_bf16_is_one_rank_within_its_rounding(judged, name):
     assert_bf16_is_one_rank(judged, LAYOUTS[name])
+
+
+def layer_norms(run_dir):
+    events = map(json.loads, (run_dir / "events.jsonl").read_text().splitlines())
+    return [[e["step"], e["embedding"], *e["layers"], e["head"]] for e in events
+            if e["event"] == "layer_norms"]
+
+
+@pytest.mark.parametrize("name", ["tp2_pp2", *later("zero3", "cp2_ring", "tp2_pp2_dp2")])
+def test_gradient_norms_by_layer_are_those_of_one_rank_and_make_up_the_whole(trained, name):
+    sets = [*FP32, "run.steps=4", "log.layer_norms_every=2"]
+    ours, one = (trained(layout, *sets) for layout in (LAYOUTS[name], ONE))
+    assert [norms[0] for norms in layer_norms(ours)] == [2, 4]
+    for norms, theirs in zip(layer_norms(ours), layer_norms(one)):
+        assert len(norms) == 1 + 1 + 4 + 1
+        assert relative(norms, theirs) <= 1e-5
+        whole = curve(ours)[norms[0] - 1][1]
+        assert sum(n * n for n in norms[1:]) ** 0.5 == pytest.approx(whole, rel=1e-12)
 
 
 @pytest.mark.parametrize("ranks,zero", [(4, 2), *later((2, 1), (1, 1))])

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
+#include <utility>
 
+#include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/set_changes.h"
+#include "longhaul/run/events.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -53,6 +57,45 @@ std::string forgetting_card(const std::vector<SetChange>& sets) {
   const PlotOptions options{"Validation since its start, nats", Unit::Number,
                             Scale::Auto};
   return plot_card(options, curves, {}, words);
+}
+
+/// Shows the gradient norms of the embedding, of four layers and of the head, and which
+/// layer had the largest norm at the end. Returns nothing where the run has told none.
+std::string layer_norms_card(const RunFiles& run, const std::vector<PlotMark>& marks) {
+  std::vector<run::LayerNormsEvent> told;
+  for (const Event& event : run.events()) {
+    if (event.kind != run::LayerNormsEvent::kKind) continue;
+    auto norms = event.as<run::LayerNormsEvent>();
+    // A step that was done again counts once.
+    while (!told.empty() && told.back().step >= norms.step) told.pop_back();
+    if (!norms.layers.empty()) told.push_back(std::move(norms));
+  }
+  if (told.empty()) return "";
+  const std::vector<double>& newest = told.back().layers;
+  const size_t last = newest.size() - 1;
+  const std::set<size_t> shown = {0, last / 3, 2 * last / 3, last};
+  std::vector<Curve> curves = {{"embedding", "g", {}}, {"head", "f", {}}};
+  for (const size_t layer : shown) {
+    curves.push_back({fmt::format("layer {}", layer), kSetStyles[curves.size() - 2], {}});
+  }
+  for (const run::LayerNormsEvent& norms : told) {
+    const auto add = [&](Curve& curve, double value) {
+      curve.points.push_back({static_cast<double>(norms.step), value});
+    };
+    add(curves[0], norms.embedding);
+    add(curves[1], norms.head);
+    size_t at = 2;
+    for (const size_t layer : shown) {
+      add(curves[at++],
+          layer < norms.layers.size() ? norms.layers[layer] : run::kNoFigure);
+    }
+  }
+  const auto largest = std::ranges::max_element(newest);
+  return plot_card({"Gradient norm by layer"}, curves, marks,
+                   fmt::format("<p>At step {} the largest of {} layers was layer {}: "
+                               "{:.4g}.</p>",
+                               grouped(told.back().step), newest.size(),
+                               largest - newest.begin(), *largest));
 }
 
 std::vector<PlotMark> marks_of(const RunFiles& run) {
@@ -108,6 +151,7 @@ std::string plot_cards(const RunFiles& run) {
   };
   out += plot_card({"Gradient norm"},
                    {{"", "a", series(records, &run::StepRecord::grad_norm)}}, marks);
+  out += layer_norms_card(run, marks);
   one("Learning rate", &run::StepRecord::lr, Unit::Number, Scale::FromZero);
   one("Throughput, tokens per second", &run::StepRecord::tokens_per_s, Unit::Number,
       Scale::FromZero);

@@ -7,6 +7,8 @@
 #include <set>
 
 #include "longhaul/monitor/report/report_page.h"
+#include "longhaul/monitor/report/report_plots.h"
+#include "longhaul/monitor/run_files.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::monitor {
@@ -41,6 +43,31 @@ size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
   for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++found;
   return found;
+}
+
+TEST(ReportPlots, GradientNormsByLayerShowFourLayersAndNameTheLargest) {
+  const TestDirectory dir;
+  const std::string run = write_run(dir / "one", 5, 1.0);
+  std::string lines;
+  for (const int64_t step : {2, 4, 3, 5}) {  // the run went back to step 2 once
+    Json event = {{"event", "layer_norms"},
+                  {"time", 1000.0},
+                  {"step", step},
+                  {"embedding", 0.5},
+                  {"head", 2}};
+    event["layers"] = {0.1, 0.2, 0.3, 0.4 * static_cast<double>(step), 0.5, 0.6, 0.7};
+    lines += event.dump() + "\n";
+  }
+  write_file(dir / "one/events.jsonl", lines);
+  RunFiles files(run);
+  files.refresh();
+  const std::string cards = plot_cards(files);
+  EXPECT_HAS(cards, "At step 5 the largest of 7 layers was layer 3: 2.");
+  for (const char* name :
+       {"embedding", "head", "layer 0", "layer 2", "layer 4", "layer 6"}) {
+    EXPECT_HAS(cards, fmt::format("data-name=\"{}\"", name));
+  }
+  EXPECT_FALSE(cards.find("layer 3\"") != std::string::npos);
 }
 
 TEST(ReportRuns, EachRunHasOneColourAndItsNameInEveryPlot) {
