@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
@@ -14,6 +15,8 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kRecentSteps = 20;
+/// A wide terminal has that many columns.
+constexpr size_t kCourseValues = 240;
 /// Written every second; older than this, its supervisor is gone or cut off.
 constexpr double kFreshSeconds = 30.0;
 
@@ -169,6 +172,33 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.mfu = recent(records, &run::StepRecord::mfu);
 }
 
+/// Returns how one member went. A run of any length has at most kCourseValues values.
+Course course_of(const Records& records, double run::StepRecord::* member) {
+  Course course;
+  course.first = course.last = course.least = course.most = run::kNoFigure;
+  const size_t count = records.counted().size();
+  const size_t shares = std::min(count, kCourseValues);
+  for (size_t share = 0; share < shares; ++share) {
+    double sum = 0.0;
+    size_t finite = 0;
+    for (size_t i = share * count / shares; i < (share + 1) * count / shares; ++i) {
+      const double value = records.counted_at(i).*member;
+      if (!std::isfinite(value)) continue;
+      sum += value;
+      ++finite;
+      course.least = std::fmin(course.least, value);
+      course.most = std::fmax(course.most, value);
+    }
+    course.values.push_back(finite > 0 ? sum / static_cast<double>(finite)
+                                       : run::kNoFigure);
+  }
+  if (count > 0) {
+    course.first = records.counted_at(0).*member;
+    course.last = records.counted_at(count - 1).*member;
+  }
+  return course;
+}
+
 /// Estimates the time left by the pace of the last steps, with what the run's saves and
 /// validations take of it.
 void guess_time_left(const RunFiles& run, RunView& view) {
@@ -246,6 +276,8 @@ RunView make_view(RunFiles& run, double now) {
                     last->kind == run::EndEvent::kKind &&
                     last->as<run::EndEvent>().for_good();
   take_progress(run, view);
+  view.loss_course = course_of(run.records(), &run::StepRecord::loss);
+  view.memory_course = course_of(run.records(), &run::StepRecord::host_memory);
   guess_time_left(run, view);
   rank_speeds(run, view);
   view.checkpoint = run.newest_checkpoint();

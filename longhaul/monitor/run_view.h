@@ -16,6 +16,15 @@ struct RankSpeed {
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
+/// How a figure went over the steps that count.
+struct Course {
+  std::vector<double> values;  ///< in the order of steps: means of shares of the run
+  double first = 0.0;          ///< NaN without a step, like the numbers that follow
+  double last = 0.0;
+  double least = 0.0;
+  double most = 0.0;
+};
+
 /// How a run stands, put together from its files. Texts are plain.
 struct RunView {
   std::string name;
@@ -45,6 +54,8 @@ struct RunView {
   std::optional<run::ValidationRecord> validation;
   std::optional<CheckpointInfo> checkpoint;
   Ledger ledger;
+  Course loss_course;
+  Course memory_course;  ///< bytes of resident memory, of rank 0
   std::vector<run::RunStatus::Node> nodes;
   std::vector<RankSpeed> ranks;    ///< the slowest first
   std::vector<std::string> notes;  ///< what could not be read

@@ -10,6 +10,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/monitor/sparkline.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
@@ -204,6 +205,88 @@ void draw_goodput(const RunView& view, Lines& lines) {
   lines.flow("goodput     ", pieces);
 }
 
+/// One figure over the run: its curve, and beside the curve first, last and extreme
+/// value.
+struct Curve {
+  std::string label;  ///< as wide as those of the figures above
+  const Course& course;
+  std::array<std::string, 3> figures;
+  size_t rows = 1;
+
+  /// Returns the columns beside the curve. One row has all figures behind it; of several
+  /// rows each has one.
+  size_t columns_beside() const {
+    size_t sum = 0;
+    size_t widest = 0;
+    for (const std::string& text : figures) {
+      sum += 2 + text_columns(text);
+      widest = std::max(widest, 2 + text_columns(text));
+    }
+    return text_columns(label) + (rows > 1 ? widest : sum);
+  }
+};
+
+void draw_curve(const Curve& curve, size_t columns, Lines& lines) {
+  const auto drawn = tall_sparkline(curve.course.values, columns, curve.rows);
+  if (curve.rows > 1) lines.gap();
+  for (size_t row = 0; row < drawn.size(); ++row) {
+    std::string beside;
+    for (size_t i = 0; i < curve.figures.size(); ++i) {
+      if (drawn.size() == 1 || i == row) beside += "  " + curve.figures[i];
+    }
+    lines.add({{row == 0 ? curve.label : std::string(text_columns(curve.label), ' ')},
+               {fit_to_columns(drawn[row], columns), Ink::Good},
+               {beside}});
+  }
+}
+
+/// Returns how many lines the window has left when nodes, ranks and a few events have
+/// theirs.
+size_t spare_lines(const RunView& view, const Lines& lines) {
+  constexpr size_t kEvents = 8;
+  constexpr size_t kMostRanks = 16;
+  size_t wanted = kEvents;
+  if (!view.nodes.empty()) wanted += view.nodes.size() + 2;
+  if (!view.ranks.empty()) wanted += std::min(view.ranks.size(), kMostRanks) + 2;
+  return lines.room() - std::min(lines.room(), wanted);
+}
+
+std::string bytes_figure(double bytes) {
+  return std::isfinite(bytes) ? human_bytes(bytes) : "-";
+}
+
+/// Draws loss and memory over the whole run, and returns whether the window has room for
+/// that.
+bool draw_curves(const RunView& view, Lines& lines) {
+  constexpr size_t kLeastRoom = 12;
+  constexpr size_t kLeastColumns = 16;
+  constexpr size_t kMostColumns = 100;
+  const Course& loss = view.loss_course;
+  const Course& memory = view.memory_course;
+  if (loss.values.size() < 2 || lines.room() < kLeastRoom) return false;
+  const size_t spare = spare_lines(view, lines);
+  std::vector<Curve> curves = {
+      {"loss curve  ",
+       loss,
+       {"first " + figure(loss.first, "{:.4f}"), "last " + figure(loss.last, "{:.4f}"),
+        "min " + figure(loss.least, "{:.4f}")},
+       spare >= 12 ? size_t{5} : size_t{spare >= 6 ? 3U : 1U}}};
+  if (std::isfinite(memory.most)) {
+    curves.push_back(
+        {"host memory ",
+         memory,
+         {"first " + bytes_figure(memory.first), "last " + bytes_figure(memory.last),
+          "max " + bytes_figure(memory.most) + " (rank 0)"},
+         size_t{spare >= 12 ? 3U : 1U}});
+  }
+  size_t beside = 0;
+  for (const Curve& curve : curves) beside = std::max(beside, curve.columns_beside());
+  if (lines.width() < beside + kLeastColumns) return false;
+  const size_t columns = std::min(lines.width() - beside, kMostColumns);
+  for (const Curve& curve : curves) draw_curve(curve, columns, lines);
+  return true;
+}
+
 std::string memory_text(int64_t used_bytes, int64_t total_bytes) {
   const auto used = static_cast<double>(used_bytes);
   const auto total = static_cast<double>(total_bytes);
@@ -328,10 +411,12 @@ std::vector<std::string> draw_screen(const RunView& view,
   draw_head(view, lines);
   draw_progress(view, lines);
   draw_goodput(view, lines);
-  // The events keep at least seven lines; nodes and ranks share what is left.
-  const size_t room = lines.room() > 9 ? lines.room() - 9 : 0;
+  // The events keep at least seven lines, or five below curves; nodes and ranks share
+  // what is left.
+  const size_t kept = draw_curves(view, lines) ? 7 : 9;
+  const size_t room = lines.room() > kept ? lines.room() - kept : 0;
   draw_nodes(view, std::min(view.nodes.size() + 2, room / 2), lines);
-  const size_t left = lines.room() > 9 ? lines.room() - 9 : 0;
+  const size_t left = lines.room() > kept ? lines.room() - kept : 0;
   draw_ranks(view, std::min<size_t>(left, 18), lines);
   draw_events(view, events, lines);
   return lines.take();

@@ -107,5 +107,74 @@ TEST(Screen, ShowsTheSlowestRankFirstAndTheLastEvents) {
   EXPECT_NE(text.find("1.0 GB of 80.0 GB (1%)"), std::string::npos) << text;
 }
 
+/// Returns the screen of a run whose loss falls, as text.
+std::string curved_screen(RunView view, const ScreenSize& size) {
+  for (int i = 0; i < 400; ++i) {
+    view.loss_course.values.push_back(9.0 - 0.02 * i);
+    view.memory_course.values.push_back(1e9 + 1e6 * i);
+  }
+  view.loss_course.first = view.loss_course.most = 9.0;
+  view.loss_course.last = 1.02;
+  view.loss_course.least = 0.5;
+  view.memory_course.first = view.memory_course.least = 1e9;
+  view.memory_course.last = 1.4e9;
+  view.memory_course.most = 1.5e9;
+  std::string text;
+  size_t count = 0;
+  for (const auto& line : draw_screen(view, hostile_events(), size, false)) {
+    EXPECT_LE(text_columns(line), size.width) << line;
+    text += line + "\n";
+    ++count;
+  }
+  EXPECT_LE(count, size.height) << text;
+  return text;
+}
+
+RunView plain_view() {
+  RunView view = hostile_view();
+  view.nodes.clear();
+  view.ranks.clear();
+  view.detail.clear();
+  return view;
+}
+
+TEST(Screen, AUsualTerminalHasCurvesOfLossAndMemoryWithTheirValues) {
+  const std::string text = curved_screen(plain_view(), {80, 19});
+  EXPECT_NE(text.find("loss curve  ██"), std::string::npos) << text;
+  EXPECT_NE(text.find("▁  first 9.0000  last 1.0200  min 0.5000\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("host memory ▁"), std::string::npos) << text;
+  EXPECT_NE(text.find("█  first 1.0 GB  last 1.4 GB  max 1.5 GB (rank 0)\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Screen, ALargeTerminalHasCurvesOfSeveralRows) {
+  const std::string text = curved_screen(plain_view(), {120, 40});
+  EXPECT_NE(text.find("  first 9.0000\n            ██"), std::string::npos) << text;
+  EXPECT_NE(text.find("  last 1.0200\n            ██"), std::string::npos) << text;
+}
+
+TEST(Screen, CurvesLeaveRanksAndEventsTheirLines) {
+  RunView view = hostile_view();
+  view.nodes.resize(2);
+  view.ranks.resize(8);
+  const std::string text = curved_screen(view, {120, 40});
+  EXPECT_NE(text.find("loss curve"), std::string::npos) << text;
+  EXPECT_EQ(text.find(" more\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("fault"), std::string::npos) << text;
+}
+
+TEST(Screen, ASmallWindowHasNoCurves) {
+  for (const ScreenSize size : {ScreenSize{80, 16}, ScreenSize{50, 24}}) {
+    EXPECT_EQ(curved_screen(plain_view(), size).find("loss curve"), std::string::npos)
+        << size.width << "x" << size.height;
+  }
+  // Nor has a run without two steps.
+  for (const auto& line : draw_screen(plain_view(), {}, {120, 40}, false)) {
+    EXPECT_EQ(line.find("loss curve"), std::string::npos) << line;
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::monitor

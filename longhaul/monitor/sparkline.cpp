@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 namespace longhaul::monitor {
 namespace {
@@ -26,7 +25,8 @@ double mean_of(std::span<const double> values) {
 
 }  // namespace
 
-std::string sparkline(std::span<const double> values, size_t columns) {
+std::vector<std::string> tall_sparkline(std::span<const double> values, size_t columns,
+                                        size_t rows) {
   columns = std::min(columns, values.size());
   std::vector<double> means;
   double low = std::numeric_limits<double>::infinity();
@@ -39,17 +39,23 @@ std::string sparkline(std::span<const double> values, size_t columns) {
     low = std::min(low, means.back());
     high = std::max(high, means.back());
   }
-  std::string line;
+  std::vector<std::string> lines(rows);
+  const auto top = static_cast<double>(rows * kLevels.size() - 1);
   for (const double mean : means) {
-    if (!std::isfinite(mean)) {
-      line += ' ';
-      continue;
-    }
     const double share = high > low ? (mean - low) / (high - low) : 0.0;
-    const double level = std::round(share * static_cast<double>(kLevels.size() - 1));
-    line += kLevels[static_cast<size_t>(level)];
+    const size_t filled =
+        std::isfinite(mean) ? static_cast<size_t>(std::round(share * top)) + 1 : 0;
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t below = (rows - 1 - row) * kLevels.size();
+      const size_t here = std::min(filled - std::min(filled, below), kLevels.size());
+      lines[row] += here > 0 ? kLevels[here - 1] : " ";
+    }
   }
-  return line;
+  return lines;
+}
+
+std::string sparkline(std::span<const double> values, size_t columns) {
+  return tall_sparkline(values, columns, 1).front();
 }
 
 }  // namespace longhaul::monitor

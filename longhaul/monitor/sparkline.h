@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace longhaul::monitor {
 
@@ -11,5 +12,9 @@ namespace longhaul::monitor {
 /// than columns each column is the mean of its share. A column without a finite value is
 /// a space.
 std::string sparkline(std::span<const double> values, size_t columns);
+
+/// Draws the same course over several rows, the highest first, for more levels.
+std::vector<std::string> tall_sparkline(std::span<const double> values, size_t columns,
+                                        size_t rows);
 
 }  // namespace longhaul::monitor

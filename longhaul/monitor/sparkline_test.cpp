@@ -35,5 +35,13 @@ TEST(Sparkline, NothingGivesNothing) {
   EXPECT_EQ(sparkline(std::vector<double>{1, 2}, 0), "");
 }
 
+TEST(Sparkline, SeveralRowsStandOnOneAnother) {
+  EXPECT_EQ(tall_sparkline(std::vector<double>{15, 8, 7, 0}, 4, 2),
+            (std::vector<std::string>{"█▁  ", "███▁"}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(tall_sparkline(std::vector<double>{nan, 2}, 2, 2),
+            (std::vector<std::string>{"  ", " ▁"}));
+}
+
 }  // namespace
 }  // namespace longhaul::monitor

@@ -342,6 +342,32 @@ def test_a_terminal_is_drawn_in_place_and_left_as_it_was(tmp_path, terminal):
     assert screen.raw.rstrip().endswith(b"1 restart") or b"\x1b[?1049l" in screen.raw
 
 
+def test_a_usual_terminal_shows_how_loss_and_memory_went(tmp_path, terminal):
+    directory = made_up_run.write_run(tmp_path / "cpt", 600)
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    for at, record in enumerate(map(json.loads, lines)):
+        if "host_memory_bytes" in record:
+            record["host_memory_bytes"] = 10**9 + 10**6 * record["step"]
+            lines[at] = json.dumps(record)
+    (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    loss = [f"{made_up_run.loss_at(step):.4f}" for step in range(1, 601)]
+    figures = {"first": loss[0], "last": loss[-1], "min": min(loss)}
+    for columns, rows in ((80, 24), (120, 40)):
+        screen = terminal("watch", directory, "--interval", "30", columns=columns, lines=rows,
+                          NO_COLOR="1")
+        screen.until("events")
+        screen.read(0.3)
+        shown = "\n".join(line.rstrip() for line in screen.screen.display)
+        assert re.search(r"^loss curve  █[▁-█ ]+  first", shown, re.M), shown
+        assert re.search(r"^host memory [▁-█ ]+█  first 1\.0 GB", shown, re.M), shown
+        assert "max 1.6 GB (rank 0)" in shown
+        for name, value in figures.items():
+            assert f"  {name} {value}" in shown, (name, shown)
+    small = terminal("watch", directory, "--interval", "30", columns=80, lines=14, NO_COLOR="1")
+    small.until("goodput")
+    assert "loss curve" not in "\n".join(small.screen.display)
+
+
 def test_a_window_that_becomes_narrow_is_obeyed_and_ctrl_c_ends(tmp_path, terminal):
     directory = made_up_run.write_run(tmp_path / "cpt", 60, status=made_up_run.status())
     screen = terminal("watch", directory, "--interval", "30", columns=120, NO_COLOR="1")
