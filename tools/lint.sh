@@ -26,7 +26,7 @@ format() { sources '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-19 --dry-ru
 
 house() {
   local rule
-  for rule in tests/house/check_{includes,words,sizes,comments}.py; do
+  for rule in tests/house/check_{includes,words,sizes,comments,messages}.py; do
     .venv/bin/python3 "$rule" || return 1
   done
 }

@@ -135,9 +135,9 @@ void add_inputs(CLI::App& verb, BuildCommand& command) {
   add_input_arguments(
       verb, command.common,
       "text files (*.txt *.md ..., one document each), JSON lines (*.jsonl *.json "
-      "*.ndjson), CSV and TSV, any of them as .gz or .zst, Parquet, Arrow; directories "
-      "with data of one of these kinds, or that datasets wrote with save_to_disk; "
-      "patterns in quotes are expanded, and ** stands for any directories",
+      "*.ndjson), CSV and TSV, any of them as .gz or .zst, Parquet, Arrow. A directory "
+      "may hold data of one of these kinds, or be one that datasets wrote with "
+      "save_to_disk. Patterns in quotes are expanded, and ** stands for any directories",
       "the field of a JSON line, or the column, that holds the text or the list of ids");
   auto* const tokenizer =
       verb.add_option("--tokenizer", command.tokenizer,

@@ -164,11 +164,11 @@ Fields fields_of(DataSection& s) {
                  "each 1 MiB block of a token store is compared with its hash when it is "
                  "first read; false: only 'longhaul verify' compares them"),
       make_field("train", s.train, Logged,
-                 "training sources: { path, weight } or { synthetic = sequences }; path: "
-                 "a token store, a save_to_disk directory, JSON lines, Parquet or Arrow "
-                 "of ids, a directory of them, a pattern, or a list; max_epochs: largest "
-                 "number of passes over the source; field: the field of a record that "
-                 "holds the token ids, \"input_ids\" if not given")
+                 "training sources: { path, weight } or { synthetic = sequences }. The "
+                 "path is a token store, a save_to_disk directory, JSON lines, Parquet "
+                 "or Arrow of ids, a directory of them, a pattern, or a list. Also "
+                 "max_epochs: largest number of passes over the source; field: the field "
+                 "of a record that holds the token ids, \"input_ids\" if not given")
           .must_be_given(),
       make_field(
           "changes", s.changes, Logged,
@@ -177,8 +177,8 @@ Fields fields_of(DataSection& s) {
                  "directory for the packed form of data that holds ready ids")
           .when_absent("run.dir/data"),
       make_field("validation", s.validation, Free,
-                 "held-out sets: { name, path }; path and field: as in train; "
-                 "stop_above: the run saves and ends with 79 once the set's loss is more "
+                 "held-out sets: { name, path }; path and field: as in train. With "
+                 "stop_above the run saves and ends with 79 once the set's loss is more "
                  "than this many nats above its loss in the run's first validation"),
   };
 }
@@ -343,12 +343,12 @@ Fields fields_of(ScheduleSection& s) {
       make_field("plateau_fraction", s.plateau_fraction, Logged,
                  "smp with decay = plateau: share of the horizon at the peak")
           .below(0, 1),
-      make_field(
-          "continue", s.continue_, Logged,
-          "what a resume does where this section differs from the checkpoint's. keep: "
-          "the checkpoint's schedule goes on; rewarm: warm up from the checkpoint's rate "
-          "to continue_fraction * lr, then follow kind over the steps left; decay: go "
-          "from the checkpoint's rate to min_lr at the horizon, as schedule.decay says")
+      make_field("continue", s.continue_, Logged,
+                 "what a resume does where this section differs from the checkpoint's. "
+                 "With keep, the checkpoint's schedule goes on. With rewarm, the rate "
+                 "warms up from the checkpoint's rate to continue_fraction * lr, then "
+                 "follows kind over the steps left. With decay, the rate goes from the "
+                 "checkpoint's rate to min_lr at the horizon, as schedule.decay says")
           .when_absent("a resume with another schedule is refused"),
       make_field("continue_fraction", s.continue_fraction, Logged,
                  "continue = rewarm: the new peak as a share of optimizer.lr")
@@ -375,9 +375,9 @@ Fields fields_of(CheckpointSection& s) {
                  "older checkpoints are deleted"),
       make_field("resume", s.resume, Free,
                  "latest (the newest checkpoint, where there is one), never (begin anew "
-                 "and set existing checkpoints aside), a step or the path of one of the "
-                 "run's checkpoints to go back to, or another run's checkpoint to begin "
-                 "from, with its data position"),
+                 "and set existing checkpoints aside), or a step or the path of one of "
+                 "the run's checkpoints to go back to. The path of another run's "
+                 "checkpoint begins the run there, with that data position"),
       make_field("dir", s.dir, Free, "directory of the checkpoints")
           .when_absent("run.dir/checkpoints"),
   };
@@ -425,9 +425,10 @@ Fields fields_of(ResilienceSection& s) {
   return {
       make_field(
           "on_node_loss", s.on_node_loss, Free,
-          "spare: a spare node of the job takes the place of a lost node, and without a "
-          "spare the job goes back to the queue; wait: the job always goes back to the "
-          "queue; shrink: a spare, else fewer data-parallel ranks with the same batch"),
+          "with spare, a spare node of the job takes the place of a lost node, and "
+          "without a spare the job goes back to the queue. With wait, the job always "
+          "goes back to the queue. With shrink, a spare takes the place, else the "
+          "job goes on with fewer data-parallel ranks and the same batch"),
       make_field("max_restarts", s.max_restarts, Free,
                  "restarts of one job, by all of its supervisors (longhaul launch, "
                  "longhaul submit) and over requeues, before it gives up")
@@ -458,13 +459,14 @@ Fields fields_of(ResilienceSection& s) {
           .within(1, 1e6),
       make_field("on_bad_step", s.on_bad_step, Logged,
                  "what follows where a batch has no target, or where loss or gradient "
-                 "norm is not finite or a spike. stop: end with exit 1 (78: no target); "
-                 "skip: leave this update out; rollback: go back to an earlier "
-                 "checkpoint and leave out the batches of the last rollback_steps steps"),
+                 "norm is not finite or a spike. With stop, the run ends with exit 1 "
+                 "(78: no target). With skip, the run leaves this update out. With "
+                 "rollback, the run goes back to an earlier checkpoint and leaves out "
+                 "the batches of the last rollback_steps steps"),
       make_field("spike_sigmas", s.spike_sigmas, Logged,
                  "standard deviations above the mean of the last spike_window good steps "
-                 "that make a loss or gradient norm a spike; judged once half of the "
-                 "window is full; 0: only values that are not finite are bad")
+                 "that make a loss or gradient norm a spike. Steps are judged once half "
+                 "of the window is full; with 0, only values that are not finite are bad")
           .within(0, 1e6),
       make_field("spike_window", s.spike_window, Logged,
                  "number of good steps with which a step is compared")

@@ -60,15 +60,15 @@ std::string config_reference_text() {
     }
   }
   std::string out =
-      "Every key of a run's TOML file: default, type and rule, what a resume may do "
-      "with\n"
-      "it (free: change it; logged: change it, and the log says so; match: keep it).\n"
+      "Every key of a run's TOML file: default, type and rule, and what a resume may "
+      "do.\n"
+      "A resume may change what is free or logged (the log says so), but not what is "
+      "match.\n"
       "--set section.key=value replaces the file's value; --set section.key= removes the "
       "key.\n"
-      "A whole number may be written as 16000, 1e6, or \"16k\": k is 1,000, M 1,000,000, "
-      "B 10^9,\n"
-      "T 10^12, Ki 1,024 and Mi 1,048,576. data.seq_len takes no k and no M, which may "
-      "mean either.\n";
+      "A whole number may be written as 16000, 1e6, or \"16k\".\n"
+      "Here k is 1,000, M 1,000,000, B 10^9, T 10^12, Ki 1,024 and Mi 1,048,576.\n"
+      "The key data.seq_len takes no k and no M, which may mean either.\n";
   for (const SectionFields& section : sections) {
     out += fmt::format("\n[{}]  {}\n", section.name, section.meaning);
     for (const Field& field : section.fields) {

@@ -20,9 +20,9 @@ namespace {
 
 constexpr const char* kAccepted =
     "accepted are a token store (made by 'longhaul data build') and a directory that "
-    "Hugging Face datasets wrote with save_to_disk; data.train also takes JSON lines, "
-    "Parquet and Arrow of ready ids, directories of one of these, and HDF5 shards of "
-    "BERT's examples";
+    "Hugging Face datasets wrote with save_to_disk. The key data.train also takes JSON "
+    "lines, Parquet and Arrow of ready ids, directories of one of these, and HDF5 shards "
+    "of BERT's examples";
 
 [[noreturn]] void refuse(const fs::path& path) {
   if (!fs::exists(path)) {

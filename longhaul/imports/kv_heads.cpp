@@ -72,7 +72,7 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   }
   if (!found && !said) {
     fail_input("import",
-               "{}: each key head is held {} times, but the copies do not tell in which "
+               "{}: each key head is held {} times, but the copies do not tell their "
                "order (distances {:.4g} and {:.4g}); give --hardware trn1, or --hardware "
                "trn2 with --kv-order tiled (by NxD's converter) or --kv-order repeated",
                name, report_.kv_multiplier, tiled, repeated);

@@ -168,8 +168,8 @@ class Merger {
     }
     fail(
         "{}: shape {} on rank 0 of {} is not a share of {} query rows and m times {} key "
-        "and value rows (kv_size_multiplier m, by config.json); NxD's converter for trn1 "
-        "loses query heads where tp is not the key heads times m: shard the model again "
+        "and value rows (kv_size_multiplier m, by config.json). NxD's converter for trn1 "
+        "loses query heads where tp is not the key heads times m. Shard the model again "
         "with tp {} * m, or import the Hugging Face files",
         name, format::describe_shape(first.shape()), ranks, heads * head_dim_, unit,
         keys);

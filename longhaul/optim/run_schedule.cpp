@@ -186,7 +186,7 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
     throw ConfigError(
         "schedule",
         fmt::format(
-            "the checkpoint of step {} was made with another schedule: {}; set "
+            "the checkpoint of step {} was made with another schedule: {}. Set "
             "schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
             "again to continue_fraction of optimizer.lr, then follow this schedule) or "
             "\"decay\" (decay from its learning rate to min_lr), or restore the settings",

@@ -121,8 +121,8 @@ TEST(RunSchedule, OfAChangedSectionIsRefusedByName) {
       refusal(500, saved,
               settings({"schedule.min_lr=2e-5", "schedule.horizon=1200", "log.every=3"})),
       "[schedule] the checkpoint of step 500 was made with another schedule: "
-      "schedule.min_lr was 1e-05, is 2e-05; schedule.horizon was (not given), is 1200; "
-      "set schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
+      "schedule.min_lr was 1e-05, is 2e-05; schedule.horizon was (not given), is 1200. "
+      "Set schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
       "again to continue_fraction of optimizer.lr, then follow this schedule) or "
       "\"decay\" (decay from its learning rate to min_lr), or restore the settings");
   // Where no step is left, nothing is lost by it.

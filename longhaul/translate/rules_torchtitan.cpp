@@ -316,8 +316,8 @@ void translate_torchtitan(const Job& job) {
   if (dtype != nullptr && dtype->text() != "float32") {
     draft.leave(
         "CAUTION {}: their weights, gradients and moments are of this type, without a "
-        "copy in fp32; here they are fp32 and take more memory. precision.master = "
-        "\"bf16_sr\" with moments and gradients \"bf16\" takes theirs, and rounds "
+        "copy in fp32; here they are fp32 and take more memory. Setting precision.master "
+        "= \"bf16_sr\" with moments and gradients \"bf16\" takes theirs, and rounds "
         "stochastically",
         dtype->as_written());
   }

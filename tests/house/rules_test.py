@@ -10,6 +10,7 @@ import check_calls
 import check_comments
 import check_elf
 import check_includes
+import check_messages
 import check_names
 import check_pages
 import check_sizes
@@ -310,6 +311,29 @@ class Pages(unittest.TestCase):
     def test_a_link_is_its_words_and_a_piece_of_code_one_word(self):
         self.assertEqual("See the page and `code`.",
                          check_pages.plain("See [the page](a.md#b-c) and `one two three`."))
+
+
+class Messages(unittest.TestCase):
+    def problems(self, source):
+        return check_messages.problems_of("apps/x.cpp", source)
+
+    def test_a_sentence_of_36_words_is_reported_where_its_text_begins(self):
+        self.assertEqual([], self.problems('fail("The' + " word" * 34 + '.");'))
+        found, = self.problems('int a;\nfail("The' + " word" * 35 + '.");')
+        self.assertTrue(found.startswith("apps/x.cpp:2: a sentence of 36 words, at most 35: The"))
+
+    def test_the_strings_of_one_text_are_one(self):
+        half = "the" + " word" * 17
+        for between in ('"\n  "', '" // why\n"', '" + name + "', '" +\n  "', r"\n"):
+            self.assertEqual(1, len(self.problems(f'say("{half} {between}{half} ends");')), between)
+        for apart in (". The ", '", "', '"); say("', r"\n\n", r"\n  "):
+            self.assertEqual([], self.problems(f'say("{half}{apart}{half} ends");'), apart)
+
+    def test_scripts_lists_of_names_and_comments_are_left_out(self):
+        long = "the" + " word" * 40
+        for source in (f'run(R"sh({long})sh");', f"// {long}", f"/* \"{long}\" */",
+                       '"' + "nodes ntasks " * 30 + '"'):
+            self.assertEqual([], self.problems(source), source)
 
 
 class Comments(unittest.TestCase):

@@ -130,8 +130,8 @@ void MemoryKeeper::check_room() const {
   throw ConfigError(
       "memory",
       fmt::format("resilience.peer_memory_every: {} on this machine would hold {} (two "
-                  "slots of {} of its ranks and {} of its neighbours), but {} are free; "
-                  "use more machines, make {} larger, or set the option to 0",
+                  "slots of {} of its ranks and {} of its neighbours), but {} are free. "
+                  "Use more machines, make {} larger, or set the option to 0",
                   options_.dir.string(), human(wanted), human(use_.own_bytes),
                   human(use_.other_bytes), human(free),
                   options_.dir.parent_path().string()));

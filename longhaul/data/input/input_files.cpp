@@ -39,10 +39,10 @@ InputFormat known_format(const fs::path& path) {
   const std::string kind = (packed ? path.stem() : path).extension().string();
   throw InputError(
       "data",
-      fmt::format("{}: {} does not tell the format of the file; known are {} (one "
-                  "document of text each), .jsonl .json .ndjson, .csv .tsv, .parquet, "
-                  ".arrow, each but the last two also with .gz or .zst; give --format "
-                  "text, jsonl, csv, parquet or arrow",
+      fmt::format("{}: {} does not tell the format of the file; give --format text, "
+                  "jsonl, csv, parquet or arrow. Known are {} (one document of text "
+                  "each), .jsonl .json .ndjson, .csv .tsv, .parquet, .arrow, each but "
+                  "the last two also with .gz or .zst",
                   path.string(),
                   kind.empty() ? "a name without an ending" : "the ending " + kind,
                   text_endings()));

@@ -98,7 +98,7 @@ std::string names_set_aside(const fs::path& dir) {
   throw InputError(
       "checkpoint",
       fmt::format("{} holds the checkpoints of another run ({}), and this run ({}) had "
-                  "saved a checkpoint of step {} in {}; set checkpoint.dir to the "
+                  "saved a checkpoint of step {} in {}. Set checkpoint.dir to the "
                   "directory of its checkpoints, give this run a checkpoint.dir of its "
                   "own, or set checkpoint.resume = \"never\" to begin anew",
                   dir.string(), run::read_checkpoints_owner(dir).value_or(""), record.run,

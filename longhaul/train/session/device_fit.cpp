@@ -24,7 +24,7 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
   const std::string needs = fmt::format(
       "weights {}, gradients {}, master weights {}, moments {}, tensors that ZeRO "
       "gathers {}, and about {} for activations, {} for logits and {} for work space, {} "
-      "in all; the device has {} free of {}",
+      "in all. The device has {} free of {}",
       text_of(s.weights), text_of(s.gradients), text_of(s.masters), text_of(s.moments),
       text_of(whole), text_of(a.in_flight.total()), text_of(a.logits), text_of(a.work),
       text_of(states + passes), text_of(free),

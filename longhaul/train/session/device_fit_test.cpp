@@ -29,7 +29,7 @@ TEST(DeviceFit, StatesThatDoNotFitAreRefusedWithTheBytesByKind) {
     const std::string text = error.what();
     for (const char* part :
          {"weights 16.0 GB, gradients 16.0 GB, master weights 24.0 GB, moments 14.0 GB",
-          "79.0 GB in all; the device has 69.0 GB free of 80.0 GB"}) {
+          "79.0 GB in all. The device has 69.0 GB free of 80.0 GB"}) {
       EXPECT_NE(text.find(part), std::string::npos) << text;
     }
   }
