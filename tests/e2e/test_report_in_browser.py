@@ -150,6 +150,21 @@ def test_of_a_column_of_steps_the_box_says_mean_and_extremes(pages, tmp_path):
     assert low < mean < high
 
 
+def test_a_curve_without_any_value_has_none_in_the_box(pages, tmp_path):
+    run = made_up_run.write_run(tmp_path / "nan", 1500)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if "grad_norm" in line:
+            line["loss"] = None
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = tmp_path / "nan.html"
+    subprocess.run([LONGHAUL, "report", run, "--out", page], check=True, timeout=60)
+    found = ask(page, tmp_path,
+                'point(plots[0], "pointermove", 0.5); found.box = lines(tip(plots[0]));')
+    assert len(found["box"]) == 2 and found["box"][0] == "step 750"
+    assert found["box"][1].startswith("validation wiki")
+
+
 def test_a_drag_shows_the_same_steps_in_all_plots_and_a_double_click_all(pages, tmp_path):
     found = ask(pages / "one.html", tmp_path, """
         const drag = (from, to) => { point(plots[2], "pointerdown", from);
