@@ -56,7 +56,8 @@ svg text.none{font-size:14px}
 .validation{fill:var(--validation)}.redone{fill:var(--redone)}.restart{fill:var(--restart)}
 .paused{fill:var(--paused)}.suspended{fill:var(--suspended)}.idle{fill:var(--idle)}
 .waiting{fill:var(--waiting)}.other{fill:var(--other)}
-.line.pale{opacity:.35}.band.pale{opacity:.18}
+.plot:has(.curve~.curve) .band{opacity:.2}
+.line.pale{opacity:.35}.plot .curve .band.pale{opacity:.12}
 svg.plot{touch-action:pan-y;user-select:none;-webkit-user-select:none}
 .hair{stroke:var(--soft);fill:none;pointer-events:none}
 .chosen{fill:var(--a);fill-opacity:.14;stroke:none;pointer-events:none}
