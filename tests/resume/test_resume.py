@@ -48,6 +48,8 @@ def test_every_figure_of_every_step_is_a_number(run, tmp_path):
     for step, record in steps_of(tmp_path / "run").items():
         assert 0.0 < record["mfu_causal"] < record["mfu"] <= 1.0, step
         assert record["tokens_per_s"] > 0 and record["memory_peak_bytes"] > 0
+        parts = record["host_anonymous_bytes"], record["host_file_bytes"]
+        assert min(parts) > 0 and sum(parts) < 1.05 * record["host_memory_bytes"], step
         assert record.pop("source_tokens") == {"synthetic": step * 8 * 32}
         assert all(isinstance(value, (int, float)) for value in record.values())
 
