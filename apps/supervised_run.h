@@ -11,9 +11,9 @@ namespace longhaul::apps {
 /// Returns how many ranks this machine gets: one per accelerator, else one per NUMA node.
 int ranks_of_this_node();
 
-/// Returns `file`, or, where it cannot be read any more, the run's own copy of its settings
-/// (config.toml in `run_dir`) with a line for people on standard error. Where no copy can
-/// be read either, `file` is returned.
+/// Returns `file`, or, where it cannot be read any more, the run's own copy of its
+/// settings (config.toml in `run_dir`) with a line for people on standard error. Where no
+/// copy can be read either, `file` is returned.
 std::string settings_file(const std::string& file, const fs::path& run_dir);
 
 /// Returns what a run's settings mean for its supervisor.

@@ -24,8 +24,8 @@ inline constexpr double kSupervisorIdle = 300.0;
 system::OwnerLock take_supervision(const fs::path& run_dir);
 
 /// Takes the lease in place of the supervisor whose lease of this number has run out.
-/// Returns nothing where another supervisor has taken the lease since, and where this node
-/// sees no lease: it must not begin a run in an empty directory.
+/// Returns nothing where another supervisor has taken the lease since, and where this
+/// node sees no lease: it must not begin a run in an empty directory.
 std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
 
 /// Returns the step of the newest checkpoint, or nothing where there is no checkpoint.
