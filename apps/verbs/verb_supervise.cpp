@@ -279,8 +279,8 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
                  "the platform replaces failed nodes (HyperPod's auto-resume): longhaul "
                  "restarts the ranks only after faults of processes");
   verb->add_option("--signal-seconds", arguments->command.signal_seconds,
-                   "how long before the job's time limit a supervisor that stands in "
-                   "for the batch script saves and ends")
+                   "seconds before the job's time limit at which the run saves and ends, "
+                   "where an agent's supervisor has replaced a lost batch script")
       ->check(CLI::Range(1, 86400));
   verb->add_option(
       "--stands-in", arguments->stands_in,

@@ -231,8 +231,8 @@ Fields fields_of(MemorySection& s) {
                  "activations computed again in the backward pass; selective: attention "
                  "and the SwiGLU product"),
       make_field("recompute_layers", s.recompute_layers, Free,
-                 "with recompute = \"full\": number of layers, from the first, that are "
-                 "recomputed")
+                 "with recompute = \"full\": number of layers that are recomputed, "
+                 "counted from the model's first layer")
           .at_least(0)
           .when_absent("all"),
       make_field("offload_activations", s.offload_activations, Free,

@@ -75,7 +75,7 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
            "a window of {} keys where queries see later keys", mask.window);
   const auto of_scores = static_cast<float>(mask.scale.value_or(1.0));
   LH_CHECK(std::isfinite(of_scores) && of_scores > 0.0F, "attention",
-           "a scale of scores of {}, which must be finite and above 0 in fp32",
+           "the scale of attention scores is {}; it must be finite and above 0 in fp32",
            mask.scale.value_or(0.0));
   const Dropout& dropout = mask.dropout;
   LH_CHECK(!dropout.drops() ||
