@@ -10,7 +10,8 @@ namespace longhaul::train {
 run::LayerNormsEvent layer_norms(const ModelDescription& model,
                                  const std::vector<std::string>& names,
                                  std::span<const double> squares, int64_t step) {
-  run::LayerNormsEvent event{.step = step};
+  run::LayerNormsEvent event;
+  event.step = step;
   for (const UnitDescription& unit : model.units) {
     double sum = 0.0;
     for (const ParameterDescription& parameter : unit.parameters) {
