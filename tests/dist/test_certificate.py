@@ -96,7 +96,7 @@ def test_a_fault_stops_the_run(run, store, source, tmp_path, fault):
     assert result.returncode != 0
     assert re.search(message, result.stderr), result.stderr
     assert ("step" in result.stdout) is False  # nothing was trained, or not recorded
-    first = "[certificate] the first update" if fault in AFTER_ONE_UPDATE else "[certificate] the model"
+    first = "[certificate] the first update" if fault in AFTER_ONE_UPDATE else "[certificate] the loaded model"
     assert first in result.stderr
 
 

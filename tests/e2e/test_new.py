@@ -206,7 +206,7 @@ def test_the_command_for_text_makes_the_store(run, root):
     (["models/small", "models/small"], ["a model directory"]),
     (["models/smal", "data/mine"], ["did you mean models/small?"]),
     (["data/mine", "data/mine"], ["data/mine"]),
-    (["models/small", "empty.jsonl"], ["empty.jsonl: 0 tokens", "less than a sequence"]),
+    (["models/small", "empty.jsonl"], ["empty.jsonl holds 0 tokens", "less than a sequence"]),
     (["models/pickled", "data/mine"], ["longhaul import"]),
     (["models/small", "data/mine", "--out", "run.toml"], ["run.toml is there already"]),
 ], ids=lambda value: "-".join(value).replace("/", "_") if len(value) > 1 else None)

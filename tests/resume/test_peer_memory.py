@@ -196,6 +196,7 @@ def test_of_a_damaged_copy_the_other_is_used(binary, tmp_path, undisturbed):
 
 
 # The soak has the other layouts.
+@pytest.mark.soak
 @pytest.mark.parametrize("sets", [["parallel.zero=0"]], ids=["zero0"])
 def test_two_deaths_cost_no_bit(binary, tmp_path, undisturbed, sets):
     cluster = Cluster(binary, tmp_path, nodes=2, per_node=2)
@@ -228,6 +229,7 @@ def test_a_stopped_run_has_saved_and_leaves_nothing_in_memory(binary, tmp_path, 
     assert_undisturbed(cluster, undisturbed(2, *ZERO))
 
 
+@pytest.mark.soak
 def test_fewer_ranks_read_the_memory_of_more(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2, per_node=2)
     reached = cluster.kill_all(*ZERO)

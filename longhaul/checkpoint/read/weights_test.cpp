@@ -320,10 +320,10 @@ TEST(TiedHead, OneThatDiffersFromTheEmbeddingIsRefused) {
   const auto source = WeightsSource::open(dir / "other");
   const std::string message =
       message_of<InputError>([&] { check_tied_head(*source, config); });
-  EXPECT_HAS(message,
-             "tie_word_embeddings is true in " + config.source_path.string() +
-                 ", but the files hold an output projection of its own: "
-                 "lm_head.weight[4, 1] is 0.5, model.embed_tokens.weight has 13 there");
+  EXPECT_HAS(message, "tie_word_embeddings is true in " + config.source_path.string() +
+                          ", but the files hold an output projection of its own: "
+                          "lm_head.weight[4, 1] is 0.5, but the same element of "
+                          "model.embed_tokens.weight is 13");
   config.description.tied.reset();
   EXPECT_NO_THROW(check_tied_head(*source, config));
 }

@@ -167,7 +167,7 @@ TEST_F(Stacks, EndsAtItsDeadlineWithWhatItHas) {
   child.wait_until('S');
   const system::Stopwatch watch;
   const std::string text = stack_traces(child.pid(), 0.0);
-  EXPECT_HAS(text, "(ended after 0.0 s)");
+  EXPECT_HAS(text, "(tracing was ended after 0.0 s)");
   EXPECT_LT(watch.seconds(), 1.0);
   child.wait_until('S');
 }

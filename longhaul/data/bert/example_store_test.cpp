@@ -95,7 +95,7 @@ TEST_F(ExampleStoreTest, ARecordThatIsDamagedIsRefusedWithItsField) {
   EXPECT_HAS(with_record("rows", 0), "'rows' is 0");
   EXPECT_HAS(with_record("rows", int64_t{1} << 50), "'rows' is 1125899906842624");
   EXPECT_HAS(with_record("rows", 3999),
-             "3999 rows of 360 bytes are 1439640, rows.bin has 1440000");
+             "3999 rows of 360 bytes need 1439640 bytes, but rows.bin has 1440000");
   EXPECT_HAS(with_record("max_token_id", 65536), "'max_token_id' is 65536");
   EXPECT_HAS(with_record("max_token_id", 7), "'fingerprint' is");
   EXPECT_HAS(with_record([](Json& json) { json["row_file"]["name"] = "../rows.bin"; }),
@@ -113,7 +113,7 @@ TEST_F(ExampleStoreTest, AFileThatIsCutOffOrMissingIsRefusedWithBothSizes) {
     for (const size_t size : {size_t{0}, size_t{1}, good.size() / 2, good.size() - 1}) {
       write_text_atomic(file(name), good.substr(0, size));
       EXPECT_HAS(input_error([&] { const ExampleStore s(dir_ / "packed"); }),
-                 fmt::format("{}: {} bytes, examples.json has {} bytes; remove the "
+                 fmt::format("{}: {} bytes, but examples.json says {} bytes; remove the "
                              "directory",
                              file(name).string(), size, good.size()));
     }

@@ -319,7 +319,7 @@ TEST(Columns, ThatAreAbsentOrOfAnotherTypeAreRefusedByName) {
                                {"text", texts<arrow::StringBuilder>({"b"})}});
   const auto doubled = dir.write("c.arrow", as_arrow(*twice, Ipc::Stream));
   EXPECT_HAS(input_error([&] { read_records(inputs_of({doubled})); }),
-             "2 columns 'text'");
+             "2 columns are named 'text'");
   const auto labelled = table_of({{"text", lists<arrow::Int32Type>({{{1}}})},
                                   {"labels", texts<arrow::StringBuilder>({"b"})}});
   const auto other = dir.write("d.arrow", as_arrow(*labelled, Ipc::Stream));

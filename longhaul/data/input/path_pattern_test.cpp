@@ -54,7 +54,7 @@ TEST_F(Patterns, WithTwoStarsBesideOtherCharactersAreRefused) {
   make("a/b.jsonl");
   EXPECT_HAS(input_error([&] { matches("**.jsonl"); }),
              "'**.jsonl' holds more than **; write for example 'corpus/**/*.jsonl'");
-  EXPECT_HAS(input_error([&] { matches("a**/b.jsonl"); }), "'a**' is more");
+  EXPECT_HAS(input_error([&] { matches("a**/b.jsonl"); }), "'a**' holds more");
 }
 
 TEST_F(Patterns, ThatAreTheNameOfAFileMeanItUnlessTheyMatchOthersToo) {

@@ -75,7 +75,7 @@ TEST_F(PackedShards, DoNotMixWithOtherFiles) {
     ADD_FAILURE() << "no ConfigError";
   } catch (const ConfigError& error) {
     EXPECT_HAS(error.what(), shards_[0].string() + " holds examples and " + ids.string() +
-                                 " tokens; give each kind an entry of its own");
+                                 " holds tokens; give each kind an entry of its own");
   }
 }
 

@@ -112,7 +112,7 @@ TEST_F(BuildTest, NewlinesBecomeSpacesWhereThatIsAskedFor) {
   // Only texts that were equal before are duplicates, as in the recipes that do this.
   EXPECT_EQ(texts(wanted.out), (std::vector<std::string>{"<bos>a b<eos>", "<bos>a b<eos>",
                                                          "<bos>\r c  <eos>"}));
-  EXPECT_HAS(report.train.special_tokens, "each newline of a text becomes a space");
+  EXPECT_HAS(report.train.special_tokens, "each newline of a text is a space");
   EXPECT_TRUE(build_store(&tokenizer, wanted).stood_already);
 }
 
