@@ -166,7 +166,7 @@ TEST_F(PluginDeathTest, ASettingThatNeedsMoreOfADeviceNamesTheFunction) {
   };
   EXPECT_EXIT(check(device::check_side_streams), testing::ExitedWithCode(78),
               "a.setting needs getStreamFromGlobalPool of the guard of the device "
-              "'softdev', which fails: ");
+              "'softdev', but this function fails: ");
   EXPECT_EXIT(check(device::check_timing), testing::ExitedWithCode(78),
               "a.setting needs elapsedTime of the guard");
 }
