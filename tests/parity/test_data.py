@@ -103,7 +103,7 @@ def test_rows_of_another_length_say_which_seq_len_fits(run, tmp_path):
     (lambda c: c["input_ids"][3].__setitem__(2, 2**40), f": input_ids holds {2**40}"),
     (lambda c: c["input_ids"][3].__setitem__(2, VOCABULARY),
      ": input_ids holds 50000, but token ids are from 0 to 49999"),
-    (lambda c: c["labels"].__setitem__(3, [1]), ": labels has 1 values, input_ids 16"),
+    (lambda c: c["labels"].__setitem__(3, [1]), ": labels has 1 values, but input_ids has 16"),
     (lambda c: c["attention_mask"][3].__setitem__(0, 0), ": attention_mask is not ones"),
     (lambda c: c["input_ids"].__setitem__(3, None), "column 'input_ids' has 1 null rows"),
 ])

@@ -80,7 +80,7 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
         at = end + 4
         records += 1
     # The version, 5 steps of 15 figures and one source, two of the validation.
-    assert records == 1 + 5 * 17 + 2
+    assert records == 1 + 5 * 19 + 2
 
 
 def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):
