@@ -41,7 +41,7 @@ def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), IN_FP32)
 
 
-@pytest.mark.parametrize("name", every("tp2_sequence"))
+@pytest.mark.parametrize("name", every())
 def test_the_plain_form_of_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
     ours = judged(LAYOUTS[name], *FP32, *DEVICE, *PLAIN)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), SAME)
@@ -81,7 +81,7 @@ def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, mon
     assert not violations(judged(ONE, *FP32, *DEVICE), plain, IN_FP32)
 
 
-@pytest.mark.parametrize("name", every("zero3"))
+@pytest.mark.parametrize("name", every())
 def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(judged, name, tmp_path,
                                                                           monkeypatch):
     """Ten steps, as every layout of this family. q, k and v are one product with norms, too."""
@@ -160,7 +160,7 @@ def waits_of(path):
     return by_rank.values()
 
 
-@pytest.mark.parametrize("name", every("zero3"))
+@pytest.mark.parametrize("name", every())
 def test_lamb_on_a_device_is_that_of_a_cpu(judged, name):
     ours = judged(LAYOUTS[name], *FP32, *LAMB, *DEVICE, *PLAIN)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *LAMB, *PLAIN), SAME)
