@@ -55,6 +55,7 @@ def test_what_is_not_lacking_costs_no_node_and_a_suspension_is_a_class_of_time(
     out_of_memory(run, random.Random(2))
     run.wait_for_step(run.done() + 6)
     suspend_and_resume(run, random.Random(3))
+    wait_until(lambda: run.events("suspended"), 60, lambda: run.tail("no suspension is told"))
     (folder / "run.toml").unlink()
     kill_process(run.supervisor()[1])
     run.finish()
