@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from models import distance, model_of
+from programs import later
 from safetensors.torch import load_file, save_file
 
 DECODER = dict(
@@ -210,7 +211,8 @@ def test_a_field_is_refused_by_name(ours, tmp_path, family, field):
     assert isinstance(said, str) and field in said, said
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text", "GPT2", "GPTNeoX", "Bert", *later(
+    "Mistral", "Qwen2", "Qwen3", "Olmo2", "Olmo3", "Granite", "SmolLM3")])
 def test_other_fields_change_nothing_here_and_there(ours, tmp_path, family):
     neutral = {**NEUTRAL, **FAMILIES[family][3]}
     plain = make(family)
