@@ -62,7 +62,7 @@ def loss(run, of_one_rank, store):
 
 
 @pytest.mark.parametrize("name", [
-    name if name in ("tp2_pp2", "cp2", "zero3") else pytest.param(name, marks=pytest.mark.soak)
+    name if name in ("tp2_pp2", "zero3") else pytest.param(name, marks=pytest.mark.soak)
     for name in EVALUATED])
 def test_every_layout_evaluates_what_one_rank_does(run, of_one_rank, store, loss, name):
     ranks, words = EVALUATED[name]
@@ -76,8 +76,9 @@ def test_every_layout_evaluates_what_one_rank_does(run, of_one_rank, store, loss
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param("tp2_pp2", marks=pytest.mark.soak), "cp2_dp2_zero3",
-    pytest.param("pp2_interleaved", marks=pytest.mark.soak)])
+    pytest.param("tp2_pp2", marks=pytest.mark.soak),
+    pytest.param("cp2_dp2_zero3", marks=pytest.mark.soak),
+    "pp2_interleaved"])
 def test_without_a_layout_the_ranks_take_the_runs(run, trained, store, name):
     ranks, keys = LAYOUTS[name]
     directory = trained((ranks, keys), *FP32, *ALL, validated(store), "run.stop_after=1")

@@ -140,6 +140,7 @@ def test_a_case_that_does_not_run_is_told_as_failed(tmp_path):
     tool("--record", tmp_path / "record.json", broken, "--only", "one_fp32", code=1)
 
 
+@pytest.mark.soak
 def test_a_case_that_is_handed_over_is_begun_by_the_old_program(tmp_path):
     real = BIN / "longhaul"
     old = program(tmp_path / "longhaul", f"""
@@ -195,6 +196,7 @@ def small_repository(root):
     return root / "tools" / "same_numbers.sh"
 
 
+@pytest.mark.soak
 def test_a_commit_is_built_in_a_worktree_of_its_own(tmp_path):
     script = small_repository(tmp_path)
     only = ["--only", "one_fp32"]
