@@ -180,7 +180,7 @@ TEST(RunFiles, ACheckpointsTimeIsOfItsManifestAndNotOfTheFile) {
   EXPECT_EQ(all[0].saved, 1'700'000'000.0);
   EXPECT_EQ(all[1].saved, 0.0);
   EXPECT_EQ(all[2].saved, 0.0);
-  // Of the newest nobody knows the age, and nobody says one.
+  // No record says when the newest checkpoint was saved, so the view tells no age.
   const RunView view = make_view(run, 1'700'000'060.0);
   EXPECT_TRUE(to_json(view)["checkpoint"]["age_seconds"].is_null());
   EXPECT_HAS(status_line(view), "checkpoint step 2 saved at an unknown time");
