@@ -11,6 +11,9 @@ constexpr auto names_of(PipelineKind) {
   return std::array{"gpipe", "1f1b", "interleaved", "zb-h1"};
 }
 constexpr auto names_of(ContextKind) { return std::array{"ring", "gather"}; }
+constexpr auto names_of(BalanceKind) {
+  return std::array{"model", "off", "sequence", "global", "pooled"};
+}
 constexpr auto names_of(RecomputeKind) { return std::array{"none", "selective", "full"}; }
 constexpr auto names_of(ComputeType) { return std::array{"fp32", "bf16", "fp8"}; }
 constexpr auto names_of(MasterType) { return std::array{"fp32", "bf16_sr"}; }
@@ -201,6 +204,10 @@ Fields fields_of(ParallelSection& s) {
       make_field("cp", s.cp, Logged,
                  "context parallel ranks: each has two parts of every sequence")
           .within(1, kMaxRanks),
+      make_field("ep", s.ep, Logged,
+                 "expert parallel ranks: neighbours in dp x cp that have all experts of "
+                 "a mixture of experts together; divides dp * cp and the experts")
+          .within(1, kMaxRanks),
       make_field(
           "context", s.context, Logged,
           "how keys and values reach the ranks of cp: passed around a ring, or gathered"),
@@ -222,6 +229,26 @@ Fields fields_of(ParallelSection& s) {
                  "zero 1 to 3: ranks that share one copy of the sharded state: "
                  "\"world\", \"node\" or a number of ranks (shards inside a group, "
                  "replicas across groups)"),
+  };
+}
+
+Fields fields_of(ExpertsSection& s) {
+  return {
+      make_field("balance", s.balance, Logged,
+                 "the loss that balances the loads of experts; sequence: over each "
+                 "sequence; global: by the loads of the step before; pooled: that of "
+                 "transformers, over all layers of one micro batch; model: sequence "
+                 "where config.json has output_router_logits, else off"),
+      make_field("balance_weight", s.balance_weight, Logged, "weight of that loss")
+          .at_least(0)
+          .when_absent("the model's router_aux_loss_coef"),
+      make_field("z_loss", s.z_loss, Logged,
+                 "weight of the squared log-sum-exp of the router's logits; 0: off")
+          .at_least(0),
+      make_field("warn_below", s.warn_below, Free,
+                 "warn where a layer uses less than this share of its experts: the "
+                 "exponential of the entropy of their loads, over their number; 0: never")
+          .within(0, 1),
   };
 }
 
@@ -542,6 +569,7 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"batch", "sequences per step", fields_of(c.batch)},
       {"parallel", "layout; dp is derived: world = pp * dp * cp * tp",
        fields_of(c.parallel)},
+      {"experts", "mixtures of experts: balancing the router", fields_of(c.experts)},
       {"memory", "less memory for more time", fields_of(c.memory)},
       {"precision", "number formats", fields_of(c.precision)},
       {"optimizer", "the update", fields_of(c.optimizer)},

@@ -144,6 +144,9 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
              "or set parallel.sequence = false",
              c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp);
   }
+  if (c.experts.balance_weight && c.experts.balance == BalanceKind::Off) {
+    warn_unused(c, "experts.balance_weight", "experts.balance is \"off\"", warnings);
+  }
   if (p.zero == 0 && p.shard_group != ParallelSection{}.shard_group) {
     warn_unused(c, "parallel.shard_group", "parallel.zero is 0", warnings);
   }

@@ -142,6 +142,7 @@ struct ParallelSection {
   int64_t tp = 1;
   int64_t pp = 1;
   int64_t cp = 1;
+  int64_t ep = 1;        ///< ranks of dp x cp that have all experts together
   bool sequence = true;  ///< has an effect with tp > 1 only
   ContextKind context = ContextKind::Ring;
   PipelineKind pipeline = PipelineKind::OneFOneB;
@@ -149,6 +150,24 @@ struct ParallelSection {
   std::vector<int64_t> partition;  ///< layers per stage; empty: balanced by cost
   int64_t zero = 1;                ///< 0 .. 3
   ShardGroup shard_group;
+};
+
+/// How the loads of a model's experts are balanced by a term of the loss, with f_e the
+/// share of tokens that are sent to expert e, p_e the router's mean probability, and the
+/// term E * sum over e of f_e p_e for E experts.
+enum class BalanceKind {
+  Model,     ///< Sequence where config.json has output_router_logits, else Off
+  Off,       ///< the term is measured and has no gradient
+  Sequence,  ///< f and p of each layer and sequence
+  Global,    ///< f of each layer over the whole batch of the step before
+  Pooled,  ///< f and p over all layers and tokens of a micro batch, as transformers does
+};
+
+struct ExpertsSection {
+  BalanceKind balance = BalanceKind::Model;
+  std::optional<double> balance_weight;  ///< empty: the model's router_aux_loss_coef
+  double z_loss = 0.0;      ///< weight of the mean of (log-sum-exp of router logits)^2
+  double warn_below = 0.4;  ///< share of a layer's experts in effective use
 };
 
 enum class RecomputeKind { None, Selective, Full };
@@ -382,6 +401,7 @@ struct RunConfig {
   DataSection data;
   BatchSection batch;
   ParallelSection parallel;
+  ExpertsSection experts;
   MemorySection memory;
   PrecisionSection precision;
   OptimizerSection optimizer;

@@ -1,5 +1,7 @@
 #include "longhaul/families/describe.h"
 
+#include <algorithm>
+
 #include "longhaul/families/bert_head.h"
 #include "longhaul/families/unit_maker.h"
 
@@ -68,8 +70,8 @@ Feature add_core(UnitMaker& unit, const Attention& attention, const Feature& x) 
   return unit.leave(add_projection(unit, attention.out, seen, {Unit::QueryHeads, 1}));
 }
 
-Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
-  unit.enter();
+/// Adds the projections of a feed-forward between `enter` and `leave`.
+Feature add_inside(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
   Feature inner;
   if (layer.gate) {
     const Feature gate = add_projection(unit, *layer.gate, x, {Unit::Elements, 0});
@@ -78,7 +80,32 @@ Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
   } else {
     inner = unit.gelu(add_projection(unit, layer.up, x, {Unit::Elements, 0}));
   }
-  return unit.leave(add_projection(unit, layer.down, inner, {Unit::Elements, 1}));
+  return add_projection(unit, layer.down, inner, {Unit::Elements, 1});
+}
+
+Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
+  unit.enter();
+  return unit.leave(add_inside(unit, layer, x));
+}
+
+/// Every rank of a tp group routes all tokens. Each sees a part of the experts' features
+/// and so holds a part of the router's gradient.
+Feature add_core(UnitMaker& unit, const Experts& layer, const Feature& x) {
+  unit.enter();
+  add_projection(unit, layer.router, x, {Unit::None, 0});
+  std::vector<std::vector<std::string>> first, last;
+  for (const FeedForward& expert : layer.experts) {
+    first.push_back({expert.gate->name + ".weight", expert.up.name + ".weight"});
+    last.push_back({expert.down.name + ".weight"});
+  }
+  const FeedForward& one = layer.experts.front();
+  const Feature rows = unit.routed(x, layer.router.out, layer.top_k);
+  const auto inner = unit.expert_matrices(first, one.up.out, rows, {Unit::Elements, 0});
+  const Feature product = unit.gated_product(inner.at(0), inner.at(1));
+  const auto out = unit.expert_matrices(last, one.down.out, product, {Unit::Elements, 1});
+  const Feature y = unit.gathered(out.at(0));
+  if (layer.shared) add_inside(unit, *layer.shared, x);
+  return unit.leave(y);
 }
 
 Feature add_branch(UnitMaker& unit, const Branch& branch, const Feature& x) {
@@ -156,6 +183,20 @@ const Attention& first_attention(const Network& network) {
   return std::get<Attention>(network.blocks.at(0).at(0).branches.at(0).core);
 }
 
+bool has_experts(const Network& network) {
+  return std::ranges::any_of(
+      network.blocks, [](const Block& block) { return experts_of(block) != nullptr; });
+}
+
+const Experts* experts_of(const Block& block) {
+  for (const Step& step : block) {
+    for (const Branch& branch : step.branches) {
+      if (const auto* experts = std::get_if<Experts>(&branch.core)) return experts;
+    }
+  }
+  return nullptr;
+}
+
 ModelDescription describe(const Network& network) {
   ModelDescription model;
   model.passed = {{"hidden", network.width}};
@@ -171,6 +212,13 @@ ModelDescription describe(const Network& network) {
   }
   std::visit([&](const auto& head) { describe_head(network, head, model); },
              network.head);
+  const int64_t routers = std::ranges::count_if(
+      network.blocks, [](const Block& block) { return experts_of(block) != nullptr; });
+  for (const char* name : {kRouterBalance, kRouterZ}) {
+    if (routers == 0) break;
+    model.losses.push_back(
+        {.name = name, .over = LossTerm::Over::Positions, .layers = routers});
+  }
   return model;
 }
 

@@ -41,6 +41,13 @@ struct StoredForm {
   bool operator==(const StoredForm&) const = default;
 };
 
+/// The expert that a parameter belongs to, and the number of experts beside it.
+struct ExpertNumber {
+  int64_t index = 0;
+  int64_t of = 0;
+  bool operator==(const ExpertNumber&) const = default;
+};
+
 struct ParameterDescription {
   std::string name;  ///< the name in Hugging Face's files, if `stored` is absent
   std::vector<int64_t> shape;
@@ -50,8 +57,8 @@ struct ParameterDescription {
   std::optional<format::ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay
-  bool expert =
-      false;  ///< shared by the ranks that have this expert, not by all data ranks
+  /// Set for a parameter of an expert, which some data ranks have and others do not.
+  std::optional<ExpertNumber> expert = {};
   /// The matrix has the same input as the matrix before it: where possible both lie side
   /// by side in memory, for one product.
   bool joint = false;
@@ -76,7 +83,10 @@ struct UnitWork {
   int64_t window = int64_t{1} << 62;
   double lookups = 0.0;  ///< features that are fetched from a table; no multiplications
   double of_sequence = 0.0;  ///< products for each sequence instead of each token
-  bool causal = true;        ///< false if a token also sees the tokens behind it
+  /// Elements of the parameters that a token does not use: those of the experts that the
+  /// token is not sent to.
+  double unused = 0.0;
+  bool causal = true;  ///< false if a token also sees the tokens behind it
 };
 
 /// Parameters that a forward pass uses together, gathered and released at once.

@@ -56,7 +56,7 @@ int64_t TokenCounts::rows(KeptRows kind) const {
 
 int64_t KeptTensor::bytes(const ForwardForm& form, const TokenCounts& tokens,
                           const format::ShardPlan& plan, int64_t tp_index) const {
-  return (outside ? tokens.outside : tokens.rows(rows)) *
+  return (outside ? tokens.outside : tokens.rows(rows)) * each *
          width_of_rank(split, width, plan, tp_index) * (fp32 ? 4 : form.compute_bytes);
 }
 

@@ -102,6 +102,7 @@ struct KeptTensor {
   bool is_input =
       false;  ///< for a deferred weight gradient: the tensor is the unit's input
   KeptRows rows = KeptRows::Tokens;
+  int64_t each = 1;  ///< rows of each token: the number of experts that it is sent to
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens,
                 const format::ShardPlan& plan, int64_t tp_index) const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace longhaul {
@@ -14,6 +15,7 @@ struct LossTerm {
   std::string name;
   Over over = Over::Targets;
   bool of_sequences = false;  ///< each sequence has one target, instead of each position
+  int64_t layers = 1;         ///< layers in each of which every position adds to the term
 };
 
 /// The term for each position's next token.
@@ -23,5 +25,10 @@ inline constexpr const char* kMaskedToken = "masked_token";
 /// The term with one target per sequence: 0 if its second text follows the first, 1 if
 /// the second text comes from elsewhere.
 inline constexpr const char* kNextSentence = "next_sentence";
+
+/// The term that keeps the loads of experts alike, and the term that keeps the router's
+/// logits small (nn/experts.h). Both are there for a model with experts.
+inline constexpr const char* kRouterBalance = "router_balance";
+inline constexpr const char* kRouterZ = "router_z";
 
 }  // namespace longhaul

@@ -253,6 +253,41 @@ void check_bytes(const RunConfig& config, const ModelConfig& model) {
                    config.batch.global_size, config.data.seq_len, passes, parameters);
 }
 
+/// Throws ConfigError where the settings of experts do not fit the model.
+void check_experts(const RunConfig& config, const ModelConfig& model) {
+  const families::Experts* experts = nullptr;
+  for (const families::Block& block : model.network.blocks) {
+    if (experts == nullptr) experts = families::experts_of(block);
+  }
+  const int64_t ep = config.parallel.ep;
+  if (experts == nullptr) {
+    if (ep == 1) return;
+    config::fail_key(config, "parallel.ep",
+                     "parallel.ep = {} spreads experts over ranks, and the model of {} "
+                     "has none; set parallel.ep = 1",
+                     ep, model.source_path.string());
+  }
+  if (experts->router.out % ep != 0) {
+    config::fail_key(config, "parallel.ep",
+                     "parallel.ep = {} does not divide the {} experts of each layer of "
+                     "{}; each rank has equally many experts, so use one of their "
+                     "divisors",
+                     ep, experts->router.out, model.source_path.string());
+  }
+  const ParallelSection& p = config.parallel;
+  if (config.experts.balance != BalanceKind::Pooled) return;
+  if (p.pp == 1 && p.cp == 1 && ep == 1 &&
+      config.batch.global_size == config.batch.micro_size &&
+      config.memory.recompute != RecomputeKind::Full) {
+    return;
+  }
+  config::fail_key(config, "experts.balance",
+                   "experts.balance = \"pooled\" multiplies means over all layers and "
+                   "tokens, which one pass has only with parallel.pp, cp and ep = 1, "
+                   "batch.micro_size = batch.global_size and no full recomputation; use "
+                   "\"sequence\" or \"global\"");
+}
+
 }  // namespace
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {
@@ -263,6 +298,7 @@ void check_against_model(const RunConfig& config, const ModelConfig& model) {
                      config.data.seq_len, model.max_position_embeddings,
                      model.source_path.string());
   }
+  check_experts(config, model);
   if (!model.description.units.empty()) check_bytes(config, model);
 }
 

@@ -81,7 +81,23 @@ struct FeedForward {
   bool operator==(const FeedForward&) const = default;
 };
 
-using Core = std::variant<Attention, FeedForward>;
+/// A mixture of experts, of which each token is sent to `top_k`:
+///   p = softmax(router x), over all experts, in fp32
+///   y = sum over the top_k experts e with the largest p of w_e * expert_e(x), plus
+///       shared(x) where there is a shared expert,
+/// with w = p, or with `normalised` p over the sum of the chosen p. Experts are gated
+/// feed-forwards without biases and of equal sizes (Shazeer et al. 2017, arXiv
+/// 1701.06538; Fedus et al. 2021, arXiv 2101.03961).
+struct Experts {
+  Projection router;  ///< out: the number of experts
+  std::vector<FeedForward> experts;
+  int64_t top_k = 1;
+  bool normalised = true;
+  std::optional<FeedForward> shared = {};
+  bool operator==(const Experts&) const = default;
+};
+
+using Core = std::variant<Attention, FeedForward, Experts>;
 
 /// A branch of a block: scale * drop(after(core(before(x)))).
 struct Branch {
@@ -156,6 +172,11 @@ struct Network {
   /// The field of config.json that max_positions comes from.
   std::string max_positions_key = "max_position_embeddings";
 
+  /// The weight of the loss that balances experts, and whether config.json asks for this
+  /// loss in training.
+  double balance = 0.0;
+  bool asks_for_balance = false;
+
   // See ModelDescription.
   std::string optional_prefix = {};
   std::vector<std::pair<std::string, std::string>> old_endings = {};
@@ -166,5 +187,9 @@ struct Network {
 /// Returns the attention with which the first block begins. Throws if the block begins
 /// with something else.
 const Attention& first_attention(const Network& network);
+/// Returns the block's experts, or null if the block has none.
+const Experts* experts_of(const Block& block);
+/// Returns whether a block of the network has experts.
+bool has_experts(const Network& network);
 
 }  // namespace longhaul::families

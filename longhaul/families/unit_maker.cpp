@@ -45,6 +45,7 @@ void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
 void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in) {
   KeptTensor rows = {kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}};
   rows.rows = at(of).rows;
+  rows.each = at(of).each;
   make(std::move(rows));
 }
 
@@ -156,13 +157,7 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   unit_.parameters.back().joint = multiplied_ == x.number;
   multiplied_ = x.number;
   add_products(static_cast<double>(out), x);
-  if (!is_input_[x.number]) {
-    is_input_[x.number] = true;
-    if (at(x).outside) ++unit_.forward.taken;
-    put_off(at(x));
-    unit_.forward.put_off.back().is_input = x.number < unit_.forward.inputs;
-    keep(x, at(x).kind, kAlways);
-  }
+  take_input(x);
   KeptTensor result = {.width = out, .rows = at(x).rows};
   if (split.dim == 0) result.split = split.unit;
   put_off(result);
@@ -170,6 +165,52 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   gradients_[y.number] = unit_.forward.put_off.size() - 1;
   return y;
 }
+
+/// Keeps the input of a linear layer, once for all layers that take it.
+void UnitMaker::take_input(const Feature& x) {
+  if (is_input_[x.number]) return;
+  is_input_[x.number] = true;
+  if (at(x).outside) ++unit_.forward.taken;
+  put_off(at(x));
+  unit_.forward.put_off.back().is_input = x.number < unit_.forward.inputs;
+  keep(x, at(x).kind, kAlways);
+}
+
+Feature UnitMaker::routed(const Feature& x, int64_t experts, int64_t top_k) {
+  keep_rows(KeptKind::FeedForward, x, experts, kAlways);
+  keep_rows(KeptKind::FeedForward, x, 4 * top_k, kAlways);
+  return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});
+}
+
+std::vector<Feature> UnitMaker::expert_matrices(
+    const std::vector<std::vector<std::string>>& names, int64_t out, const Feature& x,
+    format::ShardSplit split) {
+  const auto experts = static_cast<int64_t>(names.size());
+  const auto elements = static_cast<double>(out * x.width);
+  const auto top_k = static_cast<double>(at(x).each);
+  bool first = true;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (const std::string& name : names[static_cast<size_t>(e)]) {
+      add(name, {out, x.width}, {Init::Kind::Normal, stddev_}, split);
+      of_expert({e, experts});
+      // One bucket has the matrices of all experts, for one grouped product.
+      unit_.parameters.back().joint = !std::exchange(first, false);
+    }
+  }
+  take_input(x);
+  std::vector<Feature> results;
+  for (size_t i = 0; i < names.at(0).size(); ++i) {
+    unit_.work.products += elements * top_k;
+    unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
+    KeptTensor result = {.width = out, .each = at(x).each};
+    if (split.dim == 0) result.split = split.unit;
+    put_off(result);
+    results.push_back(make(result));
+  }
+  return results;
+}
+
+Feature UnitMaker::gathered(const Feature& x) { return make({.width = x.width}); }
 
 /// Adds the multiplications of a matrix [out, width of x] with each row of x.
 void UnitMaker::add_products(double out, const Feature& x) {
@@ -219,7 +260,9 @@ Feature UnitMaker::gated_product(const Feature& gate, const Feature& up) {
   }
   keep_rows(KeptKind::FeedForward, gate, gate.width,
             unless_again(kComposite));  // activated
-  const Feature y = make({.width = gate.width, .split = at(gate).split}, /*again=*/true);
+  const Feature y =
+      make({.width = gate.width, .split = at(gate).split, .each = at(gate).each},
+           /*again=*/true);
   at(y).kind = KeptKind::FeedForward;
   return y;
 }

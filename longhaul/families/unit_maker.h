@@ -75,6 +75,17 @@ class UnitMaker {
   /// the first values, if it differs from the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
+  /// Returns the rows of x, inside of a split region, once for each of the `top_k`
+  /// experts that a token is sent to. Keeps the experts' probabilities, of which there
+  /// are `experts` for each token, and the numbers and weights of those chosen.
+  Feature routed(const Feature& x, int64_t experts, int64_t top_k);
+  /// Adds the projections of experts: names[e][i] is the name of expert e's matrix
+  /// number i, [out, width of x]. x is made by `routed`. Returns one feature for each i.
+  std::vector<Feature> expert_matrices(const std::vector<std::vector<std::string>>& names,
+                                       int64_t out, const Feature& x,
+                                       format::ShardSplit split);
+  /// Adds the sum of each token's rows of x, which no longer is `routed`.
+  Feature gathered(const Feature& x);
   void bias(const std::string& name, int64_t width,
             std::optional<format::ShardSplit> split);
   /// Adds a linear layer NAME.weight and, with a bias, NAME.bias, which is split if the
@@ -119,7 +130,7 @@ class UnitMaker {
   void cross_entropy(const Feature& logits);
 
   /// Marks the parameter that was added last as an expert's.
-  void of_expert() { unit_.parameters.back().expert = true; }
+  void of_expert(ExpertNumber expert) { unit_.parameters.back().expert = expert; }
   /// Says how Hugging Face's files hold the parameter that was added last.
   void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
 
@@ -142,6 +153,7 @@ class UnitMaker {
   void put_off(KeptTensor tensor);
   Feature rows_of(const Feature& x, KeptRows rows);
   void add_products(double out, const Feature& x);
+  void take_input(const Feature& x);
 
   double stddev_;
   std::optional<size_t> multiplied_;  ///< the input of the last matrix

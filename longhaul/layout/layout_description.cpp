@@ -66,6 +66,29 @@ int shard_group_size(const RunConfig& config, const MeshShape& shape,
   return static_cast<int>(size);
 }
 
+/// Returns the ranks that have all experts together.
+int expert_group_size(const RunConfig& config, const LayoutDescription& layout) {
+  const int64_t ep = config.parallel.ep;
+  const int data = layout.shape.dp * layout.shape.cp;
+  if (data % ep != 0) {
+    throw ConfigError(
+        "parallel",
+        fmt::format(
+            "parallel.ep = {} does not divide the {} ranks of dp x cp; choose one "
+            "of their divisors",
+            ep, data));
+  }
+  if (ep % layout.shards != 0 && layout.shards % ep != 0) {
+    throw ConfigError(
+        "parallel",
+        fmt::format("parallel.ep = {} and the {} ranks of a shard group overlap in part; "
+                    "choose parallel.shard_group or parallel.ep so that one divides the "
+                    "other",
+                    ep, layout.shards));
+  }
+  return static_cast<int>(ep);
+}
+
 std::vector<StageSpec> place_layers(const RunConfig& config,
                                     const ModelDescription& model) {
   const ParallelSection& p = config.parallel;
@@ -198,6 +221,7 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
     const ModelDescription& model, int rank,
     const std::function<bool(const std::string&)>& frozen) const {
   const MeshIndex index = mesh_index_of(shape, rank);
+  const GroupPlace experts = rank_groups().place(GroupKind::Ep, rank);
   std::vector<PlacedParameter> placed;
   int unit = 0;
   for (int chunk = 0; chunk < chunks; ++chunk) {
@@ -209,8 +233,12 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
         if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
         placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
                                          tied_first));
-        placed.back().expert = p.expert;
+        placed.back().expert = p.expert.has_value();
         placed.back().joint = p.joint;
+        // A rank has no rows of an expert that another rank of its ep group has.
+        if (p.expert && p.expert->index * ep / p.expert->of != experts.index) {
+          placed.back().slice.extent[0] = 0;
+        }
       }
       ++unit;
     }
@@ -254,8 +282,10 @@ RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
 }
 
 std::string LayoutDescription::describe() const {
-  return fmt::format("pp {} x dp {} x cp {} x tp {}, zero {}", shape.pp, shape.dp,
-                     shape.cp, shape.tp, zero);
+  const std::string mesh = fmt::format("pp {} x dp {} x cp {} x tp {}", shape.pp,
+                                       shape.dp, shape.cp, shape.tp);
+  return fmt::format("{}{}, zero {}", mesh, ep > 1 ? fmt::format(", ep {}", ep) : "",
+                     zero);
 }
 
 LayoutDescription describe_layout(const RunConfig& config, const ModelDescription& model,
@@ -268,6 +298,7 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   check_mesh(layout.shape, checked_degree(ranks, "dp"));
   layout.zero = static_cast<int>(p.zero);
   layout.shards = shard_group_size(config, layout.shape, placement);
+  layout.ep = expert_group_size(config, layout);
   layout.chunks = checked_degree(p.virtual_stages, "virtual_stages");
   if (p.pp > 1) layout.pipeline = p.pipeline;
   layout.stages = place_layers(config, model);

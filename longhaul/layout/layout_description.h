@@ -41,7 +41,7 @@ struct LayoutDescription {
   DerivedBatch batch;
   int zero = 0;
   int shards = 1;     ///< ranks of a shard group
-  int ep = 1;         ///< ranks that have all experts together; always 1 so far
+  int ep = 1;         ///< ranks that have all experts together
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
   /// The schedule of the pipeline; OneFOneB where there is only one stage.

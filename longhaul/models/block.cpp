@@ -16,11 +16,15 @@ std::optional<nn::Norm> make_norm(tensor::ParameterSet& parameters,
   return form ? std::optional<nn::Norm>(std::in_place, parameters, *form) : std::nullopt;
 }
 
-std::variant<nn::Attention, nn::FeedForward> make_core(tensor::ParameterSet& parameters,
-                                                       const families::Core& form,
-                                                       int64_t layer) {
+using Core = std::variant<nn::Attention, nn::FeedForward, nn::Experts>;
+
+Core make_core(tensor::ParameterSet& parameters, const families::Core& form,
+               int64_t layer) {
   if (const auto* attention = std::get_if<families::Attention>(&form)) {
     return nn::Attention(parameters, *attention, layer);
+  }
+  if (const auto* experts = std::get_if<families::Experts>(&form)) {
+    return nn::Experts(parameters, *experts, layer);
   }
   return nn::FeedForward(parameters, std::get<families::FeedForward>(form));
 }
@@ -42,15 +46,13 @@ Block::Block(tensor::ParameterSet& parameters, const families::Block& form, int6
 
 at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
                       const nn::ForwardContext& context) const {
-  const auto* attention = std::get_if<nn::Attention>(&branch.core);
-  at::Tensor y = attention != nullptr
-                     ? attention->forward(in, context)
-                     : std::get<nn::FeedForward>(branch.core).forward(in, context);
+  const bool attends = std::holds_alternative<nn::Attention>(branch.core);
+  at::Tensor y = std::visit([&](const auto& core) { return core.forward(in, context); },
+                            branch.core);
   if (branch.after) y = branch.after->forward(y, context);
-  y = nn::dropout(
-      y, branch.dropout, layer_,
-      attention != nullptr ? nn::DropoutSite::AttentionOut : nn::DropoutSite::FeedForward,
-      context);
+  y = nn::dropout(y, branch.dropout, layer_,
+                  attends ? nn::DropoutSite::AttentionOut : nn::DropoutSite::FeedForward,
+                  context);
   return ops::scaled(y, branch.scale);
 }
 

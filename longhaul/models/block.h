@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "longhaul/nn/attention.h"
+#include "longhaul/nn/experts.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/norm.h"
 
@@ -28,7 +29,7 @@ class Block {
  private:
   struct Branch {
     std::optional<nn::Norm> before, after;
-    std::variant<nn::Attention, nn::FeedForward> core;
+    std::variant<nn::Attention, nn::FeedForward, nn::Experts> core;
     double dropout, scale;
   };
   struct Step {

@@ -103,6 +103,23 @@ at::Tensor SourceModel::evaluate(const families::FeedForward& layer,
   return project(source::activated(parts[0], layer.activation) * parts[1], layer.down);
 }
 
+at::Tensor SourceModel::evaluate(const families::Experts& layer,
+                                 const at::Tensor& x) const {
+  const at::Tensor p = at::softmax(project(x, layer.router), -1);
+  const at::Tensor chosen = std::get<1>(at::topk(p, layer.top_k, -1));
+  at::Tensor weights = p * at::zeros_like(p).scatter_(-1, chosen, 1.0);
+  if (layer.normalised) weights = weights / weights.sum(-1, /*keepdim=*/true);
+  at::Tensor y = layer.shared ? evaluate(*layer.shared, x) : at::zeros_like(x);
+  for (size_t e = 0; e < layer.experts.size(); ++e) {
+    const at::Tensor weight = weights.select(-1, static_cast<int64_t>(e));
+    const at::Tensor rows = weight.nonzero().squeeze(1);
+    if (rows.numel() == 0) continue;
+    const at::Tensor out = evaluate(layer.experts[e], x.index_select(0, rows));
+    y.index_add_(0, rows, out * weight.index_select(0, rows).unsqueeze(1));
+  }
+  return y;
+}
+
 at::Tensor SourceModel::embed(const at::Tensor& ids, const at::Tensor& positions) const {
   const families::Embedding& embedding = network_.embedding;
   const auto rows = [&](const families::Table& table, const at::Tensor& of) {
@@ -123,10 +140,15 @@ at::Tensor SourceModel::layer(int64_t number, const at::Tensor& x,
     at::Tensor sum = stream;
     for (const families::Branch& branch : step.branches) {
       const at::Tensor in = branch.before ? norm(stream, *branch.before) : stream;
-      const auto* attention = std::get_if<families::Attention>(&branch.core);
-      at::Tensor y = attention != nullptr
-                         ? evaluate(*attention, in, positions)
-                         : evaluate(std::get<families::FeedForward>(branch.core), in);
+      at::Tensor y = std::visit(
+          [&](const auto& core) {
+            if constexpr (requires { evaluate(core, in, positions); }) {
+              return evaluate(core, in, positions);
+            } else {
+              return evaluate(core, in);
+            }
+          },
+          branch.core);
       if (branch.after) y = norm(y, *branch.after);
       sum = sum + y * branch.scale;
     }

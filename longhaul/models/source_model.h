@@ -65,6 +65,7 @@ class SourceModel {
   at::Tensor evaluate(const families::Attention& attention, const at::Tensor& x,
                       const at::Tensor& positions) const;
   at::Tensor evaluate(const families::FeedForward& layer, const at::Tensor& x) const;
+  at::Tensor evaluate(const families::Experts& layer, const at::Tensor& x) const;
   at::Tensor evaluate(const families::LanguageHead& head, const at::Tensor& x) const;
   at::Tensor evaluate(const families::BertHead& head, const at::Tensor& x) const;
 

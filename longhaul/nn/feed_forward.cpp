@@ -21,17 +21,25 @@ std::vector<at::Tensor> FeedForward::inputs(const ops::LinearInput& x,
   return {up_.forward(x, context)};
 }
 
-at::Tensor FeedForward::forward(const at::Tensor& x,
-                                const ForwardContext& context) const {
-  const std::vector<at::Tensor> in = inputs(context.enter(x), context);
+ops::LinearInput FeedForward::inner(const ops::LinearInput& x,
+                                    const ForwardContext& context) const {
+  const std::vector<at::Tensor> in = inputs(x, context);
   const auto act = [activation = activation_,
                     fused = context.fused](const std::vector<at::Tensor>& t) {
     return t.size() == 2 ? ops::gated_product(t[0], t[1], activation, fused)
                          : ops::gelu(t[0], activation, fused);
   };
-  const ops::LinearInput inner =
-      context.selective_recompute ? ops::recomputed(act, in) : act(in);
-  return down_.forward(inner, context);
+  return context.selective_recompute ? ops::recomputed(act, in) : act(in);
+}
+
+at::Tensor FeedForward::forward(const at::Tensor& x,
+                                const ForwardContext& context) const {
+  return down_.forward(inner(context.enter(x), context), context);
+}
+
+at::Tensor FeedForward::partial(const ops::LinearInput& in,
+                                const ForwardContext& context) const {
+  return down_.partial(inner(in, context), context);
 }
 
 }  // namespace longhaul::nn

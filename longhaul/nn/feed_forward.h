@@ -16,8 +16,12 @@ class FeedForward {
   /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
   /// there is a region.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  /// Returns the result inside of a region, where it is one rank's part of a sum, without
+  /// a bias of the last projection.
+  at::Tensor partial(const ops::LinearInput& in, const ForwardContext& context) const;
 
  private:
+  ops::LinearInput inner(const ops::LinearInput& in, const ForwardContext& context) const;
   std::vector<at::Tensor> inputs(const ops::LinearInput& x,
                                  const ForwardContext& context) const;
 

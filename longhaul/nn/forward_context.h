@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "longhaul/config/run_config.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/linear/linear.h"
 #include "longhaul/ops/linear/weight_gradients.h"
@@ -118,6 +121,66 @@ class SplitRegion {
   virtual void sum_features(at::Tensor& sums) const = 0;
 };
 
+/// Takes rows to the ranks that have their experts, and back (expert parallelism,
+/// Lepikhin et al., "GShard"). Each method, and the backward of its results, is
+/// Collective over the ranks that have all experts together.
+class ExpertDispatch {
+ public:
+  /// Rows under way: how many go to each rank, and what they become there.
+  struct Way;
+  using WayPtr = std::shared_ptr<Way>;
+  /// Rows at the ranks of their experts, which are sorted as RoutedRows are.
+  struct Arrived {
+    at::Tensor rows;     ///< [R', H]
+    at::Tensor weights;  ///< fp32 [R']
+    at::Tensor offsets;  ///< int32 [experts of this rank + 1]
+  };
+
+  virtual ~ExpertDispatch() = default;
+  /// Starts to send rows [R, H] and their weights, fp32 [R], to the ranks of their
+  /// experts. `offsets` are those of RoutedRows, over all experts. The host waits for the
+  /// device once, to learn how many rows go where.
+  virtual WayPtr send(const at::Tensor& rows, const at::Tensor& weights,
+                      const at::Tensor& offsets) const = 0;
+  /// Waits for the rows of send().
+  virtual Arrived arrive(const WayPtr& way) const = 0;
+  /// Returns what became of the rows, [R', H], to the ranks and places from which the
+  /// rows came: [R, H].
+  virtual at::Tensor back(const WayPtr& way, const at::Tensor& rows) const = 0;
+};
+
+/// What the routers of a step's micro batches have done with this rank's tokens.
+struct RouterLoads {
+  at::Tensor counts;   ///< int64 [layers, E]: tokens sent to each expert
+  at::Tensor entropy;  ///< fp32 [layers]: sum over tokens of the entropy of p
+};
+
+/// What the routers of one pass have decided and found.
+struct RouterPass {
+  /// The experts of each token by layer, int64 [T, k], ascending. Where a layer's are
+  /// here the layer takes them instead of choosing: recomputation keeps the choice.
+  std::map<int64_t, at::Tensor> chosen;
+  int64_t layers = 0;              ///< layers whose sums are in the two tensors below
+  at::Tensor shares, probability;  ///< [E]: sums over layers and tokens, for Pooled
+};
+
+/// What routers of experts need, alike in every layer.
+struct RouterContext {
+  const ExpertDispatch* dispatch = nullptr;  ///< null: all experts are here
+  BalanceKind balance = BalanceKind::Off;
+  size_t balance_term = 0, z_term = 0;  ///< numbers of the two terms of the loss
+  int64_t routers = 0;                  ///< layers of the model that have a router
+  /// fp32 [layers, E]: the share of tokens that each expert got in the step before, for
+  /// Global.
+  at::Tensor shares;
+  /// Adds fp32 counts over the ranks that have the other positions of the same sequences;
+  /// empty: all positions are here.
+  std::function<void(at::Tensor& counts)> sum_sequences;
+  int64_t sequence_parts = 1;  ///< number of these ranks
+  std::shared_ptr<RouterPass> pass;
+  RouterLoads* loads = nullptr;  ///< null: loads are not counted
+};
+
 /// The number format that linear layers multiply, forward and backward. Tensors between
 /// operations, the head and attention are in the compute dtype in every mode.
 enum class ProductPrecision {
@@ -134,6 +197,7 @@ struct ForwardContext {
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here
+  RouterContext router;
   /// True if the results of the core of attention and of the feed-forward's activation
   /// are not kept for the backward but computed again (ops/recomputed.h).
   bool selective_recompute = false;

@@ -38,6 +38,10 @@ class OutLinear {
   OutLinear(tensor::ParameterSet& parameters, const families::Projection& form);
   /// Maps [T, in] to [T, out] for this rank's part of T. Collective if there is a region.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
+  /// Returns x W^T, this rank's part of the sum.
+  at::Tensor partial(const ops::LinearInput& x, const ForwardContext& context) const {
+    return projection_.forward(x, context);
+  }
 
  private:
   Linear projection_;

@@ -35,6 +35,7 @@
 #include "longhaul/train/save/run_checkpoints.h"
 #include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/session/data_check.h"
+#include "longhaul/train/session/router_loads.h"
 #include "longhaul/train/session/run_start.h"
 #include "longhaul/train/session/stage_runner.h"
 #include "longhaul/train/step/debug_faults.h"
@@ -158,6 +159,7 @@ class Trainer {
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
     prepare_saves();
+    share_loads();
   }
 
   TrainResult run() {
@@ -236,9 +238,11 @@ class Trainer {
     // step come together.
     std::vector<std::vector<double>> sums = session_.layout.read_on_host(
         {runner_.device_loss_sums(),
-         session_.optimizer->gradient_squares(session_.parameter_names)});
+         session_.optimizer->gradient_squares(session_.parameter_names),
+         runner_.device_router_loads()});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, sums[1]);
+    const ExpertLoads loads = sum_router_loads(session_, std::move(sums[2]));
     const Verdict verdict =
         guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 
@@ -248,6 +252,8 @@ class Trainer {
 
     // 8. Afterwards.
     advance(totals.content);
+    history_.expert_loads = loads.counts;
+    share_loads();
     const double seconds = watch.seconds();
     tell_record(seconds, session_.world->ledger().waited_seconds() - waited);
     run::StepRecord record;
@@ -263,10 +269,17 @@ class Trainer {
     record.lr = lr;
     record.epoch = loader_.epoch();
     if (verdict.good && due(config().log.layer_norms_every)) {
-      run_.event(layer_norms(session_.model_config.description,
-                             session_.parameter_names, sums[1], step));
+      run_.event(layer_norms(session_.model_config.description, session_.parameter_names,
+                             sums[1], step));
     }
     return {record, verdict};
+  }
+
+  /// Gives the routers the loads of the last step, where they are balanced by them.
+  void share_loads() {
+    if (config().experts.balance == BalanceKind::Global) {
+      runner_.set_shares(expert_shares(session_, history_.expert_loads));
+    }
   }
 
   void update(double lr, double norm) {
@@ -317,6 +330,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
+    share_loads();
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
     memory_.forget(session_);

@@ -46,7 +46,7 @@ class ToyFamily : public Family {
       auto& tensors = unit.forward.tensors;
       tensors.insert(tensors.begin() + 1, {.width = network.width, .outside = true});
       ++unit.forward.inputs;
-      if (unit.kind == UnitKind::Block) unit.parameters.at(1).expert = true;
+      if (unit.kind == UnitKind::Block) unit.parameters.at(1).expert = ExpertNumber{0, 1};
     }
     return model;
   }

@@ -19,12 +19,20 @@ namespace longhaul::ops {
 void WeightGradients::push(std::vector<tensor::ParameterPtr> weights, LinearInput x,
                            at::Tensor dy) {
   if (weights.front()->frozen()) return;
-  Entry entry{std::move(weights), std::move(x), std::move(dy)};
-  if (!immediate_ && entry.x.x.defined()) {
-    // Detached, since the graph would keep tensors that the backward needs no more.
-    entry.x.x = entry.x.x.detach();
-  }
-  call([this, entry = std::move(entry)] { compute(entry); });
+  push(
+      [weights = std::move(weights)](const at::Tensor& in, const at::Tensor& of) {
+        accumulate_weight_gradient(weights, in, of);
+      },
+      std::move(x), std::move(dy));
+}
+
+void WeightGradients::push(Accumulate accumulate, LinearInput x, at::Tensor dy) {
+  // Detached, since the graph would keep tensors that the backward needs no more.
+  if (!immediate_ && x.x.defined()) x.x = x.x.detach();
+  call([this, accumulate = std::move(accumulate), x = std::move(x), dy = std::move(dy)] {
+    accumulate(x.again ? x.again->take() : x.x, dy);
+    if (after_each_) after_each_();
+  });
 }
 
 void WeightGradients::call(std::function<void()> between) {
@@ -35,12 +43,6 @@ void WeightGradients::call(std::function<void()> between) {
 void WeightGradients::drain() {
   const auto entries = std::exchange(entries_, {});
   for (const auto& entry : entries) entry();
-}
-
-void WeightGradients::compute(const Entry& entry) const {
-  const at::Tensor x = entry.x.again ? entry.x.again->take() : entry.x.x;
-  accumulate_weight_gradient(entry.weights, x, entry.dy);
-  if (after_each_) after_each_();
 }
 
 namespace {

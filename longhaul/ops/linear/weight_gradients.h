@@ -18,11 +18,15 @@ namespace longhaul::ops {
 /// alive, and nobody may write to x and dy until then. Not thread-safe.
 class WeightGradients {
  public:
+  /// Adds the weight gradients of inputs x and gradients dy to their accumulators.
+  using Accumulate = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   /// Enters the product dy^T x for weights [n_i, K] whose gradients are one matrix
   /// (joined_rows). Either all of the weights are frozen, and are left out, or none is.
   /// `x` is [T, K], or says how to have x again when its turn comes. dy is [T, sum n], in
   /// the order of the weights.
   void push(std::vector<tensor::ParameterPtr> weights, LinearInput x, at::Tensor dy);
+  /// Enters a call of accumulate(x, dy), for weights that several products share.
+  void push(Accumulate accumulate, LinearInput x, at::Tensor dy);
   /// Enters a call of `between`, which follows when the entries before it have been
   /// computed.
   void call(std::function<void()> between);
@@ -39,13 +43,6 @@ class WeightGradients {
   void set_after_each(std::function<void()> call) { after_each_ = std::move(call); }
 
  private:
-  struct Entry {
-    std::vector<tensor::ParameterPtr> weights;
-    LinearInput x;
-    at::Tensor dy;
-  };
-  void compute(const Entry& entry) const;
-
   bool immediate_ = true;
   std::vector<std::function<void()>> entries_;
   std::function<void()> after_each_;

@@ -75,6 +75,7 @@ Json History::to_json() const {
   if (counts) json["fewer_updates"] = counts->fewer_to_json();
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
+  if (!expert_loads.empty()) json["expert_loads"] = expert_loads;
   return json;
 }
 
@@ -103,6 +104,9 @@ History History::from_json(const Json& json) {
     if (json.contains("model")) h.model = json["model"].get<std::string>();
     if (json.contains("padding_row") && !json["padding_row"].is_null()) {
       h.padding_row = json["padding_row"].get<int64_t>();
+    }
+    if (json.contains("expert_loads")) {
+      h.expert_loads = json["expert_loads"].get<std::vector<std::vector<int64_t>>>();
     }
     if (json.contains("schedule")) {
       h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);

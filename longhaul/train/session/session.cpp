@@ -26,6 +26,7 @@
 #include "longhaul/train/session/device_fit.h"
 #include "longhaul/train/session/fingerprint.h"
 #include "longhaul/train/session/open_data.h"
+#include "longhaul/train/session/router_loads.h"
 #include "longhaul/train/session/threads.h"
 
 namespace longhaul::train {
@@ -393,6 +394,7 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
   options.context.attention = layout.attention;
   options.context.region = layout.region.get();
+  options.context.router = router_context(session);
   options.capture = capture;
   options.profile = profile;
   if (session.world->size() > 1) {

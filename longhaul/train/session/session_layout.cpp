@@ -9,7 +9,9 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/device/device.h"
 #include "longhaul/parallel/context/attention_core.h"
+#include "longhaul/parallel/expert/dispatch.h"
 #include "longhaul/parallel/tensor/region.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::train {
 namespace {
@@ -39,6 +41,8 @@ void cut_data_group(Layout& layout) {
       layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertShard));
   layout.groups.expert_replicas =
       layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertReplicas));
+  layout.experts = std::make_unique<parallel::TokenDispatch>(
+      *layout.for_tensors(*cut(layout, data, layout::GroupKind::Ep)));
 }
 
 /// Joins the first and the last stage, which hold a tied embedding together.
@@ -171,8 +175,11 @@ Layout make_layout(layout::LayoutDescription description, const RunConfig& confi
   join_tied_stages(layout);
   split_features(layout);
   if (layout.context) {
-    layout.attention = parallel::make_attention_core(
-        config.parallel.context, *layout.for_tensors(layout.mesh->cp()));
+    comm::Communicator* cp = layout.for_tensors(layout.mesh->cp());
+    layout.attention = parallel::make_attention_core(config.parallel.context, *cp);
+    layout.sum_positions = [cp](at::Tensor& sums) {
+      cp->all_reduce_order(tensor::buffer_of(sums), comm::ReduceOp::Sum);
+    };
   }
   layout.boundaries = layout.for_tensors(layout.mesh->pp());
   comm::Communicator& all = layout.mesh->world();

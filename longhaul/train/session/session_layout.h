@@ -26,6 +26,9 @@ struct Layout : layout::LayoutDescription {
   /// Null where this rank has all features.
   std::unique_ptr<nn::SplitRegion> region;
   nn::AttentionCore attention;
+  std::unique_ptr<nn::ExpertDispatch> experts;  ///< null where all experts are here
+  /// Adds fp32 sums over cp; empty where every rank has all positions.
+  std::function<void(at::Tensor&)> sum_positions;
   /// The group in which stages pass activations and gradients on.
   comm::Communicator* boundaries = nullptr;
   /// All ranks, for LAMB's sums; a group for device tensors where LAMB is the optimizer.

@@ -1,7 +1,10 @@
 #include "longhaul/train/session/stage_runner.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -44,6 +47,22 @@ void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
   batches_ = &batches;
   losses_ = nn::Losses(std::move(scales));
   losses_.z_loss = options_.z_loss;
+  const at::Tensor& shares = options_.context.router.shares;
+  if (!shares.defined()) return;
+  if (!loads_.counts.defined()) {
+    loads_.counts = at::zeros_like(shares, at::kLong);
+    loads_.entropy = at::zeros({shares.size(0)}, shares.options());
+  }
+  loads_.counts.zero_();
+  loads_.entropy.zero_();
+}
+
+at::Tensor StageRunner::device_router_loads() const {
+  const at::TensorOptions options =
+      at::TensorOptions(at::kDouble).device(options_.device);
+  if (!loads_.counts.defined()) return at::zeros({0}, options);
+  return at::cat(
+      {loads_.counts.reshape(-1).to(at::kDouble), loads_.entropy.to(at::kDouble)});
 }
 
 void StageRunner::begin_plan(const layout::PipelinePlan& plan, int stage) {
@@ -140,6 +159,10 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   context.weight_gradients->set_after_each(options_.drive);
   if (options_.caches != nullptr) {
     context.cache = &options_.caches->at(static_cast<size_t>(chunk));
+  }
+  if (options_.context.router.routers > 0) {
+    context.router.pass = std::make_shared<nn::RouterPass>();
+    if (at::GradMode::is_enabled()) context.router.loads = &loads_;
   }
   flight.input = input;
   if (!at::GradMode::is_enabled()) {

@@ -88,6 +88,14 @@ class StageRunner : public parallel::PipelineStage {
   /// Returns the sums as an fp64 tensor [terms] on this rank's device, without waiting
   /// for the device.
   at::Tensor device_loss_sums() const { return losses_.sums_on(options_.device); }
+  /// Returns what the routers of this rank's layers have done since begin_step: an fp64
+  /// tensor of the counts [layers, E] and the entropies [layers], one after the other,
+  /// without waiting for the device. Empty for a model without experts.
+  at::Tensor device_router_loads() const;
+  /// Sets RouterContext::shares for the passes that follow.
+  void set_shares(at::Tensor shares) {
+    options_.context.router.shares = std::move(shares);
+  }
   /// Forgets what a failed step has left behind.
   void clear();
 
@@ -126,6 +134,7 @@ class StageRunner : public parallel::PipelineStage {
       offload_;  ///< null where kept inputs stay on the device
   std::vector<data::TokenBatch>* batches_ = nullptr;
   nn::Losses losses_;
+  nn::RouterLoads loads_;  ///< undefined tensors for a model without experts
   std::map<Key, Flight> flights_;
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
+#include "longhaul/train/session/router_loads.h"
 
 namespace longhaul::train {
 namespace {
@@ -17,8 +18,10 @@ StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets)
   const auto positions = static_cast<double>(session.config.batch.global_size) *
                          static_cast<double>(session.config.data.seq_len);
   for (size_t i = 0; i < terms_.size(); ++i) {
+    weights_.push_back(
+        router_weight(terms_[i], session.config, session.model_config.network));
     if (!has_targets(terms_[i])) {
-      denominators_.push_back(positions);
+      denominators_.push_back(positions * static_cast<double>(terms_[i].layers));
       continue;
     }
     const int64_t count = targets.at(i);
@@ -30,8 +33,9 @@ StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets)
 
 std::vector<double> StepLoss::scales(double factor) const {
   std::vector<double> scales;
-  for (const double denominator : denominators_) {
-    scales.push_back(std::isnan(denominator) ? 0.0 : factor / denominator);
+  for (size_t i = 0; i < denominators_.size(); ++i) {
+    scales.push_back(
+        std::isnan(denominators_[i]) ? 0.0 : factor * weights_[i] / denominators_[i]);
   }
   return scales;
 }

@@ -37,6 +37,7 @@ class StepLoss {
  private:
   std::vector<LossTerm> terms_;
   std::vector<double> denominators_;  ///< NaN for a term without targets
+  std::vector<double> weights_;       ///< of the terms in the loss
   std::string without_targets_;
   std::vector<double> sums_;
 };

@@ -1,0 +1,187 @@
+#include "longhaul/nn/experts.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/ops/attached_loss.h"
+#include "longhaul/ops/gated_product.h"
+#include "longhaul/ops/recomputed.h"
+
+// Shapes: T tokens, k experts of each token, R = T k rows, E experts, H hidden, B
+// sequences of S tokens.
+
+namespace longhaul::nn {
+namespace {
+
+/// Returns how often each expert was chosen in each of `groups` equal parts of the
+/// tokens: fp32 [groups, E].
+at::Tensor counts_of(const at::Tensor& chosen, int64_t groups, int64_t experts) {
+  const at::Tensor all = chosen.reshape({groups, -1});
+  at::Tensor counts =
+      at::zeros({groups, experts}, at::TensorOptions(at::kFloat).device(chosen.device()));
+  return counts.scatter_add_(1, all, at::ones_like(all, counts.options()));
+}
+
+/// Returns those of `weights` that this rank has.
+ops::ExpertWeights weights_here(const ops::ExpertWeights& weights) {
+  ops::ExpertWeights here;
+  for (const auto& expert : weights) {
+    if (expert.front()->slice().extent[0] > 0) here.push_back(expert);
+  }
+  return here;
+}
+
+}  // namespace
+
+Experts::Experts(tensor::ParameterSet& parameters, const families::Experts& form,
+                 int64_t layer)
+    : router_(parameters, form.router),
+      activation_(form.experts.front().activation),
+      top_k_(form.top_k),
+      normalised_(form.normalised),
+      layer_(layer) {
+  for (const families::FeedForward& expert : form.experts) {
+    LH_ASSERT(expert.gate, "{} has no gate", expert.up.name);
+    first_.push_back({parameters.take(expert.gate->name + ".weight"),
+                      parameters.take(expert.up.name + ".weight")});
+  }
+  for (const families::FeedForward& expert : form.experts) {
+    last_.push_back({parameters.take(expert.down.name + ".weight")});
+  }
+  if (form.shared) shared_.emplace(parameters, *form.shared);
+}
+
+at::Tensor Experts::chosen_of(const at::Tensor& probabilities,
+                              const ForwardContext& context) const {
+  RouterPass* pass = context.router.pass.get();
+  if (pass != nullptr) {
+    const auto known = pass->chosen.find(layer_);
+    if (known != pass->chosen.end()) return known->second;
+  }
+  const auto best = std::get<1>(at::topk(probabilities.detach(), top_k_, -1));
+  at::Tensor chosen = std::get<0>(at::sort(best, -1));
+  if (pass != nullptr) pass->chosen.emplace(layer_, chosen);
+  return chosen;
+}
+
+at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& chosen,
+                            const ForwardContext& context) const {
+  const RouterContext& router = context.router;
+  const int64_t experts = probabilities.size(1), tokens = probabilities.size(0);
+  const auto of_all = static_cast<double>(experts);
+  if (router.balance == BalanceKind::Global) {
+    return (probabilities * router.shares.select(0, layer_)).sum() * of_all;
+  }
+  if (router.balance == BalanceKind::Pooled) {
+    RouterPass& pass = *router.pass;
+    const at::Tensor share = counts_of(chosen, 1, experts).squeeze(0);
+    const at::Tensor sum = probabilities.sum(0);
+    pass.shares = pass.layers == 0 ? share : pass.shares + share;
+    pass.probability = pass.layers == 0 ? sum : pass.probability + sum;
+    ++pass.layers;
+    if (pass.layers < router.routers) return {};
+    // The term is divided by the tokens of all layers once more.
+    const double rows = static_cast<double>(tokens) * static_cast<double>(router.routers);
+    return (pass.shares * pass.probability).sum() * (of_all / rows);
+  }
+  // Where no balance is asked for, its measure is that of sequences.
+  const int64_t sequences = context.batch.rows;
+  at::Tensor counts = counts_of(chosen, sequences, experts);
+  if (router.sum_sequences) router.sum_sequences(counts);
+  const auto length = static_cast<double>(context.batch.seq * router.sequence_parts);
+  const at::Tensor sums =
+      probabilities.view({sequences, tokens / sequences, experts}).sum(1);
+  return (sums * counts).sum() * (of_all / length);
+}
+
+at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& logits,
+                                const at::Tensor& probabilities, const at::Tensor& chosen,
+                                const ForwardContext& context) const {
+  if (context.losses == nullptr) return weights;
+  // Every rank of a region has all tokens and counts its part of the term. The region and
+  // the router's sum group add up the parts' gradients.
+  const double part = context.region == nullptr
+                          ? 1.0
+                          : 1.0 / static_cast<double>(context.region->ranks());
+  at::Tensor out = weights;
+  const auto attach = [&](size_t term, const at::Tensor& sum) {
+    if (!sum.defined()) return;
+    const at::Tensor share = sum * part;
+    context.losses->add(term, share.detach().to(at::kDouble));
+    const double scale = context.losses->scales.at(term);
+    if (scale != 0.0) out = ops::attach_loss(out, share, scale);
+  };
+  attach(context.router.balance_term, balance(probabilities, chosen, context));
+  attach(context.router.z_term, at::logsumexp(logits, -1).square().sum());
+  return out;
+}
+
+void Experts::count(const ops::RoutedRows& rows, const at::Tensor& probabilities,
+                    const ForwardContext& context) const {
+  RouterLoads* loads = context.router.loads;
+  const bool again = context.losses != nullptr && context.losses->again;
+  if (loads == nullptr || again) return;
+  const int64_t experts = probabilities.size(1);
+  loads->counts.select(0, layer_).add_(rows.offsets.narrow(0, 1, experts) -
+                                       rows.offsets.narrow(0, 0, experts));
+  const at::Tensor p = probabilities.detach();
+  loads->entropy.select(0, layer_).sub_(at::xlogy(p, p).sum());
+}
+
+Experts::Choice Experts::choose(const at::Tensor& logits,
+                                const ForwardContext& context) const {
+  const at::Tensor wide = logits.to(at::kFloat);
+  const at::Tensor probabilities = at::softmax(wide, -1);
+  const at::Tensor chosen = chosen_of(probabilities, context);
+  at::Tensor weights = probabilities.gather(1, chosen);
+  if (normalised_) weights = weights / weights.sum(-1, /*keepdim=*/true);
+  weights = with_losses(weights, wide, probabilities, chosen, context);
+  Choice out{ops::route(chosen, logits.size(1)), {}};
+  count(out.rows, probabilities, context);
+  // Row r belongs to the choice that has place r.
+  at::Tensor choice = at::empty_like(out.rows.token);
+  const at::Tensor place = out.rows.place.reshape(-1);
+  choice.scatter_(0, place, at::arange(place.size(0), place.options()));
+  out.weights = weights.reshape(-1).index_select(0, choice);
+  return out;
+}
+
+at::Tensor Experts::run(const ExpertDispatch::Arrived& in,
+                        const ForwardContext& context) const {
+  const auto& queue = context.weight_gradients;
+  const auto inner = ops::grouped_linear(in.rows, in.offsets, weights_here(first_), queue,
+                                         context.fused);
+  const auto product = [activation = activation_,
+                        fused = context.fused](const std::vector<at::Tensor>& t) {
+    return ops::weigh_rows(ops::gated_product(t[0], t[1], activation, fused), t[2],
+                           fused);
+  };
+  const std::vector<at::Tensor> inputs = {inner[0], inner[1], in.weights};
+  const ops::LinearInput weighed =
+      context.selective_recompute ? ops::recomputed(product, inputs) : product(inputs);
+  return ops::grouped_linear(weighed, in.offsets, weights_here(last_), queue,
+                             context.fused)[0];
+}
+
+at::Tensor Experts::forward(const at::Tensor& x, const ForwardContext& context) const {
+  const ops::LinearInput in = context.enter(x);
+  const Choice choice = choose(router_.forward(in, context), context);
+  const at::Tensor rows = ops::gather_rows(in.x, choice.rows, context.fused);
+  const ExpertDispatch* dispatch = context.router.dispatch;
+  at::Tensor y, shared;
+  if (dispatch == nullptr) {
+    if (shared_) shared = shared_->partial(in, context);
+    y = run({rows, choice.weights, choice.rows.offsets}, context);
+  } else {
+    const auto way = dispatch->send(rows, choice.weights, choice.rows.offsets);
+    // The shared expert is computed while rows are under way.
+    if (shared_) shared = shared_->partial(in, context);
+    y = dispatch->back(way, run(dispatch->arrive(way), context));
+  }
+  y = ops::sum_rows(y, choice.rows, context.fused);
+  return context.leave(shared.defined() ? y + shared : y);
+}
+
+}  // namespace longhaul::nn

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/nn/forward_context.h"
+
+namespace longhaul::parallel {
+
+/// Experts spread over the ranks of `ep`: rank r has part r of equally many experts. Each
+/// rank sends every row to the rank of its expert and gets the result back, so that no
+/// row is dropped (Lepikhin et al. 2020, "GShard", arXiv 2006.16668). The numbers of rows
+/// are exchanged first; the host reads them once for each call of send(), and the
+/// backward uses them again. Messages go in one grouped exchange.
+///
+/// Rows arrive from one rank after the other, each rank's sorted by expert. One more move
+/// brings the rows of an expert together, so that the experts are one grouped product on
+/// any device. `ep` must outlive the results and their graphs.
+class TokenDispatch final : public nn::ExpertDispatch {
+ public:
+  explicit TokenDispatch(comm::Communicator& ep) : ep_(ep) {}
+
+  WayPtr send(const at::Tensor& rows, const at::Tensor& weights,
+              const at::Tensor& offsets) const override;
+  Arrived arrive(const WayPtr& way) const override;
+  at::Tensor back(const WayPtr& way, const at::Tensor& rows) const override;
+
+ private:
+  comm::Communicator& ep_;
+};
+
+}  // namespace longhaul::parallel

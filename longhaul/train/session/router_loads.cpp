@@ -1,0 +1,120 @@
+#include "longhaul/train/session/router_loads.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Returns the experts of the model's first layer that has some, or null.
+const families::Experts* experts_in(const families::Network& network) {
+  for (const families::Block& block : network.blocks) {
+    if (const families::Experts* experts = families::experts_of(block)) return experts;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+double ExpertLoads::effective(size_t layer) const {
+  const std::vector<int64_t>& of = counts.at(layer);
+  const auto all = static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
+  double entropy = 0.0;
+  for (const int64_t count : of) {
+    const double share = static_cast<double>(count) / all;
+    if (count > 0) entropy -= share * std::log(share);
+  }
+  return std::exp(entropy);
+}
+
+double ExpertLoads::busiest(size_t layer) const {
+  const std::vector<int64_t>& of = counts.at(layer);
+  const auto all = static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
+  return static_cast<double>(std::ranges::max(of)) * static_cast<double>(of.size()) / all;
+}
+
+BalanceKind balance_of(const RunConfig& config, const families::Network& network) {
+  if (config.experts.balance != BalanceKind::Model) return config.experts.balance;
+  return network.asks_for_balance ? BalanceKind::Sequence : BalanceKind::Off;
+}
+
+double router_weight(const LossTerm& term, const RunConfig& config,
+                     const families::Network& network) {
+  if (term.name == kRouterZ) return config.experts.z_loss;
+  if (term.name != kRouterBalance) return 1.0;
+  if (balance_of(config, network) == BalanceKind::Off) return 0.0;
+  return config.experts.balance_weight.value_or(network.balance);
+}
+
+nn::RouterContext router_context(const Session& session) {
+  const ModelDescription& model = session.model_config.description;
+  nn::RouterContext router;
+  const auto number = [&](std::string_view name) {
+    return static_cast<size_t>(std::ranges::find(model.losses, name, &LossTerm::name) -
+                               model.losses.begin());
+  };
+  router.balance_term = number(kRouterBalance);
+  router.z_term = number(kRouterZ);
+  if (router.z_term == model.losses.size()) return router;
+  router.dispatch = session.layout.experts.get();
+  router.balance = balance_of(session.config, session.model_config.network);
+  router.routers = model.losses[router.z_term].layers;
+  router.shares = expert_shares(session, {});
+  if (!session.layout.context) return router;
+  router.sequence_parts = session.layout.context->ranks();
+  router.sum_sequences = session.layout.sum_positions;
+  return router;
+}
+
+ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
+  const families::Experts* experts = experts_in(session.model_config.network);
+  if (experts == nullptr) return {};
+  // Every rank of a tp group has counted the same tokens.
+  for (comm::Communicator* group : {&session.mesh().data(), &session.mesh().pp()}) {
+    group->all_reduce_wait({mine.data(), std::ssize(mine), format::DType::F64},
+                           comm::ReduceOp::Sum);
+  }
+  ExpertLoads loads;
+  const auto& blocks = session.model_config.network.blocks;
+  const auto each = static_cast<size_t>(experts->router.out);
+  const auto tokens = static_cast<double>(session.batch.tokens_per_step);
+  for (size_t layer = 0; layer < blocks.size(); ++layer) {
+    loads.counts.emplace_back();
+    loads.entropy.push_back(mine.at(blocks.size() * each + layer) / tokens);
+    if (families::experts_of(blocks[layer]) == nullptr) continue;
+    for (size_t e = 0; e < each; ++e) {
+      loads.counts.back().push_back(std::llround(mine.at(layer * each + e)));
+    }
+  }
+  return loads;
+}
+
+at::Tensor expert_shares(const Session& session,
+                         const std::vector<std::vector<int64_t>>& loads) {
+  const families::Experts* experts = experts_in(session.model_config.network);
+  if (experts == nullptr) return {};
+  const auto layers = std::ssize(session.model_config.network.blocks);
+  const int64_t each = experts->router.out;
+  at::Tensor shares = at::empty({layers, each}, at::kFloat);
+  shares.fill_(static_cast<double>(experts->top_k) / static_cast<double>(each));
+  const auto tokens = static_cast<double>(session.batch.tokens_per_step);
+  for (int64_t layer = 0; layer < std::ssize(loads); ++layer) {
+    const std::vector<int64_t>& counts = loads[static_cast<size_t>(layer)];
+    LH_CHECK(counts.empty() || std::ssize(counts) == each, "checkpoint",
+             "state.json has the loads of {} experts, the model has {}", counts.size(),
+             each);
+    for (int64_t e = 0; e < std::ssize(counts); ++e) {
+      const auto count = static_cast<double>(counts[static_cast<size_t>(e)]);
+      shares.select(0, layer).select(0, e).fill_(count / tokens);
+    }
+  }
+  return shares.to(session.device);
+}
+
+}  // namespace longhaul::train
