@@ -9,9 +9,9 @@ namespace longhaul::apps {
 namespace {
 
 constexpr layout::TrafficKind kKindsOfTraffic[] = {
-    layout::TrafficKind::Pipeline, layout::TrafficKind::Tensor,
-    layout::TrafficKind::Context, layout::TrafficKind::Gradients,
-    layout::TrafficKind::Weights};
+    layout::TrafficKind::Pipeline,  layout::TrafficKind::Tensor,
+    layout::TrafficKind::Context,   layout::TrafficKind::Experts,
+    layout::TrafficKind::Gradients, layout::TrafficKind::Weights};
 static_assert(std::size(kKindsOfTraffic) == layout::kTrafficKinds);
 
 void print_state(const AskedLayout& asked) {
@@ -118,6 +118,7 @@ OrderedJson layout_json(const AskedLayout& asked) {
   out["dp"] = layout.shape.dp;
   out["cp"] = layout.shape.cp;
   out["tp"] = layout.shape.tp;
+  out["ep"] = layout.ep;
   out["zero"] = layout.zero;
   out["shard_group"] = layout.shards;
   out["stages"] = OrderedJson::array();

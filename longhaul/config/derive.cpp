@@ -51,6 +51,12 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   DerivedBatch derived;
   derived.world = world;
   derived.dp = world / model_ranks;
+  if (derived.dp * p.cp % p.ep != 0) {
+    fail_key(config, "parallel.ep",
+             "parallel.ep = {} does not divide the {} of dp {} x cp {}; choose one of "
+             "their divisors",
+             p.ep, counted(derived.dp * p.cp, "rank"), derived.dp, p.cp);
+  }
   const BatchSection& batch = config.batch;
   const int64_t per_pass = batch.micro_size * derived.dp;
   if (batch.global_size % per_pass != 0) {

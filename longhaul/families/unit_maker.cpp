@@ -177,6 +177,7 @@ void UnitMaker::take_input(const Feature& x) {
 }
 
 Feature UnitMaker::routed(const Feature& x, int64_t experts, int64_t top_k) {
+  unit_.forward.routed = top_k;
   keep_rows(KeptKind::FeedForward, x, experts, kAlways);
   keep_rows(KeptKind::FeedForward, x, 4 * top_k, kAlways);
   return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});

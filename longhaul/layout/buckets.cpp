@@ -53,8 +53,10 @@ void cut(BucketPlan& bucket, const FlatSharding& sharding) {
   bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
   bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
   if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
-  bucket.weights_stay = !s.weights || bucket.unit == kResidentUnit;
-  bucket.grads_stay = !s.grads || bucket.unit == kResidentUnit;
+  // A rank that has the only shard of its experts keeps it.
+  const bool stays = bucket.unit == kResidentUnit || s.shards == 1;
+  bucket.weights_stay = !s.weights || stays;
+  bucket.grads_stay = !s.grads || stays;
 }
 
 }  // namespace

@@ -66,27 +66,17 @@ int shard_group_size(const RunConfig& config, const MeshShape& shape,
   return static_cast<int>(size);
 }
 
-/// Returns the ranks that have all experts together.
+/// Returns the ranks that have all experts together, a number that divides dp x cp
+/// (derive_batch). Throws ConfigError where shard groups hold parts of such ranks.
 int expert_group_size(const RunConfig& config, const LayoutDescription& layout) {
   const int64_t ep = config.parallel.ep;
-  const int data = layout.shape.dp * layout.shape.cp;
-  if (data % ep != 0) {
-    throw ConfigError(
-        "parallel",
-        fmt::format(
-            "parallel.ep = {} does not divide the {} ranks of dp x cp; choose one "
-            "of their divisors",
-            ep, data));
-  }
-  if (ep % layout.shards != 0 && layout.shards % ep != 0) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.ep = {} and the {} ranks of a shard group overlap in part; "
-                    "choose parallel.shard_group or parallel.ep so that one divides the "
-                    "other",
-                    ep, layout.shards));
-  }
-  return static_cast<int>(ep);
+  if (ep % layout.shards == 0 || layout.shards % ep == 0) return static_cast<int>(ep);
+  throw ConfigError(
+      "parallel",
+      fmt::format("parallel.ep = {} and the {} ranks of a shard group overlap in part; "
+                  "choose parallel.shard_group or parallel.ep so that one divides the "
+                  "other",
+                  ep, layout.shards));
 }
 
 std::vector<StageSpec> place_layers(const RunConfig& config,

@@ -191,7 +191,7 @@ TEST(LayoutDescription, ExpertsHaveBucketsOfTheirOwnGroups) {
   ModelDescription model = small(/*tied=*/false);
   const std::string expert = "model.layers.0.mlp.up_proj.weight";
   for (ParameterDescription& p : model.units[1].parameters) {
-    p.expert = p.name == expert;
+    if (p.name == expert) p.expert = ExpertNumber{1, 2};
   }
   LayoutDescription layout =
       describe_layout(config_of({"parallel.zero=1", "parallel.shard_group=4"}), model, 8);

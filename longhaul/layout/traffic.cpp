@@ -33,6 +33,7 @@ class StepTraffic {
         const int64_t forwards = forwards_of(chunk);
         tensor(unit, forwards);
         context(unit, forwards);
+        experts(unit, forwards);
       }
     }
     for (const BucketPlan& bucket : buckets) {
@@ -154,6 +155,21 @@ class StepTraffic {
         elements * 4);
   }
 
+  /// Adds the rows of tokens that go to the ranks of their experts and come back, with
+  /// one fp32 weight each on the way there, in the forward and again in the backward
+  /// (parallel/expert/). Experts are taken to have equally many rows.
+  void experts(const UnitDescription& unit, int64_t forwards) {
+    const int64_t ep = layout_.ep;
+    if (ep == 1 || unit.forward.routed == 0) return;
+    const int64_t rows = passes_.tokens.inside * unit.forward.routed / ep * (ep - 1);
+    const int64_t row = passes_.features * passes_.form.compute_bytes;
+    const int64_t times = forwards * (runs(unit) + 1);
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
+                 rows * (row + 4));
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
+                 rows * row);
+  }
+
   /// Returns how often a bucket's gradients are reduced in a step.
   int64_t reductions(const BucketPlan& bucket) const {
     if (bucket.grads_stay) return 1;
@@ -165,7 +181,7 @@ class StepTraffic {
   void gradients(const BucketPlan& bucket) {
     const int64_t wire = config_.precision.reduce == StateType::Fp32 ? 4 : 2;
     const int64_t times = reductions(bucket);
-    if (layout_.shards == 1) {
+    if (groups_.place(layout_.shard_group(bucket), rank_).size == 1) {
       all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), times,
                  bucket.num_elements, wire);
     } else {
@@ -223,7 +239,7 @@ class StepTraffic {
 
 const char* traffic_name(TrafficKind kind) {
   constexpr std::array<const char*, kTrafficKinds> kNames = {
-      "pipeline", "tensor", "context", "gradients", "weights"};
+      "pipeline", "tensor", "context", "experts", "gradients", "weights"};
   return kNames.at(static_cast<size_t>(kind));
 }
 

@@ -11,10 +11,11 @@ enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
   Tensor,     ///< sums and rows of split features and of the loss
   Context,    ///< keys, values and their gradients
+  Experts,    ///< rows of tokens, their experts' results and the gradients of both
   Gradients,  ///< gradients of weights, made one on the ranks that hold the weights
   Weights,    ///< weights gathered from the ranks that update them
 };
-inline constexpr size_t kTrafficKinds = 5;
+inline constexpr size_t kTrafficKinds = 6;
 /// Returns the kind's name for tables and messages: "pipeline" ...
 const char* traffic_name(TrafficKind kind);
 

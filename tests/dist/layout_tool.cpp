@@ -62,6 +62,8 @@ void break_groups(Session& session, const std::string& fault) {
     deafen(groups.sums.at(layout::kTiedSum - 1));
   } else if (fault == "no_replica_sum") {
     deafen(groups.replicas);
+  } else if (fault == "no_expert_sum") {
+    deafen(groups.expert_replicas);
   } else {
     return;
   }
@@ -185,8 +187,7 @@ class Run {
     if (fault_ == "trained_padding") train_padding_row(session_);
 
     loss.add_up(session_, runner_->loss_sums());
-    const double norm =
-        session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
+    const double norm = gradient_norm();
     session_.optimizer->step(schedule_.lr(step),
                              optim::clip_coefficient(norm, config().optimizer.clip),
                              *session_.world);
@@ -199,6 +200,21 @@ class Run {
                             {"losses", Json(loss.terms())},
                             {"grad_norm", norm}}
                            .dump());
+  }
+
+  /// Returns the norm; with a fault the squares of experts count once for every expert
+  /// parallel rank.
+  double gradient_norm() {
+    at::Tensor squares = session_.optimizer->gradient_squares(session_.parameter_names);
+    for (size_t i = 0; i < session_.parameter_names.size(); ++i) {
+      const bool of_expert =
+          session_.parameter_names[i].find(".experts.") != std::string::npos;
+      if (fault_ != "experts_counted_twice" || !of_expert) continue;
+      squares[static_cast<int64_t>(i)] *= 2.0;
+    }
+    const double* values = squares.const_data_ptr<double>();
+    std::vector<double> sums(values, values + squares.numel());
+    return optim::norm_over(*session_.world, sums);
   }
 
   void save() {
@@ -219,11 +235,11 @@ class Run {
   std::optional<train::ReplicaCheck> check_;
 };
 
-const std::array<std::string, 19> kFaults = {
+const std::array<std::string, 21> kFaults = {
     // of the step
     "no_norm_sum", "no_first_gradient", "no_key_sum", "no_tied_sum", "no_replica_sum",
-    "dropped_micro_batch", "local_denominator", "chunk_order", "halved_gradient",
-    "trained_padding",
+    "no_expert_sum", "experts_counted_twice", "dropped_micro_batch", "local_denominator",
+    "chunk_order", "halved_gradient", "trained_padding",
     // of what is loaded
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
     "permuted_words", "permuted_tokens",

@@ -145,7 +145,17 @@ DECODERS = {
         {**MODEL, "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 0, 1],
          "tie_word_embeddings": True}, "pp2_dp2_zero3", (2, 9), {"no_rope_layers": [0, 1, 0, 1]}),
 }
-MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
+# Two kinds of mixtures of experts; one has dense layers too.
+MIXTRAL = {**MODEL, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+           "intermediate_size": 60, "num_local_experts": 8, "num_experts_per_tok": 2,
+           "sliding_window": None, "router_jitter_noise": 0.0, "output_router_logits": True,
+           "router_aux_loss_coef": 0.02}
+QWEN3_MOE = {**MODEL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+             "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
+             "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [1],
+             "output_router_logits": True, "router_aux_loss_coef": 0.02,
+             "attention_bias": False, "use_sliding_window": False}
+MODELS = {"bert": BERT, "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
           **{name: {**settings, "model_type": name}
              for name, (settings, *_) in DECODERS.items()}}
 

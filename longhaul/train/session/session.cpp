@@ -328,12 +328,14 @@ int64_t dividing_length(const Session& session, int64_t wanted) {
 
 Json layout_of(const Session& session) {
   const layout::MeshShape& shape = session.mesh().shape();
-  return {{"world", session.world->size()},
-          {"pp", shape.pp},
-          {"dp", shape.dp},
-          {"cp", shape.cp},
-          {"tp", shape.tp},
-          {"zero", session.config.parallel.zero}};
+  Json layout = {{"world", session.world->size()},
+                 {"pp", shape.pp},
+                 {"dp", shape.dp},
+                 {"cp", shape.cp},
+                 {"tp", shape.tp},
+                 {"zero", session.config.parallel.zero}};
+  if (session.layout.ep > 1) layout["ep"] = session.layout.ep;
+  return layout;
 }
 
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
