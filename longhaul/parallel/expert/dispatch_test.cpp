@@ -1,0 +1,289 @@
+// Compares a mixture of experts on several ranks with the plain formula on one.
+#include "longhaul/parallel/expert/dispatch.h"
+
+#include <ATen/ATen.h>
+
+#include <mutex>
+
+#include "longhaul/base/error.h"
+#include "longhaul/nn/experts.h"
+#include "longhaul/parallel/tensor/region.h"
+#include "longhaul/tensor/init.h"
+#include "tests/support/apply_ranks.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/network_forms.h"
+#include "tests/support/parameters.h"
+
+namespace longhaul::parallel {
+namespace {
+
+constexpr int64_t kSequences = 4, kLength = 8, kTokens = kSequences * kLength;
+constexpr int64_t kHidden = 24, kInner = 12, kExperts = 8, kChosen = 3;
+
+families::Experts form_of(bool shared) {
+  families::Experts form{.router = {"router", kExperts}, .top_k = kChosen};
+  for (int64_t e = 0; e < kExperts; ++e) {
+    form.experts.push_back(nn::testing::gated_form("experts." + std::to_string(e)));
+  }
+  if (shared) form.shared = nn::testing::gated_form("shared");
+  return form;
+}
+
+UnitDescription describe(bool shared) {
+  using Unit = format::ShardUnit;
+  UnitDescription unit;
+  const auto add = [&](const std::string& name, int64_t rows, int64_t columns,
+                       format::ShardSplit split) {
+    unit.parameters.push_back({name + ".weight", {rows, columns}, {}, split});
+  };
+  const auto add_gated = [&](const std::string& name) {
+    add(name + ".gate_proj", kInner, kHidden, {Unit::Elements, 0});
+    add(name + ".up_proj", kInner, kHidden, {Unit::Elements, 0});
+    add(name + ".down_proj", kHidden, kInner, {Unit::Elements, 1});
+  };
+  add("router", kExperts, kHidden, {Unit::None, 0});
+  for (int64_t e = 0; e < kExperts; ++e) add_gated("experts." + std::to_string(e));
+  if (shared) add_gated("shared");
+  return unit;
+}
+
+/// A layer of experts on one rank of `ep` x `tp`, with its own values and gradients.
+struct Layer {
+  Layer(bool shared, int ep, int ep_index, int tp = 1, int tp_index = 0,
+        bool sequence = false)
+      : parameters({describe(shared)}),
+        all(parameters.units().front().parameters),
+        experts(parameters, form_of(shared), 0) {
+    apply_shard_plan(all, format::make_shard_plan(4, 2, tp, sequence), tp_index);
+    int64_t number = 0;
+    for (const tensor::ParameterPtr& p : all) {
+      format::TensorSlice slice = p->slice();
+      const bool of_expert = p->name().starts_with("experts.");
+      if (of_expert && number++ / 3 * ep / kExperts != ep_index) slice.extent[0] = 0;
+      p->set_slice(slice);
+      at::Tensor values = at::empty(slice.extent, at::kFloat);
+      tensor::initial_values(slice, {Init::Kind::Normal, 0.4}, 1, 0, values.numel(),
+                             values.data_ptr<float>());
+      p->set_frozen(false);
+      p->bind(values, at::zeros_like(values));
+    }
+    context.batch.rows = kSequences / ep;
+    context.batch.seq = kLength;
+    context.weight_gradients = std::make_shared<ops::WeightGradients>();
+    context.losses = &losses;
+    context.router.balance = BalanceKind::Sequence;
+    context.router.balance_term = 0;
+    context.router.z_term = 1;
+    context.router.routers = 1;
+  }
+
+  at::Tensor run(const at::Tensor& x, const at::Tensor& dy) {
+    const at::Tensor in = ops::leaf(x);
+    const at::Tensor y = experts.forward(in, context);
+    ops::backward(y, dy);
+    dx = in.grad();
+    return y.detach();
+  }
+
+  tensor::ParameterSet parameters;
+  std::vector<tensor::ParameterPtr> all;
+  nn::Experts experts;
+  nn::Losses losses{{0.02 / kTokens, 0.01 / kTokens}};
+  nn::ForwardContext context;
+  at::Tensor dx;
+};
+
+/// The same by the formula, token by token, in fp64.
+at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
+  const auto weight = [&](const std::string& name) {
+    for (const tensor::ParameterPtr& p : layer.all) {
+      if (p->name() == name + ".weight") return p->weight().to(at::kDouble);
+    }
+    throw std::out_of_range(name);
+  };
+  const auto gated = [&](const at::Tensor& in, const std::string& name) {
+    return at::linear(at::silu(at::linear(in, weight(name + ".gate_proj"))) *
+                          at::linear(in, weight(name + ".up_proj")),
+                      weight(name + ".down_proj"));
+  };
+  std::vector<at::Tensor> results;
+  for (int64_t t = 0; t < x.size(0); ++t) {
+    const at::Tensor in = x[t].to(at::kDouble);
+    const at::Tensor p = at::softmax(at::linear(in, weight("router")), -1);
+    const auto [best, chosen] = at::topk(p, kChosen);
+    at::Tensor y = gated(in, "shared");
+    for (int64_t i = 0; i < kChosen; ++i) {
+      const std::string name = "experts." + std::to_string(chosen[i].item<int64_t>());
+      y = y + gated(in, name) * best[i] / best.sum();
+    }
+    results.push_back(y);
+  }
+  return at::stack(results);
+}
+
+at::Tensor random(uint64_t seed) {
+  at::manual_seed(seed);
+  return at::randn({kTokens, kHidden});
+}
+
+TEST(Experts, AreWhatTheFormulaSays) {
+  Layer layer(/*shared=*/true, 1, 0);
+  const at::Tensor x = random(1);
+  const at::Tensor y = layer.run(x, random(2));
+  ops::expect_close(y, by_formula(layer, x).to(at::kFloat), 1e-5, "y");
+}
+
+/// Compares the gradients with differences of the sum <y, dy> and of the loss's terms.
+TEST(Experts, HaveTheGradientsOfTheirResultAndOfTheTermsOfTheLoss) {
+  Layer layer(/*shared=*/true, 1, 0);
+  const at::Tensor x = random(1), dy = random(2);
+  layer.run(x, dy);
+  const auto total = [&](Layer& at_place) {
+    at_place.losses = nn::Losses(at_place.losses.scales);
+    at::NoGradGuard no_grad;
+    const at::Tensor y = at_place.experts.forward(x, at_place.context);
+    const std::vector<double> sums = at_place.losses.sums();
+    return (y.to(at::kDouble) * dy).sum().item<double>() +
+           sums[0] * at_place.losses.scales[0] + sums[1] * at_place.losses.scales[1];
+  };
+  // The choice of experts stays, as for the gradient.
+  layer.context.router.pass = std::make_shared<nn::RouterPass>();
+  total(layer);
+  for (const tensor::ParameterPtr& p : layer.all) {
+    const at::Tensor grad = p->grad().to(at::kDouble);
+    const at::Tensor direction = at::randn_like(p->weight());
+    const at::Tensor before = p->weight().clone();
+    constexpr double kStep = 1e-2;
+    at::Tensor(p->weight()).add_(direction, kStep);
+    const double up = total(layer);
+    at::Tensor(p->weight()).copy_(before).add_(direction, -kStep);
+    const double down = total(layer);
+    at::Tensor(p->weight()).copy_(before);
+    const double want = (grad * direction).sum().item<double>();
+    EXPECT_NEAR((up - down) / (2.0 * kStep), want,
+                2e-3 * (1.0 + grad.norm().item<double>()))
+        << p->name();
+  }
+}
+
+/// Compares what `ranks` ranks of ep have with one rank, each with its part of the
+/// tokens.
+TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {
+  const at::Tensor x = random(1), dy = random(2);
+  for (const bool shared : {false, true}) {
+    Layer one(shared, 1, 0);
+    const at::Tensor want = one.run(x, dy);
+    for (const int ranks : {2, 4, 8}) {
+      SCOPED_TRACE(fmt::format("{} ranks, shared {}", ranks, shared));
+      if (kSequences % ranks != 0) continue;
+      std::mutex mutex;
+      std::vector<at::Tensor> sums(one.all.size());
+      std::vector<double> losses(2);
+      comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+        Layer layer(shared, ranks, world->rank());
+        const TokenDispatch dispatch(*world);
+        layer.context.router.dispatch = &dispatch;
+        const auto part = [&](const at::Tensor& of) {
+          return of.narrow(0, world->rank() * kTokens / ranks, kTokens / ranks);
+        };
+        const at::Tensor got = layer.run(part(x), part(dy));
+        const std::lock_guard lock(mutex);
+        ops::expect_close(got, part(want), 1e-5, "y");
+        ops::expect_close(layer.dx, part(one.dx), 1e-5, "dx");
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const at::Tensor& grad = layer.all[i]->grad();
+          if (grad.numel() == 0) continue;
+          sums[i] = sums[i].defined() ? sums[i] + grad : grad.clone();
+        }
+        for (size_t i = 0; i < 2; ++i) losses[i] += layer.losses.sums()[i];
+      });
+      for (size_t i = 0; i < sums.size(); ++i) {
+        ops::expect_close(sums[i], one.all[i]->grad(), 1e-5, one.all[i]->name());
+      }
+      for (size_t i = 0; i < 2; ++i) {
+        EXPECT_NEAR(losses[i], one.losses.sums()[i], 1e-4 * losses[i]);
+      }
+    }
+  }
+}
+
+TEST(ExpertParallel, SplitsExpertsOverTensorParallelRanks) {
+  const at::Tensor x = random(1), dy = random(2);
+  Layer one(/*shared=*/true, 1, 0);
+  const at::Tensor want = one.run(x, dy);
+  for (const bool sequence : {false, true}) {
+    SCOPED_TRACE(fmt::format("sequence {}", sequence));
+    std::mutex mutex;
+    at::Tensor of_router;
+    std::vector<double> losses(2);
+    comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+      Layer layer(/*shared=*/true, 1, 0, 2, world->rank(), sequence);
+      const TensorRegion region(*world, sequence);
+      layer.context.region = &region;
+      const at::Tensor got = layer.run(region.outside(x), region.outside(dy));
+      const std::lock_guard lock(mutex);
+      ops::expect_close(got, region.outside(want), 1e-5, "y");
+      ops::expect_close(layer.dx, region.outside(one.dx), 1e-5, "dx");
+      const at::Tensor grad = layer.all[0]->grad();
+      of_router = of_router.defined() ? of_router + grad : grad.clone();
+      for (size_t i = 0; i < 2; ++i) losses[i] += layer.losses.sums()[i];
+      for (size_t i = 1; i < layer.all.size(); ++i) {
+        const format::TensorSlice& slice = layer.all[i]->slice();
+        const int64_t dim = slice.extent[0] == slice.global_shape[0] ? 1 : 0;
+        const auto d = static_cast<size_t>(dim);
+        ops::expect_close(
+            layer.all[i]->grad(),
+            one.all[i]->grad().narrow(dim, slice.offset[d], slice.extent[d]), 1e-5,
+            layer.all[i]->name());
+      }
+    });
+    ops::expect_close(of_router, one.all[0]->grad(), 1e-5, "router");
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(losses[i], one.losses.sums()[i], 1e-4 * losses[i]);
+    }
+  }
+}
+
+/// Sends every token to expert 0 first, so that ranks without its weights have few rows
+/// and some experts none.
+TEST(ExpertParallel, WorksWhereOneExpertGetsAllTokensAndOthersNone) {
+  const at::Tensor x = random(1).abs(), dy = random(2);
+  const auto lean = [](const Layer& layer) {
+    at::Tensor router = layer.all[0]->weight();
+    router.zero_();
+    for (int64_t e = 0; e < kChosen; ++e)
+      router[e].fill_(1.0 - 0.1 * static_cast<double>(e));
+  };
+  Layer one(/*shared=*/false, 1, 0);
+  lean(one);
+  const at::Tensor want = one.run(x, dy);
+  comm::run_fake_ranks(4, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Layer layer(/*shared=*/false, 4, world->rank());
+    lean(layer);
+    const TokenDispatch dispatch(*world);
+    layer.context.router.dispatch = &dispatch;
+    const auto part = [&](const at::Tensor& of) {
+      return of.narrow(0, world->rank() * kTokens / 4, kTokens / 4);
+    };
+    ops::expect_close(layer.run(part(x), part(dy)), part(want), 1e-5, "y");
+    ops::expect_close(layer.dx, part(one.dx), 1e-5, "dx");
+  });
+}
+
+/// Runs the layer once more with the choice of the first run, and with other weights of
+/// the router, which would choose others.
+TEST(Experts, KeepTheirChoiceWhenTheyRunAgain) {
+  Layer layer(/*shared=*/false, 1, 0);
+  layer.context.router.pass = std::make_shared<nn::RouterPass>();
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = random(1);
+  const at::Tensor first = layer.experts.forward(x, layer.context);
+  const at::Tensor chosen = layer.context.router.pass->chosen.at(0).clone();
+  EXPECT_TRUE(at::equal(layer.experts.forward(x, layer.context), first));
+  at::Tensor(layer.all[0]->weight()).neg_();
+  layer.experts.forward(x, layer.context);
+  EXPECT_TRUE(at::equal(layer.context.router.pass->chosen.at(0), chosen));
+}
+
+}  // namespace
+}  // namespace longhaul::parallel

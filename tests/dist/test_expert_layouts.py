@@ -1,0 +1,122 @@
+"""A mixture of experts is the same model in every layout, with its experts on any ranks."""
+
+import json
+
+import pytest
+from layouts import (FP32, IN_FP32, LAYOUTS, Result, curve, first_gradients, go_on_with, parallel,
+                     relative, state, step_dir, tensors, train, violations, write_run)
+from programs import later
+
+ONE = (1, [])
+EXPERTS = {
+    "ep2": parallel(2, zero=0, ep=2),
+    "ep4": parallel(4, 1, zero=1, ep=4),
+    "dp4_ep2_zero0": parallel(4, 1, zero=0, ep=2),
+    "dp4_ep2_zero1": parallel(4, 1, zero=1, ep=2),
+    "dp4_ep2_zero2": parallel(4, 1, zero=2, ep=2),
+    "dp4_ep2_zero3": parallel(4, 1, zero=3, ep=2),
+    "dp4_ep2_shard_group_2": parallel(4, 1, zero=3, ep=2, shard_group=2),
+    "ep2_tp2_dp2": parallel(4, tp=2, ep=2),
+    "ep2_tp2_dp2_whole_tokens": parallel(4, tp=2, ep=2, sequence=False),
+    "ep2_pp2_dp2": parallel(4, pp=2, ep=2),
+    "ep4_pp2": parallel(8, 1, pp=2, ep=4),
+    "ep2_cp2": parallel(2, 4, cp=2, ep=2),
+    "ep4_cp2_dp2": parallel(4, cp=2, ep=4),
+    "ep2_interleaved": parallel(4, pp=2, ep=2, pipeline="interleaved", virtual_stages=2),
+    "ep2_zb": parallel(4, pp=2, ep=2, pipeline="zb-h1"),
+    **{name: LAYOUTS[name] for name in ("zero3", "tp2_sequence", "cp2_ring", "pp2")},
+}
+NOW = ["dp4_ep2_zero3", "ep2_tp2_dp2", "ep2_pp2_dp2", "ep2_cp2"]
+MIXTRAL, QWEN = dict(model_type="mixtral"), dict(model_type="qwen3_moe")
+GLOBAL = ['experts.balance="global"', "experts.balance_weight=0.05", "experts.z_loss=0.001"]
+
+
+
+@pytest.mark.parametrize("name", [*NOW, *later(*(n for n in EXPERTS if n not in NOW))])
+def test_experts_in_a_layout_are_one_rank(judged, name):
+    ours, one = (judged(layout, *FP32, steps=10, **QWEN) for layout in (EXPERTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+    assert len(one.first_gradients) == 3 + 4 * 8 + 3 + 3 * (1 + 8 * 3)
+
+
+@pytest.mark.parametrize("name", ["dp4_ep2_zero1", *later("ep2_tp2_dp2", "ep4_pp2", "ep2_cp2")])
+def test_mixtral_balanced_by_the_step_before_is_one_rank(judged, name):
+    ours, one = (judged(layout, *FP32, *GLOBAL, steps=10, **MIXTRAL)
+                 for layout in (EXPERTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+
+
+def test_each_balance_changes_what_is_learnt(judged):
+    off = judged(ONE, *FP32, 'experts.balance="off"', steps=10, **MIXTRAL)
+    sequence = judged(ONE, *FP32, steps=10, **MIXTRAL)
+    by_step = judged(ONE, *FP32, *GLOBAL, steps=10, **MIXTRAL)
+    z = judged(ONE, *FP32, 'experts.balance="off"', "experts.z_loss=0.01", steps=10, **MIXTRAL)
+    for other in (sequence, by_step, z):
+        assert relative(other.losses, off.losses) > 1e-6
+
+
+@pytest.mark.parametrize("before,after", [("ep4", "ep2"), *later(("ep2", "tp2_sequence"),
+                                                                 ("tp2_sequence", "dp4_ep2_zero3"),
+                                                                 ("dp4_ep2_zero3", "one"))])
+def test_a_run_goes_on_with_experts_on_other_ranks(run, store, tmp_path, trained, before, after,
+                                                   monkeypatch):
+    for name, layout in EXPERTS.items():
+        monkeypatch.setitem(LAYOUTS, name, layout)
+    ours = go_on_with(run, store, tmp_path, trained, before, after, **QWEN)
+    one = curve(trained(ONE, *FP32, "run.steps=8", **QWEN))
+    assert relative([p[0] for p in ours], [p[0] for p in one]) <= 1e-5
+
+
+@pytest.mark.parametrize("sets", [GLOBAL, *later([], ['memory.recompute="full"'])])
+def test_a_stopped_run_of_experts_goes_on_bitwise(run, store, tmp_path, trained, sets):
+    ranks, keys = EXPERTS["dp4_ep2_zero1"]
+    eight = [*sets, "run.steps=8"]
+    path = write_run(tmp_path, store, **QWEN)
+    train(run, path, *keys, *eight, "run.stop_after=3", ranks=ranks)
+    train(run, path, *keys, *eight, ranks=ranks)
+    theirs = trained(EXPERTS["dp4_ep2_zero1"], *eight, **QWEN)
+    assert curve(tmp_path / "run") == curve(theirs)
+    assert tensors(step_dir(tmp_path / "run", 8)) == tensors(step_dir(theirs, 8))
+    assert state(step_dir(tmp_path / "run", 8)) == state(step_dir(theirs, 8))
+
+
+@pytest.mark.parametrize("kind", ["full", *later("selective")])
+def test_recomputed_experts_change_no_bit(trained, kind):
+    eight = ["run.steps=8"]
+    ours, theirs = (trained(EXPERTS["ep2"], *eight, *sets, **QWEN)
+                    for sets in ([f'memory.recompute="{kind}"'], []))
+    assert curve(ours) == curve(theirs)
+
+
+FAULTS = {
+    "no_expert_sum": ("dp4_ep2_zero0", {"losses", "norms", "gradients"}),
+    "experts_counted_twice": ("dp4_ep2_zero1", {"norms"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_experts_is_seen(run, store, tmp_path, judged, fault):
+    name, kinds = FAULTS[fault]
+    ranks, keys = EXPERTS[name]
+    words = [w for s in (*keys, *FP32, "optimizer.clip=0") for w in ("--set", s)]
+    result = run("longhaul_layout_tool", write_run(tmp_path, store, **QWEN), 4, *words,
+                 "--fault", fault, ranks=ranks, env={"OMP_NUM_THREADS": "1"})
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    broken = Result([line["loss"] for line in lines], [line["grad_norm"] for line in lines],
+                    first_gradients(tmp_path / "run"))
+    found = violations(broken, judged(ONE, *FP32, steps=10, **QWEN), IN_FP32)
+    assert kinds <= found.keys() and min(found[kind] for kind in kinds) > 5e-5
+
+
+@pytest.mark.parametrize("sets,said", [
+    (["parallel.ep=3"], "parallel.ep = 3 does not divide the 8 experts of each layer"),
+    (["parallel.ep=2", "parallel.zero=0"], "parallel.ep = 2 does not divide the 1 rank of dp 1 x cp 1"),
+    (['experts.balance="pooled"'], 'experts.balance = "pooled" multiplies means over all layers')])
+def test_settings_of_experts_that_do_not_fit_are_refused(run, store, tmp_path, sets, said):
+    result = train(run, write_run(tmp_path, store, **QWEN), *sets, check=False)
+    assert result.returncode == 78 and said in result.stderr
+
+
+def test_a_dense_model_has_no_experts_to_spread(run, store, tmp_path):
+    result = train(run, write_run(tmp_path, store), "parallel.ep=2", check=False)
+    assert result.returncode == 78 and "spreads experts over ranks" in result.stderr
