@@ -119,6 +119,16 @@ ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
     add_holders(kShards, mesh.data(), GroupKind::Data,
                 [&](int rank) { return groups.place(GroupKind::Shard, rank).index; });
   }
+  if (session.layout.ep > 1) {
+    const auto experts = [&](int rank) {
+      return groups.place(GroupKind::Ep, rank).index;
+    };
+    add_holders(kExpertWeights, mesh.data(), GroupKind::Data, experts);
+    add_holders(kExpertShards, mesh.data(), GroupKind::Data, [&](int rank) {
+      const layout::GroupPlace shard = groups.place(GroupKind::ExpertShard, rank);
+      return int64_t{experts(rank)} * shard.size + shard.index;
+    });
+  }
   add_holders(kTensor, mesh.tp(), GroupKind::Tp, all_alike);
   if (session.layout.tensor.tp > session.layout.tensor.key_heads) {
     add_holders(kKeys, mesh.tp(), GroupKind::Tp, [&](int rank) {
@@ -153,6 +163,9 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
   std::vector<Part> parts;
   for (size_t i = 0; i < buckets.size(); ++i) {
     const tensor::Bucket& bucket = buckets[i];
+    const bool spread = bucket.expert && session_.layout.ep > 1;
+    const Kind weights = spread ? kExpertWeights : kWeights;
+    const Kind shards = spread ? kExpertShards : kShards;
     const auto add = [&](const char* what, const at::Tensor& values,
                          layout::FlatRange range, Kind of_data) {
       Part part{&bucket, what, values, range, {}, 0};
@@ -172,15 +185,15 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
     };
     const optim::BucketState& own = session_.optimizer->states()[i];
     if (bucket.weights_stay) {
-      add("weight", bucket.weights, {0, bucket.num_elements}, kWeights);
+      add("weight", bucket.weights, {0, bucket.num_elements}, weights);
     } else {
-      add("weight", bucket.owned_weights, bucket.owned, kShards);
+      add("weight", bucket.owned_weights, bucket.owned, shards);
     }
     if (!own.master.is_alias_of(bucket.owned_weights)) {
-      add("master", own.master, bucket.owned, kShards);
+      add("master", own.master, bucket.owned, shards);
     }
-    add("exp_avg", own.exp_avg, bucket.owned, kShards);
-    add("exp_avg_sq", own.exp_avg_sq, bucket.owned, kShards);
+    add("exp_avg", own.exp_avg, bucket.owned, shards);
+    add("exp_avg_sq", own.exp_avg_sq, bucket.owned, shards);
   }
   return parts;
 }

@@ -38,11 +38,13 @@ class ReplicaCheck {
  private:
   /// What ranks hold alike; kKinds of them.
   enum Kind : size_t {
-    kWeights,  ///< data-parallel ranks: weights
-    kShards,   ///< data-parallel ranks with the same shard: masters and moments
-    kTensor,   ///< ranks of tp: what none of them has a part of
-    kKeys,     ///< ranks of tp with the same key heads
-    kTied,     ///< stages with the same embedding
+    kWeights,        ///< data-parallel ranks: weights
+    kShards,         ///< data-parallel ranks with the same shard: masters and moments
+    kExpertWeights,  ///< data-parallel ranks with the same experts
+    kExpertShards,   ///< these with the same shard of the experts
+    kTensor,         ///< ranks of tp: what none of them has a part of
+    kKeys,           ///< ranks of tp with the same key heads
+    kTied,           ///< stages with the same embedding
     kKinds
   };
   /// The ranks among which one kind is compared.
