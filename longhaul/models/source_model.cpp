@@ -103,10 +103,12 @@ at::Tensor SourceModel::evaluate(const families::FeedForward& layer,
   return project(source::activated(parts[0], layer.activation) * parts[1], layer.down);
 }
 
-at::Tensor SourceModel::evaluate(const families::Experts& layer,
-                                 const at::Tensor& x) const {
-  const at::Tensor p = at::softmax(project(x, layer.router), -1);
-  const at::Tensor chosen = std::get<1>(at::topk(p, layer.top_k, -1));
+at::Tensor SourceModel::evaluate(const families::Experts& layer, const at::Tensor& x,
+                                 const KnownChoice& known) const {
+  const at::Tensor logits = project(x, layer.router);
+  const at::Tensor p = at::softmax(logits, -1);
+  const at::Tensor chosen = source::settled_choice(
+      std::get<1>(at::topk(p, layer.top_k, -1)), logits, known.experts, known.roundoff);
   at::Tensor weights = p * at::zeros_like(p).scatter_(-1, chosen, 1.0);
   if (layer.normalised) weights = weights / weights.sum(-1, /*keepdim=*/true);
   at::Tensor y = layer.shared ? evaluate(*layer.shared, x) : at::zeros_like(x);
@@ -134,21 +136,21 @@ at::Tensor SourceModel::embed(const at::Tensor& ids, const at::Tensor& positions
 }
 
 at::Tensor SourceModel::layer(int64_t number, const at::Tensor& x,
-                              const at::Tensor& positions) const {
+                              const at::Tensor& positions,
+                              const KnownChoice& known) const {
   at::Tensor stream = x;
   for (const families::Step& step : network_.blocks.at(static_cast<size_t>(number))) {
     at::Tensor sum = stream;
     for (const families::Branch& branch : step.branches) {
       const at::Tensor in = branch.before ? norm(stream, *branch.before) : stream;
-      at::Tensor y = std::visit(
-          [&](const auto& core) {
-            if constexpr (requires { evaluate(core, in, positions); }) {
-              return evaluate(core, in, positions);
-            } else {
-              return evaluate(core, in);
-            }
-          },
-          branch.core);
+      at::Tensor y;
+      if (const auto* attention = std::get_if<families::Attention>(&branch.core)) {
+        y = evaluate(*attention, in, positions);
+      } else if (const auto* experts = std::get_if<families::Experts>(&branch.core)) {
+        y = evaluate(*experts, in, known);
+      } else {
+        y = evaluate(std::get<families::FeedForward>(branch.core), in);
+      }
       if (branch.after) y = norm(y, *branch.after);
       sum = sum + y * branch.scale;
     }

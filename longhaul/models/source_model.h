@@ -10,6 +10,12 @@
 
 namespace longhaul::models {
 
+/// The experts that another evaluation has sent the tokens of one sequence to.
+struct KnownChoice {
+  at::Tensor experts;     ///< int64 [T, k]; undefined: unknown
+  double roundoff = 0.0;  ///< the unit roundoff of that evaluation's router
+};
+
 /// Reads a model's files as plain fp32 tensors on the host. All functions are Collective:
 /// the ranks share the work, so that a large model costs no rank much.
 class SourceFiles {
@@ -46,8 +52,10 @@ class SourceModel {
   /// Returns the result of block `number` for B sequences of T tokens, one after the
   /// other: x [B T, H] -> [B T, H]. A token sees the tokens that the network lets the
   /// token see. The rotations take `positions` [T] int64. Collective.
-  at::Tensor layer(int64_t number, const at::Tensor& x,
-                   const at::Tensor& positions) const;
+  /// Where the last sequence's experts are known and rounding may have decided about
+  /// them, all sequences take them. Otherwise every token has the experts that are right.
+  at::Tensor layer(int64_t number, const at::Tensor& x, const at::Tensor& positions,
+                   const KnownChoice& known = {}) const;
   /// Returns the logits of the head: x [R, H] -> [R, V]. Collective.
   at::Tensor logits(const at::Tensor& x) const;
 
@@ -65,7 +73,8 @@ class SourceModel {
   at::Tensor evaluate(const families::Attention& attention, const at::Tensor& x,
                       const at::Tensor& positions) const;
   at::Tensor evaluate(const families::FeedForward& layer, const at::Tensor& x) const;
-  at::Tensor evaluate(const families::Experts& layer, const at::Tensor& x) const;
+  at::Tensor evaluate(const families::Experts& layer, const at::Tensor& x,
+                      const KnownChoice& known) const;
   at::Tensor evaluate(const families::LanguageHead& head, const at::Tensor& x) const;
   at::Tensor evaluate(const families::BertHead& head, const at::Tensor& x) const;
 

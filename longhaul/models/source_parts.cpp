@@ -106,4 +106,19 @@ at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
   return centred * at::rsqrt(variance + eps) * weight + bias;
 }
 
+at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
+                          const at::Tensor& known, double roundoff) {
+  if (!known.defined()) return right;
+  const int64_t tokens = known.size(0);
+  const int64_t sequences = right.size(0) / tokens;
+  const at::Tensor last = logits.narrow(0, (sequences - 1) * tokens, tokens);
+  // A logit is a sum of rounded products: it may be off by a few roundings of the
+  // largest.
+  const at::Tensor off = 8.0 * roundoff * (1.0 + std::get<0>(last.abs().max(-1)));
+  const at::Tensor least = std::get<0>(last.gather(1, known).min(-1));
+  const at::Tensor bound = std::get<0>(at::topk(last, right.size(1), -1)).select(-1, -1);
+  const at::Tensor allowed = least.ge(bound - off).repeat({sequences}).unsqueeze(1);
+  return at::where(allowed, known.repeat({sequences, 1}), right);
+}
+
 }  // namespace longhaul::models::source

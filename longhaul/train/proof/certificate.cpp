@@ -74,7 +74,15 @@ at::Tensor to_tensor(const std::vector<T>& values) {
 class Observer : public ForwardObserver {
  public:
   void embedding(const at::Tensor& y) override { places[0] = host(y); }
-  void layer(int64_t layer, const at::Tensor& y) override { places[layer + 1] = host(y); }
+  void layer(int64_t layer, const at::Tensor& y,
+             const nn::ForwardContext& context) override {
+    places[layer + 1] = host(y);
+    if (!context.router.pass) return;
+    const auto found = context.router.pass->chosen.find(layer);
+    if (found != context.router.pass->chosen.end()) {
+      chosen[layer + 1] = found->second.to(at::kCPU);
+    }
+  }
   /// Keeps the logits of the compared positions, which are the positions with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
@@ -83,6 +91,8 @@ class Observer : public ForwardObserver {
 
   /// Results by place: the embedding's under 0, that of layer i under i + 1.
   std::map<int64_t, at::Tensor> places;
+  /// Experts of each token of this rank's positions, by place; int64 [T, k].
+  std::map<int64_t, at::Tensor> chosen;
   at::Tensor logits;  ///< undefined where this rank has no head
 
  private:
@@ -95,6 +105,7 @@ class Observer : public ForwardObserver {
 /// What this rank's part of the loaded model answers.
 struct Answers {
   std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
+  std::vector<int32_t> own_rows;    ///< rows that this rank's regions have
   std::vector<int64_t>
       logit_order;  ///< indices into Fixture::compared of this rank's logits
   Observer observed;
@@ -145,6 +156,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   StageRunner runner(session.chunks, *session.replicas, options);
   run_forward(session, runner, batches);
   answers.layer_rows = rows_of_layers(session, own);
+  answers.own_rows = own;
   answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
@@ -162,6 +174,25 @@ at::Tensor gather_place(const Session& session, const Answers& answers, int64_t 
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
   session.world->all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
+                                 comm::ReduceOp::Sum);
+  return all;
+}
+
+/// Returns the experts that the first replica's tokens were sent to in a place, int64 [T,
+/// k], on every rank; undefined where the place has no experts. Collective.
+at::Tensor gather_choice(const Session& session, const Answers& answers, int64_t place,
+                         int64_t length) {
+  if (place == 0) return {};
+  const families::Experts* experts = families::experts_of(
+      session.model_config.network.blocks.at(static_cast<size_t>(place - 1)));
+  if (experts == nullptr) return {};
+  at::Tensor all = at::zeros({length, experts->top_k}, at::kLong);
+  const auto found = answers.observed.chosen.find(place);
+  const layout::MeshIndex& index = session.mesh().index();
+  if (found != answers.observed.chosen.end() && index.dp == 0 && index.tp == 0) {
+    all.index_copy_(0, to_tensor(answers.own_rows), found->second);
+  }
+  session.world->all_reduce_wait({all.data_ptr(), all.numel(), format::DType::I64},
                                  comm::ReduceOp::Sum);
   return all;
 }
@@ -264,8 +295,10 @@ Findings compare(const Session& session, const models::SourceModel& source,
   const int64_t places = session.model_config.description.num_blocks() + 1;
   for (int64_t place = 0; place < places; ++place) {
     if (place > 0) {
+      // Rounding may decide between two experts; then the source takes the same.
       const at::Tensor both =
-          source.layer(place - 1, at::cat({exact, loaded}, 0), positions);
+          source.layer(place - 1, at::cat({exact, loaded}, 0), positions,
+                       {gather_choice(session, answers, place, n), tolerance.roundoff});
       before = loaded;
       exact = both.narrow(0, 0, n);
       same = both.narrow(0, n, n);

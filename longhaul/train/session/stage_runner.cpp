@@ -135,7 +135,7 @@ nn::Tensors StageRunner::run_units(const Chunk& chunk, int64_t micro_batch,
     x = layer < options_.recompute_end ? recompute(model, layer, x, context)
                                        : model.block(layer, x, context);
     capture("layers." + std::to_string(layer), micro_batch, x[0]);
-    if (observer != nullptr) observer->layer(layer, x[0]);
+    if (observer != nullptr) observer->layer(layer, x[0], context);
     x = units_.leave(units.block(layer), x, queue);
   }
   if (!units.spec.head) return x;

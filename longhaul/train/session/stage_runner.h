@@ -32,8 +32,9 @@ class ForwardObserver {
   virtual ~ForwardObserver() = default;
   /// Receives the hidden states after the embedding: [T, H], of this rank's tokens.
   virtual void embedding(const at::Tensor& /*y*/) {}
-  /// Receives the hidden states after a block, in the same form.
-  virtual void layer(int64_t /*layer*/, const at::Tensor& /*y*/) {}
+  /// Receives the hidden states after a block, in the same form, and the pass's context.
+  virtual void layer(int64_t /*layer*/, const at::Tensor& /*y*/,
+                     const nn::ForwardContext& /*context*/) {}
   /// Receives the result of Model::head while the weights of the output projection are
   /// there.
   virtual void head(const models::Model& model, const nn::Tensors& hidden,
