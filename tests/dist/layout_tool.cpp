@@ -235,14 +235,14 @@ class Run {
   std::optional<train::ReplicaCheck> check_;
 };
 
-const std::array<std::string, 21> kFaults = {
+const std::array<std::string, 23> kFaults = {
     // of the step
     "no_norm_sum", "no_first_gradient", "no_key_sum", "no_tied_sum", "no_replica_sum",
     "no_expert_sum", "experts_counted_twice", "dropped_micro_batch", "local_denominator",
     "chunk_order", "halved_gradient", "trained_padding",
     // of what is loaded
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
-    "permuted_words", "permuted_tokens",
+    "permuted_words", "permuted_tokens", "permuted_router", "swapped_experts",
     // of the optimizer
     "rounded_masters", "random_masters", "stale_moments"};
 

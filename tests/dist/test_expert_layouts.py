@@ -108,6 +108,35 @@ def test_a_fault_of_experts_is_seen(run, store, tmp_path, judged, fault):
     assert kinds <= found.keys() and min(found[kind] for kind in kinds) > 5e-5
 
 
+@pytest.fixture(scope="module")
+def source(run, trained, tmp_path_factory):
+    """A Hugging Face directory of a mixture of experts."""
+    path = tmp_path_factory.mktemp("source") / "hf"
+    run("longhaul", "export", trained(ONE, *FP32, "run.steps=3", **QWEN), "--out", path)
+    return path
+
+
+@pytest.mark.parametrize("name,sets", [("ep2_tp2_dp2", []), *later(
+    ("one", FP32), ("ep2_cp2", []), ("dp4_ep2_zero3", FP32), ("ep2_pp2_dp2", []))])
+def test_a_sound_mixture_gets_its_certificate(run, store, source, tmp_path, name, sets):
+    ranks, keys = EXPERTS.get(name, ONE)
+    log = train(run, write_run(tmp_path, store, **QWEN), *keys, *sets, f'init.weights="{source}"',
+                "run.stop_after=1", ranks=ranks).stdout
+    assert "certificate: the loaded model's logits agree with the source's" in log
+    assert "certificate: the first update started from the loaded weights" in log
+
+
+@pytest.mark.parametrize("fault", ["permuted_router", "swapped_experts"])
+@pytest.mark.parametrize("sets", [[], *later(FP32)])
+def test_a_wrong_router_or_expert_stops_the_run(run, store, source, tmp_path, fault, sets):
+    ranks, keys = EXPERTS["ep2"]
+    words = [w for s in (*keys, *sets, f'init.weights="{source}"') for w in ("--set", s)]
+    result = run("longhaul_layout_tool", write_run(tmp_path, store, **QWEN), 1, *words, "--fault",
+                 fault, ranks=ranks, check=False, env={"OMP_NUM_THREADS": "1"})
+    assert result.returncode != 0 and "step" not in result.stdout
+    assert "[certificate] the loaded model" in result.stderr and "layer 2 (" in result.stderr
+
+
 @pytest.mark.parametrize("sets,said", [
     (["parallel.ep=3"], "parallel.ep = 3 does not divide the 8 experts of each layer"),
     (["parallel.ep=2", "parallel.zero=0"], "parallel.ep = 2 does not divide the 1 rank of dp 1 x cp 1"),

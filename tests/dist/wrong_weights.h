@@ -35,6 +35,8 @@ class WrongReader {
       rotate(from, head_dim, rows, begin, end, dtype, out);
     } else if (fault_ == "permuted_words" && slice.name == "lm_head.weight") {
       rotate(from, 1, 2, begin, end, dtype, out);
+    } else if (fault_ == "permuted_router" && ends(slice, "2.mlp.gate")) {
+      rotate(from, 1, 2, begin, end, dtype, out);
     } else if (fault_ == "permuted_tokens" && slice.name == "model.embed_tokens.weight") {
       rotate(from, rows / 2, rows, begin, end, dtype, out);
     } else {
@@ -57,6 +59,7 @@ class WrongReader {
       }
     };
     if (fault_ == "swapped_layers") exchange("layers.1.", "layers.2.");
+    if (fault_ == "swapped_experts") exchange("2.mlp.experts.1.", "2.mlp.experts.6.");
     if (fault_ == "swapped_gate") exchange("3.mlp.gate_proj", "3.mlp.up_proj");
     return name;
   }
