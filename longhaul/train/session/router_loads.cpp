@@ -109,9 +109,9 @@ at::Tensor expert_shares(const Session& session,
     LH_CHECK(counts.empty() || std::ssize(counts) == each, "checkpoint",
              "state.json has the loads of {} experts, the model has {}", counts.size(),
              each);
-    for (int64_t e = 0; e < std::ssize(counts); ++e) {
-      const auto count = static_cast<double>(counts[static_cast<size_t>(e)]);
-      shares.select(0, layer).select(0, e).fill_(count / tokens);
+    auto* row = shares.mutable_data_ptr<float>() + layer * each;
+    for (const int64_t count : counts) {
+      *row++ = static_cast<float>(static_cast<double>(count) / tokens);
     }
   }
   return shares.to(session.device);
