@@ -127,7 +127,9 @@ class SplitRegion {
 class ExpertDispatch {
  public:
   /// Rows under way: how many go to each rank, and what they become there.
-  struct Way;
+  struct Way {
+    virtual ~Way() = default;
+  };
   using WayPtr = std::shared_ptr<Way>;
   /// Rows at the ranks of their experts, which are sorted as RoutedRows are.
   struct Arrived {

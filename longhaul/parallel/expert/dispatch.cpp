@@ -18,6 +18,7 @@
 // Shapes: R rows of this rank's tokens, A rows that arrive here, H hidden.
 
 namespace longhaul::parallel {
+namespace {
 
 using comm::Communicator;
 using ops::AutogradContext;
@@ -30,13 +31,13 @@ struct Exchange {
   std::vector<at::Tensor> sent, received;
 
   std::vector<at::Tensor> wait() {
-    work->order();
+    if (work) work->order();
     sent.clear();
     return std::exchange(received, {});
   }
 };
 
-struct nn::ExpertDispatch::Way {
+struct Way : nn::ExpertDispatch::Way {
   Communicator* ep = nullptr;
   std::vector<int64_t> sent, received;  ///< rows by rank, of this rank's tokens and here
   at::Tensor offsets;        ///< int32 [experts here + 1], of the rows that have arrived
@@ -45,9 +46,9 @@ struct nn::ExpertDispatch::Way {
   Exchange forward, backward;
 };
 
-namespace {
+using WayPtr = std::shared_ptr<Way>;
 
-using Way = nn::ExpertDispatch::Way;
+Way& way_of(const nn::ExpertDispatch::WayPtr& way) { return static_cast<Way&>(*way); }
 
 /// Starts to send rows to the ranks, `sent[r]` to rank r, and to receive `received[r]`
 /// from rank r. Each tensor has one row for each row.
@@ -78,7 +79,7 @@ Exchange start(Communicator& ep, const std::vector<at::Tensor>& tensors,
       to += in;
     }
   }
-  exchange.work = ep.send_recv(std::move(transfers));
+  if (!transfers.empty()) exchange.work = ep.send_recv(std::move(transfers));
   return exchange;
 }
 
@@ -126,14 +127,14 @@ void plan_way(Way& way, const at::Tensor& offsets) {
 /// Starts the exchange in the forward, and waits for that of the backward.
 struct SendNode : ops::Function<SendNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& rows,
-                             const at::Tensor& weights, nn::ExpertDispatch::WayPtr way) {
+                             const at::Tensor& weights, WayPtr way) {
     way->forward = start(*way->ep, {rows, weights}, way->sent, way->received);
     tensor_list arriving = way->forward.received;
     ops::save(ctx, std::move(way));
     return arriving;
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& /*grads*/) {
-    const auto got = ops::saved<nn::ExpertDispatch::WayPtr>(ctx)->backward.wait();
+    const auto got = ops::saved<WayPtr>(ctx)->backward.wait();
     return {got[0], got[1], Variable()};
   }
 };
@@ -141,27 +142,26 @@ struct SendNode : ops::Function<SendNode> {
 /// Waits for the exchange of the forward, and starts that of the backward.
 struct ArriveNode : ops::Function<ArriveNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& rows,
-                             const at::Tensor& weights, nn::ExpertDispatch::WayPtr way) {
+                             const at::Tensor& weights, WayPtr way) {
     way->forward.wait();
     ops::save(ctx, std::move(way));
     return {rows.detach(), weights.detach()};
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    auto& way = *ops::saved<nn::ExpertDispatch::WayPtr>(ctx);
+    auto& way = *ops::saved<WayPtr>(ctx);
     way.backward = start(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
     return {way.backward.received[0], way.backward.received[1], Variable()};
   }
 };
 
 struct BackNode : ops::Function<BackNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
-                            nn::ExpertDispatch::WayPtr way) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, WayPtr way) {
     at::Tensor back = start(*way->ep, {rows}, way->received, way->sent).wait()[0];
     ops::save(ctx, std::move(way));
     return back;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    auto& way = *ops::saved<nn::ExpertDispatch::WayPtr>(ctx);
+    auto& way = *ops::saved<WayPtr>(ctx);
     return {start(*way.ep, {grads[0]}, way.sent, way.received).wait()[0], Variable()};
   }
 };
@@ -181,15 +181,18 @@ nn::ExpertDispatch::WayPtr TokenDispatch::send(const at::Tensor& rows,
 }
 
 nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
-  const tensor_list here = ArriveNode::apply(std::exchange(way->rows, {}),
-                                             std::exchange(way->weights, {}), way);
-  const at::Tensor weights = ops::gather_rows(here[1].unsqueeze(1), way->sorted, true);
-  return {ops::gather_rows(here[0], way->sorted, true), weights.squeeze(1), way->offsets};
+  Way& here = way_of(way);
+  const tensor_list got =
+      ArriveNode::apply(std::exchange(here.rows, {}), std::exchange(here.weights, {}),
+                        std::static_pointer_cast<Way>(way));
+  const at::Tensor weights = ops::gather_rows(got[1].unsqueeze(1), here.sorted, true);
+  return {ops::gather_rows(got[0], here.sorted, true), weights.squeeze(1), here.offsets};
 }
 
 at::Tensor TokenDispatch::back(const WayPtr& way, const at::Tensor& rows) const {
   // One row each: the sum is a move.
-  return BackNode::apply(ops::sum_rows(rows, way->sorted, true), way);
+  return BackNode::apply(ops::sum_rows(rows, way_of(way).sorted, true),
+                         std::static_pointer_cast<Way>(way));
 }
 
 }  // namespace longhaul::parallel
