@@ -100,9 +100,14 @@ Feature add_core(UnitMaker& unit, const Experts& layer, const Feature& x) {
   }
   const FeedForward& one = layer.experts.front();
   const Feature rows = unit.routed(x, layer.router.out, layer.top_k);
-  const auto inner = unit.expert_matrices(first, one.up.out, rows, {Unit::Elements, 0});
+  const auto inside = [&](const char* name) {
+    return layer.fused.empty() ? std::string() : layer.fused + name;
+  };
+  const auto inner = unit.expert_matrices(first, inside(".gate_up_proj"), one.up.out,
+                                          rows, {Unit::Elements, 0});
   const Feature product = unit.gated_product(inner.at(0), inner.at(1));
-  const auto out = unit.expert_matrices(last, one.down.out, product, {Unit::Elements, 1});
+  const auto out = unit.expert_matrices(last, inside(".down_proj"), one.down.out, product,
+                                        {Unit::Elements, 1});
   const Feature y = unit.gathered(out.at(0));
   if (layer.shared) add_inside(unit, *layer.shared, x);
   return unit.leave(y);

@@ -129,6 +129,13 @@ void check_handed_on(const ModelDescription& model) {
 
 }  // namespace
 
+format::TensorSlice StoredForm::whole(std::vector<int64_t> shape) const {
+  shape[0] = rows;
+  if (transposed) std::swap(shape[0], shape[1]);
+  if (matrices > 0) shape = {matrices, rows / matrices, shape[1]};
+  return format::TensorSlice::whole(name, shape, format::DType::F32);
+}
+
 int64_t ParameterDescription::num_elements() const {
   int64_t product = 1;
   for (const int64_t size : shape) product *= size;
@@ -140,11 +147,7 @@ format::TensorSlice ParameterDescription::whole() const {
 }
 
 format::TensorSlice ParameterDescription::stored_whole() const {
-  if (!stored) return whole();
-  std::vector<int64_t> there = shape;
-  there[0] = stored->rows;
-  if (stored->transposed) std::swap(there[0], there[1]);
-  return format::TensorSlice::whole(stored->name, there, format::DType::F32);
+  return stored ? stored->whole(shape) : whole();
 }
 
 int64_t UnitDescription::num_parameters() const {

@@ -36,8 +36,13 @@ struct StoredForm {
   int64_t first = 0;
   int64_t block = 0;
   int64_t period = 0;
+  /// If above 0, the rows are those of so many equal matrices: the stored tensor has the
+  /// shape [matrices, rows / matrices, columns], and a block lies in one matrix.
+  int64_t matrices = 0;
 
   int64_t row(int64_t r) const { return r / block * period + first + r % block; }
+  /// Returns the whole stored tensor, which holds a parameter of this shape.
+  format::TensorSlice whole(std::vector<int64_t> shape) const;
   bool operator==(const StoredForm&) const = default;
 };
 
@@ -66,6 +71,9 @@ struct ParameterDescription {
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
   /// table trains the row.
   std::optional<int64_t> padding_row = {};
+  /// Another form in which files may hold the parameter instead. Files are never written
+  /// in this form.
+  std::optional<StoredForm> other_form = {};
 
   int64_t num_elements() const;
   format::TensorSlice whole() const;
@@ -151,7 +159,7 @@ struct ModelDescription {
   /// A prefix that stored names begin with, except the tied head's. Older files leave the
   /// prefix out.
   std::string optional_prefix;
-  /// Ends of names in older files, each with the end that replaces it.
+  /// Ends of names in files of other versions, each with the end that replaces it.
   std::vector<std::pair<std::string, std::string>> old_endings;
   /// Tensors that files of older versions may hold beside parameters.
   std::vector<std::string> buffers;

@@ -94,6 +94,10 @@ struct Experts {
   int64_t top_k = 1;
   bool normalised = true;
   std::optional<FeedForward> shared = {};
+  /// Files may hold all experts together instead: FUSED.gate_up_proj [experts, 2 inner,
+  /// width], with an expert's gate before its up, and FUSED.down_proj [experts, width,
+  /// inner]. Empty if no files do.
+  std::string fused = {};
   bool operator==(const Experts&) const = default;
 };
 

@@ -184,9 +184,11 @@ Feature UnitMaker::routed(const Feature& x, int64_t experts, int64_t top_k) {
 }
 
 std::vector<Feature> UnitMaker::expert_matrices(
-    const std::vector<std::vector<std::string>>& names, int64_t out, const Feature& x,
-    format::ShardSplit split) {
+    const std::vector<std::vector<std::string>>& names, const std::string& fused,
+    int64_t out, const Feature& x, format::ShardSplit split) {
   const auto experts = static_cast<int64_t>(names.size());
+  StoredForm together{.name = fused, .block = out, .period = out, .matrices = experts};
+  together.rows = experts * std::ssize(names.at(0)) * out;
   const auto elements = static_cast<double>(out * x.width);
   const auto top_k = static_cast<double>(at(x).each);
   bool first = true;
@@ -196,6 +198,8 @@ std::vector<Feature> UnitMaker::expert_matrices(
       of_expert({e, experts});
       // One bucket has the matrices of all experts, for one grouped product.
       unit_.parameters.back().joint = !std::exchange(first, false);
+      if (!fused.empty()) unit_.parameters.back().other_form = together;
+      together.first += out;
     }
   }
   take_input(x);

@@ -80,10 +80,12 @@ class UnitMaker {
   /// are `experts` for each token, and the numbers and weights of those chosen.
   Feature routed(const Feature& x, int64_t experts, int64_t top_k);
   /// Adds the projections of experts: names[e][i] is the name of expert e's matrix
-  /// number i, [out, width of x]. x is made by `routed`. Returns one feature for each i.
+  /// number i, [out, width of x]. x is made by `routed`. Files may hold all of the
+  /// matrices in one tensor `fused` instead, in the order of `names`, unless the name is
+  /// empty. Returns one feature for each i.
   std::vector<Feature> expert_matrices(const std::vector<std::vector<std::string>>& names,
-                                       int64_t out, const Feature& x,
-                                       format::ShardSplit split);
+                                       const std::string& fused, int64_t out,
+                                       const Feature& x, format::ShardSplit split);
   /// Adds the sum of each token's rows of x, which no longer is `routed`.
   Feature gathered(const Feature& x);
   void bias(const std::string& name, int64_t width,

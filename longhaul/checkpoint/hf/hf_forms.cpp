@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -32,7 +33,15 @@ Area area_of(const format::TensorSlice& box, bool transposed) {
   return area;
 }
 
+/// Returns the box of an area, which lies in one of the matrices where there are several
+/// (StoredForm::matrices).
 format::TensorSlice box_of(format::TensorSlice whole, const Area& area, bool transposed) {
+  if (whole.extent.size() == 3) {
+    const int64_t height = whole.extent[1];
+    whole.offset = {area.begin / height, area.begin % height, area.first_column};
+    whole.extent = {1, area.end - area.begin, area.columns};
+    return whole;
+  }
   const size_t row = transposed ? 1 : 0;
   whole.offset[row] = area.begin;
   whole.extent[row] = area.end - area.begin;
@@ -230,6 +239,34 @@ std::string usual_name(const std::string& name, const ModelDescription& model,
   return prefix + name;
 }
 
+using Names = std::map<std::string, format::TensorSlice>;
+
+/// Returns the parameters that files hold in their other form (other_form). A tensor that
+/// has another shape is left to the check of the tensors, and so is a tensor beside one
+/// of its parameters.
+std::vector<Made> made_of_other_forms(const ModelDescription& model, const Names& files) {
+  std::map<std::string, std::vector<Made>> found;
+  std::set<std::string> doubtful;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      const auto there = p.other_form ? files.find(p.other_form->name) : files.end();
+      if (there == files.end()) continue;
+      const format::TensorSlice stored = p.other_form->whole(p.shape);
+      if (files.contains(p.name) || there->second.global_shape != stored.global_shape) {
+        doubtful.insert(stored.name);
+      }
+      found[stored.name].push_back(
+          {p.whole(), false, {{stored, false, p.shape[0], *p.other_form}}});
+    }
+  }
+  std::vector<Made> made;
+  for (auto& [name, parameters] : found) {
+    if (doubtful.contains(name)) continue;
+    std::ranges::move(parameters, std::back_inserter(made));
+  }
+  return made;
+}
+
 SharedSource with_usual_names(const SharedSource& source, const ModelDescription& model) {
   std::string prefix = model.optional_prefix;
   const std::vector<format::TensorSlice> tensors = source->tensors();
@@ -237,7 +274,9 @@ SharedSource with_usual_names(const SharedSource& source, const ModelDescription
     return tensor.name.starts_with(prefix);
   });
   if (there) prefix.clear();
-  std::vector<Made> made;
+  Names names;
+  for (const format::TensorSlice& tensor : tensors) names.emplace(tensor.name, tensor);
+  std::vector<Made> made = made_of_other_forms(model, names);
   for (const format::TensorSlice& tensor : tensors) {
     std::string name = usual_name(tensor.name, model, prefix);
     if (name != tensor.name) made.push_back(renamed(tensor, std::move(name)));

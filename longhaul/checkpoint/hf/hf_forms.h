@@ -8,7 +8,8 @@
 namespace longhaul::checkpoint {
 
 // Most families have the same tensors in Hugging Face's files as in this program. Other
-// families store them in another form (StoredForm: fused, transposed). These functions
+// families store them in another form (StoredForm: fused, transposed). Files of other
+// versions have other names, or other_form of ParameterDescription. These functions
 // present a source in either form, whichever form its files have; they return the source
 // itself where nothing has to change.
 
@@ -18,7 +19,7 @@ using SharedSource = std::shared_ptr<const WeightsSource>;
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model);
 
 /// Returns the source with the names and shapes of a Hugging Face directory, under
-/// today's names.
+/// today's names and in the form in which files are written.
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model);
 
 /// Throws InputError, with the names of the source's files, unless the source holds the

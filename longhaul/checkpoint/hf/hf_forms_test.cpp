@@ -4,6 +4,8 @@
 
 #include <map>
 #include <memory>
+#include <numeric>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "tests/support/weights_files.h"
@@ -156,6 +158,97 @@ TEST(HfForms, WhatIsMissingIsNamedAsTheFilesNameIt) {
       [&] { check_weights(as_parameters(files(true), model), model); });
   EXPECT_HAS(said, "1 missing: m.other [4, 9]");
   EXPECT_HAS(said, "1 unexpected: m.both [4, 9]");
+}
+
+/// Returns a model of two experts, each with a gate and an up of two rows, which files
+/// may hold together.
+ModelDescription two_experts() {
+  ModelDescription model;
+  UnitDescription unit;
+  int64_t first = 0;
+  for (const char* name : {"m.0.gate", "m.0.up", "m.1.gate", "m.1.up"}) {
+    unit.parameters.push_back({name, {2, 3}, {}, {}, {}, {}});
+    StoredForm together{"m.all", false, 8};
+    together.matrices = 2;
+    together.first = std::exchange(first, first + 2);
+    together.block = together.period = 2;
+    unit.parameters.back().other_form = together;
+  }
+  unit.parameters.push_back({"m.new_end", {5}, {}, {}, {}, {}});
+  model.units.push_back(unit);
+  model.old_endings = {{".old_end", ".new_end"}};
+  return model;
+}
+
+void add(MemorySource::Tensors& tensors, const std::string& name,
+         const std::vector<int64_t>& shape, float first) {
+  const auto whole = format::TensorSlice::whole(name, shape, format::DType::F32);
+  std::vector<float> values(static_cast<size_t>(whole.num_elements()));
+  std::iota(values.begin(), values.end(), first);
+  tensors[name] = {whole, values};
+}
+
+/// Returns the experts' files in both forms, with the same values: all elements count up
+/// from 0.
+MemorySource::Tensors together() {
+  MemorySource::Tensors tensors;
+  add(tensors, "m.all", {2, 4, 3}, 0);
+  add(tensors, "m.old_end", {5}, 50);
+  return tensors;
+}
+MemorySource::Tensors one_by_one() {
+  MemorySource::Tensors tensors;
+  float first = 0;
+  for (const char* name : {"m.0.gate", "m.0.up", "m.1.gate", "m.1.up"}) {
+    add(tensors, name, {2, 3}, std::exchange(first, first + 6));
+  }
+  add(tensors, "m.new_end", {5}, 50);
+  return tensors;
+}
+
+SharedSource files_of(const MemorySource::Tensors& tensors) {
+  return std::make_shared<MemorySource>(ModelSource::Kind::HfDirectory, tensors);
+}
+
+TEST(HfForms, ExpertsThatFilesHoldTogetherAreReadOneByOneAndWrittenSo) {
+  const ModelDescription model = two_experts();
+  const SharedSource apart = files_of(one_by_one());
+  const SharedSource fused = files_of(together());
+  for (const SharedSource& found :
+       {as_parameters(fused, model), as_hugging_face(fused, model)}) {
+    EXPECT_EQ(found->tensors(), apart->tensors());
+    for (const format::TensorSlice& tensor : apart->tensors()) {
+      EXPECT_EQ(read(*found, tensor), read(*apart, tensor)) << tensor.name;
+    }
+    format::TensorSlice box =
+        format::TensorSlice::whole("m.1.up", {2, 3}, format::DType::F32);
+    box.offset = {1, 1};
+    box.extent = {1, 2};
+    EXPECT_EQ(read(*found, box), (std::vector<float>{22, 23}));
+    EXPECT_EQ(found->origins("m.1.up"), std::vector<std::string>{"m.all"});
+    EXPECT_FALSE(found->as_stored("m.1.up"));
+    EXPECT_NO_THROW(check_weights(found, model));
+  }
+  EXPECT_EQ(as_parameters(apart, model), apart);
+  EXPECT_EQ(as_hugging_face(checkpoint_of(apart), model)->tensors(), apart->tensors());
+}
+
+TEST(HfForms, ExpertsThatAreMissingOrThereTwiceAreNamed) {
+  const ModelDescription model = two_experts();
+  const auto said = [&](const MemorySource::Tensors& tensors) {
+    return message_of<InputError>(
+        [&] { check_weights(as_parameters(files_of(tensors), model), model); });
+  };
+  MemorySource::Tensors tensors = one_by_one();
+  tensors.erase("m.1.up");
+  EXPECT_HAS(said(tensors), "1 missing: m.1.up [2, 3]");
+  tensors = together();
+  add(tensors, "m.0.up", {2, 3}, 6);
+  EXPECT_HAS(said(tensors), "1 unexpected: m.all [2, 4, 3]");
+  tensors = together();
+  add(tensors, "m.all", {3, 4, 3}, 0);
+  EXPECT_HAS(said(tensors), "4 missing: m.0.gate [2, 3], m.0.up [2, 3]");
+  EXPECT_HAS(said(tensors), "1 unexpected: m.all [3, 4, 3]");
 }
 
 }  // namespace
