@@ -37,7 +37,7 @@ struct Exchange {
   }
 };
 
-struct Way : nn::ExpertDispatch::Way {
+struct TokenWay : nn::ExpertDispatch::Way {
   Communicator* ep = nullptr;
   std::vector<int64_t> sent, received;  ///< rows by rank, of this rank's tokens and here
   at::Tensor offsets;        ///< int32 [experts here + 1], of the rows that have arrived
@@ -46,9 +46,11 @@ struct Way : nn::ExpertDispatch::Way {
   Exchange forward, backward;
 };
 
-using WayPtr = std::shared_ptr<Way>;
+using TokenWayPtr = std::shared_ptr<TokenWay>;
 
-Way& way_of(const nn::ExpertDispatch::WayPtr& way) { return static_cast<Way&>(*way); }
+TokenWay& way_of(const nn::ExpertDispatch::WayPtr& way) {
+  return static_cast<TokenWay&>(*way);
+}
 
 /// Starts to send rows to the ranks, `sent[r]` to rank r, and to receive `received[r]`
 /// from rank r. Each tensor has one row for each row.
@@ -84,7 +86,7 @@ Exchange start(Communicator& ep, const std::vector<at::Tensor>& tensors,
 }
 
 /// Exchanges the numbers of rows, and plans how rows arrive. Collective.
-void plan_way(Way& way, const at::Tensor& offsets) {
+void plan_way(TokenWay& way, const at::Tensor& offsets) {
   const int64_t ranks = way.ep->size();
   const at::Tensor counts = at::diff(offsets.to(at::kLong)).contiguous();
   const int64_t here = counts.size(0) / ranks;
@@ -127,14 +129,14 @@ void plan_way(Way& way, const at::Tensor& offsets) {
 /// Starts the exchange in the forward, and waits for that of the backward.
 struct SendNode : ops::Function<SendNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& rows,
-                             const at::Tensor& weights, WayPtr way) {
+                             const at::Tensor& weights, TokenWayPtr way) {
     way->forward = start(*way->ep, {rows, weights}, way->sent, way->received);
     tensor_list arriving = way->forward.received;
     ops::save(ctx, std::move(way));
     return arriving;
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& /*grads*/) {
-    const auto got = ops::saved<WayPtr>(ctx)->backward.wait();
+    const auto got = ops::saved<TokenWayPtr>(ctx)->backward.wait();
     return {got[0], got[1], Variable()};
   }
 };
@@ -142,26 +144,27 @@ struct SendNode : ops::Function<SendNode> {
 /// Waits for the exchange of the forward, and starts that of the backward.
 struct ArriveNode : ops::Function<ArriveNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& rows,
-                             const at::Tensor& weights, WayPtr way) {
+                             const at::Tensor& weights, TokenWayPtr way) {
     way->forward.wait();
     ops::save(ctx, std::move(way));
     return {rows.detach(), weights.detach()};
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    auto& way = *ops::saved<WayPtr>(ctx);
+    auto& way = *ops::saved<TokenWayPtr>(ctx);
     way.backward = start(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
     return {way.backward.received[0], way.backward.received[1], Variable()};
   }
 };
 
 struct BackNode : ops::Function<BackNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows, WayPtr way) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
+                            TokenWayPtr way) {
     at::Tensor back = start(*way->ep, {rows}, way->received, way->sent).wait()[0];
     ops::save(ctx, std::move(way));
     return back;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    auto& way = *ops::saved<WayPtr>(ctx);
+    auto& way = *ops::saved<TokenWayPtr>(ctx);
     return {start(*way.ep, {grads[0]}, way.sent, way.received).wait()[0], Variable()};
   }
 };
@@ -171,7 +174,7 @@ struct BackNode : ops::Function<BackNode> {
 nn::ExpertDispatch::WayPtr TokenDispatch::send(const at::Tensor& rows,
                                                const at::Tensor& weights,
                                                const at::Tensor& offsets) const {
-  const auto way = std::make_shared<Way>();
+  const auto way = std::make_shared<TokenWay>();
   way->ep = &ep_;
   plan_way(*way, offsets);
   const tensor_list arriving = SendNode::apply(rows, weights, way);
@@ -181,10 +184,10 @@ nn::ExpertDispatch::WayPtr TokenDispatch::send(const at::Tensor& rows,
 }
 
 nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
-  Way& here = way_of(way);
+  TokenWay& here = way_of(way);
   const tensor_list got =
       ArriveNode::apply(std::exchange(here.rows, {}), std::exchange(here.weights, {}),
-                        std::static_pointer_cast<Way>(way));
+                        std::static_pointer_cast<TokenWay>(way));
   const at::Tensor weights = ops::gather_rows(got[1].unsqueeze(1), here.sorted, true);
   return {ops::gather_rows(got[0], here.sorted, true), weights.squeeze(1), here.offsets};
 }
@@ -192,7 +195,7 @@ nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
 at::Tensor TokenDispatch::back(const WayPtr& way, const at::Tensor& rows) const {
   // One row each: the sum is a move.
   return BackNode::apply(ops::sum_rows(rows, way_of(way).sorted, true),
-                         std::static_pointer_cast<Way>(way));
+                         std::static_pointer_cast<TokenWay>(way));
 }
 
 }  // namespace longhaul::parallel
