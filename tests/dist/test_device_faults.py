@@ -2,7 +2,7 @@
 
 import pytest
 from layouts import FP32, LAYOUTS, train, write_run
-from programs import BIN
+from programs import BIN, later
 from test_device_layouts import waits_of
 
 STEPS = 5
@@ -46,8 +46,7 @@ def traced(run, store, path, name, fault="", check=True):
     return result, list(waits_of(path / "trace"))
 
 
-@pytest.mark.parametrize("name, fault, said", [
-    *FAULTS, *(pytest.param(*each, marks=pytest.mark.soak) for each in MORE)])
+@pytest.mark.parametrize("name, fault, said", [*FAULTS, *later(*MORE)])
 def test_a_mistake_ends_a_run_and_is_told(run, store, tmp_path, name, fault, said):
     result, _ = traced(run, store, tmp_path, name, fault, check=False)
     assert result.returncode != 0
@@ -73,8 +72,7 @@ def within_steps(waits):
     return [wait["at"] for wait in waits[first:last] if wait["at"] != "event query"]
 
 
-@pytest.mark.parametrize("name", [
-    "tp2_sequence", *(pytest.param(n, marks=pytest.mark.soak) for n in ("zero3", "cp2_ring"))])
+@pytest.mark.parametrize("name", ["tp2_sequence", *later("zero3", "cp2_ring")])
 def test_a_wait_within_a_step_is_told_by_its_name(run, store, tmp_path, name):
     _, waits = traced(run, store, tmp_path, name)
     assert [within_steps(each) for each in waits] == [[], []]

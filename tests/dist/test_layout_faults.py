@@ -6,6 +6,7 @@ import shutil
 import pytest
 from layouts import (FP32, IN_FP32, LAYOUTS, Result, curve, first_gradients, parallel,
                      state_tensors, step_dir, violations, write_run)
+from programs import later
 
 ONE = (1, [])
 STEPS = 4
@@ -54,8 +55,7 @@ def test_a_fault_is_seen(broken, judged, fault):
     assert min(found[kind] for kind in kinds) > 5e-5, found
 
 
-@pytest.mark.parametrize("name", ["tp2_sequence", *(pytest.param(name, marks=pytest.mark.soak)
-                                                    for name in ("shard_group_2_of_4", "pp2"))])
+@pytest.mark.parametrize("name", ["tp2_sequence", *later("shard_group_2_of_4", "pp2")])
 def test_without_a_fault_the_tool_trains_as_the_program(broken, trained, name):
     ours = broken(LAYOUTS[name], None)
     theirs = trained(LAYOUTS[name], *FP32, "optimizer.clip=0", "checkpoint.every=1",

@@ -8,10 +8,9 @@ import struct
 
 import pytest
 import torch
+from programs import later
 from refusals import WRONG, refused_without_a_trace, shards, training_refused
 from transformers import LlamaForCausalLM
-
-LATER = [pytest.param(verb, marks=pytest.mark.soak) for verb in ("eval", "generate")]
 
 
 def read_header(path):
@@ -25,7 +24,7 @@ def write_header(path, header, body):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-@pytest.fixture(params=["train", "export", *LATER])
+@pytest.fixture(params=["train", "export", *later("eval", "generate")])
 def reads_weights(request, run):
     """The verbs that read weights refuse a spoilt models/small."""
     def check(root, *words):

@@ -116,8 +116,7 @@ def ready_lines(count):
         yield {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-@pytest.mark.parametrize("kind", ["parquet", *(
-    pytest.param(kind, marks=pytest.mark.soak) for kind in ("jsonl", "saved", "jsonl.gz"))])
+@pytest.mark.parametrize("kind", ["parquet", *later("jsonl", "saved", "jsonl.gz")])
 def test_ready_ids_are_packed_once_and_lose_no_token(run, tmp_path, kind):
     rows = list(ready_lines(60))
     source = tmp_path / ("uneven" if kind == "saved" else f"ids.{kind}")
