@@ -15,7 +15,7 @@ function(longhaul_pytest name file)
   add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
   set(names ${name})
-  file(STRINGS ${file} marked REGEX "later\\(|mark\\.soak")
+  file(STRINGS ${file} marked REGEX "(later|[^.a-z_]split)\\(|mark\\.soak")
   if(marked)
     add_test(NAME more_${name} COMMAND ${command} --soak
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})

@@ -17,6 +17,14 @@ def later(*cases):
             for case in cases]
 
 
+def split(cases, now):
+    """All cases, those of `now` first: `make test` runs them, and `make soak` runs the others."""
+    cases = list(cases)
+    unknown = [case for case in now if case not in cases]
+    assert not unknown, f"{unknown} are no cases"
+    return [*now, *later(*(case for case in cases if case not in now))]
+
+
 def plant_libraries(programs, folder):
     """Makes a folder with a file for each library that the programs load, which is none: whoever took
     it from there would not start."""

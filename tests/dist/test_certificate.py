@@ -5,7 +5,7 @@ import re
 
 import pytest
 from layouts import DECODERS, FP32, LAYOUTS, curve, parallel, step_dir, train, write_run
-from programs import later
+from programs import later, split
 
 ONE = (1, [])
 # Fixtures of other lengths, every kind of split, both dtypes.
@@ -25,8 +25,7 @@ SOUND = {
     "no_masters_bf16": (LAYOUTS["zero1"], ['precision.master="bf16_sr"',
                                            'precision.moments="bf16"']),
 }
-SOUND_LATER = {"hf_decay", "lamb_bf16", "zero0", "tp2_cp2_bf16", "cp4_gather", "interleaved",
-               "tp4_sequence"}  # under the label soak
+SOUND_NOW = ["one", "zero3", "tp2_pp2_bf16", "lamb", "no_masters_bf16"]
 # fault -> the layout that it is planted in, and what the message has to say.
 FAULTS = {
     "swapped_layers": (LAYOUTS["pp2"], r"layer 1 \(.*\), layer 2 give another result"),
@@ -41,8 +40,8 @@ FAULTS = {
     "trained_padding": (LAYOUTS["zero1"], r"embed_tokens.weight, row 1, which is pad_token_id's row: "
                                           r"its look-ups have a gradient"),
 }
-FAULTS_NOW = {"wrong_key_head", "zeroed_on_last_replica", "permuted_tokens", "rounded_masters",
-              "stale_moments", "trained_padding"}
+FAULTS_NOW = ["wrong_key_head", "zeroed_on_last_replica", "permuted_tokens", "rounded_masters",
+              "stale_moments", "trained_padding"]
 AFTER_ONE_UPDATE = {"rounded_masters", "random_masters", "stale_moments", "trained_padding"}
 AGREES = re.compile(r"certificate: the loaded model's logits agree with the source's to "
                     r"([\d.e+-]+) \(fixture of (\d+) tokens, logits of (\d+) positions; layer by "
@@ -65,8 +64,7 @@ def from_source(run, tmp_path, store, source, layout, *sets, check=True, **model
                  f'init.weights="{source}"', "run.stop_after=1", ranks=ranks, check=check)
 
 
-@pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.soak] if name in SOUND_LATER else []) for name in SOUND])
+@pytest.mark.parametrize("name", split(SOUND, SOUND_NOW))
 def test_a_sound_model_gets_its_certificate(run, store, source, tmp_path, name):
     layout, sets = SOUND[name]
     log = from_source(run, tmp_path, store, source, layout, *sets).stdout
@@ -84,8 +82,7 @@ def test_a_checkpoint_is_a_source_as_well(run, store, trained, tmp_path):
     assert AGREES.search(log) and STARTED.search(log)
 
 
-@pytest.mark.parametrize("fault", [f if f in FAULTS_NOW else pytest.param(f, marks=pytest.mark.soak)
-                                   for f in FAULTS])
+@pytest.mark.parametrize("fault", split(FAULTS, FAULTS_NOW))
 def test_a_fault_stops_the_run(run, store, source, tmp_path, fault):
     (ranks, keys), message = FAULTS[fault]
     # Masters can differ from weights in bf16 only; there the tolerance is the widest, too.

@@ -1,12 +1,13 @@
 """Training on a device: in host memory here, behind a plug-in that behaves as a GPU does."""
 
 import functools
+import itertools
 import json
 
 import pytest
 from layouts import (BF16_MODEL, FP32, IN_BF16, IN_FP32, LAYOUTS, STEPS, Tolerance, curve, parallel,
                      step_dir, tensors, train, violations, write_run)
-from programs import BIN, later
+from programs import BIN, later, split
 
 DEVICE = ['run.device="plugin"',
           f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"']
@@ -18,10 +19,6 @@ TEN = 10
 NOW = ["pp2_interleaved", "zero3"]
 
 
-def every(*now):
-    return [*now, *(pytest.param(n, marks=pytest.mark.soak) for n in LAYOUTS if n not in now)]
-
-
 @pytest.fixture
 def judged(judged):
     """Without a padding row, which makes the steps less well conditioned. Ten of them: the stand-in
@@ -29,27 +26,27 @@ def judged(judged):
     return functools.partial(judged, pad_token_id=None, steps=TEN)
 
 
-@pytest.mark.parametrize("name", every("zero3"))
+@pytest.mark.parametrize("name", split(LAYOUTS, ["zero3"]))
 def test_a_padding_row_on_a_device_is_that_of_a_cpu(judged, name):
     ours, cpu = (judged(LAYOUTS[name], *FP32, *keys, pad_token_id=1) for keys in (DEVICE, PLAIN))
     assert not violations(ours, cpu, IN_FP32)
     assert abs(ours.first_gradients["model.embed_tokens.weight"][1]).max() == 0
 
 
-@pytest.mark.parametrize("name", every(*NOW))
+@pytest.mark.parametrize("name", split(LAYOUTS, NOW))
 def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
     """Without races, strays of the host, or ranks that wait for each other: those end a run."""
     ours = judged(LAYOUTS[name], *FP32, *DEVICE)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), IN_FP32)
 
 
-@pytest.mark.parametrize("name", every())
+@pytest.mark.parametrize("name", later(*LAYOUTS))
 def test_the_plain_form_of_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
     ours = judged(LAYOUTS[name], *FP32, *DEVICE, *PLAIN)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), SAME)
 
 
-@pytest.mark.parametrize("name", every("cp2_ring"))
+@pytest.mark.parametrize("name", split(LAYOUTS, ["cp2_ring"]))
 def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_path, monkeypatch):
     """In bf16, which it is for: whole and in parts of the keys."""
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
@@ -83,7 +80,7 @@ def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, mon
     assert not violations(judged(ONE, *FP32, *DEVICE), plain, IN_FP32)
 
 
-@pytest.mark.parametrize("name", every())
+@pytest.mark.parametrize("name", later(*LAYOUTS))
 def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(judged, name, tmp_path,
                                                                           monkeypatch):
     """Ten steps, as every layout of this family. q, k and v are one product with norms, too."""
@@ -100,7 +97,7 @@ def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(jud
     assert sorted(products[:ranks]) == sorted(products[ranks:])
 
 
-@pytest.mark.parametrize("name", every("tp2_sequence"))
+@pytest.mark.parametrize("name", split(LAYOUTS, ["tp2_sequence"]))
 def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     first, second = (trained(LAYOUTS[name], *FP32, *DEVICE, copy=n) for n in range(2))
     assert curve(first) == curve(second)
@@ -137,7 +134,7 @@ def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_
     assert "3 ranks on this machine, and each rank sees 2 devices" in refused.stderr
 
 
-@pytest.mark.parametrize("name", every("tp2_sequence"))
+@pytest.mark.parametrize("name", split(LAYOUTS, ["tp2_sequence"]))
 def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name):
     ranks, keys = LAYOUTS[name]
     train(run, write_run(tmp_path, store), *keys, *DEVICE, "profile.steps=[2]", "run.steps=3",
@@ -162,16 +159,14 @@ def waits_of(path):
     return by_rank.values()
 
 
-@pytest.mark.parametrize("name", every())
+@pytest.mark.parametrize("name", later(*LAYOUTS))
 def test_lamb_on_a_device_is_that_of_a_cpu(judged, name):
     ours = judged(LAYOUTS[name], *FP32, *LAMB, *DEVICE, *PLAIN)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *LAMB, *PLAIN), SAME)
 
 
-@pytest.mark.parametrize("name,optimizer", [
-    ("pp2_interleaved", LAMB), ("zero3", []),
-    *later(*((n, o) for n in LAYOUTS for o in ([], LAMB)
-             if (n, o) not in (("pp2_interleaved", LAMB), ("zero3", []))))])
+@pytest.mark.parametrize("name,optimizer", split(
+    itertools.product(LAYOUTS, ([], LAMB)), [("pp2_interleaved", LAMB), ("zero3", [])]))
 def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_path, monkeypatch, name,
                                                                 optimizer):
     ranks, keys = LAYOUTS[name]

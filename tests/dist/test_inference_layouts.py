@@ -9,7 +9,7 @@ import sys
 import pytest
 from layouts import FP32, LAYOUTS, step_dir, train, write_run
 from load_limits import MB
-from programs import command_of, later
+from programs import command_of, later, split
 
 # Within what layouts may differ in fp32.
 TOLERANCE = 1e-6
@@ -61,9 +61,7 @@ def loss(run, of_one_rank, store):
     return result
 
 
-@pytest.mark.parametrize("name", [
-    name if name in ("tp2_pp2", "zero3") else pytest.param(name, marks=pytest.mark.soak)
-    for name in EVALUATED])
+@pytest.mark.parametrize("name", split(EVALUATED, ["tp2_pp2", "zero3"]))
 def test_every_layout_evaluates_what_one_rank_does(run, of_one_rank, store, loss, name):
     ranks, words = EVALUATED[name]
     found = evaluated(run, of_one_rank, store, ranks, *words)
@@ -158,7 +156,7 @@ def peak(of_one_rank, store):
     return call
 
 
-@pytest.mark.parametrize("name", ["tp2", *later(*(name for name in PARTS if name != "tp2"))])
+@pytest.mark.parametrize("name", split(PARTS, ["tp2"]))
 def test_a_rank_has_room_for_its_part_only(large, of_one_rank, peak, name):
     ranks, words = EVALUATED[name]
     grown = peak(large, ranks, *words) - peak(of_one_rank, ranks, *words)

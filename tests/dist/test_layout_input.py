@@ -5,13 +5,14 @@ import subprocess
 
 import pytest
 from layouts import parallel, train, write_run
+from programs import split
 
 LIMIT = 60  # seconds; a refusal takes about one
 
 # name -> layout, further settings, words of the message
 # rules_test and layout_description_test hold the rules themselves, without ranks.
-NOW = {"world_that_does_not_divide", "length_that_does_not_divide_for_context",
-       "shard_group_that_divides_nothing", "partition_that_does_not_add_up"}
+NOW = ["world_that_does_not_divide", "length_that_does_not_divide_for_context",
+       "shard_group_that_divides_nothing", "partition_that_does_not_add_up"]
 REFUSED = {
     "world_that_does_not_divide": (
         parallel(3, tp=2), [],
@@ -50,8 +51,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", [
-    name if name in NOW else pytest.param(name, marks=pytest.mark.soak) for name in REFUSED])
+@pytest.mark.parametrize("name", split(REFUSED, NOW))
 def test_a_layout_that_does_not_fit_is_refused(binary, store, tmp_path, name):
     (ranks, keys), sets, words = REFUSED[name]
     path = write_run(tmp_path, store)

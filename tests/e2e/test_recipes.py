@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from bert_examples import small_shards
-from programs import SOURCE
+from programs import SOURCE, split
 
 RECIPES = SOURCE / "recipes"
 PAGE = SOURCE / "docs/recipes.md"
@@ -396,8 +396,7 @@ def check_two_steps(name, records):
 QUICK = ["llama2-70b", "llama2-7b", "llama2-7b-sharded"]
 
 
-@pytest.mark.parametrize("name", [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FITS])
+@pytest.mark.parametrize("name", split(FITS, QUICK))
 def test_scaled_down_it_trains_two_steps(run, tmp_path, name):
     check_two_steps(name, train_two_steps(run, name, tmp_path)[0])
 

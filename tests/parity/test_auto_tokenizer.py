@@ -27,7 +27,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 500, "hidden_size": 8, "num_attent
          "num_hidden_layers": 1, "intermediate_size": 8}
 
 
-def split(name):
+def split_of(name):
     return pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(REGEX[name]), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -85,8 +85,8 @@ def gpt_neox():
 STYLES = {
     "gpt2": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), special=["<|endoftext|>"]),
     "gpt2_space": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
-    "llama3": lambda: byte_level(split("llama3"), ignore_merges=True),
-    "qwen2": lambda: byte_level(split("qwen2"), normalizers.NFC(), ["<|endoftext|>"]),
+    "llama3": lambda: byte_level(split_of("llama3"), ignore_merges=True),
+    "qwen2": lambda: byte_level(split_of("qwen2"), normalizers.NFC(), ["<|endoftext|>"]),
     "gpt_neox": gpt_neox,
     "llama2": spaces_as_marks,
     "metaspace": lambda: spaces_as_marks("first"),

@@ -6,14 +6,14 @@ import json
 import pytest
 import torch
 from models import CONFIGS, as_transformers, distance, make_model
-from programs import later
+from programs import split
 from safetensors.torch import load_file, save_file
 
 LOGITS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 # One of each kind of block; `make soak` has the others in every form too.
 NOW = ["llama3_gqa", "gemma3", "pythia"]
-SOME = [*NOW, *later(*(name for name in CONFIGS if name not in NOW))]
+SOME = split(CONFIGS, NOW)
 WAYS = ["--plain", "--recompute"]
 
 
@@ -77,8 +77,9 @@ def distances(found, wanted):
 
 
 @pytest.mark.parametrize("name,options", [
-    *((name, []) for name in CONFIGS), *((name, [way]) for name in NOW for way in WAYS),
-    *later(*((name, [way]) for name in CONFIGS if name not in NOW for way in WAYS))])
+    *((name, []) for name in CONFIGS),
+    *split([(name, [way]) for name in CONFIGS for way in WAYS],
+           [(name, [way]) for name in NOW for way in WAYS])])
 def test_logits_and_gradients_are_those_of_transformers(run, tmp_path, name, options):
     found = differences(run, tmp_path, name, *options)
     assert found["logits"] <= LOGITS_TOLERANCE, found
@@ -113,9 +114,9 @@ def test_mathematics_that_is_a_little_off_is_seen(run, tmp_path, name, change):
     assert found["logits"] > LOGITS_TOLERANCE and found["gradients"] > GRADIENT_TOLERANCE, found
 
 
-@pytest.mark.parametrize("name", [
-    name if name in ("llama3_gqa", "tied") else pytest.param(name, marks=pytest.mark.soak)
-    for name, settings in CONFIGS.items() if "pad_token_id" in settings])
+@pytest.mark.parametrize("name", split(
+    [name for name, settings in CONFIGS.items() if "pad_token_id" in settings],
+    ["llama3_gqa", "tied"]))
 def test_a_padding_row_that_is_trained_is_seen(run, tmp_path, name):
     found = differences(run, tmp_path, name, "--fault", "trained_padding")
     assert found["logits"] <= LOGITS_TOLERANCE, found
