@@ -47,17 +47,14 @@ ModelConfig model_of(const fs::path& path) {
 void print_names(const InspectCall& options) {
   const ModelDescription model = model_of(options.path).description;
   OrderedJson list = OrderedJson::array();
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      const std::string shape = format::describe_shape(p.shape);
-      if (options.json) {
-        list.push_back(
-            {{"name", p.name}, {"file_name", file_name(p)}, {"shape", p.shape}});
-      } else if (file_name(p) == p.name) {
-        fmt::print("{} {}\n", p.name, shape);
-      } else {
-        fmt::print("{} {}, in Hugging Face's files {}\n", p.name, shape, file_name(p));
-      }
+  for (const ParameterDescription& p : model.parameters()) {
+    const std::string shape = format::describe_shape(p.shape);
+    if (options.json) {
+      list.push_back({{"name", p.name}, {"file_name", file_name(p)}, {"shape", p.shape}});
+    } else if (file_name(p) == p.name) {
+      fmt::print("{} {}\n", p.name, shape);
+    } else {
+      fmt::print("{} {}, in Hugging Face's files {}\n", p.name, shape, file_name(p));
     }
   }
   if (options.json) fmt::print("{}\n", json_text(list, 2));

@@ -46,20 +46,18 @@ void check_parameter(const ParameterDescription& parameter, const ModelDescripti
 
 void check_stored(const ModelDescription& model) {
   std::map<std::string, std::vector<bool>> taken;  // rows of each stored tensor
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.stored) continue;
-      const StoredForm& form = *p.stored;
-      LH_ASSERT(p.shape.size() <= 2 && form.rows > 0 && form.block > 0 &&
-                    (!form.transposed || p.shape.size() == 2),
-                "{} cannot be stored so", p.name);
-      std::vector<bool>& rows = taken[form.name];
-      rows.resize(static_cast<size_t>(form.rows));
-      for (int64_t r = 0; r < p.shape[0]; ++r) {
-        LH_ASSERT(form.row(r) < form.rows && !rows[static_cast<size_t>(form.row(r))],
-                  "row {} of {} is stored where another is, or nothing", r, p.name);
-        rows[static_cast<size_t>(form.row(r))] = true;
-      }
+  for (const ParameterDescription& p : model.parameters()) {
+    if (!p.stored) continue;
+    const StoredForm& form = *p.stored;
+    LH_ASSERT(p.shape.size() <= 2 && form.rows > 0 && form.block > 0 &&
+                  (!form.transposed || p.shape.size() == 2),
+              "{} cannot be stored so", p.name);
+    std::vector<bool>& rows = taken[form.name];
+    rows.resize(static_cast<size_t>(form.rows));
+    for (int64_t r = 0; r < p.shape[0]; ++r) {
+      LH_ASSERT(form.row(r) < form.rows && !rows[static_cast<size_t>(form.row(r))],
+                "row {} of {} is stored where another is, or nothing", r, p.name);
+      rows[static_cast<size_t>(form.row(r))] = true;
     }
   }
   for (const auto& [name, rows] : taken) {
@@ -197,26 +195,20 @@ int64_t ModelDescription::num_parameters_without_embedding() const {
 
 std::vector<format::TensorSlice> ModelDescription::tensors() const {
   std::vector<format::TensorSlice> all;
-  for (const UnitDescription& unit : units) {
-    for (const ParameterDescription& p : unit.parameters) all.push_back(p.whole());
-  }
+  for (const ParameterDescription& p : parameters()) all.push_back(p.whole());
   return all;
 }
 
 std::vector<std::string> ModelDescription::names() const {
   std::vector<std::string> all;
-  for (const UnitDescription& unit : units) {
-    for (const ParameterDescription& p : unit.parameters) all.push_back(p.name);
-  }
+  for (const ParameterDescription& p : parameters()) all.push_back(p.name);
   return all;
 }
 
 std::set<std::string> ModelDescription::names_without_decay() const {
   std::set<std::string> found;
-  for (const UnitDescription& unit : units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (!p.decays) found.insert(p.name);
-    }
+  for (const ParameterDescription& p : parameters()) {
+    if (!p.decays) found.insert(p.name);
   }
   return found;
 }
@@ -224,11 +216,9 @@ std::set<std::string> ModelDescription::names_without_decay() const {
 std::vector<format::TensorSlice> ModelDescription::stored_tensors() const {
   std::vector<format::TensorSlice> all;
   std::set<std::string> names;
-  for (const UnitDescription& unit : units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      format::TensorSlice tensor = p.stored_whole();
-      if (names.insert(tensor.name).second) all.push_back(std::move(tensor));
-    }
+  for (const ParameterDescription& p : parameters()) {
+    format::TensorSlice tensor = p.stored_whole();
+    if (names.insert(tensor.name).second) all.push_back(std::move(tensor));
   }
   return all;
 }

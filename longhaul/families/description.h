@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
@@ -165,6 +166,10 @@ struct ModelDescription {
   std::vector<std::string> buffers;
 
   int64_t num_blocks() const;
+  /// Returns a range over the parameters of all units, in forward order.
+  auto parameters() const {
+    return units | std::views::transform(&UnitDescription::parameters) | std::views::join;
+  }
   /// Returns the terms of the loss that the data has targets for.
   std::vector<std::string> losses_with_targets() const;
   /// Returns the padding row of the embedding's table, if the table has one.

@@ -271,11 +271,9 @@ void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& upd
 
 std::map<std::string, int64_t> fewer_updates_of_parameters(const ForeignModel& model) {
   std::map<std::string, int64_t> counts;
-  for (const UnitDescription& unit : model.config.model->description.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      const auto found = model.fewer_updates.find(file_name(p));
-      if (found != model.fewer_updates.end()) counts[p.name] = found->second;
-    }
+  for (const ParameterDescription& p : model.config.model->description.parameters()) {
+    const auto found = model.fewer_updates.find(file_name(p));
+    if (found != model.fewer_updates.end()) counts[p.name] = found->second;
   }
   return counts;
 }

@@ -31,10 +31,8 @@ class ShapeMerger {
     for (const format::TensorSlice& tensor : model.stored_tensors()) {
       shapes_[tensor.name] = tensor.global_shape;
     }
-    for (const UnitDescription& unit : model.units) {
-      for (const ParameterDescription& p : unit.parameters) {
-        if (in_pieces(p)) in_pieces_.insert(p.stored->name);
-      }
+    for (const ParameterDescription& p : model.parameters()) {
+      if (in_pieces(p)) in_pieces_.insert(p.stored->name);
     }
   }
 

@@ -297,10 +297,8 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
       format::make_shard_plan(model.query_heads, model.key_heads, p.tp, p.sequence);
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
   // A split that leaves a rank nothing fails on every rank alike: rank 0 is checked.
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& parameter : unit.parameters) {
-      format::plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);
-    }
+  for (const ParameterDescription& parameter : model.parameters()) {
+    format::plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);
   }
   check_pipeline_plan(layout.pipeline, layout.shape.pp, layout.chunks,
                       layout.batch.accumulation);

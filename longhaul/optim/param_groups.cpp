@@ -25,10 +25,8 @@ struct NamedParameter {
 
 std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
   std::vector<NamedParameter> parameters;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      parameters.push_back({names_of(model, p), p.decays});
-    }
+  for (const ParameterDescription& p : model.parameters()) {
+    parameters.push_back({names_of(model, p), p.decays});
   }
   return parameters;
 }

@@ -9,10 +9,8 @@ namespace longhaul::optim {
 
 TensorOfParameter stored_tensor_names(const ModelDescription& model) {
   TensorOfParameter tensors;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      tensors[p.name] = file_name(p);
-    }
+  for (const ParameterDescription& p : model.parameters()) {
+    tensors[p.name] = file_name(p);
   }
   return tensors;
 }

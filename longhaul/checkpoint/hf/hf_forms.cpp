@@ -211,10 +211,8 @@ class MappedSource final : public WeightsSource {
 std::vector<const ParameterDescription*> parameters_of_other_form(
     const ModelDescription& model) {
   std::vector<const ParameterDescription*> found;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (p.stored) found.push_back(&p);
-    }
+  for (const ParameterDescription& p : model.parameters()) {
+    if (p.stored) found.push_back(&p);
   }
   return found;
 }

@@ -23,10 +23,8 @@ Capture::Capture(CaptureSettings settings, ActivationPlace place, int rank,
       place_(std::move(place)),
       writes_(settings_.ranks.empty() || std::ranges::count(settings_.ranks, rank) > 0) {
   if (settings_.steps.empty()) return;
-  for (const UnitDescription& unit : model.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      names_[p.name] = names_of(model, p);
-    }
+  for (const ParameterDescription& p : model.parameters()) {
+    names_[p.name] = names_of(model, p);
   }
 }
 

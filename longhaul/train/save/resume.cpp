@@ -318,14 +318,12 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
 /// Throws ConfigError where matrices would begin as zeros, from which nothing is learnt.
 /// (transformers takes 0.02 for 0.)
 void check_first_values(const ModelConfig& model) {
-  for (const UnitDescription& unit : model.description.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
-      throw ConfigError(
-          "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
-                               "model.override.initializer_range, usually to 0.02",
-                               model.source_path.string(), p.name));
-    }
+  for (const ParameterDescription& p : model.description.parameters()) {
+    if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
+    throw ConfigError(
+        "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
+                             "model.override.initializer_range, usually to 0.02",
+                             model.source_path.string(), p.name));
   }
 }
 

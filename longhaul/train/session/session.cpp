@@ -144,10 +144,8 @@ void build_parts(Session& session,
                  const std::map<std::string, tensor::ParameterClass>& classes,
                  system::Logger& log) {
   std::vector<format::SplitTensor> wholes;
-  for (const UnitDescription& unit : session.model_config.description.units) {
-    for (const ParameterDescription& p : unit.parameters) {
-      wholes.push_back({p.whole(), p.split});
-    }
+  for (const ParameterDescription& p : session.model_config.description.parameters()) {
+    wholes.push_back({p.whole(), p.split});
   }
   for (const std::string& note : format::uneven_splits(session.layout.tensor, wholes)) {
     log.info(note);
