@@ -35,16 +35,14 @@ void check_rollback(const RunConfig& c) {
 void check_bad_steps(const RunConfig& c, std::vector<std::string>& warnings) {
   const ResilienceSection& r = c.resilience;
   const ResilienceSection defaults;  // resolved settings name every key
-  if (r.on_bad_step == BadStepPolicy::Rollback) {
-    check_rollback(c);
-  } else if (r.rollback_steps != defaults.rollback_steps) {
-    warn_unused(c, "resilience.rollback_steps",
-                "resilience.on_bad_step is not \"rollback\"", warnings);
-  }
-  if (r.on_bad_step == BadStepPolicy::Stop && r.max_bad_steps != defaults.max_bad_steps) {
-    warn_unused(c, "resilience.max_bad_steps", "resilience.on_bad_step is \"stop\"",
-                warnings);
-  }
+  const bool rolls_back = r.on_bad_step == BadStepPolicy::Rollback;
+  if (rolls_back) check_rollback(c);
+  const WarnUnused unused{c, warnings};
+  unused(!rolls_back && r.rollback_steps != defaults.rollback_steps,
+         "resilience.rollback_steps", "resilience.on_bad_step is not \"rollback\"");
+  unused(
+      r.on_bad_step == BadStepPolicy::Stop && r.max_bad_steps != defaults.max_bad_steps,
+      "resilience.max_bad_steps", "resilience.on_bad_step is \"stop\"");
   if (!c.debug.faults.empty()) {
     warnings.push_back(
         fmt::format("{}: debug.faults: {} FAULTS ARE MADE ON PURPOSE; this is a test, no "

@@ -84,9 +84,7 @@ void check_data(const RunConfig& c, Warnings& warnings) {
   }
   check_sources(c, warnings);
   check_weights(c, warnings);
-  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
-    if (differs) warn_unused(c, key, why, warnings);
-  };
+  const WarnUnused unused{c, warnings};
   const bool all_synthetic = std::ranges::all_of(
       c.data.train, [](const TrainSource& source) { return source.path.empty(); });
   unused(all_synthetic && !c.data.shuffle, "data.shuffle",

@@ -113,12 +113,10 @@ void check_pipeline(const RunConfig& c, Warnings& warnings) {
              "parallel.pipeline = \"interleaved\" needs parallel.pp of at least 2");
   }
   if (p.pp == 1) {
-    if (p.pipeline != ParallelSection{}.pipeline) {
-      warn_unused(c, "parallel.pipeline", "parallel.pp is 1", warnings);
-    }
-    if (!p.partition.empty()) {
-      warn_unused(c, "parallel.partition", "parallel.pp is 1", warnings);
-    }
+    const WarnUnused unused{c, warnings};
+    unused(p.pipeline != ParallelSection{}.pipeline, "parallel.pipeline",
+           "parallel.pp is 1");
+    unused(!p.partition.empty(), "parallel.partition", "parallel.pp is 1");
   } else if (p.zero >= 2) {
     warnings.push_back(
         fmt::format("{}: parallel.zero = {} with pp = {}: the state that it shards is "
@@ -144,27 +142,22 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
              "or set parallel.sequence = false",
              c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp);
   }
-  if (c.experts.balance_weight && c.experts.balance == BalanceKind::Off) {
-    warn_unused(c, "experts.balance_weight", "experts.balance is \"off\"", warnings);
-  }
-  if (p.zero == 0 && p.shard_group != ParallelSection{}.shard_group) {
-    warn_unused(c, "parallel.shard_group", "parallel.zero is 0", warnings);
-  }
-  if (p.cp == 1 && p.context != ParallelSection{}.context) {
-    warn_unused(c, "parallel.context", "parallel.cp is 1", warnings);
-  }
+  const WarnUnused unused{c, warnings};
+  unused(c.experts.balance_weight && c.experts.balance == BalanceKind::Off,
+         "experts.balance_weight", "experts.balance is \"off\"");
+  unused(p.zero == 0 && p.shard_group != ParallelSection{}.shard_group,
+         "parallel.shard_group", "parallel.zero is 0");
+  unused(p.cp == 1 && p.context != ParallelSection{}.context, "parallel.context",
+         "parallel.cp is 1");
   if (c.memory.offload_activations && c.memory.recompute != RecomputeKind::Full) {
     fail_key(c, "memory.offload_activations",
              "memory.offload_activations = true moves the activations that recompute = "
              "\"full\" keeps; set memory.recompute = \"full\"");
   }
-  if (c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full) {
-    warn_unused(c, "memory.recompute_layers", "memory.recompute is not \"full\"",
-                warnings);
-  }
-  if (c.memory.gathered_gb > 0.0 && p.zero != 3) {
-    warn_unused(c, "memory.gathered_gb", "parallel.zero is not 3", warnings);
-  }
+  unused(c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full,
+         "memory.recompute_layers", "memory.recompute is not \"full\"");
+  unused(c.memory.gathered_gb > 0.0 && p.zero != 3, "memory.gathered_gb",
+         "parallel.zero is not 3");
 }
 
 void check_precision(const RunConfig& c) {
@@ -202,9 +195,7 @@ void check_optimizer(const RunConfig& c, Warnings& warnings) {
       fail_key(c, "optimizer.no_decay", "optimizer.no_decay holds an empty pattern");
     }
   }
-  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
-    if (differs) warn_unused(c, key, why, warnings);
-  };
+  const WarnUnused unused{c, warnings};
   unused(c.optimizer.weight_decay == 0.0 &&
              c.optimizer.no_decay != OptimizerSection{}.no_decay,
          "optimizer.no_decay", "optimizer.weight_decay is 0");
@@ -224,9 +215,7 @@ void check_optimizer(const RunConfig& c, Warnings& warnings) {
 }
 
 void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
-  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
-    if (differs) warn_unused(c, key, why, warnings);
-  };
+  const WarnUnused unused{c, warnings};
   const CheckpointSection& saves = c.checkpoint;
   const bool saves_once =
       saves.every == 0 && saves.every_minutes == 0.0 && saves.milestone_every == 0;
@@ -282,9 +271,9 @@ bool given(const RunConfig& config, const std::string& key) {
   return config.origins.contains(key);
 }
 
-void warn_unused(const RunConfig& config, const std::string& key,
-                 const std::string& reason, Warnings& warnings) {
-  if (!given(config, key)) return;
+void WarnUnused::operator()(bool no_effect, const std::string& key,
+                            const std::string& reason) const {
+  if (!no_effect || !given(config, key)) return;
   warnings.push_back(
       fmt::format("{}: {} has no effect: {}", origin(config, key), key, reason));
 }

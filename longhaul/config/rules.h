@@ -46,8 +46,12 @@ template <class... Args>
   fail_at(origin(config, key), fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// Adds a warning if a key was given that has no effect.
-void warn_unused(const RunConfig& config, const std::string& key,
-                 const std::string& reason, std::vector<std::string>& warnings);
+/// Adds warnings about keys that were given and have no effect.
+struct WarnUnused {
+  const RunConfig& config;
+  std::vector<std::string>& warnings;
+  void operator()(bool no_effect, const std::string& key,
+                  const std::string& reason) const;
+};
 
 }  // namespace longhaul::config

@@ -67,9 +67,7 @@ void check_forms(const RunConfig& c) {
 
 void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   const ScheduleSection& s = c.schedule;
-  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
-    if (differs) warn_unused(c, "schedule." + key, why, warnings);
-  };
+  const WarnUnused unused{c, warnings};
   const auto only = [](const char* kind) {
     return fmt::format("it belongs to kind = \"{}\"", kind);
   };
@@ -78,19 +76,20 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   const bool smp = s.kind == ScheduleKind::Smp;
   const bool decays = s.continue_ == ContinueKind::Decay;
   const bool flat = constant && !decays;
-  unused(flat && s.min_lr != 0.0, "min_lr", "kind = \"constant\" never decays");
-  unused(flat && s.horizon && !s.warmup_fraction, "horizon",
+  unused(flat && s.min_lr != 0.0, "schedule.min_lr", "kind = \"constant\" never decays");
+  unused(flat && s.horizon && !s.warmup_fraction, "schedule.horizon",
          "kind = \"constant\" never decays");
   unused(s.continue_ != ContinueKind::Rewarm && s.continue_fraction != 1.0,
-         "continue_fraction", "it belongs to continue = \"rewarm\"");
-  unused(s.kind != ScheduleKind::Cosine && s.constant_steps != 0, "constant_steps",
-         only("cosine"));
-  unused(!wsd && !smp && !decays && s.decay.has_value(), "decay",
+         "schedule.continue_fraction", "it belongs to continue = \"rewarm\"");
+  unused(s.kind != ScheduleKind::Cosine && s.constant_steps != 0,
+         "schedule.constant_steps", only("cosine"));
+  unused(!wsd && !smp && !decays && s.decay.has_value(), "schedule.decay",
          "it belongs to kinds wsd and smp");
-  unused(!wsd && s.decay_steps.has_value(), "decay_steps", only("wsd"));
+  unused(!wsd && s.decay_steps.has_value(), "schedule.decay_steps", only("wsd"));
   unused(s.plateau_fraction != 0.0 && !(smp && s.decay == DecayForm::Plateau),
-         "plateau_fraction", "it belongs to kind = \"smp\" with decay = \"plateau\"");
-  unused(!has_warmup(s) && s.warmup_start.has_value(), "warmup_start",
+         "schedule.plateau_fraction",
+         "it belongs to kind = \"smp\" with decay = \"plateau\"");
+  unused(!has_warmup(s) && s.warmup_start.has_value(), "schedule.warmup_start",
          "there is no warm-up");
   if (s.horizon && c.run.steps && *s.horizon < *c.run.steps && !flat) {
     warnings.push_back(fmt::format(
