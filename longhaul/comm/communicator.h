@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,13 @@ class Communicator {
 
   // Helpers on top of the verbs. Each waits for its result, except all_reduce_order.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }
+  /// Reduces numbers in place.
+  void all_reduce_wait(std::span<int64_t> numbers, ReduceOp op) {
+    all_reduce_wait({numbers.data(), std::ssize(numbers), format::DType::I64}, op);
+  }
+  void all_reduce_wait(std::span<double> numbers, ReduceOp op) {
+    all_reduce_wait({numbers.data(), std::ssize(numbers), format::DType::F64}, op);
+  }
   /// Reduces, and orders the result before what the caller's stream does next
   /// (Work::order).
   void all_reduce_order(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->order(); }

@@ -92,9 +92,7 @@ Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
     if (options.progress)
       options.progress(std::min(i + options.micro_batches, mine), mine);
   }
-  data.all_reduce_wait(
-      {totals.data(), static_cast<int64_t>(totals.size()), format::DType::F64},
-      comm::ReduceOp::Sum);
+  data.all_reduce_wait(totals, comm::ReduceOp::Sum);
   Evaluation result;
   result.sequences = sequences;
   for (size_t term = 0; term < terms; ++term) {

@@ -146,9 +146,7 @@ double Optimizer::gradient_norm(comm::Communicator& world,
 }
 
 double norm_over(comm::Communicator& world, std::vector<double>& squares) {
-  world.all_reduce_wait(
-      {squares.data(), static_cast<int64_t>(squares.size()), format::DType::F64},
-      comm::ReduceOp::Sum);
+  world.all_reduce_wait(squares, comm::ReduceOp::Sum);
   return norm_of_sums(squares);
 }
 

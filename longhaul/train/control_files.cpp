@@ -57,9 +57,7 @@ Requests ControlFiles::ask() {
   if (world_.rank() == 0) look();
   std::array<int64_t, 4> asked = {system::raised_signal().number, seen_.stop ? 1 : 0,
                                   seen_.save ? 1 : 0, seen_.pause ? 1 : 0};
-  world_.all_reduce_wait(
-      {asked.data(), static_cast<int64_t>(asked.size()), format::DType::I64},
-      comm::ReduceOp::Max);
+  world_.all_reduce_wait(asked, comm::ReduceOp::Max);
   seen_.save = false;
   const Requests agreed{static_cast<int>(asked[0]), asked[1] != 0, asked[2] != 0,
                         asked[3] != 0};

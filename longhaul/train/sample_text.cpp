@@ -94,9 +94,7 @@ std::vector<int64_t> SampleText::next_ids(
     if (last_.logits[i].size(0) == 0) continue;
     ids[i] = infer::sample(whole_logits(session_, last_.logits[i][0]), {}, 0);
   }
-  session_.world->all_reduce_wait(
-      {ids.data(), static_cast<int64_t>(ids.size()), format::DType::I64},
-      comm::ReduceOp::Max);
+  session_.world->all_reduce_wait(ids, comm::ReduceOp::Max);
   return ids;
 }
 

@@ -394,7 +394,7 @@ ReadReport total(const ReadReport& mine, comm::Communicator& group) {
   std::array<int64_t, 3> sums = {static_cast<int64_t>(mine.read),
                                  static_cast<int64_t>(mine.wanted),
                                  static_cast<int64_t>(mine.passed)};
-  group.all_reduce_wait({sums.data(), 3, format::DType::I64}, comm::ReduceOp::Sum);
+  group.all_reduce_wait(sums, comm::ReduceOp::Sum);
   double seconds = mine.seconds;
   group.all_reduce_wait({&seconds, 1, format::DType::F64}, comm::ReduceOp::Max);
   return {static_cast<uint64_t>(sums[0]), static_cast<uint64_t>(sums[1]),

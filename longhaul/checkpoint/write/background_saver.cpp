@@ -300,7 +300,7 @@ std::optional<SaveReport> BackgroundSaver::poll() {
   const bool ended = job_->ended;
   const bool failed = ended && job_->failure;
   std::array<int64_t, 2> sums = {ended ? 0 : 1, failed ? 1 : 0};
-  world_.all_reduce_wait({sums.data(), 2, format::DType::I64}, comm::ReduceOp::Sum);
+  world_.all_reduce_wait(sums, comm::ReduceOp::Sum);
   if (sums[0] > 0 && sums[1] == 0) return std::nullopt;
   return settle(sums[1] > 0);
 }

@@ -35,8 +35,7 @@ void StepFigures::complete(run::StepRecord& record, const Session& session,
   const bool wanted = session.world->rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
   std::array<int64_t, 2> shared = {peak_bytes(session.device), wanted ? 1 : 0};
-  session.world->all_reduce_wait({shared.data(), 2, format::DType::I64},
-                                 comm::ReduceOp::Max);
+  session.world->all_reduce_wait(shared, comm::ReduceOp::Max);
   if (shared[1] != 0) {
     const system::Stopwatch clock;
     const double rate = measure_matmul_rate(session.policy.compute, session.device);

@@ -47,9 +47,7 @@ void StepLoss::add_up(const Session& session, std::vector<double> sums) {
     // All ranks of a tp group have the sum of a term with targets; it counts once.
     if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
-  session.world->all_reduce_wait(
-      {sums.data(), static_cast<int64_t>(sums.size()), format::DType::F64},
-      comm::ReduceOp::Sum);
+  session.world->all_reduce_wait(sums, comm::ReduceOp::Sum);
   sums_ = std::move(sums);
 }
 
@@ -73,9 +71,7 @@ std::vector<std::pair<std::string, double>> StepLoss::terms() const {
 BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch) {
   std::vector<int64_t> sums = batch.num_targets;
   sums.push_back(batch.content_hash);
-  session.mesh().dp().all_reduce_wait(
-      {sums.data(), static_cast<int64_t>(sums.size()), format::DType::I64},
-      comm::ReduceOp::Sum);
+  session.mesh().dp().all_reduce_wait(sums, comm::ReduceOp::Sum);
   const int64_t content = sums.back();
   sums.pop_back();
   return {std::move(sums), content};
@@ -83,9 +79,7 @@ BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& bat
 
 std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums) {
   for (comm::Communicator* group : {&session.mesh().cp(), &session.mesh().pp()}) {
-    group->all_reduce_wait(
-        {sums.data(), static_cast<int64_t>(sums.size()), format::DType::F64},
-        comm::ReduceOp::Sum);
+    group->all_reduce_wait(sums, comm::ReduceOp::Sum);
   }
   return sums;
 }
