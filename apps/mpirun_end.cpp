@@ -13,7 +13,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/numbers.h"
-#include "longhaul/cluster/process/proc_files.h"
+#include "longhaul/base/process.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -28,7 +28,7 @@ constexpr double kSaveSeconds = 0.85;
 
 /// Returns the parent of a process that is not dead.
 std::optional<int> parent_of(int pid) {
-  const auto fields = cluster::stat_fields(fmt::format("/proc/{}", pid));
+  const auto fields = stat_fields(fmt::format("/proc/{}", pid));
   if (fields.size() < 2 || fields[0] == "Z" || fields[0] == "X") return std::nullopt;
   return whole_number<int>(fields[1]);
 }

@@ -8,8 +8,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/process/command.h"
-#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -46,7 +46,7 @@ std::string command_for(const std::vector<std::string>& words, int ranks, int ea
 }
 
 std::vector<std::string> words_of_this_process() {
-  std::vector<std::string> words = cluster::command_line("/proc/self");
+  std::vector<std::string> words = command_words("/proc/self");
   if (!words.empty()) words.erase(words.begin());
   return words;
 }

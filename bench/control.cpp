@@ -28,7 +28,6 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent/agent_fleet.h"
-#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/record/status_file.h"
 #include "longhaul/cluster/supervisor/supervisor.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -16,16 +17,26 @@
 
 namespace longhaul {
 
+std::vector<std::string> stat_fields(const std::string& directory) {
+  const std::string line = first_line(directory + "/stat");
+  // The name stands in brackets and may hold anything.
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 1));
+  return {std::istream_iterator<std::string>(rest), {}};
+}
+
+std::vector<std::string> command_words(const std::string& directory) {
+  std::ifstream file(directory + "/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return words;
+}
+
 int64_t process_start(int64_t process) {
-  // Field 2 is the name in brackets, which may hold spaces and brackets. The state is
-  // field 3, the time field 22.
-  const std::string line = first_line(fmt::format("/proc/{}/stat", process));
-  std::istringstream fields(line.substr(line.rfind(')') + 1));
-  std::string field;
-  fields >> field;
-  if (field == "Z" || field == "X") return 0;
-  for (int i = 4; i <= 22; ++i) fields >> field;
-  return fields ? std::strtoll(field.c_str(), nullptr, 10) : 0;
+  const auto fields = stat_fields(fmt::format("/proc/{}", process));
+  if (fields.size() <= kStatStart || fields[0] == "Z" || fields[0] == "X") return 0;
+  return std::strtoll(fields[kStatStart].c_str(), nullptr, 10);
 }
 
 std::string host_name() {

@@ -3,10 +3,20 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace longhaul {
 
 std::string host_name();
+/// Reads the file "stat" of a directory such as /proc/4711. Returns the fields after the
+/// process's name: the first field is the letter of the state, the second the parent's
+/// process id. Returns no fields for a process that is gone.
+std::vector<std::string> stat_fields(const std::string& directory);
+/// The place among these fields of the start, in clock ticks since the machine's.
+inline constexpr size_t kStatStart = 19;
+/// Reads the words of a process's command line from a directory such as /proc/4711.
+/// Returns no words for a process that is gone.
+std::vector<std::string> command_words(const std::string& directory);
 /// Returns when a process was started, in clock ticks since the machine was; 0 where
 /// there is no such process. A process that is dead counts as none, although its parent
 /// has not noticed yet: in a container whose first process reaps nobody, it never will.

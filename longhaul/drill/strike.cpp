@@ -15,7 +15,6 @@
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/process/command.h"
-#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/watch/node_watch.h"
@@ -29,7 +28,7 @@ namespace {
 constexpr double kStepSeconds = 60.0;
 
 std::vector<std::string> words_of(int64_t process) {
-  return cluster::command_line(fmt::format("/proc/{}", process));
+  return command_words(fmt::format("/proc/{}", process));
 }
 
 /// Sends a signal to the process of this number if `is_it` holds. The process is held

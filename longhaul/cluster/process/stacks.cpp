@@ -18,8 +18,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/process/bounded_child.h"
-#include "longhaul/cluster/process/proc_files.h"
 #include "longhaul/cluster/process/unwind.h"
 #include "longhaul/system/stopwatch.h"
 

@@ -14,7 +14,7 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/process/proc_files.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/process/stacks.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -41,11 +41,10 @@ char state_letter(int64_t pid) {
 /// Returns whether the process began before this moment (machine_seconds). If not, it is
 /// another process that was given the same number.
 bool began_before(int64_t pid, double moment) {
-  constexpr size_t kStartField = 19;
   const auto fields = stat_fields(fmt::format("/proc/{}", pid));
-  if (fields.size() <= kStartField) return false;
-  const double started = std::atof(fields[kStartField].c_str()) /
-                         static_cast<double>(::sysconf(_SC_CLK_TCK));
+  if (fields.size() <= kStatStart) return false;
+  const double started =
+      std::atof(fields[kStatStart].c_str()) / static_cast<double>(::sysconf(_SC_CLK_TCK));
   return started < moment + 1.0;  // the kernel counts in hundredths
 }
 
