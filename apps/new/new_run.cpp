@@ -95,14 +95,9 @@ class Chooser {
   /// Returns a name that has only letters that a name may have, and differs from the
   /// other names.
   std::string name_of_validation(const fs::path& path) const {
-    std::string name = path.filename().string();
-    for (char& c : name) {
-      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' ||
-                         c == '.' || c == '-';
-      if (!plain) c = '_';
-    }
+    const std::string plain = plain_characters(path.filename().string());
+    std::string name = plain;
     const auto& others = config_.data.validation;
-    const std::string plain = name;
     for (int number = 2; std::ranges::count(others, name, &ValidationSource::name) > 0;
          ++number) {
       name = fmt::format("{}-{}", plain, number);

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -22,6 +21,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/text.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
@@ -102,13 +102,8 @@ std::string absolute_text(const fs::path& path) {
 }
 
 /// Returns a name that Slurm accepts for the job, made from a file's or a verb's name.
-std::string tame(std::string name) {
-  for (char& c : name) {
-    const bool good = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' ||
-                      c == '_' || c == '.';
-    if (!good) c = '_';
-  }
-  return name.empty() || name == "." ? "longhaul" : name;
+std::string tame(const std::string& name) {
+  return name.empty() || name == "." ? "longhaul" : plain_characters(name);
 }
 
 /// Returns the log's path for Slurm, which reads a % in it.

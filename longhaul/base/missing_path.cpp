@@ -57,10 +57,6 @@ std::optional<fs::path> nearly_this(const fs::path& path) {
   return std::nullopt;
 }
 
-bool is_of_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 /// What a shell makes of a path, and whether that needed a variable that is not set.
 struct Expanded {
   std::string path;
@@ -82,7 +78,7 @@ void expand_variables(const std::string& text, Expanded& out) {
     const bool braces = text.compare(at, 2, "${") == 0;
     const size_t begin = at + (braces ? 2 : 1);
     size_t end = begin;
-    while (end < text.size() && is_of_name(text[end])) ++end;
+    while (end < text.size() && is_word_character(text[end])) ++end;
     const bool is_name = text[at] == '$' && end > begin &&
                          std::isdigit(static_cast<unsigned char>(text[begin])) == 0 &&
                          (!braces || (end < text.size() && text[end] == '}'));

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "longhaul/base/text.h"
+
 namespace longhaul {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Returns whether a character may be part of a word or a number.
 bool goes_on(char c) {

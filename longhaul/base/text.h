@@ -36,6 +36,15 @@ std::vector<std::string> split_words(std::string_view list);
 /// Returns whether the word is one of such a list.
 bool has_word(std::string_view list, std::string_view word);
 
+/// Returns the text without the blanks at its ends.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n\f\v");
+
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+/// Returns whether the character is an ASCII letter, a digit or "_".
+bool is_word_character(char c);
+/// Returns a name for files and jobs: what is no letter, digit, ".", "_" or "-" is "_".
+std::string plain_characters(std::string name);
+
 /// Returns the lines of a text without their ends. The last line may lack its end.
 std::vector<std::string_view> lines_of(std::string_view text);
 

@@ -126,5 +126,16 @@ TEST(Text, LinesAreWithoutTheirEndsAndTheLastMayLackIt) {
   EXPECT_EQ(lines_of(""), Lines{});
 }
 
+TEST(Text, BlanksAreTakenFromTheEndsOnly) {
+  EXPECT_EQ(trimmed(" \ta b\r\n"), "a b");
+  EXPECT_EQ(trimmed(" \f\v"), "");
+  EXPECT_EQ(trimmed(" a\n", " "), "a\n");
+}
+
+TEST(Text, ANameKeepsLettersDigitsAndPlainSigns) {
+  EXPECT_EQ(plain_characters("wiki-val_2.a"), "wiki-val_2.a");
+  EXPECT_EQ(plain_characters("a b/\xc3\xa4:"), "a_b____");
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -36,8 +36,6 @@ constexpr std::array<Multiple, 9> kMultiples{{{"", 0, 1},
                                               {"Mi", 0, 1 << 20},
                                               {"Gi", 0, 1 << 30}}};
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 /// Returns whether commas part the digits in threes: "1,000".
 bool is_grouped(std::string_view text) {
   const size_t first = text.find(',');

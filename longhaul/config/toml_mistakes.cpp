@@ -15,16 +15,6 @@ namespace {
 
 constexpr size_t kMostShown = 60;
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
 /// Returns the text without a comment at its end. A # inside of quotes begins none.
 std::string_view without_comment(std::string_view text) {
   char quote = 0;
@@ -42,8 +32,7 @@ std::string_view without_comment(std::string_view text) {
 
 bool is_key(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' ||
-           c == '.';
+    return is_word_character(c) || c == '-' || c == '.';
   });
 }
 
@@ -88,7 +77,6 @@ std::string what_number_is(std::string_view value) {
   const bool sign = value[0] == '-' || value[0] == '+';
   std::string_view digits = value.substr(sign ? 1 : 0);
   if (digits.empty()) return "";
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   if (digits[0] == '.' && digits.size() > 1 && is_digit(digits[1])) {
     return fmt::format("{}: TOML writes {}0{}", value, sign ? value.substr(0, 1) : "",
                        digits);

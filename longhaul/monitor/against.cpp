@@ -20,12 +20,6 @@ constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr const char* kSpace = " \t\r";
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
-
 /// Splits a line by commas, semicolons or tabs where there are any, else by spaces.
 std::vector<std::string_view> fields_of(std::string_view line) {
   const char* separators =
@@ -33,7 +27,7 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
   while (true) {
     const size_t end = line.find_first_of(separators);
-    const std::string_view field = trimmed(line.substr(0, end));
+    const std::string_view field = trimmed(line.substr(0, end), kSpace);
     if (!field.empty() || separators[0] != ' ') fields.push_back(field);
     if (end == std::string_view::npos) return fields;
     line.remove_prefix(end + 1);
@@ -48,7 +42,7 @@ class GoldenFile {
   void line(std::string_view text) {
     ++number_;
     const bool json = text.starts_with('{');
-    text = trimmed(json ? text : text.substr(0, text.find('#')));
+    text = trimmed(json ? text : text.substr(0, text.find('#')), kSpace);
     if (text.empty()) return;
     if (json) return json_line(text);
     const std::vector<std::string_view> fields = fields_of(text);

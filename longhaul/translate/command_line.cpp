@@ -250,14 +250,10 @@ class CommandReader {
 Launch launch_of_job(std::string_view text) {
   constexpr std::string_view kMark = "#SBATCH ";
   std::string words;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    if (line.starts_with(kMark)) {
-      const std::string_view said = line.substr(kMark.size());
-      words += " " + std::string(said.substr(0, said.find(" #")));
-    }
-    text.remove_prefix(std::min(end + 1, text.size()));
+  for (const std::string_view line : lines_of(text)) {
+    if (!line.starts_with(kMark)) continue;
+    const std::string_view said = line.substr(kMark.size());
+    words += " " + std::string(said.substr(0, said.find(" #")));
   }
   if (words.empty()) return {};
   Reading reading;

@@ -1,18 +1,16 @@
 #include "longhaul/translate/shell_variables.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "longhaul/base/text.h"
 
 namespace longhaul::translate {
 namespace {
 
-bool is_name_char(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 size_t name_size(std::string_view text) {
-  if (text.empty() || std::isdigit(static_cast<unsigned char>(text[0])) != 0) return 0;
-  return static_cast<size_t>(std::ranges::find_if_not(text, is_name_char) - text.begin());
+  if (text.empty() || is_digit(text[0])) return 0;
+  return static_cast<size_t>(std::ranges::find_if_not(text, is_word_character) -
+                             text.begin());
 }
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {

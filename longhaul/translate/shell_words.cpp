@@ -1,9 +1,9 @@
 #include "longhaul/translate/shell_words.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/translate/shell_variables.h"
 
 namespace longhaul::translate {
@@ -177,10 +177,7 @@ class Splitter {
       if (end >= text_.size()) fail_open(open == '{' ? "${" : "$(", from);
       ++end;
     } else {
-      const auto is_name = [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-      };
-      while (end < text_.size() && is_name(text_[end])) ++end;
+      while (end < text_.size() && is_word_character(text_[end])) ++end;
       if (end == at_ + 1 && end < text_.size() &&
           std::string_view("@*#?!").find(text_[end]) != std::string_view::npos)
         ++end;

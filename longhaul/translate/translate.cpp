@@ -87,12 +87,9 @@ void read_yaml_file(const std::string& text, const std::string& name, Source& so
 enum class Form { Toml, Yaml, CommandLine };
 
 bool line_begins(std::string_view text, bool (*fits)(std::string_view)) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+  for (std::string_view line : lines_of(text)) {
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
     if (!line.empty() && line[0] != '#') return fits(line);
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return false;
 }

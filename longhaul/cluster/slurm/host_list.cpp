@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/cluster/control/socket.h"
 
 namespace longhaul::cluster {
@@ -16,8 +17,6 @@ constexpr size_t kMostText = size_t{1} << 20;
 constexpr size_t kMostHosts = 65536;
 constexpr size_t kMostName = 253;
 constexpr size_t kMostDigits = 9;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' ||

@@ -13,6 +13,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
 #include "longhaul/cluster/slurm/host_list.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -40,9 +41,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 std::string trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
+  return std::string(longhaul::trimmed(text, " \t\r\n"));
 }
 
 int count_of(std::string_view text, std::string_view what) {

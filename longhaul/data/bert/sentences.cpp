@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <string>
 
+#include "longhaul/base/text.h"
+
 namespace longhaul::data {
 namespace {
 
@@ -18,12 +20,6 @@ constexpr std::array<std::string_view, 30> kAbbreviations = {
     "mr",  "mrs", "ms",  "dr",  "prof", "st", "sr",  "jr",  "vs",   "etc",
     "e.g", "i.e", "cf",  "al",  "fig",  "no", "vol", "pp",  "ed",   "inc",
     "ltd", "co",  "gen", "col", "capt", "lt", "rev", "hon", "dept", "approx"};
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
 
@@ -73,7 +69,7 @@ size_t end_after_mark(std::string_view text, size_t at) {
 void split_line(std::string_view line, std::vector<std::string_view>& sentences) {
   size_t begin = 0;
   const auto add = [&](size_t end) {
-    const std::string_view sentence = trimmed(line.substr(begin, end - begin));
+    const std::string_view sentence = trimmed(line.substr(begin, end - begin), kBlanks);
     if (!sentence.empty()) sentences.push_back(sentence);
     begin = end;
   };
@@ -97,7 +93,7 @@ std::vector<std::vector<std::string_view>> split_documents(std::string_view text
   };
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trimmed(text.substr(0, end));
+    const std::string_view line = trimmed(text.substr(0, end), kBlanks);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (rule == SentenceRule::Punctuation) {
       split_line(line, sentences);

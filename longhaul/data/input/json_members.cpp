@@ -2,12 +2,13 @@
 
 #include <string>
 
+#include "longhaul/base/text.h"
+
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kMaxDepth = 10'000;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
