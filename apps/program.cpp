@@ -123,14 +123,20 @@ constexpr VerbWord kVerbWords[] = {
     {"diff", "longhaul compare compares two checkpoints"},
     {"version", "longhaul --version prints it"}};
 
-/// Returns what is wrong with a word that stands where a verb is expected and is none.
-/// `above` is "" or the verb that has others below it, such as "data ".
-std::string wrong_verb(const CLI::App& program, const std::string& above,
-                       const std::string& word) {
+/// Returns the verbs below the program, or below another verb, that --help lists.
+std::vector<std::string> listed_verbs(const CLI::App& program) {
   std::vector<std::string> verbs;
   for (const CLI::App* known : program.get_subcommands({})) {
     if (!known->get_group().empty()) verbs.push_back(known->get_name());
   }
+  return verbs;
+}
+
+/// Returns what is wrong with a word that stands where a verb is expected and is none.
+/// `above` is "" or the verb that has others below it, such as "data ".
+std::string wrong_verb(const CLI::App& program, const std::string& above,
+                       const std::string& word) {
+  const std::vector<std::string> verbs = listed_verbs(program);
   const std::string none = fmt::format("there is no verb '{}{}'", above, word);
   const auto answer = std::ranges::find_if(
       kVerbWords, [&](const VerbWord& one) { return has_word(one.names, word); });
@@ -169,10 +175,8 @@ std::optional<std::string> missing_verb(const CLI::App& program,
   if (!words.empty() && !words[0].starts_with('-')) {
     return wrong_verb(*group, above, words[0]);
   }
-  std::vector<std::string> verbs;
-  for (const CLI::App* known : group->get_subcommands({})) {
-    if (!known->get_group().empty()) verbs.push_back(above + known->get_name());
-  }
+  std::vector<std::string> verbs = listed_verbs(*group);
+  for (std::string& verb : verbs) verb.insert(0, above);
   return fmt::format("no verb was given behind {}; give one of {}; see longhaul {}--help",
                      above.substr(0, above.size() - 1), fmt::join(verbs, ", "), above);
 }
@@ -182,10 +186,7 @@ std::optional<std::string> missing_verb(const CLI::App& program,
 std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
                           const CLI::ParseError& error) {
   const std::string verb = words.empty() ? "" : words[0];
-  std::vector<std::string> verbs;
-  for (const CLI::App* known : program.get_subcommands({})) {
-    if (!known->get_group().empty()) verbs.push_back(known->get_name());
-  }
+  const std::vector<std::string> verbs = listed_verbs(program);
   const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
   if (verb.empty())
     return fmt::format("no verb was given; give one of {}, or --help", list);
@@ -331,6 +332,14 @@ bool is_unread(const std::exception& problem) {
 }
 
 }  // namespace
+
+CLI::Option* add_set_option(CLI::App& verb, std::vector<std::string>& sets,
+                            const std::string& more) {
+  return verb
+      .add_option("--set", sets,
+                  "section.key=value, which replaces the file's value; repeatable" + more)
+      ->allow_extra_args(false);
+}
 
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   CLI::App program("Pretrains and continues to pretrain large language models.",

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "apps/verbs/verbs.h"
 
@@ -14,6 +15,10 @@ using AddVerbs = std::function<void(CLI::App& program, Outcome& outcome)>;
 /// Reads the command line, runs the verb in it and returns the exit code. Errors are said
 /// on standard error.
 int run_program(int argc, char** argv, const AddVerbs& add_verbs);
+
+/// Adds --set, whose words replace settings of the run's file. `more` ends its help.
+CLI::Option* add_set_option(CLI::App& verb, std::vector<std::string>& sets,
+                            const std::string& more = "");
 
 /// Writes "longhaul: warning: LINE" to standard error.
 void say_warning(const std::string& line);

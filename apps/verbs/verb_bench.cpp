@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/scratch_path.h"
 #include "apps/verbs/verbs.h"
@@ -309,10 +310,7 @@ void add_bench(CLI::App& program, Outcome& outcome) {
   CLI::Option* const file = verb->add_option(
       "run", arguments->file,
       "a run's TOML file: measures how far its step is from what the machine can do");
-  verb->add_option("--set", arguments->sets,
-                   "section.key=value, which replaces the file's value; repeatable")
-      ->allow_extra_args(false)
-      ->needs(file);
+  add_set_option(*verb, arguments->sets)->needs(file);
   verb->add_option("--out", arguments->out,
                    "file to which the machine's profile is written (for run.hardware)");
   verb->add_option(

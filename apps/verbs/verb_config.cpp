@@ -268,11 +268,7 @@ void add_config(CLI::App& program, Outcome&) {
       "Prints the reference of every setting, or one run file resolved and checked");
   CLI::Option* file = verb->add_option("file", options->file,
                                        "a run's TOML file; without it, the reference");
-  verb->add_option("--set", options->sets,
-                   "section.key=value, which replaces the file's value; repeatable; "
-                   "section.key= removes the key")
-      ->allow_extra_args(false)
-      ->needs(file);
+  add_set_option(*verb, options->sets, "; section.key= removes the key")->needs(file);
   CLI::Option* ranks =
       verb->add_option("--ranks", options->ranks,
                        "number of ranks whose batch arithmetic and layout are shown; "

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/build_info.h"
@@ -129,10 +130,7 @@ void add_doctor(CLI::App& program, Outcome& outcome) {
       verb->add_option("config", arguments->file,
                        "configuration (TOML); its parallel axes, run directory and "
                        "health command are tested too");
-  verb->add_option("--set", arguments->sets,
-                   "section.key=value, which replaces the file's value; repeatable")
-      ->allow_extra_args(false)
-      ->needs(file);
+  add_set_option(*verb, arguments->sets)->needs(file);
   verb->add_option("--dir", arguments->directories,
                    "a directory that all nodes share, such as the run's; repeatable")
       ->allow_extra_args(false);

@@ -9,6 +9,7 @@
 
 #include "apps/node_choice.h"
 #include "apps/other_launcher.h"
+#include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/start/launch_ground.h"
 #include "apps/supervised_run.h"
@@ -174,9 +175,7 @@ void add_launch(CLI::App& program, Outcome& outcome) {
           "-n,--ranks", options->ranks,
           "number of ranks; by default one per accelerator, else one per NUMA node")
       ->check(CLI::Range(1, 100'000));
-  verb->add_option("--set", options->sets,
-                   "section.key=value, which replaces the file's value; repeatable")
-      ->allow_extra_args(false);
+  add_set_option(*verb, options->sets);
   verb->add_option(
           "--mpirun", options->mpirun,
           "one more argument for mpirun; repeatable (--mpirun=--bind-to --mpirun=core)")

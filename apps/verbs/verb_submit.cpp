@@ -305,9 +305,7 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
   verb.add_option("--slurm", command.batch.options,
                   "another option of sbatch, such as --slurm=--account=lab; repeatable")
       ->allow_extra_args(false);
-  verb.add_option("--set", command.run.sets,
-                  "section.key=value, which replaces the file's value; repeatable")
-      ->allow_extra_args(false);
+  add_set_option(verb, command.run.sets);
   verb.add_flag("--auto-resume", command.run.platform_replaces_nodes,
                 "the platform replaces failed nodes (SageMaker HyperPod)");
   verb.add_flag("--dry-run", command.dry_run, "print the script and submit nothing");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/node_choice.h"
+#include "apps/program.h"
 #include "apps/start/container_arguments.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs/verbs.h"
@@ -271,9 +272,7 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
   verb->add_option(
       "--ranks-per-node", arguments->command.ranks_per_node,
       "ranks on each node; by default one per accelerator, else one per NUMA node");
-  verb->add_option("--set", arguments->command.sets,
-                   "section.key=value, which replaces the file's value; repeatable")
-      ->allow_extra_args(false);
+  add_set_option(*verb, arguments->command.sets);
   add_container_options(*verb, arguments->command);
   verb->add_flag("--platform-replaces-nodes", arguments->command.platform_replaces_nodes,
                  "the platform replaces failed nodes (HyperPod's auto-resume): longhaul "

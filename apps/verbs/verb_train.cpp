@@ -175,10 +175,7 @@ void add_train(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<TrainOptions>();
   CLI::App* verb = program.add_subcommand(kTrainVerb.name, kTrainVerb.description);
   verb->add_option("config", options->file, "configuration (TOML)")->required();
-  verb->add_option("--set", options->sets,
-                   "section.key=value, which replaces the file's value; repeatable; "
-                   "section.key= removes the key")
-      ->allow_extra_args(false);
+  add_set_option(*verb, options->sets, "; section.key= removes the key");
   verb->footer(
       "Examples:\n"
       "  longhaul train run.toml\n"
