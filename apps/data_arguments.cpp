@@ -48,6 +48,15 @@ void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
       "delimiter of CSV: one character, or tab; by default a comma, and a tab for *.tsv");
 }
 
+void add_text_arguments(CLI::App& verb, BuildArguments& arguments) {
+  add_input_arguments(
+      verb, arguments,
+      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
+      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
+      "expanded, and ** stands for any directories",
+      "the field of a JSON line, or the column, that holds the text");
+}
+
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments) {
   verb.add_option("--bad-records", arguments.bad_records,
                   "fail at the first broken record, or drop them, count them and list "

@@ -34,6 +34,8 @@ struct BuildArguments {
 /// Adds the inputs, --field, --format and --delimiter.
 void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
                          const std::string& inputs_help, const std::string& field_help);
+/// Adds the same for a verb whose inputs are text alone.
+void add_text_arguments(CLI::App& verb, BuildArguments& arguments);
 /// Adds --bad-records and --max-bad-records.
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments);
 /// Adds --threads, --memory, --force, --restart and --json. `thing` is what is made.

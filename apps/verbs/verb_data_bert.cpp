@@ -80,12 +80,7 @@ void run_bert(const BertCommand& command) {
 }
 
 void add_what(CLI::App& verb, BertCommand& command) {
-  add_input_arguments(
-      verb, command.common,
-      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
-      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
-      "expanded, and ** stands for any directories",
-      "the field of a JSON line, or the column, that holds the text");
+  add_text_arguments(verb, command.common);
   verb.add_option("--tokenizer", command.tokenizer,
                   "BERT's tokenizer: a tokenizer.json, or a directory that holds one")
       ->required();

@@ -86,12 +86,7 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
   const auto command = std::make_shared<TrainTokenizerCommand>();
   CLI::App* verb =
       data_verb.add_subcommand("train-tokenizer", "Trains a byte-level BPE tokenizer");
-  add_input_arguments(
-      *verb, command->common,
-      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
-      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
-      "expanded, and ** stands for any directories",
-      "the field of a JSON line, or the column, that holds the text");
+  add_text_arguments(*verb, command->common);
   verb->add_option("--out", command->out, "the directory to make for tokenizer.json")
       ->required();
   verb->add_option("--vocab-size", command->vocab_size,
