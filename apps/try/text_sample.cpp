@@ -130,10 +130,8 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
     if (parsed.problem == data::RecordProblem::Empty) continue;
     const std::string place = inputs.describe(record.place);
     if (parsed.problem != data::RecordProblem::None) {
-      throw InputError("try",
-                       fmt::format("{}: {}{}{}; correct the record, or name another text",
-                                   place, data::problem_name(parsed.problem),
-                                   parsed.detail.empty() ? "" : ": ", parsed.detail));
+      fail_input("try", "{}; correct the record, or name another text",
+                 data::describe_broken(place, parsed.problem, parsed.detail));
     }
     if (parsed.kind == data::ParsedRecord::Kind::Ids) {
       throw InputError("try", fmt::format("{}: '{}' holds token ids, not text; name "

@@ -120,13 +120,15 @@ std::string name_another(std::vector<std::string> names, std::string_view wanted
                      plain ? *best : fmt::format("'{}'", *best));
 }
 
+std::string describe_broken(const std::string& place, RecordProblem problem,
+                            const std::string& detail) {
+  return fmt::format("{}: {}{}{}", place, problem_name(problem),
+                     detail.empty() ? "" : ": ", detail);
+}
+
 void fail_record(const std::string& place, RecordProblem problem,
                  const std::string& detail) {
-  throw InputError(
-      "data",
-      fmt::format("{}: {}{}{}; correct the record, or leave such records out and count "
-                  "them with --bad-records drop",
-                  place, problem_name(problem), detail.empty() ? "" : ": ", detail));
+  fail_input("data", "{}{}", describe_broken(place, problem, detail), kRecordAdvice);
 }
 
 }  // namespace longhaul::data

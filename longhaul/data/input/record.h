@@ -130,6 +130,15 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
                             int64_t offset, RecordProblem problem,
                             std::string_view detail);
 
+/// Returns "PLACE: PROBLEM: DETAIL", as errors tell of a broken record.
+std::string describe_broken(const std::string& place, RecordProblem problem,
+                            const std::string& detail);
+
+/// What the message of fail_record() ends with: what to do.
+inline constexpr std::string_view kRecordAdvice =
+    "; correct the record, or leave such records out and count them with --bad-records "
+    "drop";
+
 /// Throws InputError for a broken record. The message names the record's place and says
 /// what to do.
 [[noreturn]] void fail_record(const std::string& place, RecordProblem problem,

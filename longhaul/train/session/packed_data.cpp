@@ -105,7 +105,7 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
     if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
     std::string text(error.what());
     // What only `longhaul data build` can do is no advice for training.
-    text.resize(std::min(text.find("; correct the record, or"), text.size()));
+    text.resize(std::min(text.find(data::kRecordAdvice), text.size()));
     throw InputError(
         "data",
         fmt::format(

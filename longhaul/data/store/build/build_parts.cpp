@@ -85,12 +85,12 @@ void BadRecordLimit::add(const BadRecord& bad) {
   }
   const int64_t count = ++count_;
   if (count <= options.max_bad_records) return;
-  throw InputError(
+  fail_input(
       "data",
-      fmt::format("more than {} bad records, the last of them {}: {}{}{}; correct the "
-                  "records, or raise --max-bad-records",
-                  grouped(options.max_bad_records), context_.inputs.describe(bad.place),
-                  problem_name(bad.problem), bad.detail.empty() ? "" : ": ", bad.detail));
+      "more than {} bad records, the last of them {}; correct the records, or "
+      "raise --max-bad-records",
+      grouped(options.max_bad_records),
+      describe_broken(context_.inputs.describe(bad.place), bad.problem, bad.detail));
 }
 
 void run_parts(const BuildContext& context, const std::vector<int>& parts,
