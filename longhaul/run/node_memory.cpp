@@ -44,13 +44,6 @@ Contents contents_of(const fs::path& dir) {
   return found;
 }
 
-/// Returns whether this is a directory of this user, and no link.
-bool is_own_directory(const fs::path& path) {
-  struct stat info{};
-  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
-         info.st_uid == ::geteuid();
-}
-
 bool is_abandoned(const fs::path& dir, double now) {
   if (!is_own_directory(dir) || !DirectoryHold(dir).alone() || has_living_ranks(dir)) {
     return false;
@@ -63,6 +56,12 @@ bool is_abandoned(const fs::path& dir, double now) {
 
 std::string supervised_prefix() { return fmt::format("longhaul-{}-", ::geteuid()); }
 std::string unsupervised_prefix() { return fmt::format("longhaul_{}_", ::geteuid()); }
+
+bool is_own_directory(const fs::path& path, unsigned closed) {
+  struct stat info{};
+  return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
+         info.st_uid == ::geteuid() && (info.st_mode & closed) == 0;
+}
 
 DirectoryHold::DirectoryHold(const fs::path& dir) : dir_(File::open_read(dir)) {
   ::flock(dir_.fd(), LOCK_SH | LOCK_NB);

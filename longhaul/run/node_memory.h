@@ -17,6 +17,10 @@ inline constexpr const char* kNodeMemory = "/dev/shm";
 std::string supervised_prefix();
 std::string unsupervised_prefix();
 
+/// Returns whether this is a directory of this user, and no link, whose mode has none of
+/// the bits `closed`.
+bool is_own_directory(const fs::path& path, unsigned closed = 0);
+
 /// A directory with a rank's state is kept for a next start for this long after the state
 /// was last renewed, and any other directory for the moments in which a start makes it.
 inline constexpr double kStateKeptSeconds = 24.0 * 3600.0;

@@ -33,9 +33,7 @@ void make_private(const fs::path& dir) {
                     "directory in memory that this user may write",
                     dir.string(), std::strerror(errno)));
   }
-  struct stat found = {};
-  if (::lstat(dir.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
-      found.st_uid != ::geteuid() || (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (!run::is_own_directory(dir, S_IRWXG | S_IRWXO)) {
     throw InputError(
         "memory",
         fmt::format("{}: is no directory of user {} that is closed to others (mode "
