@@ -217,6 +217,16 @@ std::string first_line(const fs::path& file) {
   return line;
 }
 
+bool write_descriptor(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 void write_text_atomic(const fs::path& path, std::string_view text) {
   fs::path temporary = path;
   // Another machine's process may have the same number, and write the same file.

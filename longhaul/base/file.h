@@ -86,6 +86,10 @@ std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 /// Returns the first line of a small file; nothing where the file cannot be read.
 std::string first_line(const fs::path& file);
 
+/// Writes a text to a descriptor, whatever signals interrupt. Returns false where not all
+/// of it can be written. Calls only what is safe after a fork.
+bool write_descriptor(int fd, std::string_view text);
+
 /// Writes a temporary neighbour, fsyncs it, renames it over `path`, fsyncs the
 /// directory: a reader sees the old or the new content, never a part.
 void write_text_atomic(const fs::path& path, std::string_view text);

@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <string_view>
 
+#include "longhaul/base/file.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::monitor {
@@ -25,14 +25,7 @@ constexpr std::string_view kEndUpdate = "\033[J\033[?2026l";
 
 /// Writes to the terminal. A terminal that is gone is no error: the next look at the
 /// signals ends the verb.
-void write_out(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
+void write_out(std::string_view text) { (void)write_descriptor(STDOUT_FILENO, text); }
 
 void ignore(int /*signal*/) {}
 

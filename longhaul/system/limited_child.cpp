@@ -16,6 +16,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 
@@ -43,15 +44,6 @@ void limit(int resource, uint64_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &current);
 }
 
-void write_all(int fd, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) ::_exit(2);
-    done += static_cast<size_t>(written);
-  }
-}
-
 [[noreturn]] void be_child(int fd, const std::string& what,
                            const std::function<std::string()>& work,
                            const ChildLimits& limits, uint64_t data_limit) {
@@ -74,9 +66,9 @@ void write_all(int fd, const std::string& text) {
     }
   });
   // The answer is not copied to stand behind its mark: it may fill the memory.
-  write_all(fd, failure ? Failure::to_text(failure) : std::string(1, kAnswerMark));
-  write_all(fd, answer);
-  ::_exit(0);
+  const std::string mark =
+      failure ? Failure::to_text(failure) : std::string(1, kAnswerMark);
+  ::_exit(write_descriptor(fd, mark) && write_descriptor(fd, answer) ? 0 : 2);
 }
 
 std::string read_answer(int fd, uint64_t limit, bool& too_long) {

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
@@ -20,15 +21,6 @@ namespace {
 
 /// A killed child that is not gone within this time waits in the kernel.
 constexpr double kDeathSeconds = 0.5;
-
-void write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) ::_exit(1);
-    text.remove_prefix(static_cast<size_t>(count));
-  }
-}
 
 void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& answer) {
   std::array<char, 4096> bytes{};
@@ -74,7 +66,9 @@ BoundedAnswer run_in_bounded_child(
     if (::getppid() != parent) ::_exit(1);
     int exit_code = 0;
     try {
-      work([&](std::string_view text) { write_all(pipe.write.get(), text); });
+      work([&](std::string_view text) {
+        if (!write_descriptor(pipe.write.get(), text)) ::_exit(1);
+      });
     } catch (...) {
       exit_code = 1;
     }
