@@ -36,6 +36,13 @@ void ConfigFields::refuse(std::string_view key, const OrderedJson& value) const 
        json_text(value).substr(0, 80));
 }
 
+void ConfigFields::refuse_true(std::initializer_list<std::string_view> keys,
+                               std::string_view problem) const {
+  for (const std::string_view key : keys) {
+    if (boolean(key).value_or(false)) fail(key, "= true {}", problem);
+  }
+}
+
 const OrderedJson* ConfigFields::find(std::string_view key) const {
   const auto found = object_.find(std::string(key));
   return found == object_.end() || found->is_null() ? nullptr : &*found;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,10 @@ class ConfigFields {
     fail_input("model", "{}: {}{} {}", file_, prefix_, key,
                fmt::format(problem, std::forward<Args>(args)...));
   }
+  /// Throws InputError "FILE: FIELD = true PROBLEM" for the first of the fields that is
+  /// true.
+  void refuse_true(std::initializer_list<std::string_view> keys,
+                   std::string_view problem) const;
   /// Throws InputError for a feature that is not built and that a file switches on.
   [[noreturn]] void refuse(std::string_view key, const OrderedJson& value) const;
   const OrderedJson& object() const { return object_; }

@@ -37,11 +37,7 @@ void check_bert_neutral(const ConfigFields& fields) {
     fields.fail("position_embedding_type",
                 "\"{}\" is not available; supported: \"absolute\"", kind);
   }
-  for (const char* key : {"is_decoder", "add_cross_attention"}) {
-    if (fields.boolean(key).value_or(false)) {
-      fields.fail(key, "= true is not available");
-    }
-  }
+  fields.refuse_true({"is_decoder", "add_cross_attention"}, "is not available");
   if (!fields.boolean("tie_word_embeddings").value_or(true)) {
     fields.fail("tie_word_embeddings", "= false is not available");
   }

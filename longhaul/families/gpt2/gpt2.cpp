@@ -37,12 +37,9 @@ void check_gpt2_neutral(const ConfigFields& fields) {
   if (!fields.boolean("scale_attn_weights").value_or(true)) {
     fields.fail("scale_attn_weights", "= false is not available");
   }
-  for (const char* key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
-                          "add_cross_attention"}) {
-    if (fields.boolean(key).value_or(false)) {
-      fields.fail(key, "= true is not available");
-    }
-  }
+  fields.refuse_true({"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
+                      "add_cross_attention"},
+                     "is not available");
 }
 
 /// Reads a size under GPT-2's own name or under the name that other families use;

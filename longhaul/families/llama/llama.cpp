@@ -7,11 +7,8 @@ namespace {
 
 /// Checks the fields that must hold the one value that the program computes with.
 void check_llama_neutral(const ConfigFields& fields) {
-  for (const char* key : {"attention_bias", "mlp_bias"}) {
-    if (fields.boolean(key).value_or(false)) {
-      fields.fail(key, "= true is not available yet: this program's Llama has no biases");
-    }
-  }
+  fields.refuse_true({"attention_bias", "mlp_bias"},
+                     "is not available yet: this program's Llama has no biases");
   const auto slices = fields.integer("pretraining_tp", 1, kMaxWidth);
   if (slices.value_or(1) != 1) {
     fields.fail("pretraining_tp",

@@ -24,9 +24,7 @@ class QwenFamily : public DecoderFamily {
  private:
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
     // Without this field sliding_window and max_window_layers have no effect.
-    if (fields.boolean("use_sliding_window").value_or(false)) {
-      fields.fail("use_sliding_window", "= true is not available yet");
-    }
+    fields.refuse_true({"use_sliding_window"}, "is not available yet");
     if (fields.boolean("attention_bias").value_or(version_ == 2) != (version_ == 2)) {
       fields.fail("attention_bias",
                   "= {} is not available yet: this program's Qwen{} has {}",

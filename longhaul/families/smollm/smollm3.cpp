@@ -24,9 +24,7 @@ class SmolLm3Family : public DecoderFamily {
 
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
     // Without this field sliding_window and max_window_layers have no effect.
-    if (fields.boolean("use_sliding_window").value_or(false)) {
-      fields.fail("use_sliding_window", "= true is not available yet");
-    }
+    fields.refuse_true({"use_sliding_window"}, "is not available yet");
     read_attention_bias(fields, s);
     s.mlp_biases = fields.boolean("mlp_bias").value_or(false);
     const int64_t period =
