@@ -15,10 +15,7 @@ constexpr int64_t kBlockElements = int64_t{1} << 23;
 }  // namespace
 
 at::Tensor SourceFiles::vector(const std::string& name, int64_t n) const {
-  at::Tensor values = at::empty({n}, at::kFloat);
-  source_.read(format::TensorSlice::whole(name, {n}, format::DType::F32),
-               format::DType::F32, tensor::bytes_of(values));
-  return values;
+  return part(name, {n}, 0, 0, n);
 }
 
 at::Tensor SourceFiles::rows(const std::string& name, int64_t rows, int64_t width,
@@ -37,27 +34,25 @@ at::Tensor SourceFiles::rows(const std::string& name, int64_t rows, int64_t widt
 at::Tensor SourceFiles::product(const at::Tensor& x, const std::string& name,
                                 int64_t out) const {
   return multiply(x, out, [&](int64_t begin, int64_t count) {
-    format::TensorSlice box =
-        format::TensorSlice::whole(name, {out, x.size(1)}, format::DType::F32);
-    box.offset[0] = begin;
-    box.extent[0] = count;
-    at::Tensor rows = at::empty(box.extent, at::kFloat);
-    source_.read(box, format::DType::F32, tensor::bytes_of(rows));
-    return rows;
+    return part(name, {out, x.size(1)}, 0, begin, count);
   });
 }
 
 at::Tensor SourceFiles::transposed_product(const at::Tensor& x, const std::string& name,
                                            int64_t out) const {
   return multiply(x, out, [&](int64_t begin, int64_t count) {
-    format::TensorSlice box =
-        format::TensorSlice::whole(name, {x.size(1), out}, format::DType::F32);
-    box.offset[1] = begin;
-    box.extent[1] = count;
-    at::Tensor columns = at::empty(box.extent, at::kFloat);
-    source_.read(box, format::DType::F32, tensor::bytes_of(columns));
-    return columns.t();
+    return part(name, {x.size(1), out}, 1, begin, count).t();
   });
+}
+
+at::Tensor SourceFiles::part(const std::string& name, const std::vector<int64_t>& shape,
+                             size_t dim, int64_t begin, int64_t count) const {
+  format::TensorSlice box = format::TensorSlice::whole(name, shape, format::DType::F32);
+  box.offset[dim] = begin;
+  box.extent[dim] = count;
+  at::Tensor values = at::empty(box.extent, at::kFloat);
+  source_.read(box, format::DType::F32, tensor::bytes_of(values));
+  return values;
 }
 
 at::Tensor SourceFiles::multiply(
