@@ -12,11 +12,6 @@
 namespace longhaul::imports {
 namespace {
 
-template <class... Args>
-[[noreturn]] void fail(fmt::format_string<Args...> problem, Args&&... args) {
-  throw InputError("import", fmt::format(problem, std::forward<Args>(args)...));
-}
-
 constexpr std::string_view kLayers = "model.layers.";
 
 std::string renumbered(const std::string& name, int64_t offset) {
@@ -44,7 +39,8 @@ void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
   }
   if (!shared) return;
   if (!from_zero) {
-    fail(
+    fail_input(
+        "import",
         "pipeline stages hold the same layers, but not every stage numbers its layers "
         "from 0; this layout is not known");
   }
@@ -79,8 +75,8 @@ class Merger {
     for (size_t r = 0; r < ranks.size(); ++r) {
       for (const auto& [name, tensor] : ranks[r]) by_name[r][name] = &tensor;
       if (r > 0 && by_name[r].size() != by_name[0].size()) {
-        fail("tensor-parallel rank {} has {} tensors, but rank 0 has {}", r,
-             by_name[r].size(), by_name[0].size());
+        fail_input("import", "tensor-parallel rank {} has {} tensors, but rank 0 has {}",
+                   r, by_name[r].size(), by_name[0].size());
       }
     }
     for (const auto& [name, first] : ranks.front()) {
@@ -88,7 +84,7 @@ class Merger {
       for (size_t r = 0; r < ranks.size(); ++r) {
         const auto found = by_name[r].find(name);
         if (found == by_name[r].end()) {
-          fail("tensor-parallel rank {} has no '{}'", r, name);
+          fail_input("import", "tensor-parallel rank {} has no '{}'", r, name);
         }
         parts.push_back(*found->second);
       }
@@ -129,8 +125,8 @@ class Merger {
       compare(parts);
       emit(name, parts.front());
     } else {
-      fail("the tensor '{:.100}' {} belongs to no Llama that is known", name,
-           format::describe_shape(parts.front().shape()));
+      fail_input("import", "the tensor '{:.100}' {} belongs to no Llama that is known",
+                 name, format::describe_shape(parts.front().shape()));
     }
   }
 
@@ -140,8 +136,8 @@ class Merger {
     std::vector<Mosaic> rows;
     for (const Mosaic& part : parts) {
       if (part.shape().size() != 2 || part.shape()[0] % 2 != 0) {
-        fail("{}: shape {} is not two matrices, one on top of the other", name,
-             format::describe_shape(part.shape()));
+        fail_input("import", "{}: shape {} is not two matrices, one on top of the other",
+                   name, format::describe_shape(part.shape()));
       }
       const int64_t half = part.shape()[0] / 2;
       rows.push_back(part.narrow(0, which * half, (which + 1) * half));
@@ -166,7 +162,8 @@ class Merger {
         heads % ranks == 0) {
       return;
     }
-    fail(
+    fail_input(
+        "import",
         "{}: shape {} on rank 0 of {} is not a share of {} query rows and m times {} key "
         "and value rows (kv_size_multiplier m, by config.json). NxD's converter for trn1 "
         "loses query heads where tp is not the key heads times m. Shard the model again "

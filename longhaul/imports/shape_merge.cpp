@@ -11,11 +11,6 @@
 namespace longhaul::imports {
 namespace {
 
-template <class... Args>
-[[noreturn]] void refuse_tensor(fmt::format_string<Args...> problem, Args&&... args) {
-  throw InputError("import", fmt::format(problem, std::forward<Args>(args)...));
-}
-
 /// Returns whether several matrices share the stored tensor, each in one piece. A rank's
 /// part of such a tensor is a part of each matrix, and so in several pieces.
 bool in_pieces(const ParameterDescription& p) {
@@ -59,8 +54,8 @@ class ShapeMerger {
       ignored_.insert(found);
       return std::nullopt;
     }
-    refuse_tensor("the tensor '{:.100}' {} is none of the model's", found,
-                  format::describe_shape(tensor.shape()));
+    fail_input("import", "the tensor '{:.100}' {} is none of the model's", found,
+               format::describe_shape(tensor.shape()));
   }
 
   void merge_stage(const std::vector<NamedTensors>& ranks) {
@@ -71,18 +66,19 @@ class ShapeMerger {
         if (!name) continue;
         std::vector<const Mosaic*>& held = parts[*name];
         if (held.size() > rank) {
-          refuse_tensor("two tensors are named {:.100}", *name);
+          fail_input("import", "two tensors are named {:.100}", *name);
         }
         if (held.size() < rank) {
-          refuse_tensor("tensor-parallel rank {} has no '{:.100}', rank {} has",
-                        held.size(), *name, rank);
+          fail_input("import", "tensor-parallel rank {} has no '{:.100}', rank {} has",
+                     held.size(), *name, rank);
         }
         held.push_back(&tensor);
       }
     }
     for (const auto& [name, held] : parts) {
       if (held.size() != ranks.size()) {
-        refuse_tensor("tensor-parallel rank {} has no '{:.100}'", held.size(), name);
+        fail_input("import", "tensor-parallel rank {} has no '{:.100}'", held.size(),
+                   name);
       }
       keep(name, merged(name, held));
     }
@@ -101,7 +97,8 @@ class ShapeMerger {
       together[dim] *= ranks;
       if (together != whole) continue;
       if (in_pieces_.contains(name)) {
-        refuse_tensor(
+        fail_input(
+            "import",
             "{}: each of {} ranks has a part {} of matrices that lie one after another; "
             "how the parts lie is not known: import the Hugging Face files",
             name, ranks, format::describe_shape(part));
@@ -110,8 +107,8 @@ class ShapeMerger {
       for (const Mosaic* one : held) parts.push_back(*one);
       return Mosaic::concatenate(parts, dim, name);
     }
-    refuse_tensor("{}: {} on each of {} ranks is no share of {} (config.json)", name,
-                  format::describe_shape(part), ranks, format::describe_shape(whole));
+    fail_input("import", "{}: {} on each of {} ranks is no share of {} (config.json)",
+               name, format::describe_shape(part), ranks, format::describe_shape(whole));
   }
 
   // Keeps a tensor once, even if two stages hold it.
