@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "apps/other_launcher.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
@@ -27,12 +28,9 @@ namespace {
 /// "1, 3, 4" and, past a few, how many more.
 std::string list_of(const std::vector<size_t>& ranks) {
   constexpr size_t kNamed = 8;
-  std::string text;
-  for (size_t i = 0; i < std::min(kNamed, ranks.size()); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  }
-  if (ranks.size() > kNamed) text += fmt::format(" and {} more", ranks.size() - kNamed);
-  return text;
+  std::vector<std::string> names;
+  for (const size_t rank : ranks) names.push_back(std::to_string(rank));
+  return listed(names, kNamed);
 }
 
 int64_t number_of(const std::string& text) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,5 +11,8 @@ namespace longhaul {
 /// make it.
 std::string counted(int64_t number, std::string_view singular,
                     std::string_view plural = {});
+
+/// Returns "a, b and 3 more": at most `most` of the names, and the number of the others.
+std::string listed(std::span<const std::string> names, size_t most);
 
 }  // namespace longhaul

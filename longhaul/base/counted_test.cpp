@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace longhaul {
 namespace {
 
@@ -12,6 +14,13 @@ TEST(Counted, OneIsSingularAndAllElsePlural) {
   EXPECT_EQ(counted(1359146, "token"), "1,359,146 tokens");
   EXPECT_EQ(counted(1, "directory", "directories"), "1 directory");
   EXPECT_EQ(counted(3, "directory", "directories"), "3 directories");
+}
+
+TEST(Listed, NamesPastTheMostAreCounted) {
+  const std::vector<std::string> names = {"a", "b", "c"};
+  EXPECT_EQ(listed(names, 3), "a, b, c");
+  EXPECT_EQ(listed(names, 2), "a, b and 1 more");
+  EXPECT_EQ(listed({}, 2), "");
 }
 
 }  // namespace

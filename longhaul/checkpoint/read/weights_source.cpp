@@ -1,9 +1,7 @@
 #include "longhaul/checkpoint/read/weights_source.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -144,14 +142,6 @@ std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
   return result;
 }
 
-// Returns up to five names, and how many more there are.
-std::string list_names(const std::vector<std::string>& names) {
-  const size_t shown = std::min(names.size(), kNamesInMessage);
-  const size_t more = names.size() - shown;
-  return fmt::format("{}{}", fmt::join(std::span(names).first(shown), ", "),
-                     more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
 }  // namespace
 
 ModelSource resolve_model_source(const fs::path& path) {
@@ -270,7 +260,7 @@ void check_tensors(const std::string& what, const std::vector<format::TensorSlic
   const auto add = [&](const char* title, const std::vector<std::string>& names) {
     if (names.empty()) return;
     problem += fmt::format("{}{} {}: {}", problem.empty() ? "" : "; ", names.size(),
-                           title, list_names(names));
+                           title, listed(names, kNamesInMessage));
   };
   add("wrong", shapes);
   add("missing", missing);

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <utility>
 
+#include "longhaul/base/counted.h"
+
 namespace longhaul::cluster {
 namespace {
 
@@ -203,12 +205,9 @@ bool Judge::points_at(size_t from, size_t to) const {
 
 std::string Judge::names(const std::vector<size_t>& guilty) const {
   constexpr size_t kNamed = 4;
-  std::string text;
-  for (size_t i = 0; i < std::min(kNamed, guilty.size()); ++i) {
-    text += (i == 0 ? "" : ", ") + ranks_[guilty[i]]->name();
-  }
-  if (guilty.size() > kNamed) text += fmt::format(" and {} more", guilty.size() - kNamed);
-  return text;
+  std::vector<std::string> names;
+  for (const size_t r : guilty) names.push_back(ranks_[r]->name());
+  return listed(names, kNamed);
 }
 
 std::string state_of(const ObservedRank& rank) {

@@ -217,14 +217,12 @@ fs::path data_file_of(const fs::path& directory) {
 
 std::string describe_passed_over(const std::vector<fs::path>& paths) {
   constexpr size_t kNamed = 8;
-  std::string names;
-  for (size_t i = 0; i < std::min(paths.size(), kNamed); ++i) {
-    names += (i > 0 ? ", " : "") + paths[i].filename().string();
-  }
-  if (paths.size() > kNamed) names += fmt::format(" and {} more", paths.size() - kNamed);
+  std::vector<std::string> names;
+  for (const fs::path& path : paths) names.push_back(path.filename().string());
   return fmt::format(
       "{} passed over as no corpus: {}",
-      counted(std::ssize(paths), "file or directory", "files or directories"), names);
+      counted(std::ssize(paths), "file or directory", "files or directories"),
+      listed(names, kNamed));
 }
 
 }  // namespace longhaul::data

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/tokenizer/file/tokenizer_class.h"
 
@@ -111,15 +112,6 @@ class Collector {
   std::set<std::string> seen_;
 };
 
-/// Returns a list for messages: "a, b and 3 more".
-std::string list(const std::vector<std::string>& items) {
-  const auto shown = std::min(items.size(), kMostShown);
-  std::string text =
-      fmt::format("{}", fmt::join(items.begin(), items.begin() + shown, ", "));
-  if (items.size() > shown) text += fmt::format(" and {} more", items.size() - shown);
-  return text;
-}
-
 /// Returns added_tokens of a tokenizer.json by their text.
 std::map<std::string, const Json*> added_of(const Json& root) {
   std::map<std::string, const Json*> added;
@@ -169,7 +161,7 @@ class Differences {
         "{} beside {} {} not among its added tokens: {}; AutoTokenizer adds {}, while "
         "longhaul cuts {} as any text; {}",
         missing.size() == 1 ? "a token" : fmt::format("{} tokens", missing.size()),
-        file_.string(), missing.size() == 1 ? "is" : "are", list(missing),
+        file_.string(), missing.size() == 1 ? "is" : "are", listed(missing, kMostShown),
         missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "it" : "them",
         save_again()));
   }
@@ -193,7 +185,7 @@ class Differences {
     said_.push_back(
         fmt::format("{} beside {} has other rules for added tokens: {}; AutoTokenizer "
                     "uses those rules, but longhaul uses the file's own; {}",
-                    kConfig, file_.string(), list(others), save_again()));
+                    kConfig, file_.string(), listed(others, kMostShown), save_again()));
   }
 
   void say_class(const fs::path& dir, const Beside& beside) {
@@ -226,7 +218,8 @@ class Differences {
       const bool twice = std::ranges::count(tokens, fmt::format("\"{}\"", token)) > 0;
       if (lacks(token) && !twice) tokens.push_back(fmt::format("\"{}\"", token));
     }
-    if (!tokens.empty()) others.push_back("more tokens (" + list(tokens) + ")");
+    if (!tokens.empty())
+      others.push_back("more tokens (" + listed(tokens, kMostShown) + ")");
     if (built->around && !stands_around(*built->around)) {
       others.push_back(built->around->empty()
                            ? "nothing around a text"
