@@ -188,6 +188,39 @@ struct LayerNormsEvent {
   }
 };
 
+/// What the routers of a model with experts did with the tokens of a step.
+struct ExpertLoadsEvent {
+  static constexpr const char* kKind = "expert_loads";
+  struct Layer {
+    int64_t layer = 0;
+    double effective = 0.0;       ///< number of experts in effective use
+    double entropy = 0.0;         ///< mean entropy of the router's probabilities, in nats
+    std::vector<int64_t> counts;  ///< tokens that each expert got
+    static void each(auto& e, auto&& fields) {
+      fields("layer", e.layer, "effective", e.effective, "entropy", e.entropy, "counts",
+             e.counts);
+    }
+  };
+  int64_t step = 0;
+  std::vector<Layer> layers;  ///< those with experts
+  static void each(auto& e, auto&& fields) { fields("step", e.step, "layers", e.layers); }
+};
+
+/// A layer has begun to send its tokens to few of its experts ([experts] warn_below).
+struct RouterCollapsedEvent {
+  static constexpr const char* kKind = "router_collapsed";
+  int64_t step = 0;
+  int64_t layer = 0;
+  double effective = 0.0;  ///< number of experts in effective use
+  int64_t experts = 0;     ///< number of experts of the layer
+  int64_t expert = 0;      ///< the busiest one
+  double busiest = 0.0;    ///< what the busiest one got, over an even share
+  static void each(auto& e, auto&& fields) {
+    fields("step", e.step, "layer", e.layer, "effective", e.effective, "experts",
+           e.experts, "busiest_expert", e.expert, "busiest", e.busiest);
+  }
+};
+
 /// Somebody wants something of the run: by a signal, or by a file in its directory.
 struct SignalEvent {
   static constexpr const char* kKind = "signal";

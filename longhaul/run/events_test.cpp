@@ -33,6 +33,12 @@ TEST(Events, TheLineOfEachKindHasItsOneForm) {
             R"("kind":"spike","loss":"nan","step":7,"why":"why"})");
   EXPECT_EQ(line_of(RollbackEvent{40, 30, 31, 40}),
             R"({"from_step":40,"skipped_from":31,"skipped_to":40,"to_step":30})");
+  EXPECT_EQ(line_of(ExpertLoadsEvent{8, {{1, 1.5, 0.25, {6, 0, 2}}}}),
+            R"({"layers":[{"counts":[6,0,2],"effective":1.5,"entropy":0.25,"layer":1}],)"
+            R"("step":8})");
+  EXPECT_EQ(line_of(RouterCollapsedEvent{8, 1, 1.5, 3, 0, 2.25}),
+            R"({"busiest":2.25,"busiest_expert":0,"effective":1.5,"experts":3,"layer":1,)"
+            R"("step":8})");
   EXPECT_EQ(line_of(SupervisorStartEvent{"17", 1, "n1", 8, 100}),
             R"({"host":"n1","job":"17","max_restarts":100,"ranks":8,"requeues":1})");
   EXPECT_EQ(line_of(FaultEvent{"killed", 3, "n1", 12, "rank 3 died"}),

@@ -30,7 +30,8 @@ constexpr const char* kSecondsKey = "seconds";
 struct Figure {
   std::string_view key;
   double StepRecord::* member;
-  bool whole = false;  ///< written without a fraction
+  bool whole = false;   ///< written without a fraction
+  bool if_any = false;  ///< left out where it is no number
 };
 constexpr Figure kFigures[] = {
     {kLossKey, &StepRecord::loss},
@@ -50,6 +51,9 @@ constexpr Figure kFigures[] = {
     {"host_anonymous_bytes", &StepRecord::host_anonymous, true},
     {"host_file_bytes", &StepRecord::host_file, true},
     {"epoch", &StepRecord::epoch},
+    {kExpertUseKey, &StepRecord::expert_use, false, true},
+    {kExpertBusiestKey, &StepRecord::expert_busiest, false, true},
+    {kRouterEntropyKey, &StepRecord::router_entropy, false, true},
 };
 
 /// What a line may hold; step and time must be there.
@@ -141,6 +145,7 @@ Json to_json(const StepRecord& record, const SourceTokens& sources) {
                {kTimeKey, record.time}};
   for (const Figure& figure : kFigures) {
     const double value = record.*figure.member;
+    if (figure.if_any && !std::isfinite(value)) continue;
     const bool whole = figure.whole && std::isfinite(value);
     json[std::string(figure.key)] =
         whole ? Json(static_cast<int64_t>(value)) : Json(value);

@@ -47,6 +47,10 @@ struct StepRecord {
   double host_anonymous = kNoFigure;    ///< bytes, the part of no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
+  // Of a model with experts only; other lines do not have them.
+  double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
+  double expert_busiest = kNoFigure;  ///< the most that an expert got, over an even share
+  double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
 /// Tokens of the run so far by source, in the order of data.train; sources that only
@@ -78,6 +82,9 @@ inline constexpr const char* kSeqsPerSecondKey = "seqs_per_s";
 inline constexpr const char* kTokensPerSecondKey = "tokens_per_s";
 inline constexpr const char* kMfuKey = "mfu";
 inline constexpr const char* kMemoryPeakKey = "memory_peak_bytes";
+inline constexpr const char* kExpertUseKey = "expert_use";
+inline constexpr const char* kExpertBusiestKey = "expert_busiest";
+inline constexpr const char* kRouterEntropyKey = "router_entropy";
 inline constexpr const char* kSourceTokensKey = "source_tokens";
 inline constexpr const char* kValidationKey = "validation";
 

@@ -51,6 +51,21 @@ TEST(StepRecord, ItsLineHasItsOneForm) {
             R"("tokens_per_s":65536.0})");
 }
 
+TEST(StepRecord, HasFiguresOfExpertsWhereTheModelHasExpertsOnly) {
+  StepRecord record = full_record();
+  EXPECT_FALSE(to_json(record, {}).contains(kExpertUseKey));
+  record.expert_use = 0.625;
+  record.expert_busiest = 2.5;
+  record.router_entropy = 1.75;
+  const Json json = to_json(record, {});
+  EXPECT_EQ(json["expert_use"], 0.625);
+  EXPECT_EQ(json["expert_busiest"], 2.5);
+  EXPECT_EQ(json["router_entropy"], 1.75);
+  const RunRecord again = read(json.dump());
+  ASSERT_TRUE(std::holds_alternative<StepRecord>(again));
+  EXPECT_EQ(to_json(std::get<StepRecord>(again), {}), json);
+}
+
 TEST(StepRecord, SaysOfABadStepOnlyThatItWasNotApplied) {
   StepRecord record = full_record();
   EXPECT_FALSE(to_json(record, {}).contains("applied"));
