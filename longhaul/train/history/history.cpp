@@ -75,7 +75,7 @@ Json History::to_json() const {
   if (counts) json["fewer_updates"] = counts->fewer_to_json();
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
-  if (!expert_loads.empty()) json["expert_loads"] = expert_loads;
+  if (!expert_loads.empty()) json["expert_counts"] = expert_loads;
   return json;
 }
 
@@ -105,8 +105,8 @@ History History::from_json(const Json& json) {
     if (json.contains("padding_row") && !json["padding_row"].is_null()) {
       h.padding_row = json["padding_row"].get<int64_t>();
     }
-    if (json.contains("expert_loads")) {
-      h.expert_loads = json["expert_loads"].get<std::vector<std::vector<int64_t>>>();
+    if (json.contains("expert_counts")) {
+      h.expert_loads = json["expert_counts"].get<std::vector<std::vector<int64_t>>>();
     }
     if (json.contains("schedule")) {
       h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
