@@ -431,7 +431,8 @@ Fields fields_of(LogSection& s) {
                  "largest number of tokens by which a prompt is continued")
           .within(1, 4096),
       make_field("layer_norms_every", s.layer_norms_every, Free,
-                 "steps between records of each layer's gradient norm; 0: none")
+                 "steps between records of each layer's gradient norm, and of the loads "
+                 "of its experts, which also come at the first and last step; 0: none")
           .within(0, kMaxSteps),
   };
 }

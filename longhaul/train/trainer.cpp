@@ -25,6 +25,7 @@
 #include "longhaul/train/history/step_guard.h"
 #include "longhaul/train/inference.h"
 #include "longhaul/train/log/layer_norms.h"
+#include "longhaul/train/log/router_log.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
@@ -144,6 +145,7 @@ class Trainer {
         data_check_(unproven_sources(session_)),
         memory_(session_, history_, start_, run_),
         figures_(session_),
+        router_log_(run_, config(), last_step_),
         guard_(config().resilience),
         expectations_(expectations_of(session_)),
         replica_check_(session_, config().resilience.checksum_every,
@@ -268,6 +270,7 @@ class Trainer {
     record.grad_norm = norm;
     record.lr = lr;
     record.epoch = loader_.epoch();
+    router_log_.tell(loads, record);
     if (verdict.good && due(config().log.layer_norms_every)) {
       run_.event(layer_norms(session_.model_config.description, session_.parameter_names,
                              sums[1], step));
@@ -542,6 +545,7 @@ class Trainer {
   DataCheck data_check_;
   PeerMemory memory_;
   StepFigures figures_;
+  RouterLog router_log_;
   StepGuard guard_;
   std::optional<Expectations> expectations_;  ///< rank 0's, where it is asked for
   ReplicaCheck replica_check_;

@@ -10,7 +10,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
-#include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/progress.h"
 
@@ -197,6 +196,19 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
   }
   log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
                         record.step, record.name, record.loss, record.perplexity()));
+}
+
+void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {
+  event(run::ExpertLoadsEvent::kKind, run::event_fields(loads));
+  if (!tensorboard_) return;
+  for (const run::ExpertLoadsEvent::Layer& one : loads.layers) {
+    const auto scalar = [&](const char* figure, double value) {
+      tensorboard_->scalar(fmt::format("{}/layer_{}", figure, one.layer), loads.step,
+                           value);
+    };
+    scalar(run::kExpertUseKey, one.effective / static_cast<double>(one.counts.size()));
+    scalar(run::kRouterEntropyKey, one.entropy);
+  }
 }
 
 void MetricsWriter::event(const char* kind, Json fields) {

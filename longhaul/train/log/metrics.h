@@ -6,6 +6,7 @@
 #include <string>
 
 #include "longhaul/base/jsonl.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/step_record.h"
 #include "longhaul/run/tensorboard.h"
 #include "longhaul/system/log.h"
@@ -30,6 +31,9 @@ class MetricsWriter {
   void set_goal(int64_t first_step, int64_t last_step);
   void step(const run::StepRecord& record, const run::SourceTokens& sources);
   void validation(const run::ValidationRecord& record);
+  /// Appends the event, and gives TensorBoard the use of experts and the entropy by
+  /// layer.
+  void expert_loads(const run::ExpertLoadsEvent& loads);
   /// Appends a line to events.jsonl.
   void event(const char* kind, Json fields);
 

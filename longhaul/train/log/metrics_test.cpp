@@ -106,6 +106,30 @@ TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
   EXPECT_GT(event["time"].get<double>(), 1.7e9);
 }
 
+TEST(MetricsWriter, LoadsOfExpertsAreAnEventAndScalarsByLayer) {
+  const TestDirectory dir;
+  {
+    system::Logger silent;
+    MetricsWriter writer(dir.path(), silent, 1, true);
+    run::StepRecord record = step_of(4, 1, 1.0);
+    record.expert_use = 0.5;
+    writer.step(record, {});
+    writer.expert_loads({4, {{1, 1.5, 0.25, {6, 0, 2}}}});
+  }
+  EXPECT_EQ(lines_of(dir / "metrics.jsonl").at(0)["expert_use"], 0.5);
+  const Json event = lines_of(dir / "events.jsonl").at(0);
+  EXPECT_EQ(event["event"], "expert_loads");
+  EXPECT_EQ(event["layers"][0]["counts"], Json({6, 0, 2}));
+  std::string scalars;
+  for (const auto& file : fs::directory_iterator(dir / "tensorboard")) {
+    scalars += read_text(file.path());
+  }
+  for (const char* tag : {"expert_use", "expert_use/layer_1", "router_entropy/layer_1"}) {
+    EXPECT_HAS(scalars, tag);
+  }
+  EXPECT_EQ(scalars.find("expert_busiest"), std::string::npos);
+}
+
 TEST(MetricsWriter, ATornLineOfACrashIsSaidInTheLog) {
   const TestDirectory dir;
   write_file(dir / "metrics.jsonl", "{\"step\":1}\n{\"st");

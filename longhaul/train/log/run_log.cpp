@@ -202,6 +202,10 @@ void RunLog::record_validation(int64_t step, const std::string& name, double los
   metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
 }
 
+void RunLog::record_loads(const run::ExpertLoadsEvent& loads) {
+  if (metrics_) metrics_->expert_loads(loads);
+}
+
 void RunLog::tell_sample(const run::SampleEvent& sample) {
   log_->info(fmt::format("sample: \"{}\" -> \"{}\"", system::printable(sample.prompt),
                          system::printable(sample.text)));

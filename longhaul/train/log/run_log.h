@@ -52,6 +52,8 @@ class RunLog {
               const std::vector<data::SourceCount>& sources);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
+  /// Records what the routers of experts did in a step, as an event and in TensorBoard.
+  void record_loads(const run::ExpertLoadsEvent& loads);
   /// Shows what the model puts after a prompt, in the log and as an event.
   void tell_sample(const run::SampleEvent& sample);
   /// Records a bad step and what is done about it.

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "longhaul/run/events.h"
+#include "longhaul/run/step_record.h"
+#include "longhaul/train/log/run_log.h"
+#include "longhaul/train/session/router_loads.h"
+
+namespace longhaul::train {
+
+/// Sets the figures of experts in a step's record; none where the model has no experts.
+void set_figures(const ExpertLoads& loads, run::StepRecord& record);
+/// Returns a step's loads by layer. Figures have four decimals.
+run::ExpertLoadsEvent expert_loads(const ExpertLoads& loads, int64_t step);
+
+/// Finds the layers whose routers collapse: less than `warn_below` of a layer's experts
+/// are in effective use. A layer is told once, and again only after it has had a tenth
+/// more than that in use.
+class CollapseRule {
+ public:
+  explicit CollapseRule(double warn_below) : warn_below_(warn_below) {}
+  /// Takes the next step, and returns the layers that have collapsed since. A step with
+  /// few choices for the number of experts says nothing.
+  std::vector<run::RouterCollapsedEvent> look(const ExpertLoads& loads, int64_t step);
+
+ private:
+  double warn_below_;
+  std::set<int64_t> collapsed_;
+};
+
+/// Tells what the routers of experts do: figures of every step, the loads of some steps,
+/// and a warning of a collapse. Does nothing for a model without experts.
+class RouterLog {
+ public:
+  /// `last_step` is the step at which the run is to end.
+  RouterLog(RunLog& run, const RunConfig& config, int64_t last_step)
+      : run_(run),
+        every_(config.log.layer_norms_every),
+        last_step_(last_step),
+        warn_below_(config.experts.warn_below),
+        rule_(warn_below_) {}
+
+  /// Takes the loads of the step that the record is of. A bad step has figures only.
+  void tell(const ExpertLoads& loads, run::StepRecord& record);
+
+ private:
+  RunLog& run_;
+  int64_t every_;
+  int64_t last_step_;
+  double warn_below_;
+  CollapseRule rule_;
+};
+
+}  // namespace longhaul::train
