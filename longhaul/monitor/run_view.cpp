@@ -165,6 +165,9 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.grad_norm = last->grad_norm;
   view.lr = last->lr;
   view.memory_peak = last->memory_peak;
+  view.expert_use = last->expert_use;
+  view.expert_busiest = last->expert_busiest;
+  view.router_entropy = last->router_entropy;
   view.step_age = std::max(0.0, run.clock().now(view.now) - last->time);
   view.step_time = recent(records, &run::StepRecord::step_time);
   view.seqs_per_s = recent(records, &run::StepRecord::seqs_per_s);
@@ -336,6 +339,11 @@ Json to_json(const RunView& view) {
                {"nodes", Json::array()},
                {"ranks", ranks_json(view)},
                {"notes", view.notes}};
+  if (std::isfinite(view.expert_use)) {
+    json[run::kExpertUseKey] = view.expert_use;
+    json[run::kExpertBusiestKey] = view.expert_busiest;
+    json[run::kRouterEntropyKey] = view.router_entropy;
+  }
   for (const run::RunStatus::Node& node : view.nodes) {
     json["nodes"].push_back(run::write_fields(node));
   }

@@ -179,6 +179,13 @@ void draw_progress(const RunView& view, Lines& lines) {
               {"   " + figure(view.seqs_per_s, "{:.2f}") + " sequences/s"},
               {"   mfu " + figure(100.0 * view.mfu, "{:.1f}%")},
               {"   " + figure(view.step_time, "{:.3f} s") + " a step"}});
+  if (std::isfinite(view.expert_use)) {
+    lines.flow("experts     ",
+               {{figure(100.0 * view.expert_use, "{:.1f}%") + " in use", Ink::Bold},
+                {" where least"},
+                {"   busiest " + figure(view.expert_busiest, "{:.2f}") + " x even"},
+                {"   entropy " + figure(view.router_entropy, "{:.3f}")}});
+  }
   std::string last =
       std::isfinite(view.step_age) ? "last step " + ago(view.step_age) : "";
   std::string saved = "no checkpoint";

@@ -107,6 +107,25 @@ TEST(Screen, ShowsTheSlowestRankFirstAndTheLastEvents) {
   EXPECT_NE(text.find("1.0 GB of 80.0 GB (1%)"), std::string::npos) << text;
 }
 
+TEST(Screen, HasALineOfExpertsWhereTheModelHasSome) {
+  RunView view = hostile_view();
+  const auto text = [&] {
+    std::string all;
+    for (const auto& line : draw_screen(view, {}, {80, 30}, false)) all += line + "\n";
+    return all;
+  };
+  EXPECT_EQ(text().find("experts"), std::string::npos);
+  EXPECT_FALSE(to_json(view).contains("expert_use"));
+  view.expert_use = 0.625;
+  view.expert_busiest = 2.5;
+  view.router_entropy = 1.75;
+  EXPECT_NE(text().find("experts     62.5% in use where least   busiest 2.50 x even   "
+                        "entropy 1.750\n"),
+            std::string::npos)
+      << text();
+  EXPECT_EQ(to_json(view)["expert_busiest"], 2.5);
+}
+
 /// Returns the screen of a run whose loss falls, as text.
 std::string curved_screen(RunView view, const ScreenSize& size) {
   for (int i = 0; i < 400; ++i) {
