@@ -56,7 +56,8 @@ std::string describe(const run::EndEvent& end) {
 
 bool is_shown(const Event& event) {
   return event.kind != run::kTrafficEvent && event.kind != run::SampleEvent::kKind &&
-         event.kind != run::LayerNormsEvent::kKind;
+         event.kind != run::LayerNormsEvent::kKind &&
+         event.kind != run::ExpertLoadsEvent::kKind;
 }
 
 std::string describe(const Event& event) {

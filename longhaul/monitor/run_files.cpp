@@ -25,6 +25,10 @@ constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
 constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
 /// Bytes of text of the events that are kept.
 constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
+/// Bytes of text of the events that hold experts' loads.
+constexpr uint64_t kMostLoadBytes = uint64_t{32} << 20;
+/// Bytes of text that such an event counts for without its loads.
+constexpr uint64_t kBytesWithoutLoads = 256;
 constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostStepDirectories = 100'000;
@@ -102,6 +106,11 @@ std::optional<int64_t> total_steps_in(const Json& results) {
   return results.at(place).get<int64_t>();
 }
 
+/// Leaves of an event of experts' loads its step alone.
+void drop_loads(Event& event) {
+  event.fields = {{"step", event.as<run::ExpertLoadsEvent>().step}};
+}
+
 }  // namespace
 
 bool may_become_run(const fs::path& dir) {
@@ -146,6 +155,7 @@ bool RunFiles::refresh() {
                                           clock_ = {};
                                           settled_ = 0;
                                           event_counts_ = {};
+                                          loads_ = {};
                                         });
   // After the events: who wrote a row has said before by which clock.
   records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
@@ -203,10 +213,34 @@ void RunFiles::add_event(std::string_view line) {
     if (event.kind.empty() || event.time < 0.0 || event.time > run::kLastTime) {
       throw InputError("json", "no event");
     }
-    event_counts_.bytes += line.size();
+    const bool has_loads = event.kind == run::ExpertLoadsEvent::kKind;
+    event_counts_.bytes += has_loads ? kBytesWithoutLoads : line.size();
     events_.push_back(std::move(event));
+    if (has_loads) thin_loads(line.size());
   } catch (const InputError&) {
     ++event_counts_.unreadable;
+  }
+}
+
+// The newest event holds loads. Other events must find room beside those of a long run.
+void RunFiles::thin_loads(uint64_t bytes) {
+  if (loads_.told++ % loads_.every != 0) return drop_loads(events_.back());
+  loads_.kept.emplace_back(events_.size() - 1, bytes);
+  loads_.bytes += bytes;
+  while (loads_.bytes > kMostLoadBytes) {
+    loads_.every *= 2;
+    loads_.bytes = 0;
+    std::vector<std::pair<size_t, uint64_t>> kept;
+    for (size_t i = 0; i < loads_.kept.size(); ++i) {
+      const auto& [index, size] = loads_.kept[i];
+      if (i % 2 == 0) {
+        kept.push_back(loads_.kept[i]);
+        loads_.bytes += size;
+      } else {
+        drop_loads(events_[index]);
+      }
+    }
+    loads_.kept = std::move(kept);
   }
 }
 

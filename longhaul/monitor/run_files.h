@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/json.h"
@@ -99,9 +100,18 @@ class RunFiles {
     int64_t left_out = 0;
     int64_t unreadable = 0;
   };
+  /// The events that hold experts' loads: the largest events by far, of which only a
+  /// picture is made. Each `every`-th one holds them.
+  struct LoadEvents {
+    std::vector<std::pair<size_t, uint64_t>> kept;  ///< index in events_, and bytes
+    uint64_t bytes = 0;                             ///< bytes of those that are kept
+    int64_t told = 0;
+    int64_t every = 1;
+  };
   template <typename Use>
   void read_changed(const char* name, FileStamp& stamp, uint64_t limit, Use use);
   void add_event(std::string_view line);
+  void thin_loads(uint64_t bytes);
   void settle_takebacks();
   void read_lock();
   fs::path checkpoint_dir() const;
@@ -116,6 +126,7 @@ class RunFiles {
   RunClock clock_;
   size_t settled_ = 0;  ///< events whose take-backs are done
   EventCounts event_counts_;
+  LoadEvents loads_;
   std::optional<run::RunStatus> status_;
   std::optional<Json> results_;
   std::optional<RunConfig> config_;

@@ -5,8 +5,9 @@ import math
 import time
 
 
-def write_run(directory, steps, start=None, status=None, config="", hostile=""):
-    """`steps` steps of half a second, a restart after two thirds of them that does a few again."""
+def write_run(directory, steps, start=None, status=None, config="", hostile="", experts=None):
+    """`steps` steps of half a second, a restart after two thirds of them that does a few again.
+    `experts` is (layers, experts of a layer) for a model that has some."""
     directory.mkdir(parents=True, exist_ok=True)
     now = start or time.time() - 0.6 * steps - 60
     restart_at, back = steps * 2 // 3, max(1, steps // 50)
@@ -22,7 +23,12 @@ def write_run(directory, steps, start=None, status=None, config="", hostile=""):
               last_step=steps)
         for step in range(first, last + 1):
             now += 0.5
-            metrics.append(json.dumps(step_record(step, attempt, now)))
+            record = step_record(step, attempt, now)
+            if experts:
+                record |= {"expert_use": 0.5, "expert_busiest": 2.0, "router_entropy": 1.5}
+            metrics.append(json.dumps(record))
+            if experts and (step == 1 or step % 10 == 0):
+                event("expert_loads", step=step, layers=expert_loads(step, *experts))
             if step % max(1, steps // 10) == 0:
                 now += 1.0
                 metrics.append(json.dumps({
@@ -48,6 +54,13 @@ def write_run(directory, steps, start=None, status=None, config="", hostile=""):
 
 def loss_at(step):
     return 2.0 + 8.0 * math.exp(-step / 50.0) + 0.02 * math.sin(step)
+
+
+def expert_loads(step, layers, experts):
+    """Expert e of layer l gets 100 tokens, and one of them step tokens more."""
+    return [{"layer": layer, "effective": 0.5 * experts, "entropy": 1.5,
+             "counts": [100 + step * (e == layer % experts) for e in range(experts)]}
+            for layer in range(layers)]
 
 
 def step_record(step, attempt, now):

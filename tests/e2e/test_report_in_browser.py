@@ -133,6 +133,29 @@ def test_the_pointer_and_the_keys_show_the_values_of_a_step(pages, tmp_path):
     assert found["memory"][1].endswith("5 GB")
 
 
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_map_of_experts_shows_the_load_under_the_pointer(tmp_path, width):
+    run = made_up_run.write_run(tmp_path / "cpt", 100, experts=(3, 8))
+    page = tmp_path / "experts.html"
+    subprocess.run([LONGHAUL, "report", run, "--out", page], check=True, timeout=60)
+    found = ask(page, tmp_path, """
+        const map = document.querySelectorAll("svg.heat")[2];
+        const box = map.querySelector(".frame").getBoundingClientRect();
+        const at = (x, y) => { map.dispatchEvent(new PointerEvent("pointermove", {bubbles: true,
+          clientX: box.left + x * box.width, clientY: box.top + y * box.height}));
+          return tip(map).hidden ? null : tip(map).textContent; };
+        found.box = [at(0.99, 2.5 / 8), at(0.01, 0.01), at(1.1, 0.5)];
+        const room = map.getBoundingClientRect();
+        found.map = [room.left, room.right, room.height];
+        found.wide = [document.documentElement.scrollWidth, innerWidth];""",
+                f"--window-size={width},2400")
+    # At step 100 one of eight experts has 200 tokens of 900; at step 1 it has 101 of 801.
+    assert found["box"] == ["expert 2 from step 100: 1.78 of an even share",
+                            "expert 0 from step 1: 1 of an even share", None]
+    assert 0 <= found["map"][0] < found["map"][1] <= width and 60 < found["map"][2] < 300
+    assert found["wide"][0] <= found["wide"][1] == width
+
+
 def test_of_a_column_of_steps_the_box_says_mean_and_extremes(pages, tmp_path):
     found = ask(pages / "two.html", tmp_path,
                 'point(plots[0], "pointermove", 0.5); found.box = lines(tip(plots[0]));')

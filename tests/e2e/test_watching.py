@@ -84,6 +84,22 @@ def test_the_page_is_valid_and_alone(run, tmp_path):
     assert "nan" not in re.sub(r"<style>.*?</style>", "", text, flags=re.S).lower()
 
 
+def test_the_loads_of_experts_are_maps_in_a_valid_page(tmp_path):
+    directory = made_up_run.write_run(tmp_path / "cpt", 300, experts=(40, 8))
+    longhaul("report", directory, "--out", tmp_path / "r.html")
+    text, _ = take_script(parse_page(tmp_path / "r.html"))
+    maps = re.findall(r'<svg class="heat".*?</svg>', text, re.S)
+    assert len(maps) == 16 and "16 of 40 layers are shown" in text
+    for one in maps:
+        drawing = xml.etree.ElementTree.fromstring(one)
+        columns = len(drawing.attrib["data-x"].split())
+        assert columns == 31 and len(drawing.attrib["data-percent"].split()) == 31 * 8
+    assert "Experts in use" in text and "Entropy of the router" in text
+    shown = longhaul("watch", directory, "--once").stdout
+    assert "50.0% in use where least" in shown and "expert_loads" not in shown
+    assert json.loads(longhaul("watch", directory, "--once", "--json").stdout)["expert_busiest"] == 2.0
+
+
 OLD_AND_NEW = """[run]
 dir = "cpt"
 steps = 60

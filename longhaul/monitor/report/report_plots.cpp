@@ -11,6 +11,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
 #include "longhaul/monitor/plot.h"
+#include "longhaul/monitor/report/report_experts.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/events.h"
@@ -168,7 +169,7 @@ std::string plot_cards(const RunFiles& run) {
   add("host, rank 0: anonymous", "c", &run::StepRecord::host_anonymous);
   add("host, rank 0: mapped files", "d", &run::StepRecord::host_file);
   out += plot_card({"Memory", Unit::Bytes, Scale::FromZero}, memory, marks);
-  return out;
+  return out + expert_cards(run, marks);
 }
 
 }  // namespace longhaul::monitor

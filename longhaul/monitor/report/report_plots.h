@@ -15,8 +15,9 @@ std::vector<Point> series_if_any(const Records& records,
                                  double run::StepRecord::* member);
 
 /// Returns the plots over steps, each in a card: loss with validation, the change of each
-/// validation set, gradient norm, learning rate, throughput, utilisation, memory.
-/// Restarts and bad steps are marked in all but the change of validation sets.
+/// validation set, gradient norm, learning rate, throughput, utilisation, memory, and the
+/// cards of experts. Restarts and bad steps are marked in all but the change of
+/// validation sets.
 std::string plot_cards(const RunFiles& run);
 
 }  // namespace longhaul::monitor

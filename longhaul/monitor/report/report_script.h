@@ -3,7 +3,8 @@
 namespace longhaul::monitor {
 
 /// The report's script: values under the pointer, smoothing, and zoom over steps. It
-/// draws from the data attributes that draw_plot writes; the page is whole without it.
+/// draws from the data attributes that draw_plot and heat_panel write; the page is whole
+/// without it.
 inline constexpr const char* kReportScript = R"js("use strict";
 (() => {
 const left = 62, right = 620, top = 14, bottom = 222, width = 640;  // as in plot.cpp
@@ -280,6 +281,34 @@ function setUp(svg) {
   return plot;
 }
 
+// A map of experts: the load under the pointer.
+function setUpMap(svg) {
+  let at = 0;
+  const first = numbers(svg.dataset.x).map(step => at += step), rows = Number(svg.dataset.rows);
+  const percent = numbers(svg.dataset.percent), frame = svg.querySelector(".frame");
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.hidden = true;
+  svg.parentElement.append(tip);
+  const show = event => {
+    const box = frame.getBoundingClientRect(), map = svg.parentElement.getBoundingClientRect();
+    const i = Math.floor((event.clientX - box.left) / box.width * first.length);
+    const row = Math.floor((event.clientY - box.top) / box.height * rows);
+    const value = first[i] === undefined ? undefined : percent[row * first.length + i];
+    tip.hidden = value === undefined;
+    if (tip.hidden) return;
+    tip.textContent = `expert ${row} from step ${grouped(first[i])}: ` +
+      (isFinite(value) ? value / 100 + " of an even share" : "not known");
+    const room = map.width - tip.offsetWidth - 4;
+    tip.style.left = Math.max(4, Math.min(room, event.clientX - map.left + 12)) + "px";
+    tip.style.top = event.clientY - map.top + 16 + "px";
+  };
+  svg.addEventListener("pointerdown", show);
+  svg.addEventListener("pointermove", show);
+  svg.addEventListener("pointerleave", () => { tip.hidden = true; });
+}
+
+document.querySelectorAll("svg.heat").forEach(setUpMap);
 const plots = [...document.querySelectorAll("svg.plot")].map(setUp);
 const tools = document.querySelector(".tools");
 if (!plots.length) return;
@@ -304,6 +333,6 @@ reset.addEventListener("click", () => setZoom(null));
 /// The script's SHA-256, by which the page's policy knows it and refuses every other one.
 /// A test says the value after a change.
 inline constexpr const char* kReportScriptHash =
-    "sha256-gjCjsnXv9+chLiqR6n5xOBpe0/9whLQBd6KltkNulmo=";
+    "sha256-PskBrSYmUmW+1v7Aq/CRChfI/SZ4b/i688DM/m999yw=";
 
 }  // namespace longhaul::monitor

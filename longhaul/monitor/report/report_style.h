@@ -7,11 +7,13 @@ inline constexpr const char* kReportStyle = R"css(
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5d6878;
 --line:#e3e7ec;--grid:#e9edf1;--a:#1f6feb;--b:#d9730d;--c:#1a9c6b;--d:#8250df;--e:#c2255c;--f:#0e8a9c;--g:#8a6d00;--h:#5b6472;
 --compute:#2f9e6e;--data:#e0a100;--save:#3b82d6;--validation:#7c6fd8;--redone:#d6455d;
---restart:#e8833a;--paused:#8aa0b5;--suspended:#5f7f9a;--idle:#9a6fb0;--waiting:#c3cad3;--other:#a99f8d;--bad:#d6293e}
+--restart:#e8833a;--paused:#8aa0b5;--suspended:#5f7f9a;--idle:#9a6fb0;--waiting:#c3cad3;--other:#a99f8d;--bad:#d6293e;
+--l0:#08306b;--l1:#2171b5;--l2:#6baed6;--l3:#c3dcee;--l4:#edf0f3;--l5:#fdd0a2;--l6:#f0803c;--l7:#b63a06}
 @media (prefers-color-scheme:dark){:root{--bg:#11151b;--card:#1a2029;--ink:#e4e9f0;
 --soft:#97a3b3;--line:#2c3440;--grid:#262e39;--a:#6aa6ff;--b:#f0a04b;--c:#4fd1a1;--d:#b392f0;
 --e:#ff7aa2;--f:#4cc9da;--g:#d6c04a;--h:#b8c0cc;--compute:#43b985;--data:#e5b63a;--save:#5f9fea;--validation:#998ff0;
---redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--suspended:#56718a;--idle:#a884bd;--waiting:#4a5563;--other:#8d8474;--bad:#ff6b7d}}
+--redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--suspended:#56718a;--idle:#a884bd;--waiting:#4a5563;--other:#8d8474;--bad:#ff6b7d;
+--l0:#cfe6ff;--l1:#7db8f0;--l2:#4383bf;--l3:#2b4d70;--l4:#2a323d;--l5:#6b4526;--l6:#c96f2b;--l7:#ffb877}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -56,6 +58,13 @@ svg text.none{font-size:14px}
 .validation{fill:var(--validation)}.redone{fill:var(--redone)}.restart{fill:var(--restart)}
 .paused{fill:var(--paused)}.suspended{fill:var(--suspended)}.idle{fill:var(--idle)}
 .waiting{fill:var(--waiting)}.other{fill:var(--other)}
+.wide{grid-column:1/-1}
+.maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,270px),1fr));gap:8px 14px}
+.map{position:relative;min-width:0}.map b{font-size:12.5px;font-weight:600}
+svg.heat{touch-action:pan-y}svg.heat text{font-size:11px}
+.frame{fill:none;stroke:var(--line)}
+.l0{color:var(--l0)}.l1{color:var(--l1)}.l2{color:var(--l2)}.l3{color:var(--l3)}.l4{color:var(--l4)}.l5{color:var(--l5)}.l6{color:var(--l6)}.l7{color:var(--l7)}
+.heat path{stroke:currentColor;fill:none}.swatch .cell{fill:currentColor}
 .plot:has(.curve~.curve) .band{opacity:.2}
 .line.pale{opacity:.35}.plot .curve .band.pale{opacity:.12}
 svg.plot{touch-action:pan-y;user-select:none;-webkit-user-select:none}
