@@ -98,6 +98,21 @@ double ConfigFields::required_number(std::string_view key) const {
   return *value;
 }
 
+int64_t ConfigFields::integer_or(std::string_view key, int64_t low, int64_t high,
+                                 int64_t absent) const {
+  if (object_.contains(key) && find(key) == nullptr) {
+    fail(key,
+         "is null, which transformers refuses; give it a number, or remove it for {}",
+         absent);
+  }
+  return integer(key, low, high).value_or(absent);
+}
+
+std::string ConfigFields::valued(std::string_view key, int64_t value) const {
+  if (find(key) != nullptr) return fmt::format("= {}", value);
+  return fmt::format("is absent and stands for {}, as in transformers, which", value);
+}
+
 double ConfigFields::eps(std::string_view key, std::optional<double> absent) const {
   const double value = absent ? number(key).value_or(*absent) : required_number(key);
   if (value <= 0.0 || value >= 1.0) {

@@ -31,6 +31,10 @@ class ConfigFields {
   std::optional<std::string> text(std::string_view key) const;
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
   double required_number(std::string_view key) const;
+  /// Returns the integer, or `absent` if the field is absent. A null is an error, as in
+  /// transformers.
+  int64_t integer_or(std::string_view key, int64_t low, int64_t high,
+                     int64_t absent) const;
   /// Returns the number that a norm adds to a variance, between 0 and 1. Without `absent`
   /// the field is required.
   double eps(std::string_view key, std::optional<double> absent = {}) const;
@@ -42,6 +46,8 @@ class ConfigFields {
   /// Returns the token id, or the list of token ids; empty when the field is absent.
   std::vector<int64_t> token_ids(std::string_view key) const;
 
+  /// Returns "= 3" for a message, or the number that an absent field stands for.
+  std::string valued(std::string_view key, int64_t value) const;
   /// Throws InputError "FILE: FIELD problem"; the problem is formatted as by fmt::format.
   template <class... Args>
   [[noreturn]] void fail(std::string_view key, fmt::format_string<Args...> problem,

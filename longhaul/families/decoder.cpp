@@ -41,12 +41,6 @@ std::optional<int64_t> size_or(const ConfigFields& fields, const char* key,
   return fields.object().contains(key) ? fields.integer(key, 1, kMaxWidth) : absent;
 }
 
-/// Returns "= 3" for a message, or the number that an absent field stands for.
-std::string size_of(const ConfigFields& fields, const char* key, int64_t size) {
-  if (fields.find(key) != nullptr) return fmt::format("= {}", size);
-  return fmt::format("is absent and stands for {}, as in transformers, which", size);
-}
-
 void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
                 DecoderSettings& out) {
   read_outline(fields, out);
@@ -72,12 +66,12 @@ void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
   }
   if (out.num_attention_heads * out.head_dim > kMaxWidth) {
     fields.fail("head_dim", "{} times num_attention_heads = {} is above {}",
-                size_of(fields, "head_dim", out.head_dim), out.num_attention_heads,
+                fields.valued("head_dim", out.head_dim), out.num_attention_heads,
                 kMaxWidth);
   }
   if (out.num_attention_heads % out.num_key_value_heads != 0) {
     fields.fail("num_key_value_heads", "{} does not divide num_attention_heads = {}",
-                size_of(fields, "num_key_value_heads", out.num_key_value_heads),
+                fields.valued("num_key_value_heads", out.num_key_value_heads),
                 out.num_attention_heads);
   }
 }
@@ -127,6 +121,30 @@ FeedForward feed_forward(const DecoderSettings& s, const std::string& name) {
           .activation = s.activation};
 }
 
+Experts experts(const DecoderSettings& s, const std::string& block) {
+  const ExpertSettings& e = *s.experts;
+  const std::string name = block + e.layer;
+  Experts out;
+  out.router = projection(name + "gate", e.experts, false);
+  out.top_k = e.top_k;
+  out.normalised = e.normalised;
+  out.fused = block + "mlp.experts";
+  for (int64_t i = 0; i < e.experts; ++i) {
+    const std::string expert = fmt::format("{}experts.{}.", name, i);
+    out.experts.push_back(
+        {.gate = projection(expert + e.gate, e.intermediate_size, false),
+         .up = projection(expert + e.up, e.intermediate_size, false),
+         .down = projection(expert + e.down, s.hidden_size, false),
+         .activation = s.activation});
+  }
+  return out;
+}
+
+Core inner(const DecoderSettings& s, int64_t layer, const std::string& block) {
+  if (s.experts && !is_set(s.experts->dense_layers, layer)) return experts(s, block);
+  return feed_forward(s, block + "mlp.");
+}
+
 /// Returns a block of the layer. Llama has norms before its branches, OLMo 2 behind them
 /// and Gemma 3 both. The norm before the feed-forward has another name in files where
 /// attention has a norm behind it.
@@ -141,7 +159,7 @@ Block block(const DecoderSettings& s, int64_t layer) {
   return {
       {{branch(attention(s, layer, name + "self_attn."), "input_layernorm",
                "post_attention_layernorm")}},
-      {{branch(feed_forward(s, name + "mlp."),
+      {{branch(inner(s, layer, name),
                s.norms_after ? "pre_feedforward_layernorm" : "post_attention_layernorm",
                "post_feedforward_layernorm")}}};
 }
@@ -237,6 +255,13 @@ Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) network.blocks.push_back(block(s, i));
   network.head = LanguageHead{norm(s, "model.norm"), "lm_head", s.tie_word_embeddings,
                               s.logits_divisor};
+  if (!s.experts) return network;
+  network.balance = s.experts->balance;
+  network.asks_for_balance = s.experts->asks_for_balance;
+  // Files with fused experts have the names of transformers 5.
+  if (s.experts->layer != "mlp.") {
+    network.old_endings = {{".mlp.gate.weight", "." + s.experts->layer + "gate.weight"}};
+  }
   return network;
 }
 

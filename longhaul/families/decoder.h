@@ -11,6 +11,21 @@
 
 namespace longhaul {
 
+/// The mixtures of experts of a decoder (families::Experts).
+struct ExpertSettings {
+  int64_t experts = 0;
+  int64_t top_k = 0;  ///< experts that a token is sent to
+  int64_t intermediate_size = 0;
+  bool normalised = true;
+  /// For each layer, whether it has a plain feed-forward. The list is empty if none has.
+  std::vector<bool> dense_layers = {};
+  double balance = 0.0;           ///< see Network::balance
+  bool asks_for_balance = false;  ///< see Network::asks_for_balance
+  /// Names of the mixture within its block, and of the projections within an expert.
+  std::string layer = "mlp.";
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
 /// The settings of a decoder with rotary attention and gated feed-forwards, the form that
 /// several families share with Llama, as config.json gives them.
 struct DecoderSettings {
@@ -53,6 +68,7 @@ struct DecoderSettings {
   bool rounds_embedding_scale = false;
   double residual_scale = 1.0;
   double logits_divisor = 1.0;
+  std::optional<ExpertSettings> experts = {};  ///< in the place of feed-forwards
 };
 
 /// Returns a Llama of these settings, as if read from a file.

@@ -193,6 +193,14 @@ int64_t ModelDescription::num_parameters_without_embedding() const {
   return rest;
 }
 
+int64_t ModelDescription::num_active_parameters() const {
+  int64_t rest = num_parameters();
+  for (const UnitDescription& unit : units) {
+    rest -= static_cast<int64_t>(unit.work.unused);
+  }
+  return rest;
+}
+
 std::vector<format::TensorSlice> ModelDescription::tensors() const {
   std::vector<format::TensorSlice> all;
   for (const ParameterDescription& p : parameters()) all.push_back(p.whole());

@@ -182,6 +182,9 @@ struct ModelDescription {
   /// embedding's tables, one of which may be the head's matrix too.
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
+  /// Returns the number of elements that a token uses: those of all parameters without
+  /// those of the experts that the token is not sent to.
+  int64_t num_active_parameters() const;
   /// Returns every parameter as a whole tensor, in forward order.
   std::vector<format::TensorSlice> tensors() const;
   std::vector<std::string> names() const;

@@ -18,7 +18,8 @@ namespace {
 constexpr const char* kNotOfResult =
     "architectures attention_dropout attention_probs_dropout_prob attn_pdrop "
     "bos_token_id embd_pdrop eos_token_id hidden_dropout_prob initializer_range "
-    "n_positions max_position_embeddings pad_token_id resid_pdrop";
+    "n_positions max_position_embeddings output_router_logits pad_token_id resid_pdrop "
+    "router_aux_loss_coef";
 
 /// Values by their JSON pointers; values within objects are listed one by one.
 using Values = std::map<std::string, OrderedJson>;

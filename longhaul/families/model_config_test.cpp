@@ -364,9 +364,9 @@ TEST(ModelConfigRefuses, NumbersOfYarnThatHaveNoMeaningOrNoEffect) {
 }
 
 TEST(ModelConfigRefuses, OtherFamilies) {
-  const std::string said = refused({{"model_type", "mixtral"}});
+  const std::string said = refused({{"model_type", "deepseek_v3"}});
   EXPECT_TRUE(said.starts_with(
-      "[model] c.json: model_type \"mixtral\" is not available yet; supported: "
+      "[model] c.json: model_type \"deepseek_v3\" is not available yet; supported: "
       "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), "))
       << said;
   for (const families::Family* family : families::all_families()) {

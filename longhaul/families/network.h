@@ -96,7 +96,7 @@ struct Experts {
   std::optional<FeedForward> shared = {};
   /// Files may hold all experts together instead: FUSED.gate_up_proj [experts, 2 inner,
   /// width], with an expert's gate before its up, and FUSED.down_proj [experts, width,
-  /// inner]. Empty if no files do.
+  /// inner]. The name is empty if no files do.
   std::string fused = {};
   bool operator==(const Experts&) const = default;
 };

@@ -9,6 +9,7 @@
 #include "tests/accelerator/loaded.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/router_terms.h"
 
 // Compares forward and backward of every family on the device with those on the CPU.
 
@@ -47,6 +48,7 @@ std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
   if (config.description.drops) context.dropout_key = 1;
   nn::Losses losses(std::vector<double>(model->num_losses(), 48.0));
   context.losses = &losses;
+  context.router = testing::router_of(config.description);
   context.fused = fused;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   const device::BackwardHere here;

@@ -22,6 +22,7 @@
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/router_terms.h"
 #include "tests/support/side_by_side.h"
 
 namespace longhaul {
@@ -85,8 +86,9 @@ Held measure(const KeptCase& c, const ModelConfig& config, const format::ShardPl
   context.batch = testing::tiny_batch(config.description, kSequences, c.seq_len,
                                       c.seq_len * cp.size());
   if (config.description.drops) context.dropout_key = 1;
-  nn::Losses losses(std::vector<double>(model->num_losses(), 1.0));
+  nn::Losses losses(testing::scales_of_targets(config.description, 1.0));
   context.losses = &losses;
+  context.router = testing::router_of(config.description);
   context.fused = c.form.fused;
   context.selective_recompute = c.form.recompute == Recompute::Selective;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();

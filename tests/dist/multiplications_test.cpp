@@ -14,6 +14,7 @@
 #include "tests/dist/hidden_states.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
+#include "tests/support/router_terms.h"
 
 namespace longhaul {
 namespace {
@@ -72,6 +73,7 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   if (config.description.drops) context.dropout_key = 1;
   nn::Losses losses(std::vector<double>(model->num_losses(), 1.0));
   context.losses = &losses;
+  context.router = testing::router_of(config.description);
   context.fused = false;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.selective_recompute = again == Again::Attention;

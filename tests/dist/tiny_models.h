@@ -12,6 +12,30 @@
 
 namespace longhaul::testing {
 
+/// Returns the fields of a decoder's config.json that other decoders do not have.
+inline OrderedJson own_fields(const std::string& model_type) {
+  OrderedJson json = OrderedJson::object();
+  if (model_type == "gemma3_text") json["sliding_window_pattern"] = 2;
+  if (model_type == "granite") {
+    json = {{"attention_bias", true},
+            {"mlp_bias", true},
+            {"embedding_multiplier", 3.0},
+            {"residual_multiplier", 0.3},
+            {"logits_scaling", 2.0}};
+  }
+  if (model_type == "mixtral") {
+    json = {{"num_local_experts", 5}, {"num_experts_per_tok", 2}};
+  }
+  if (model_type == "qwen3_moe") {
+    json = {{"num_experts", 7},
+            {"num_experts_per_tok", 3},
+            {"moe_intermediate_size", 22},
+            {"norm_topk_prob", true},
+            {"mlp_only_layers", {2}}};
+  }
+  return json;
+}
+
 /// Returns a config.json whose sizes hardly divide each other, so that what is counted
 /// twice or not at all shows. `tied` ties the head, except in BERT, where it adds the
 /// head of next sentences. GPT-NeoX also gets its second form.
@@ -79,14 +103,7 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
       {"rope_theta", 10000.0},
       {"initializer_range", 0.02},
       {"tie_word_embeddings", tied}};
-  if (model_type == "gemma3_text") json["sliding_window_pattern"] = 2;
-  if (model_type == "granite") {
-    json.update(OrderedJson{{"attention_bias", true},
-                            {"mlp_bias", true},
-                            {"embedding_multiplier", 3.0},
-                            {"residual_multiplier", 0.3},
-                            {"logits_scaling", 2.0}});
-  }
+  json.update(own_fields(model_type));
   return json;
 }
 
@@ -97,11 +114,12 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 /// Returns every family, Llama also with a tied head, and GPT-NeoX and BERT in both of
 /// their forms.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false},   {"llama", true},    {"qwen2", false},
-          {"qwen3", false},   {"mistral", false}, {"gemma3_text", true},
-          {"olmo2", false},   {"olmo3", false},   {"granite", true},
-          {"smollm3", false}, {"gpt2", true},     {"gpt_neox", false},
-          {"gpt_neox", true}, {"bert", true},     {"bert", false}};
+  return {{"llama", false},   {"llama", true},     {"qwen2", false},
+          {"qwen3", false},   {"mistral", false},  {"gemma3_text", true},
+          {"olmo2", false},   {"olmo3", false},    {"granite", true},
+          {"smollm3", false}, {"mixtral", false},  {"qwen3_moe", false},
+          {"gpt2", true},     {"gpt_neox", false}, {"gpt_neox", true},
+          {"bert", true},     {"bert", false}};
 }
 
 }  // namespace longhaul::testing

@@ -11,6 +11,7 @@
 #include "longhaul/ops/loss_head.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/checked_device.h"
+#include "tests/support/router_terms.h"
 
 namespace longhaul {
 namespace {
@@ -72,6 +73,7 @@ StepResult one_step(const ModelConfig& config, at::Device device) {
   context.batch = infer::batch_of(batch, 0, kRows, device);
   nn::Losses losses(std::vector<double>(model->num_losses(), 0.01));
   context.losses = &losses;
+  context.router = testing::router_of(config.description);
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   if (config.description.drops) {
     context.dropout_key = 3;

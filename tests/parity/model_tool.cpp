@@ -27,6 +27,7 @@
 #include "tests/dist/hidden_states.h"
 #include "tests/parity/network_faults.h"
 #include "tests/support/flat_parameters.h"
+#include "tests/support/router_terms.h"
 
 namespace longhaul {
 namespace {
@@ -40,6 +41,7 @@ struct Arguments {
 
 /// On one rank, with gradient accumulators in fp32.
 struct Loaded {
+  ModelDescription description;
   std::unique_ptr<models::Model> model;
   std::unique_ptr<tensor::FlatBuffers> flat;
 };
@@ -58,6 +60,7 @@ Loaded load_model(const Arguments& arguments, int64_t positions) {
   tensor::DTypePolicy policy;
   policy.compute = arguments.dtype == "bf16" ? format::DType::BF16 : format::DType::F32;
   Loaded loaded;
+  loaded.description = config.description;
   loaded.model = models::build(config);
   loaded.flat = std::make_unique<tensor::FlatBuffers>(
       flat_parameters(loaded.model->parameters(), {}), policy, at::kCPU);
@@ -138,15 +141,17 @@ void run_one(const Arguments& arguments) {
     context.batch.positions = at::floor_divide(context.batch.positions, 2);
   }
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
-  std::vector<double> scales;
-  for (size_t term = 0; term < loaded.model->num_losses(); ++term) {
-    scales.push_back(1.0 / static_cast<double>(batch.num_targets(term)));
+  std::vector<double> scales = testing::scales_of_targets(loaded.description, 1.0);
+  for (size_t term = 0; term < scales.size(); ++term) {
+    if (scales[term] == 0.0) continue;
+    scales[term] /= static_cast<double>(batch.num_targets(term));
   }
   if (arguments.fault == "wrong_denominator") {
     scales[0] = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
   }
   nn::Losses losses(scales);
   context.losses = &losses;
+  context.router = testing::router_of(loaded.description);
   const nn::Tensors hidden =
       testing::hidden_states(*loaded.model, context, arguments.recompute);
   const at::Tensor loss = loaded.model->loss(hidden, context);

@@ -14,6 +14,7 @@ constexpr std::pair<std::string_view, std::string_view> kOfModel[] = {
     {"bert", "BertTokenizer"},        {"gpt2", "GPT2Tokenizer"},
     {"gpt_neox", "GPTNeoXTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
     {"qwen2", "Qwen2Tokenizer"},      {"qwen3", "Qwen2Tokenizer"},
+    {"qwen3_moe", "Qwen2Tokenizer"},
 };
 
 /// Names, without "Tokenizer", of further classes of transformers 5.23 that build a
@@ -301,7 +302,8 @@ std::string auto_tokenizer_class(std::string named, std::string_view model_type,
   if (model_type == "qwen2") return registered;
   // What is registered for these reads the file, whatever class is named; of Mistral it
   // is its own library's class, which takes other files.
-  for (const std::string_view reads : {"mistral", "olmo2", "olmo3", "granite"}) {
+  for (const std::string_view reads :
+       {"mistral", "mixtral", "olmo2", "olmo3", "granite"}) {
     if (model_type == reads) return {};
   }
   if (named == "LlamaTokenizer" && has_byte_level(root)) return {};

@@ -1,0 +1,60 @@
+#include "longhaul/families/expert_fields.h"
+
+#include "longhaul/families/limits.h"
+
+namespace longhaul::families {
+namespace {
+
+/// The most experts of all layers together, several times those of any published model.
+constexpr int64_t kMaxExperts = int64_t{1} << 17;
+
+int64_t read_number(const ConfigFields& fields, int64_t absent) {
+  constexpr const char *kUsual = "num_experts", *kLocal = "num_local_experts";
+  const int64_t local = fields.integer_or(kLocal, 1, kMaxWidth, absent);
+  const int64_t number = fields.integer_or(kUsual, 1, kMaxWidth, local);
+  if (fields.object().contains(kLocal) && number != local) {
+    fields.fail(kUsual, "= {} disagrees with {} = {}; keep one of them", number, kLocal,
+                local);
+  }
+  return number;
+}
+
+/// Returns the weight of the balancing loss. A null is an error, as in transformers.
+double read_balance(const ConfigFields& fields) {
+  constexpr const char* kKey = "router_aux_loss_coef";
+  if (fields.object().contains(kKey) && fields.find(kKey) == nullptr) {
+    fields.fail(kKey, "is null, which transformers refuses; give it a number");
+  }
+  const double weight = fields.number(kKey).value_or(0.001);
+  if (weight < 0.0) fields.fail(kKey, "= {} must be at least 0", weight);
+  return weight;
+}
+
+}  // namespace
+
+ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& absent,
+                            int64_t layers) {
+  ExpertSettings out;
+  out.experts = read_number(fields, absent.experts);
+  const char* key = absent.number_field;
+  for (const char* name : {"num_experts", "num_local_experts"}) {
+    if (fields.object().contains(name)) key = name;
+  }
+  if (out.experts * layers > kMaxExperts) {
+    fields.fail(key,
+                "{} in each of num_hidden_layers = {} layers; at most {} experts "
+                "are available",
+                fields.valued(key, out.experts), layers, kMaxExperts);
+  }
+  constexpr const char* kTopK = "num_experts_per_tok";
+  out.top_k = fields.integer_or(kTopK, 1, kMaxWidth, absent.top_k);
+  if (out.top_k > out.experts) {
+    fields.fail(kTopK, "{} is above {} = {}: a token goes to different experts",
+                fields.valued(kTopK, out.top_k), key, out.experts);
+  }
+  out.balance = read_balance(fields);
+  out.asks_for_balance = fields.boolean("output_router_logits").value_or(false);
+  return out;
+}
+
+}  // namespace longhaul::families

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <stdexcept>
+
+#include "longhaul/families/decoder.h"
+#include "longhaul/families/differences.h"
+#include "tests/support/settings.h"
+
+namespace longhaul {
+namespace {
+
+ModelConfig parse_mixtral(const OrderedJson& changes = {},
+                          const std::string& removed = "") {
+  OrderedJson json = OrderedJson::parse(
+      read_text(source_dir() / "tests/fixtures/configs/mixtral-8x7b.json"));
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  if (!removed.empty()) json.erase(removed);
+  return parse_model_config(json.dump(), "c.json");
+}
+
+std::string refused_mixtral(const OrderedJson& changes, const std::string& removed = "") {
+  const std::string said =
+      message_of<InputError>([&] { parse_mixtral(changes, removed); });
+  const std::string file = "[model] c.json: ";
+  EXPECT_TRUE(said.starts_with(file)) << said;
+  return said.substr(file.size());
+}
+
+const families::Experts& mixture(const ModelConfig& config) {
+  return *families::experts_of(config.network.blocks.at(0));
+}
+
+TEST(Mixtral, ThePublishedModelIsCountedAsTransformersCounts) {
+  const ModelConfig config = parse_mixtral();
+  const ModelDescription& model = config.description;
+  EXPECT_EQ(model.num_parameters(), 46'702'792'704);
+  // A token goes to 2 of 8 experts.
+  EXPECT_EQ(model.num_active_parameters(), 12'879'925'248);
+  EXPECT_EQ(model.flops_per_token(4096).products, 6.0 * 12'748'587'008);
+  EXPECT_TRUE(config.ignored_fields.empty());
+  EXPECT_EQ(config.network.balance, 0.02);
+  EXPECT_FALSE(config.network.asks_for_balance);
+  EXPECT_TRUE(parse_mixtral({{"output_router_logits", true}}).network.asks_for_balance);
+}
+
+TEST(Mixtral, ItsExpertsHaveTheNamesOfItsFilesAndTheOtherFormOfTransformers5) {
+  const ModelConfig config = parse_mixtral();
+  EXPECT_TRUE(mixture(config).normalised);
+  EXPECT_EQ(mixture(config).top_k, 2);
+  const auto& parameters = config.description.units.at(2).parameters;
+  const auto find = [&](const std::string& name) -> const ParameterDescription& {
+    const auto found = std::ranges::find(parameters, "model.layers.1." + name,
+                                         &ParameterDescription::name);
+    if (found == parameters.end()) throw std::out_of_range(name);
+    return *found;
+  };
+  EXPECT_EQ(parameters.size(), size_t{2 + 4 + 1 + 8 * 3});
+  EXPECT_EQ(find("block_sparse_moe.gate.weight").shape, (std::vector<int64_t>{8, 4096}));
+  EXPECT_FALSE(find("block_sparse_moe.gate.weight").expert);
+  const ParameterDescription& up = find("block_sparse_moe.experts.3.w3.weight");
+  EXPECT_EQ(up.shape, (std::vector<int64_t>{14336, 4096}));
+  EXPECT_EQ(up.expert, (ExpertNumber{3, 8}));
+  EXPECT_FALSE(up.stored);
+  const auto together = up.other_form->whole(up.shape);
+  EXPECT_EQ(together.name, "model.layers.1.mlp.experts.gate_up_proj");
+  EXPECT_EQ(together.global_shape, (std::vector<int64_t>{8, 2 * 14336, 4096}));
+  EXPECT_EQ(up.other_form->row(5), (3 * 2 + 1) * 14336 + 5);
+  EXPECT_EQ(find("block_sparse_moe.experts.3.w1.weight").other_form->row(5),
+            3 * 2 * 14336 + 5);
+  const ParameterDescription& down = find("block_sparse_moe.experts.7.w2.weight");
+  EXPECT_EQ(down.shape, (std::vector<int64_t>{4096, 14336}));
+  const auto all_down = down.other_form->whole(down.shape);
+  EXPECT_EQ(all_down.name, "model.layers.1.mlp.experts.down_proj");
+  EXPECT_EQ(all_down.global_shape, (std::vector<int64_t>{8, 4096, 14336}));
+  EXPECT_EQ(down.other_form->row(9), 7 * 4096 + 9);
+  EXPECT_EQ(config.network.old_endings,
+            (std::vector<std::pair<std::string, std::string>>{
+                {".mlp.gate.weight", ".block_sparse_moe.gate.weight"}}));
+}
+
+TEST(Mixtral, AttentionSeesTheWindowAndWithoutOneAll) {
+  EXPECT_EQ(first_attention(parse_mixtral().network).window, std::nullopt);
+  const ModelConfig within = parse_mixtral({{"sliding_window", 4096}});
+  EXPECT_EQ(first_attention(within.network).window, 4096);
+}
+
+/// Every version of transformers has the values that are expected here.
+TEST(Mixtral, WhatIsAbsentIsWhatTheClassHas) {
+  EXPECT_EQ(mixture(parse_mixtral({}, "num_local_experts")).experts.size(), 8U);
+  EXPECT_EQ(mixture(parse_mixtral({}, "num_experts_per_tok")).top_k, 2);
+  EXPECT_EQ(parse_mixtral({}, "router_aux_loss_coef").network.balance, 0.001);
+  EXPECT_FALSE(parse_mixtral({}, "output_router_logits").network.asks_for_balance);
+  EXPECT_EQ(parse_mixtral({}, "num_key_value_heads").network.key_heads, 8);
+  EXPECT_EQ(parse_mixtral({{"num_key_value_heads", nullptr}}).network.key_heads, 32);
+  EXPECT_EQ(first_attention(parse_mixtral({{"head_dim", nullptr}}).network).head_dim,
+            128);
+  const ModelConfig old =
+      parse_mixtral({{"transformers_version", "4.31.0"}}, "rope_theta");
+  EXPECT_EQ(first_attention(old.network).rotation->rope.theta, 1e6);
+}
+
+TEST(Mixtral, TheNumberOfExpertsHasTwoNames) {
+  const ModelConfig other = parse_mixtral({{"num_experts", 4}}, "num_local_experts");
+  EXPECT_EQ(mixture(other).experts.size(), 4U);
+  EXPECT_EQ(mixture(parse_mixtral({{"num_experts", 8}})).experts.size(), 8U);
+  EXPECT_EQ(refused_mixtral({{"num_experts", 4}}),
+            "num_experts = 4 disagrees with num_local_experts = 8; keep one of them");
+}
+
+TEST(Mixtral, RefusesWhatIsNotBuiltOrHasNoMeaning) {
+  EXPECT_EQ(refused_mixtral({{"router_jitter_noise", 0.1}}),
+            "router_jitter_noise = 0.1 is not available yet; only 0.0 is");
+  EXPECT_NO_THROW(parse_mixtral({{"router_jitter_noise", 0.0}}));
+  EXPECT_EQ(
+      refused_mixtral({}, "sliding_window"),
+      "sliding_window is missing, and no default is safe (transformers 4.36.0 takes "
+      "4096, later versions none); add it, or set model.override.sliding_window");
+  EXPECT_EQ(refused_mixtral({{"num_local_experts", 0}}),
+            "num_local_experts = 0 must be from 1 to 4194304");
+  EXPECT_EQ(refused_mixtral({{"num_local_experts", nullptr}}),
+            "num_local_experts is null, which transformers refuses; give it a number, or "
+            "remove it for 8");
+  EXPECT_EQ(refused_mixtral({{"num_experts_per_tok", 0}}),
+            "num_experts_per_tok = 0 must be from 1 to 4194304");
+  EXPECT_EQ(refused_mixtral({{"num_experts_per_tok", 9}}),
+            "num_experts_per_tok = 9 is above num_local_experts = 8: a token goes to "
+            "different experts");
+  EXPECT_EQ(
+      refused_mixtral({{"num_local_experts", 1}}, "num_experts_per_tok"),
+      "num_experts_per_tok is absent and stands for 2, as in transformers, which is "
+      "above num_local_experts = 1: a token goes to different experts");
+  EXPECT_EQ(refused_mixtral({{"num_local_experts", 5000}}),
+            "num_local_experts = 5000 in each of num_hidden_layers = 32 layers; at most "
+            "131072 experts are available");
+  EXPECT_EQ(refused_mixtral({{"router_aux_loss_coef", -0.5}}),
+            "router_aux_loss_coef = -0.5 must be at least 0");
+  EXPECT_EQ(refused_mixtral({{"router_aux_loss_coef", nullptr}}),
+            "router_aux_loss_coef is null, which transformers refuses; give it a number");
+  EXPECT_EQ(refused_mixtral({{"hidden_act", "gelu"}}),
+            "hidden_act \"gelu\" is not available; supported: \"silu\"");
+  EXPECT_EQ(refused_mixtral({{"n_routed_experts", 8}}),
+            "n_routed_experts = 8 changes the mathematics and is not available");
+}
+
+TEST(Mixtral, TheBalanceIsOfTrainingAndTheNumberOfExpertsOfATokenIsNot) {
+  const auto differences = [](const OrderedJson& changes) {
+    return differing_fields(parse_mixtral(), parse_mixtral(changes));
+  };
+  for (const auto& [field, value] :
+       std::vector<std::pair<const char*, OrderedJson>>{{"output_router_logits", true},
+                                                        {"router_aux_loss_coef", 0.5},
+                                                        {"num_experts_per_tok", 3}}) {
+    const auto found = differences({{field, value}});
+    ASSERT_EQ(found.size(), 1U) << field;
+    EXPECT_EQ(found[0].field, field);
+    EXPECT_EQ(found[0].of_result, found[0].field == "num_experts_per_tok");
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <set>
+
+#include "longhaul/families/expert_fields.h"
+#include "longhaul/families/limits.h"
+
+namespace longhaul::families {
+namespace {
+
+/// Returns which layers have a plain feed-forward. Every step-th layer has experts unless a
+/// list names the layer.
+std::vector<bool> read_dense_layers(const ConfigFields& fields, int64_t layers) {
+  const int64_t step = fields.integer_or("decoder_sparse_step", 1, kMaxPositions, 1);
+  std::set<int64_t> listed;
+  if (const OrderedJson* list = fields.find("mlp_only_layers")) {
+    const auto whole = [](const OrderedJson& item) { return item.is_number_integer(); };
+    if (!list->is_array() || !std::ranges::all_of(*list, whole)) {
+      fields.fail("mlp_only_layers", "expected a list of numbers of layers, found {}",
+                  json_text(*list).substr(0, 80));
+    }
+    for (const OrderedJson& item : *list) listed.insert(item.get<int64_t>());
+  }
+  std::vector<bool> dense;
+  for (int64_t i = 0; i < layers; ++i) {
+    dense.push_back((i + 1) % step != 0 || listed.contains(i));
+  }
+  return dense;
+}
+
+/// Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388), which is Qwen3's form with mixtures of
+/// experts.
+class Qwen3MoeFamily : public DecoderFamily {
+ public:
+  Qwen3MoeFamily()
+      : DecoderFamily("qwen3_moe", "Qwen3 30B-A3B, 235B-A22B", "Qwen3MoeForCausalLM",
+                      {.more = fmt::format("{} attention_bias decoder_sparse_step "
+                                           "max_window_layers mlp_only_layers "
+                                           "moe_intermediate_size norm_topk_prob "
+                                           "sliding_window use_sliding_window",
+                                           kExpertFields),
+                       .absent = {.num_key_value_heads = 4}}) {}
+
+ private:
+  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
+    for (const char* key : {"num_key_value_heads", "head_dim"}) {
+      if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
+      fields.fail(key, "is null, which transformers refuses; give it a number");
+    }
+    // Without this field sliding_window and max_window_layers have no effect.
+    if (fields.boolean("use_sliding_window").value_or(false)) {
+      fields.fail("use_sliding_window", "= true is not available yet");
+    }
+    read_attention_bias(fields, s);
+    s.head_norms = true;
+    ExpertSettings experts =
+        read_experts(fields, {.number_field = "num_experts", .experts = 128, .top_k = 8},
+                     s.num_hidden_layers);
+    experts.intermediate_size =
+        fields.required_integer("moe_intermediate_size", 1, kMaxWidth);
+    experts.normalised = fields.boolean("norm_topk_prob").value_or(false);
+    experts.dense_layers = read_dense_layers(fields, s.num_hidden_layers);
+    s.experts = experts;
+  }
+};
+
+}  // namespace
+
+const Family& qwen3_moe_family() {
+  static const Qwen3MoeFamily family;
+  return family;
+}
+
+}  // namespace longhaul::families
