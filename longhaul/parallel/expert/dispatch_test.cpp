@@ -270,6 +270,31 @@ TEST(ExpertParallel, WorksWhereOneExpertGetsAllTokensAndOthersNone) {
   });
 }
 
+/// The loss is then not a number, and the step is judged as any bad step.
+TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
+  at::Tensor x = random(1);
+  Layer one(/*shared=*/false, 1, 0);
+  const at::Tensor dy = random(2);
+  const at::Tensor want = one.run(x, dy);
+  x[3].fill_(std::numeric_limits<float>::quiet_NaN());
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Layer layer(/*shared=*/false, 2, world->rank());
+    const TokenDispatch dispatch(*world);
+    layer.context.router.dispatch = &dispatch;
+    const auto part = [&](const at::Tensor& of) {
+      return of.narrow(0, world->rank() * kTokens / 2, kTokens / 2);
+    };
+    const at::Tensor got = layer.run(part(x), part(dy));
+    const at::Tensor broken = got.isnan().all(1);
+    EXPECT_EQ(broken.sum().item<int64_t>(), world->rank() == 0 ? 1 : 0);
+    const at::Tensor whole = broken.logical_not().nonzero().squeeze(1);
+    ops::expect_close(got.index_select(0, whole), part(want).index_select(0, whole), 1e-5,
+                      "the other tokens");
+    const double z = layer.losses.sums()[1];
+    EXPECT_EQ(std::isnan(z), world->rank() == 0);
+  });
+}
+
 /// Runs the layer once more with the choice of the first run, and with other weights of
 /// the router, which would choose others.
 TEST(Experts, KeepTheirChoiceWhenTheyRunAgain) {
