@@ -53,6 +53,14 @@ MODELS = {
         layer_norm_eps=1e-5, use_parallel_residual=True, tie_word_embeddings=False, bos_token_id=0,
         eos_token_id=0),
         BATCH, LENGTH),
+    "moe": ("Qwen3-MoE: 6 layers, hidden 768, 32 experts of 384, 4 for each token", dict(
+        architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=768,
+        intermediate_size=2048, moe_intermediate_size=384, num_experts=32, num_experts_per_tok=4,
+        num_hidden_layers=6, num_attention_heads=12, num_key_value_heads=4, head_dim=64,
+        vocab_size=32000, max_position_embeddings=2048, norm_topk_prob=True, decoder_sparse_step=1,
+        mlp_only_layers=[], hidden_act="silu", rms_norm_eps=1e-6, rope_theta=10000.0,
+        tie_word_embeddings=False, attention_bias=False, use_sliding_window=False),
+        BATCH, LENGTH),
     "bert": ("BERT-base, both losses, dropout 0.1, 19 of 128 tokens masked", dict(
         architectures=["BertForPreTraining"], model_type="bert", hidden_size=768,
         intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=30522,
@@ -149,6 +157,12 @@ VARIANTS = {
         "bf16 weights; fp32 master, moments; gradients bf16, then fp32"),
     "transformers eager, bf16 weights, tuned malloc": (
         peer, dict(arguments=["--precision", "master"], malloc=True), "the same"),
+    "transformers eager, experts in a loop, tuned malloc": (
+        peer, dict(arguments=["--experts", "eager"], malloc=True),
+        "fp32 weights, moments, gradients; bf16 autocast"),
+    "transformers eager, experts in a loop, bf16 weights, tuned malloc": (
+        peer, dict(arguments=["--experts", "eager", "--precision", "master"], malloc=True),
+        "bf16 weights; fp32 master, moments; gradients bf16, then fp32"),
     "torch.compile": (peer, dict(arguments=["--compile"]),
                       "fp32 weights, moments, gradients; bf16 autocast"),
     "torch.compile, tuned malloc": (peer, dict(arguments=["--compile"], malloc=True),
@@ -231,7 +245,8 @@ def main():
     parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one round, no compile")
     options = parser.parse_args()
-    names = [n for n in VARIANTS
+    names = [n for n in VARIANTS if "experts" not in n or options.model == "moe"]
+    names = [n for n in names
              if not options.only or n == "longhaul" or any(words in n for words in options.only)]
     rounds = 1 if options.quick else options.rounds
     if options.quick:

@@ -21,6 +21,7 @@ def parse():
         help="autocast: fp32 weights, bf16 autocast (what Trainer(bf16=True) does); "
         "master: bf16 weights, fp32 copy and gradients for AdamW; fp32: nothing in bf16",
     )
+    parser.add_argument("--experts", help="transformers' form of experts, if not its default")
     return parser.parse_args()
 
 
@@ -49,7 +50,8 @@ def main():
     kind = transformers.AutoModelForCausalLM
     if config.model_type == "bert":
         kind = transformers.AutoModelForPreTraining
-    model = kind.from_config(config, dtype=torch.float32)
+    forms = {"experts_implementation": options.experts} if options.experts else {}
+    model = kind.from_config(config, dtype=torch.float32, **forms)
     model.train()
     masters = list(model.parameters())
     if options.precision == "master":
