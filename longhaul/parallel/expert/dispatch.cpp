@@ -26,7 +26,7 @@ using ops::tensor_list;
 using ops::Variable;
 
 /// An exchange under way, with the tensors that it reads and writes.
-struct Exchange {
+struct RowExchange {
   comm::WorkPtr work;
   std::vector<at::Tensor> sent, received;
 
@@ -43,7 +43,7 @@ struct TokenWay : nn::ExpertDispatch::Way {
   at::Tensor offsets;        ///< int32 [experts here + 1], of the rows that have arrived
   ops::RoutedRows sorted;    ///< from arrival to the order of experts, one row each
   at::Tensor rows, weights;  ///< what arrives, in the order of arrival
-  Exchange forward, backward;
+  RowExchange forward, backward;
 };
 
 using TokenWayPtr = std::shared_ptr<TokenWay>;
@@ -54,10 +54,11 @@ TokenWay& way_of(const nn::ExpertDispatch::WayPtr& way) {
 
 /// Starts to send rows to the ranks, `sent[r]` to rank r, and to receive `received[r]`
 /// from rank r. Each tensor has one row for each row.
-Exchange start(Communicator& ep, const std::vector<at::Tensor>& tensors,
-               const std::vector<int64_t>& sent, const std::vector<int64_t>& received) {
+RowExchange start_exchange(Communicator& ep, const std::vector<at::Tensor>& tensors,
+                           const std::vector<int64_t>& sent,
+                           const std::vector<int64_t>& received) {
   using Kind = comm::Transfer::Kind;
-  Exchange exchange;
+  RowExchange exchange;
   std::vector<comm::Transfer> transfers;
   const int64_t arriving = std::accumulate(received.begin(), received.end(), int64_t{0});
   for (const at::Tensor& tensor : tensors) {
@@ -126,11 +127,11 @@ void plan_way(TokenWay& way, const at::Tensor& offsets) {
   way.sorted = {order.to(device), place.to(device), way.offsets};
 }
 
-/// Starts the exchange in the forward, and waits for that of the backward.
+/// Starts the exchange of the forward, and waits for that of the backward.
 struct SendNode : ops::Function<SendNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& rows,
                              const at::Tensor& weights, TokenWayPtr way) {
-    way->forward = start(*way->ep, {rows, weights}, way->sent, way->received);
+    way->forward = start_exchange(*way->ep, {rows, weights}, way->sent, way->received);
     tensor_list arriving = way->forward.received;
     ops::save(ctx, std::move(way));
     return arriving;
@@ -151,7 +152,7 @@ struct ArriveNode : ops::Function<ArriveNode> {
   }
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& way = *ops::saved<TokenWayPtr>(ctx);
-    way.backward = start(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
+    way.backward = start_exchange(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
     return {way.backward.received[0], way.backward.received[1], Variable()};
   }
 };
@@ -159,13 +160,15 @@ struct ArriveNode : ops::Function<ArriveNode> {
 struct BackNode : ops::Function<BackNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& rows,
                             TokenWayPtr way) {
-    at::Tensor back = start(*way->ep, {rows}, way->received, way->sent).wait()[0];
+    at::Tensor back =
+        start_exchange(*way->ep, {rows}, way->received, way->sent).wait()[0];
     ops::save(ctx, std::move(way));
     return back;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     auto& way = *ops::saved<TokenWayPtr>(ctx);
-    return {start(*way.ep, {grads[0]}, way.sent, way.received).wait()[0], Variable()};
+    return {start_exchange(*way.ep, {grads[0]}, way.sent, way.received).wait()[0],
+            Variable()};
   }
 };
 
