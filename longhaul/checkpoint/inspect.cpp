@@ -74,9 +74,13 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
         config.model_type, counted(model.num_blocks(), "layer"), model.features(),
         model.query_heads, model.key_heads, config.vocab_size,
         config.max_position_embeddings, model.tied ? ", tied head" : ""));
+    if (model.num_active_parameters() < model.num_parameters()) {
+      result.lines.push_back("  experts: " + model.parameters_text());
+    }
     result.json["config"] = {
         {"model_type", config.model_type},
         {"parameters", model.num_parameters()},
+        {"active_parameters", model.num_active_parameters()},
         {"parameters_without_embedding", model.num_parameters_without_embedding()},
         {"num_hidden_layers", model.num_blocks()},
         {"hidden_size", model.features()},

@@ -81,6 +81,23 @@ TEST(Inspect, AModelDirectoryNamesWhatIsMissing) {
   EXPECT_EQ(part.json.at("problems").size(), 2U);
 }
 
+TEST(Inspect, TheParametersOfExpertsThatATokenUsesAreTold) {
+  const TempDir dir;
+  testing::write_model(dir / "hf");
+  EXPECT_EQ(text_of(inspect_path(dir / "hf")).find("experts:"), std::string::npos);
+  fs::remove(dir / "hf/config.json");
+  write_file(dir / "hf/config.json", R"({
+    "model_type": "mixtral", "vocab_size": 10, "hidden_size": 4, "intermediate_size": 3,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
+    "num_local_experts": 5, "num_experts_per_tok": 2, "max_position_embeddings": 16,
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": null})");
+  const Inspection found = inspect_path(dir / "hf");
+  // Tables of 40, a norm of 4, and blocks of 2 norms, 16 + 8 + 8 + 16 for attention, 20
+  // for the router and 5 experts of 36.
+  EXPECT_HAS(text_of(found), "experts: 596 parameters, 380 of them active for a token");
+  EXPECT_EQ(found.json.at("config").at("active_parameters"), 380);
+}
+
 TEST(Inspect, SingleFilesAreNamedOrRefused) {
   const TempDir dir;
   testing::write_safetensors(dir / "a.safetensors", {"x", "y"}, {2, 2}, 0);

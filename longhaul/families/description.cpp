@@ -4,7 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {
@@ -199,6 +201,13 @@ int64_t ModelDescription::num_active_parameters() const {
     rest -= static_cast<int64_t>(unit.work.unused);
   }
   return rest;
+}
+
+std::string ModelDescription::parameters_text() const {
+  const int64_t all = num_parameters(), active = num_active_parameters();
+  std::string text = counted(all, "parameter");
+  if (active < all) text += ", " + grouped(active) + " of them active for a token";
+  return text;
 }
 
 std::vector<format::TensorSlice> ModelDescription::tensors() const {

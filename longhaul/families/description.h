@@ -185,6 +185,10 @@ struct ModelDescription {
   /// Returns the number of elements that a token uses: those of all parameters without
   /// those of the experts that the token is not sent to.
   int64_t num_active_parameters() const;
+  /// Returns num_parameters() for a person, with num_active_parameters() where a token
+  /// does not use all: "30,532,122,624 parameters, 3,353,032,704 of them active for a
+  /// token".
+  std::string parameters_text() const;
   /// Returns every parameter as a whole tensor, in forward order.
   std::vector<format::TensorSlice> tensors() const;
   std::vector<std::string> names() const;

@@ -37,6 +37,13 @@ TEST(Description, CountsTheParametersOfPublishedModels) {
             8'030'261'248 - 128256LL * 4096);
 }
 
+TEST(Description, TellsTheParametersThatATokenUsesWhereTheyAreFewer) {
+  EXPECT_EQ(published("llama3-8b.json").num_active_parameters(), 8'030'261'248);
+  EXPECT_EQ(published("llama3-8b.json").parameters_text(), "8,030,261,248 parameters");
+  EXPECT_EQ(published("qwen3-30b-a3b.json").parameters_text(),
+            "30,532,122,624 parameters, 3,353,032,704 of them active for a token");
+}
+
 TEST(Description, FlopsAgreeWithPublishedFiguresOfLlama3) {
   // torchtitan counts full attention, NeMo causal attention.
   const FlopsPerToken small = published("llama3-8b.json").flops_per_token(8192);

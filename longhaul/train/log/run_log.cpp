@@ -83,9 +83,9 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   }
   const ModelDescription& model = session.model_config.description;
   log_->info(fmt::format(
-      "model {} parameters ({} without the embedding{}), {} of weights and gradients, {} "
-      "of optimizer state per rank",
-      grouped(model.num_parameters()), grouped(model.num_parameters_without_embedding()),
+      "model {} ({} without the embedding{}), {} of weights and gradients, {} of "
+      "optimizer state per rank",
+      model.parameters_text(), grouped(model.num_parameters_without_embedding()),
       model.tied ? ", which is also the output projection" : "",
       human_bytes(static_cast<double>(session.flat->bytes())),
       human_bytes(static_cast<double>(session.optimizer->bytes()))));

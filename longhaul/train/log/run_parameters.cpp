@@ -25,6 +25,7 @@ Json run_parameters(const Session& session, int64_t total_steps) {
           {"Model configuration",
            parse_json(to_hf_config_json(session.model_config, dtype), "config.json")},
           {"Parameters", session.model_config.description.num_parameters()},
+          {"Active parameters", session.model_config.description.num_active_parameters()},
           {"World size", session.world->size()},
           {"Data parallel degree", session.batch.dp},
           {"Tensor parallel degree", config.parallel.tp},
