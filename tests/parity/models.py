@@ -1,5 +1,7 @@
 """Small models in the shapes of the supported families, made by transformers."""
 
+import re
+
 import torch
 import transformers
 
@@ -136,6 +138,34 @@ CONFIGS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 2000000.0},
     ),
+    # Experts in every layer, whose weights are normalised; a window that is shorter than the
+    # test's sequences.
+    "mixtral": dict(
+        family="Mixtral",
+        num_key_value_heads=2,
+        pad_token_id=2,
+        sliding_window=40,
+        num_local_experts=5,
+        num_experts_per_tok=2,
+        output_router_logits=True,
+        router_aux_loss_coef=0.1,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    ),
+    # Narrow experts whose weights are not normalised, and a layer without experts.
+    "qwen3_moe": dict(
+        family="Qwen3Moe",
+        num_key_value_heads=2,
+        pad_token_id=7,
+        head_dim=24,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=48,
+        norm_topk_prob=False,
+        mlp_only_layers=[1],
+        output_router_logits=True,
+        router_aux_loss_coef=0.05,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,
@@ -154,6 +184,9 @@ CONFIGS = {
 }
 
 
+WITH_EXPERTS = [name for name, settings in CONFIGS.items() if "num_experts_per_tok" in settings]
+
+
 def make_model(name, seed=0):
     settings = {**BASE, **CONFIGS[name]}
     family = settings.pop("family", "Llama")
@@ -165,7 +198,8 @@ def model_of(config, seed=0):
     torch.manual_seed(seed)
     kind = (transformers.AutoModelForPreTraining if config.model_type == "bert"
             else transformers.AutoModelForCausalLM)
-    model = kind.from_config(config, attn_implementation="eager").to(torch.float32)
+    model = kind.from_config(config, attn_implementation="eager",
+                             experts_implementation="eager").to(torch.float32)
     # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
@@ -180,6 +214,8 @@ def as_transformers(config, tensors):
     part of a larger one."""
     if config.model_type == "gpt_neox":
         return as_gpt_neox(tensors, config.num_attention_heads)
+    if config.model_type in ("mixtral", "qwen3_moe"):
+        return with_experts_together(tensors)
     if config.model_type != "gpt2":
         return dict(tensors)
     found = {}
@@ -212,6 +248,28 @@ def as_gpt_neox(tensors, heads):
                              ("embed_out", "lm_head")):
             key = key.replace(here, theirs)
         found[key] = value
+    return found
+
+
+EXPERT = re.compile(r"(model\.layers\.\d+\.)\w+\.experts\.(\d+)\.(\w+)\.weight")
+PART = {"w1": "gate", "gate_proj": "gate", "w3": "up", "up_proj": "up", "w2": "down",
+        "down_proj": "down"}
+
+
+def with_experts_together(tensors):
+    """All experts of a layer are one tensor there, gate and up of each one behind the other."""
+    found, layers = {}, {}
+    for key, value in tensors.items():
+        if match := EXPERT.fullmatch(key):
+            experts = layers.setdefault(match[1], {})
+            experts.setdefault(int(match[2]), {})[PART[match[3]]] = value
+        else:
+            found[key.replace("block_sparse_moe.gate", "mlp.gate")] = value
+    for layer, experts in layers.items():
+        of = [experts[i] for i in range(len(experts))]
+        found[f"{layer}mlp.experts.gate_up_proj"] = torch.stack(
+            [torch.cat([one["gate"], one["up"]]) for one in of])
+        found[f"{layer}mlp.experts.down_proj"] = torch.stack([one["down"] for one in of])
     return found
 
 

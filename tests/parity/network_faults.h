@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "longhaul/families/network.h"
 
@@ -22,13 +23,23 @@ Kind* core_of(families::Block& block) {
   return nullptr;
 }
 
+/// Returns the block's feed-forward, or those of all of its experts.
+inline std::vector<families::FeedForward*> feed_forwards_of(families::Block& block) {
+  std::vector<families::FeedForward*> all;
+  if (auto* one = core_of<families::FeedForward>(block)) all.push_back(one);
+  if (auto* mixture = core_of<families::Experts>(block)) {
+    for (families::FeedForward& one : mixture->experts) all.push_back(&one);
+  }
+  return all;
+}
+
 /// Plants the fault in each block, or in the first block. Returns false if the network
 /// has nothing that the fault could change; its numbers then stay as they are.
 inline bool plant_fault(families::Network& network, const std::string& fault) {
   bool planted = false;
   for (families::Block& block : network.blocks) {
     auto* attention = core_of<families::Attention>(block);
-    auto* feed_forward = core_of<families::FeedForward>(block);
+    auto* experts = core_of<families::Experts>(block);
     families::Branch& first = block.front().branches.front();
     families::Branch& last = block.back().branches.back();
     if (fault == "dropped_norm") {
@@ -48,9 +59,23 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       planted = true;
     }
     if (fault == "wrong_activation") {
-      feed_forward->activation = feed_forward->activation == Activation::GeluExact
-                                     ? Activation::GeluTanh
-                                     : Activation::GeluExact;
+      for (families::FeedForward* one : feed_forwards_of(block)) {
+        one->activation = one->activation == Activation::GeluExact
+                              ? Activation::GeluTanh
+                              : Activation::GeluExact;
+        planted = true;
+      }
+    }
+    if (fault == "other_weights_of_experts" && experts != nullptr) {
+      experts->normalised = !experts->normalised;
+      planted = true;
+    }
+    if (fault == "one_expert_less" && experts != nullptr) {
+      --experts->top_k;
+      planted = true;
+    }
+    if (fault == "swapped_gates" && experts != nullptr) {
+      for (families::FeedForward& one : experts->experts) std::swap(*one.gate, one.up);
       planted = true;
     }
     if (fault == "half_rotated" && attention->rotation) {

@@ -34,6 +34,9 @@ OTHER_KINDS = {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_th
 # What they mean needs use_sliding_window.
 QWEN_NEUTRAL = dict(sliding_window=5, max_window_layers=1)
 
+# Of training.
+BALANCE = dict(output_router_logits=True, router_aux_loss_coef=0.3)
+
 # family -> the settings of a small model, what is honoured, what is refused, and what changes
 # nothing beside NEUTRAL.
 FAMILIES = {
@@ -43,6 +46,16 @@ FAMILIES = {
                 DECODER_REFUSED, {}),
     "Qwen2": (DECODER, {**DECODER_HONOURED, "head_dim": None}, QWEN_REFUSED, QWEN_NEUTRAL),
     "Qwen3": (DECODER, DECODER_HONOURED, dict(QWEN_REFUSED, attention_bias=True), QWEN_NEUTRAL),
+    "Mixtral": (
+        dict(DECODER, sliding_window=9, num_local_experts=4, num_experts_per_tok=2),
+        dict(DECODER_HONOURED, sliding_window=10, num_local_experts=5, num_experts_per_tok=3),
+        dict(DECODER_REFUSED, router_jitter_noise=0.1), BALANCE),
+    "Qwen3Moe": (
+        dict(DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
+             mlp_only_layers=[0]),
+        dict(DECODER_HONOURED, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=48,
+             norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=3, attention_bias=True),
+        dict(DECODER_REFUSED, use_sliding_window=True), dict(BALANCE, sliding_window=5)),
     "Gemma3Text": (
         dict(DECODER, sliding_window=9, layer_types=SLIDING, rope_parameters=KINDS),
         dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
@@ -174,7 +187,7 @@ def test_every_field_is_in_a_list(family):
     fields = {f.name for f in dataclasses.fields(getattr(transformers, f"{family}Config"))}
     listed = {*honoured, *refused, *neutral, *NEUTRAL, *NOT_TRIED}
     assert fields - listed == set()
-    # Qwen2's class has no head_dim, and takes one.
+    # The classes of Qwen2 and Qwen3-MoE have no head_dim, and take one.
     assert listed - fields <= {"head_dim"}
 
 
@@ -212,7 +225,7 @@ def test_a_field_is_refused_by_name(ours, tmp_path, family, field):
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma3Text", "GPT2", "GPTNeoX", "Bert", *later(
-    "Mistral", "Qwen2", "Qwen3", "Olmo2", "Olmo3", "Granite", "SmolLM3")])
+    "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Olmo3", "Granite", "SmolLM3")])
 def test_other_fields_change_nothing_here_and_there(ours, tmp_path, family):
     neutral = {**NEUTRAL, **FAMILIES[family][3]}
     plain = make(family)

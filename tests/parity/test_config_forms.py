@@ -16,7 +16,8 @@ from test_config_fields import FAMILIES, TOLERANCE, theirs
 # Of a size that a file without them does not tell: refused here, however large there.
 REQUIRED = {
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions", "rms_norm_eps"}
+    "max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions", "rms_norm_eps",
+    "moe_intermediate_size"}
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
 OLD_LLAMA3 = dict(rope_parameters=None, rope_theta=500.0)
@@ -111,10 +112,23 @@ BY_KIND = {
     **{f"by_kind_{name}": dict(rope_parameters={
         "full_attention": present({**YARN, "rope_theta": 500.0, **numbers}),
         "sliding_attention": PLAIN}) for name, numbers in YARN_NUMBERS.items()}}
+# The number of experts has two names; mlp_only_layers of numbers that are no layers says nothing.
+EXPERT_FORMS = {
+    "experts_by_their_old_name": dict(num_local_experts=..., num_experts=4),
+    "experts_by_both_names": dict(num_experts=4), "other_experts_by_both_names": dict(num_experts=5),
+    "no_experts": dict(num_local_experts=0), "no_expert_of_a_token": dict(num_experts_per_tok=0),
+    "more_experts_of_a_token": dict(num_experts_per_tok=5),
+    "noise_of_routers": dict(router_jitter_noise=0.1)}
+QWEN_LAYERS = {
+    "no_sparse_step": dict(decoder_sparse_step=0), "second_layers": dict(decoder_sparse_step=2),
+    "layers_that_are_not_there": dict(mlp_only_layers=[0, 7, -1]),
+    "every_layer_plain": dict(mlp_only_layers=[0, 1])}
 NEOX_OLD = dict(rope_parameters=..., rotary_emb_base=500, rotary_pct=0.5)
 FORMS = {
     "Llama": DECODER_FORMS,
     "Mistral": DECODER_FORMS,
+    "Mixtral": {**DECODER_FORMS, **EXPERT_FORMS},
+    "Qwen3Moe": {**DECODER_FORMS, **MANY_HEADS, **EXPERT_FORMS, **QWEN_LAYERS},
     "Qwen2": {**DECODER_FORMS, **MANY_HEADS, "width_of_heads": dict(head_dim=8)},
     "Qwen3": {**DECODER_FORMS, **MANY_HEADS},
     "Olmo2": DECODER_FORMS, "Granite": DECODER_FORMS, "SmolLM3": DECODER_FORMS,
@@ -208,7 +222,8 @@ def ours(run, path, family):
 
 @pytest.mark.parametrize("family", [
     "Qwen2", "Gemma3Text", "GPT2", "GPTNeoX", "Bert",
-    *later("Llama", "Mistral", "Qwen3", "Olmo2", "Granite", "SmolLM3", "Olmo3")])
+    "Qwen3Moe", *later("Llama", "Mistral", "Mixtral", "Qwen3", "Olmo2", "Granite", "SmolLM3",
+                       "Olmo3")])
 def test_every_form_is_read_as_transformers_reads_it_or_refused_by_name(run, tmp_path, family):
     (tmp_path / "models").mkdir()
     build(tmp_path / "plain", usual(family))
@@ -250,7 +265,7 @@ def test_every_family_of_the_program_stands_in_every_list(run, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "none_of_these"}')
     said = run("longhaul", "inspect", tmp_path, check=False)
     known = set(re.findall(r'"(\w+)" \(', said.stdout + said.stderr))
-    assert len(known) >= 12, said
+    assert len(known) >= 14, said
 
     def types(names):
         return {getattr(transformers, f"{name}Config").model_type for name in names}

@@ -109,7 +109,7 @@ def names_of(run, path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "pythia", "llama3_gqa", "tied", "qwen3", "mistral", "gemma3",
-                                  "olmo2", "olmo3", "granite", "smollm3"])
+                                  "olmo2", "olmo3", "granite", "smollm3", "mixtral", "qwen3_moe"])
 def test_both_kinds_of_names_are_listed_for_each_family(run, tmp_path, name):
     make_model(name).save_pretrained(tmp_path / "model")
     listed = names_of(run, tmp_path / "model")

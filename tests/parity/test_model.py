@@ -5,14 +5,14 @@ import json
 
 import pytest
 import torch
-from models import CONFIGS, as_transformers, distance, make_model
+from models import CONFIGS, WITH_EXPERTS, as_transformers, distance, make_model
 from programs import split
 from safetensors.torch import load_file, save_file
 
 LOGITS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 # One of each kind of block; `make soak` has the others in every form too.
-NOW = ["llama3_gqa", "gemma3", "pythia"]
+NOW = ["llama3_gqa", "gemma3", "pythia", "qwen3_moe"]
 SOME = split(CONFIGS, NOW)
 WAYS = ["--plain", "--recompute"]
 
@@ -93,8 +93,10 @@ def test_bf16_is_as_close_as_that_of_transformers(run, tmp_path, name):
     logits, loss, gradients = reference(make_model(name).to(torch.bfloat16), *example())
     theirs = distances((logits.view(-1, logits.shape[-1]), loss.view(1), gradients),
                        reference(make_model(name), *example()))
-    assert found["logits"] <= 1.25 * theirs["logits"], (found, theirs)
-    assert found["gradients"] <= 1.25 * theirs["gradients"], (found, theirs)
+    # Rounding sends some tokens to other experts, here and there.
+    most = 1.5 if name in WITH_EXPERTS else 1.25
+    assert found["logits"] <= most * theirs["logits"], (found, theirs)
+    assert found["gradients"] <= most * theirs["gradients"], (found, theirs)
     assert found["loss"] <= 2e-3, found
 
 
@@ -132,7 +134,8 @@ def test_a_planted_fault_in_another_family_is_seen(run, tmp_path, name, fault):
 
 NETWORK_FAULTS = ["dropped_norm", "swapped_branches", "wrong_interleave", "wrong_activation",
                   "half_rotated", "no_window", "no_scale_of_scores", "no_scale_of_branches",
-                  "one_rotation", "no_scale_of_embedding", "no_divisor_of_logits"]
+                  "one_rotation", "no_scale_of_embedding", "no_divisor_of_logits",
+                  "other_weights_of_experts", "one_expert_less", "swapped_gates"]
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -156,6 +159,7 @@ def test_a_network_that_is_wrong_in_one_way_is_seen(run, tmp_path, name):
             assert done.returncode == 78, done.stderr
         seen.add(fault)
     assert {"dropped_norm", "swapped_branches", "wrong_activation"} <= seen
+    assert ("one_expert_less" in seen) == (name in WITH_EXPERTS)
 
 
 @pytest.mark.parametrize(

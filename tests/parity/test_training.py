@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from datasets import Dataset
-from models import CONFIGS, make_model
+from models import CONFIGS, WITH_EXPERTS, make_model
 from programs import later, split
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -81,13 +81,14 @@ warmup_steps = 0
 """
 
 
-def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=()):
+def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=(), weight=0.0):
     model.save_pretrained(tmp_path / "model")
-    return curve_on(run, tmp_path, rows, micro, sets)
+    return curve_on(run, tmp_path, rows, micro, sets, weight)
 
 
-def curve_on(run, tmp_path, rows, micro=2, sets=()):
-    """Losses and norms of a model that lies in tmp_path / "model"."""
+def curve_on(run, tmp_path, rows, micro=2, sets=(), weight=0.0):
+    """Losses and norms of a model that lies in tmp_path / "model". The loss has the weighted loss
+    that balances experts in it."""
     ids, length = rows.tolist(), rows.shape[1]
     Dataset.from_dict({
         "input_ids": ids, "attention_mask": [[1] * length] * len(ids), "labels": ids,
@@ -99,11 +100,21 @@ def curve_on(run, tmp_path, rows, micro=2, sets=()):
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     records = [r for r in records if "grad_norm" in r]
-    return [(r["loss"], r["grad_norm"]) for r in records]
+    return [(r["loss"] + weight * r.get("losses", {}).get("router_balance", 0.0), r["grad_norm"])
+            for r in records]
+
+
+def balanced(name):
+    """What a run needs for the loss that balances experts as in transformers, which is over all
+    tokens of a step."""
+    if name not in WITH_EXPERTS:
+        return {}
+    return dict(micro=BATCH, sets=['experts.balance="pooled"'],
+                weight=CONFIGS[name]["router_aux_loss_coef"])
 
 
 # One of each kind of block; `make soak` has the others too.
-NOW = ["llama3_gqa", "gemma3", "gpt2", "pythia"]
+NOW = ["llama3_gqa", "gemma3", "gpt2", "pythia", "mixtral"]
 SOME = split(CONFIGS, NOW)
 
 
@@ -115,7 +126,7 @@ def worst(ours, theirs):
 @pytest.mark.parametrize("name", SOME)
 def test_twenty_steps_follow_torch(run, tmp_path, name):
     rows = make_rows()
-    ours = longhaul_curve(run, tmp_path, make_model(name), rows)
+    ours = longhaul_curve(run, tmp_path, make_model(name), rows, **balanced(name))
     theirs = torch_curve(make_model(name), rows)
     assert worst(ours, theirs) <= TOLERANCE
     assert len(ours) == STEPS
@@ -132,6 +143,15 @@ def test_a_wrong_setting_is_seen(run, tmp_path, fault):
     ours = longhaul_curve(run, tmp_path, make_model("llama3_gqa"), rows, sets=[fault])
     theirs = torch_curve(make_model("llama3_gqa"), rows)
     assert worst(ours, theirs) > TOLERANCE
+
+
+@pytest.mark.parametrize("name,change", [
+    ("mixtral", dict(sets=[])), ("mixtral", dict(sets=['experts.balance="off"'])),
+    *later(("qwen3_moe", dict(sets=[])))])
+def test_another_balance_of_experts_is_seen(run, tmp_path, name, change):
+    rows = make_rows()
+    ours = longhaul_curve(run, tmp_path, make_model(name), rows, **{**balanced(name), **change})
+    assert worst(ours, torch_curve(make_model(name), rows)) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
@@ -174,7 +194,7 @@ def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, 
 @pytest.mark.parametrize("name", SOME)
 def test_export_of_a_run_is_what_transformers_reads(run, tmp_path, name):
     rows = make_rows()
-    longhaul_curve(run, tmp_path, make_model(name), rows)
+    longhaul_curve(run, tmp_path, make_model(name), rows, **balanced(name))
     run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
     start = make_model(name)

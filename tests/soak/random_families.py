@@ -12,9 +12,11 @@ from random_models import POSITIONS, check_export, draw_rope, draw_sizes, draw_t
 from test_model import GRADIENT_TOLERANCE, LOGITS_TOLERANCE, differences_on
 from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
 
-DECODERS = ["Llama", "Mistral", "Qwen2", "Qwen3", "Olmo2", "Granite", "SmolLM3"]
+DECODERS = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Granite", "SmolLM3"]
 # What the classes of families take for absent fields, where not the same as most.
 OWN_DEFAULTS = {"olmo2": {"pad_token_id": 1},
+                "mixtral": {"num_key_value_heads": 8, "num_experts_per_tok": 2},
+                "qwen3_moe": {"num_key_value_heads": 4, "norm_topk_prob": False, "mlp_only_layers": []},
                 "smollm3": {"pad_token_id": 128004, "tie_word_embeddings": True,
                             "num_key_value_heads": 4}}
 
@@ -23,11 +25,23 @@ def draw_gelu(rng):
     return rng.choice(["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"])
 
 
+def draw_experts(rng, family, layers):
+    experts = rng.randint(1, 7)
+    drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(1, experts))
+    if family == "Qwen3Moe":
+        drawn.update(moe_intermediate_size=rng.randint(1, 100), norm_topk_prob=rng.random() < 0.5,
+                     decoder_sparse_step=rng.choice([1, 1, 2]), attention_bias=rng.random() < 0.3,
+                     mlp_only_layers=[i for i in range(layers) if rng.random() < 0.3])
+    return drawn
+
+
 def draw_decoder(rng, family):
     model = dict(draw_sizes(rng), rope_parameters=draw_rope(rng), max_position_embeddings=POSITIONS)
     if family == "Olmo2":
         model["eos_token_id"] = 0  # the class's own is past these vocabularies
-    if family == "Mistral":
+    if family in ("Mixtral", "Qwen3Moe"):
+        model.update(draw_experts(rng, family, model["num_hidden_layers"]))
+    if family in ("Mistral", "Mixtral"):
         model["sliding_window"] = rng.choice([None, 2, 7, 64])  # of 1: no gradient of queries
     return model
 
@@ -119,6 +133,8 @@ def as_another_version(path, forms):
     if kind in ("llama", "qwen2", "qwen3") and fields.get("num_key_value_heads") == heads:
         if next(choices, 1.0) < 0.5:
             fields["num_key_value_heads"] = None
+    if kind == "qwen3_moe" and next(choices, 1.0) < 0.5:  # before version 5
+        fields["num_experts"] = fields.pop("num_local_experts")
     if kind == "gpt2" and next(choices) < 0.5:
         for own, usual in (("n_embd", "hidden_size"), ("n_head", "num_attention_heads")):
             fields[usual] = fields.pop(own)
@@ -132,7 +148,8 @@ def make(case, path):
     kind = (transformers.AutoModelForPreTraining if case["family"] == "Bert"
             else transformers.AutoModelForCausalLM)
     # Read again: the form means there what it means here.
-    return kind.from_pretrained(path / "model", dtype=torch.float32, attn_implementation="eager")
+    return kind.from_pretrained(path / "model", dtype=torch.float32, attn_implementation="eager",
+                                experts_implementation="eager")
 
 
 def with_padding(tokens, case):

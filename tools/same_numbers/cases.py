@@ -35,6 +35,12 @@ FAMILIES = {
                 "residual_multiplier": 0.4, "logits_scaling": 2.0, "attention_bias": True},
     "smollm3": {**MODEL, "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3",
                 "pad_token_id": 0},
+    "mixtral": {**MODEL, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+                "sliding_window": 10, "num_local_experts": 5, "num_experts_per_tok": 2,
+                "output_router_logits": True, "router_aux_loss_coef": 0.02},
+    "qwen3_moe": {**MODEL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                  "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 50,
+                  "norm_topk_prob": True, "mlp_only_layers": [1], "output_router_logits": True},
     "gpt2": {
         "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 301,
         "n_embd": 96, "n_inner": 150, "n_layer": 4, "n_head": 6, "n_positions": 64,
@@ -317,7 +323,7 @@ FORMS = [
     ("neox_serial", "gpt_neox", {"use_parallel_residual": False}), ("qwen2", "qwen2", {}),
     ("qwen3", "qwen3", {}), ("mistral", "mistral", {}), ("gemma3", "gemma3", {}),
     ("olmo2", "olmo2", {}), ("olmo3", "olmo3", {}), ("granite", "granite", {}),
-    ("smollm3", "smollm3", {})]
+    ("smollm3", "smollm3", {}), ("mixtral", "mixtral", {}), ("qwen3_moe", "qwen3_moe", {})]
 EXAMPLES = 'data.train=[{path="../data/bert"}]'
 
 
