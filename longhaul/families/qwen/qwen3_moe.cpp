@@ -7,8 +7,8 @@
 namespace longhaul::families {
 namespace {
 
-/// Returns which layers have a plain feed-forward. Every step-th layer has experts unless a
-/// list names the layer.
+/// Returns which layers have a plain feed-forward. Every step-th layer has experts unless
+/// a list names the layer.
 std::vector<bool> read_dense_layers(const ConfigFields& fields, int64_t layers) {
   const int64_t step = fields.integer_or("decoder_sparse_step", 1, kMaxPositions, 1);
   std::set<int64_t> listed;
