@@ -130,6 +130,19 @@ TEST(Load, APathThatOnlyAShellWouldHaveReplacedIsRefusedWhereverItStands) {
   expect_told(refused("", {"checkpoint.resume=~/runs/a"}), "write /users/me/runs/a");
 }
 
+TEST(Load, EachKeyOfExpertsReachesItsOwnMember) {
+  const RunConfig c = accepted("", {"parallel.ep=5", "experts.balance=global",
+                                    "experts.balance_weight=0.02", "experts.z_loss=1e-3",
+                                    "experts.warn_below=0.25"})
+                          .config;
+  EXPECT_EQ(c.parallel.ep, 5);
+  EXPECT_EQ(c.experts.balance, BalanceKind::Global);
+  EXPECT_EQ(c.experts.balance_weight, 0.02);
+  EXPECT_EQ(c.experts.z_loss, 1e-3);
+  EXPECT_EQ(c.experts.warn_below, 0.25);
+  EXPECT_FALSE(accepted("").config.experts.balance_weight.has_value());
+}
+
 TEST(Load, EachKeyReachesItsOwnMember) {
   const RunConfig c = accepted("", {"run.stop_after=41",
                                     "run.seed=42",
@@ -245,11 +258,17 @@ micro_size = 1
 tp = 32
 pp = 8
 cp = 1
+ep = 1
 sequence = true
 pipeline = "1f1b"
 virtual_stages = 1
 zero = 1
 shard_group = "world"
+[experts]
+balance = "sequence"
+balance_weight = 0.02
+z_loss = 0.001
+warn_below = 0.4
 [memory]
 recompute = "selective"
 offload_activations = false
@@ -540,6 +559,7 @@ TEST(Load, NeutralValuesOfUnbuiltKeysAreAccepted) {
 tp = 1
 pp = 1
 cp = 1
+ep = 1
 sequence = true
 pipeline = "1f1b"
 virtual_stages = 1

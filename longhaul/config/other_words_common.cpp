@@ -27,6 +27,9 @@ constexpr std::string_view kBegins =
     "checkpoint.resume goes on from a run's own checkpoint, init.weights begins at step "
     "0 "
     "from other weights";
+constexpr std::string_view kWeightOfBalance =
+    "even loads make the term num_experts_per_tok here, and layers are averaged: "
+    "Megatron-LM's coefficient x layers / num_experts_per_tok";
 constexpr std::string_view kAlone =
     "a run file stands alone, and --set section.key=value changes a key of it";
 
@@ -168,6 +171,48 @@ constexpr OtherWord kCommon[] = {
     {"trust_remote_code", None, "", "no code of a model's directory runs"},
     {"use_cache", None, "", "training keeps no keys and values"},
 
+    // Mixtures of experts.
+    {"num_experts num_local_experts num_moe_experts moe_num_experts n_routed_experts "
+     "num_experts_per_tok num_experts_per_token experts_per_token moe_router_topk "
+     "moe_top_k moe_topk moe_intermediate_size moe_ffn_hidden_size norm_topk_prob "
+     "decoder_sparse_step mlp_only_layers moe_layer_freq",
+     Rule, "model.config model.override", kShape},
+    {"router_aux_loss_coef moe_aux_loss_coef", Copy, "experts.balance_weight"},
+    {"moe_aux_loss_coeff router_aux_loss_coeff router_aux_loss_weight aux_loss_coef "
+     "aux_loss_coeff aux_loss_weight aux_loss_alpha load_balance_loss_weight "
+     "load_balance_loss_coef load_balancing_loss_weight load_balancing_loss_coef "
+     "lb_loss_weight moe_loss_weight",
+     Rule, "experts.balance_weight", kWeightOfBalance},
+    {"moe_z_loss moe_z_loss_coeff moe_z_loss_coef moe_z_loss_weight moe_zloss_weight "
+     "router_z_loss router_z_loss_coeff router_z_loss_coef router_z_loss_weight",
+     Rule, "experts.z_loss", "layers are averaged: Megatron-LM's coefficient x layers"},
+    {"moe_router_load_balancing_type router_load_balancing_type moe_load_balancing "
+     "load_balancing_type lb_loss_granularity",
+     Rule, "experts.balance", "sequence, global, pooled, off, or model, the default"},
+    {"output_router_logits", Rule, "experts.balance model.override",
+     "balance = \"model\", the default, follows this field of config.json"},
+    {"load_balance_coeff expert_bias use_expert_bias bias_gamma "
+     "moe_router_enable_expert_bias moe_router_bias_update_rate router_bias_update_rate",
+     None, "", "a term of the loss balances experts (experts.balance), and no bias does"},
+    {"capacity_factor expert_capacity_factor moe_capacity_factor "
+     "moe_expert_capacity_factor moe_train_capacity_factor train_capacity_factor "
+     "eval_capacity_factor expert_capacity min_capacity drop_tokens "
+     "moe_token_drop_policy moe_token_dropping moe_pad_expert_input_to_capacity",
+     None, "", kDropless},
+    {"moe_token_dispatcher_type token_dispatcher_type moe_enable_deepep use_deepep "
+     "moe_flex_dispatcher_backend moe_all_to_all_dispatcher moe_shared_expert_overlap "
+     "expert_parallel_comm_backend",
+     None, "", kRowsOfExperts},
+    {"moe_grouped_gemm grouped_gemm use_grouped_mm moe_permute_fusion moe_router_fusion "
+     "experts_implementation",
+     None, "", kKernels},
+    {"router_jitter_noise router_jitter moe_router_jitter moe_input_jitter_eps "
+     "jitter_eps",
+     None, "", kNoJitter},
+    {"moe moe_*", None, "",
+     "config.json says what a mixture of experts is, [experts] how its loads are "
+     "balanced, and parallel.ep over which ranks it lies"},
+
     // The data.
     {"data data_path train_data train_data_path train_file train_files", Copy,
      "data.train"},
@@ -291,9 +336,11 @@ constexpr OtherWord kCommon[] = {
      "a unit is a bucket"},
     {"ddp_backend distributed_backend dist_backend", None, "",
      "MPI on CPUs, NCCL on GPUs"},
-    {"ep ep_size expert_parallel expert_parallel_size expert_model_parallel_size "
-     "num_experts num_local_experts moe moe_*",
-     None, "", kNoExperts},
+    {"ep ep_size ep_degree expert_parallel expert_parallel_size expert_parallel_degree "
+     "expert_model_parallel_size moe_expert_parallel_size",
+     Copy, "parallel.ep"},
+    {"etp expert_tensor_parallel_size expert_tensor_parallel_degree", Rule, "parallel.tp",
+     kExpertsOverTp},
     {"pipeline_parallel_schedule pipeline_schedule pp_schedule pp_engine", Rule,
      "parallel.pipeline", "gpipe, 1f1b, interleaved or zb-h1"},
     {"partition", Rule, "parallel.partition",

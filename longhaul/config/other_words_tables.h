@@ -15,7 +15,20 @@ inline constexpr std::string_view kStarts =
 inline constexpr std::string_view kOwnPart = "a rank only ever allocates its own part";
 inline constexpr std::string_view kNoFp8 =
     "fp8 is not available yet; the run computes in bf16";
-inline constexpr std::string_view kNoExperts = "longhaul has no mixtures of experts";
+inline constexpr std::string_view kExpertsOverTp =
+    "the ranks of parallel.tp split experts as they split dense feed-forwards";
+inline constexpr std::string_view kExpertsOfModel =
+    "config.json says it, as num_local_experts or num_experts, num_experts_per_tok and "
+    "moe_intermediate_size";
+inline constexpr std::string_view kMixtureOfModel =
+    "config.json says what a mixture of experts is and how its router chooses";
+inline constexpr std::string_view kRowsOfExperts =
+    "tokens go to the ranks of their experts in one grouped exchange";
+inline constexpr std::string_view kDropless =
+    "no token is dropped, so that an expert needs no capacity";
+inline constexpr std::string_view kSaysRecompute =
+    "memory.recompute says what is computed again";
+inline constexpr std::string_view kNoJitter = "a router's input gets no noise";
 inline constexpr std::string_view kHub = "longhaul fetches nothing and sends nothing";
 inline constexpr std::string_view kTracked = "metrics and event files lie in run.dir";
 inline constexpr std::string_view kNoCompiler = "there is no graph to compile";

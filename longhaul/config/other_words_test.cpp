@@ -261,6 +261,25 @@ TEST(OtherWords, AnswerValuesOfOtherTrainers) {
   EXPECT_TRUE(refused("", {"run.device=gpu"}).ends_with("did you mean \"cuda\"?"));
 }
 
+TEST(OtherWords, AnswerWaysOfOtherTrainersToBalanceExperts) {
+  constexpr std::pair<const char*, const char*> kCases[] = {
+      {"seq_aux_loss", "did you mean \"sequence\"?"},
+      {"aux_loss",
+       "it is \"sequence\", which is the same with one sequence in a micro batch"},
+      {"global_aux_loss", "it is \"global\", which takes the loads of the step before"},
+      {"transformers", "did you mean \"pooled\"?"},
+      {"none", "did you mean \"off\"?"},
+      {"false", "did you mean \"off\"?"},
+      {"true", "it says how: \"sequence\", \"global\" or \"pooled\""},
+      {"sinkhorn",
+       "a term of the loss balances experts: \"sequence\", \"global\" or \"pooled\""},
+  };
+  for (const auto& [value, answer] : kCases) {
+    const std::string message = refused("", {fmt::format("experts.balance={}", value)});
+    EXPECT_TRUE(message.ends_with(answer)) << message;
+  }
+}
+
 TEST(OtherWords, AnswerSectionsOfOtherTrainers) {
   const auto section = [](const std::string& name) {
     return refused("[" + name + "]\nx = 1\n");
@@ -281,6 +300,7 @@ TEST(OtherWords, AnswerSectionsOfOtherTrainers) {
   says("exp_manager", "; here [run] and [checkpoint] and [log] have such settings");
   says("train_module", "; here [optimizer] and [schedule]");
   says("strategy", "; here [parallel] and [run] have such settings");
+  says("moe", "; here [experts] and [parallel] and [model] have such settings");
   says("monitoring", "; here [log] has such settings");
   says("inference", "longhaul generate continues a text");
   says("gpu", "unknown section [gpu]; valid sections: run, model");

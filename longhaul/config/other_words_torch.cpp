@@ -7,7 +7,6 @@ namespace {
 using enum Carry;
 
 constexpr std::string_view kOneForm = "checkpoints have one form";
-constexpr std::string_view kNoFamily = "longhaul does not have such families";
 constexpr std::string_view kAlwaysLogged = "the metrics of run.dir always have it";
 constexpr std::string_view kOverlaps = "communication is overlapped where it can be";
 
@@ -68,7 +67,11 @@ constexpr OtherWord kSmp[] = {
     {"rope_scaling_*", Rule, "model.config", "config.json says it (rope_scaling)"},
     {"rotary_pct sliding_window resid_pdrop embd_pdrop attn_pdrop", Rule,
      "model.override model.config"},
-    {"num_experts_per_tok num_local_experts moe_*", None, "", kNoFamily},
+    {"num_experts_per_tok num_local_experts", Rule, "model.override model.config"},
+    {"moe", None, "", "config.json's model_type says it"},
+    {"moe_load_balancing", Rule, "experts.balance"},
+    {"moe_all_to_all_dispatcher global_token_shuffle", None, "", kRowsOfExperts},
+    {"moe_*", None, "", kMixtureOfModel},
     {"summary_first_pdrop", None, "", "it belongs to a head that no language model has"},
     {"hf_pretrained_model_name_or_dir", Copy, "init.weights model.config"},
     {"finetune pretrained_model_name pretrained_checkpoint_file "
@@ -77,6 +80,7 @@ constexpr OtherWord kSmp[] = {
     {"use_smp_flash_attn use_smp_implementation", None, "", kKernels},
     {"tensor_parallel_degree", Rule, "parallel.tp"},
     {"context_parallel_degree", Rule, "parallel.cp"},
+    {"expert_parallel_degree", Rule, "parallel.ep"},
     {"shard_degree", Rule, "parallel.shard_group parallel.zero"},
     {"sharding_strategy", Rule, "parallel.zero parallel.shard_group"},
     {"limit_all_gathers forward_prefetch backward_fetch_policy auto_wrap_policy", None,
@@ -144,7 +148,25 @@ constexpr OtherWord kMegatron[] = {
     {"pipeline_model_parallel_size", Copy, "parallel.pp"},
     {"context_parallel_size", Copy, "parallel.cp"},
     {"cp_comm_type", Rule, "parallel.context"},
-    {"expert_model_parallel_size expert_* moe_* num_experts", None, "", kNoExperts},
+    {"expert_model_parallel_size", Rule, "parallel.ep"},
+    {"expert_tensor_parallel_size", None, "", kExpertsOverTp},
+    {"num_experts moe_router_topk moe_ffn_hidden_size moe_layer_freq", Rule,
+     "model.config model.override", kExpertsOfModel},
+    {"moe_router_load_balancing_type", Rule, "experts.balance"},
+    {"moe_aux_loss_coeff", Rule, "experts.balance_weight"},
+    {"moe_z_loss_coeff", Rule, "experts.z_loss"},
+    {"moe_expert_capacity_factor moe_pad_expert_input_to_capacity "
+     "moe_token_drop_policy moe_token_dropping",
+     None, "", kDropless},
+    {"moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend "
+     "moe_deepep_num_sms moe_shared_expert_overlap",
+     None, "", kRowsOfExperts},
+    {"moe_grouped_gemm moe_use_legacy_grouped_gemm moe_permute_fusion moe_router_fusion",
+     None, "", kKernels},
+    {"moe_router_dtype", None, "", "the softmax of a router is always fp32"},
+    {"moe_input_jitter_eps", None, "", kNoJitter},
+    {"moe_layer_recompute", None, "", kSaysRecompute},
+    {"expert_* moe_*", None, "", kMixtureOfModel},
     {"sequence_parallel", Rule, "parallel.sequence"},
     {"num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank", Rule,
      "parallel.virtual_stages parallel.pipeline"},

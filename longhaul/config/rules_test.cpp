@@ -281,6 +281,11 @@ TEST(Rules, WarnOfSettingsWithoutEffect) {
       warnings_for({"init.certificate=false"}),
       std::vector<std::string>{"--set init.certificate=false: init.certificate has no "
                                "effect: init.weights is not given"});
+  EXPECT_EQ(warnings_for({"experts.balance=off", "experts.balance_weight=0.02"}),
+            std::vector<std::string>{
+                "--set experts.balance_weight=0.02: experts.balance_weight has no "
+                "effect: experts.balance is \"off\""});
+  EXPECT_TRUE(warnings_for({"experts.balance_weight=0.02"}).empty());
   EXPECT_EQ(warnings_for({"schedule.decay_steps=5", "schedule.kind=constant",
                           "schedule.min_lr=1e-5"})
                 .size(),
