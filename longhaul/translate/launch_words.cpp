@@ -76,11 +76,14 @@ constexpr std::string_view kAlone =
     "group_query_attention sequence_parallel recompute_activations mock_data async_save "
     "apply_* finetune grad_reduce_in_bf16 accumulate_* qk_layernorm squared_relu "
     "manual_gc log_throughput profile cross_entropy_loss_fusion calculate_per_token_loss "
-    "fp8_param_gather moe_grouped_gemm";
+    "fp8_param_gather moe_grouped_gemm moe_use_* moe_permute_fusion moe_router_fusion "
+    "moe_enable_deepep moe_shared_expert_overlap moe_pad_expert_input_to_capacity "
+    "moe_layer_recompute moe_per_layer_logging moe_router_pre_softmax "
+    "moe_router_enable_expert_bias moe_router_force_load_balancing";
 
 constexpr std::string_view kSeveral =
     "data_path train_data_path valid_data_path test_data_path rampup_batch_size "
-    "profile_ranks";
+    "profile_ranks moe_router_load_balancing_type moe_aux_loss_coeff";
 
 /// Returns whether a word matches a pattern of a list with spaces between the patterns.
 bool is_one_of(std::string_view patterns, std::string_view word) {

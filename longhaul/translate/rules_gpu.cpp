@@ -1,11 +1,14 @@
 // System E of docs/migrating.md, and Megatron-LM.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/translate/expert_rules.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
@@ -85,25 +88,34 @@ void put_smp_schedule(const Job& job) {
   if (plateau.value.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
 }
 
-/// Puts the flags that only one kind of model obeys, whatever the others are told.
-void put_smp_fields_of_one_type(const Job& job, const std::string& type) {
+/// Puts the flags that only some kinds of models obey, whatever the others are told.
+void put_smp_fields_of_types(const Job& job, const std::string& type) {
   if (type == "gpt_neox") {
     job.override_real("rotary_pct", "rotary_pct");
   } else if (type == "mistral") {
     job.override_whole("sliding_window", "sliding_window");
+  } else if (type == "mixtral") {
+    for (const char* name :
+         {"sliding_window", "num_local_experts", "num_experts_per_tok"}) {
+      job.override_whole(name, name);
+    }
   } else if (type == "gpt2") {
     for (const char* name : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
       job.override_real(name, name);
     }
   }
-  constexpr std::pair<const char*, const char*> kOfOneType[] = {
+  constexpr std::pair<const char*, const char*> kOfTypes[] = {
       {"rotary_pct", "gpt_neox"},
-      {"sliding_window", "mistral"},
+      {"sliding_window", "mistral mixtral"},
+      {"num_local_experts", "mixtral"},
+      {"num_experts_per_tok", "mixtral"},
       {"resid_pdrop", "gpt2"},
       {"embd_pdrop", "gpt2"},
       {"attn_pdrop", "gpt2"}};
-  for (const auto& [name, owner] : kOfOneType) {
-    if (type != owner) job.leave(name, fmt::format("only --model_type {} has it", owner));
+  for (const auto& [name, owners] : kOfTypes) {
+    if (has_word(owners, type)) continue;
+    job.leave(name, fmt::format("only --model_type {} has it",
+                                fmt::join(split_words(owners), " or ")));
   }
 }
 
@@ -116,7 +128,8 @@ void put_smp_model(const Job& job) {
          {"model_type", "vocab_size", "hidden_width", "num_layers", "num_heads",
           "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
           "initializer_range", "rotary_emb_base", "rotary_pct", "sliding_window",
-          "resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+          "resid_pdrop", "embd_pdrop", "attn_pdrop", "num_local_experts",
+          "num_experts_per_tok"}) {
       job.leave(name,
                 "their script, too, takes it from --hf_pretrained_model_name_or_dir");
     }
@@ -145,7 +158,7 @@ void put_smp_model(const Job& job) {
             "only another --model_type has it");
   job.override_real("initializer_range", "initializer_range");
   job.override_real("rotary_emb_base", llama ? "rope_theta" : "rotary_emb_base");
-  put_smp_fields_of_one_type(job, type.value.value_or(""));
+  put_smp_fields_of_types(job, type.value.value_or(""));
   if (!draft.has("model.override")) return;
   const int64_t positions = draft.whole("data.seq_len", 0);
   if (positions > 0) {
@@ -447,6 +460,7 @@ void translate_smp(const Job& job) {
   job.put_betas("beta1", "beta2", 0.9, 0.95);
   job.put("parallel.tp", job.whole("tensor_parallel_degree", 1));
   job.put("parallel.cp", job.whole("context_parallel_degree", 1));
+  put_smp_experts(job);
   put_smp_sharding(job);
   const Known<int64_t> micro = job.whole("train_batch_size", 2);
   job.put("batch.micro_size", micro);
@@ -516,6 +530,7 @@ void translate_megatron(const Job& job) {
   put_megatron_memory(job);
   put_megatron_sharding(job);
   put_megatron_pipeline(job);
+  put_megatron_experts(job);
   put_megatron_model(job);
   put_megatron_data(job);
   const Known<std::string> optimizer = job.text("optimizer", "adam");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/translate/expert_rules.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
@@ -188,6 +189,8 @@ void translate_nanotron(const Job& job) {
     draft.put("parallel.sequence", {mode == "reduce_scatter", ""},
               "parallelism.tp_mode " + mode);
   }
+  put_expert_ranks(job, "parallelism.expert_parallel_size",
+                   "parallelism.expert_tensor_parallel_size", 1);
   const Known<std::string> engine = job.text("parallelism.pp_engine", "afab");
   if (draft.whole("parallel.pp", 1) > 1) {
     draft.put("parallel.pipeline",

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/translate/expert_rules.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {
@@ -48,6 +49,8 @@ void put_titan_layout(const Job& job) {
   job.put("parallel.cp", whole_any(job, {"parallelism.context_parallel_degree",
                                          "experimental.context_parallel_degree"}));
   put_titan_context(job);
+  put_expert_ranks(job, "parallelism.expert_parallel_degree",
+                   "parallelism.expert_tensor_parallel_degree", 1);
   const Known<int64_t> copies = whole_any(job,
                                           {"parallelism.data_parallel_replicate_degree",
                                            "training.data_parallel_replicate_degree"},

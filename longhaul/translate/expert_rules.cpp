@@ -1,0 +1,130 @@
+#include "longhaul/translate/expert_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/numbers.h"
+
+namespace longhaul::translate {
+namespace {
+
+/// Asks for experts.balance where the other system balances experts by something else
+/// than one term of the loss.
+void ask_for_balance(const Job& job, const Said& said) {
+  job.draft().fill("experts.balance",
+                   "{} has no form here: there are sequence, global, pooled and off",
+                   said.as_written());
+}
+
+/// Puts a term's weight. Megatron-LM adds a term up over the layers that have experts,
+/// and here the layers are averaged. `over` divides the weight, if it is known.
+void put_megatron_weight(const Job& job, const std::string& key,
+                         const Known<double>& coefficient, const Known<int64_t>& over,
+                         const std::string& over_what) {
+  Draft& draft = job.draft();
+  const Known<int64_t> layers = job.whole("num_layers");
+  const Said* const some = job.find("moe_layer_freq");
+  const bool every = some == nullptr || some->text() == "1";
+  if (!coefficient.value) return draft.fill(key, coefficient.from);
+  if (!every || layers.value.value_or(0) < 1 || over.value.value_or(0) < 1) {
+    return draft.fill(key, "{} {} x the layers with experts{}", coefficient.from,
+                      *coefficient.value, over_what.empty() ? "" : " / " + over_what);
+  }
+  const double weight = *coefficient.value * static_cast<double>(*layers.value) /
+                        static_cast<double>(*over.value);
+  draft.put(
+      key, {weight, ""},
+      fmt::format(
+          "{} {} * {} layers{}", coefficient.from, *coefficient.value, *layers.value,
+          over_what.empty() ? "" : fmt::format(" / {} {}", *over.value, over_what)));
+}
+
+/// Puts the term that balances experts, and its weight.
+void put_megatron_balance(const Job& job) {
+  Draft& draft = job.draft();
+  const char* const kType = "moe_router_load_balancing_type";
+  const char* const kWeight = "moe_aux_loss_coeff";
+  for (const char* name : {kType, kWeight}) {
+    const Said* const said = job.find(name);
+    if (said != nullptr && said->values.size() > 1) {
+      ask_for_balance(job, *said);
+      return draft.fill("experts.balance_weight", "{}: there is one term",
+                        said->as_written());
+    }
+  }
+  const Known<std::string> type = job.text(kType, "aux_loss");
+  const Known<double> weight = job.real(kWeight, 0.0);
+  if (!type.value) return draft.fill("experts.balance", type.from);
+  const bool global = *type.value == "global_aux_loss";
+  const bool term = global || *type.value == "seq_aux_loss" || *type.value == "aux_loss";
+  if (!term) job.leave(kWeight, "no term of the loss takes it");
+  if (*type.value == "none") {
+    return draft.put("experts.balance", text_value("off"), type.from + " none");
+  }
+  if (!term) return ask_for_balance(job, *job.find(kType));
+  if (weight.value.value_or(1.0) == 0.0) {
+    return draft.put(
+        "experts.balance", text_value("off"),
+        fmt::format("moe_aux_loss_coeff 0{}", weight.given ? "" : ", their default"));
+  }
+  draft.put("experts.balance", text_value(global ? "global" : "sequence"),
+            type.given ? type.from + " " + *type.value : *type.value + ", their default");
+  // Even loads make their term 1, and ours the number of a token's experts.
+  put_megatron_weight(job, "experts.balance_weight", weight,
+                      job.whole("moe_router_topk", 2), "experts of a token");
+}
+
+}  // namespace
+
+void put_expert_ranks(const Job& job, const std::string& ranks, const std::string& tensor,
+                      std::optional<int64_t> otherwise) {
+  Draft& draft = job.draft();
+  const Known<int64_t> ep = job.whole(ranks);
+  if (!ep.given) return;
+  const int64_t tp = std::max<int64_t>(draft.whole("parallel.tp", 1), 1);
+  const Known<int64_t> each = job.whole(tensor, otherwise.value_or(tp));
+  const bool spread = ep.value.value_or(2) > 1;
+  if (!spread || (each.value && *each.value == tp)) return job.put("parallel.ep", ep);
+  if (!ep.value || !each.value) {
+    return draft.fill("parallel.ep", ep.value ? each.from : ep.from);
+  }
+  const std::string from = fmt::format("{} {} * {} ranks of an expert ({})", ep.from,
+                                       *ep.value, *each.value, each.from);
+  const auto all = checked_product(*ep.value, *each.value);
+  if (!all || *all % tp != 0) {
+    return draft.fill("parallel.ep", "{}: here each of the tp {} ranks has a part", from,
+                      tp);
+  }
+  draft.put("parallel.ep", {*all / tp, ""}, fmt::format("{} / tp {}", from, tp));
+}
+
+void put_megatron_experts(const Job& job) {
+  put_expert_ranks(job, "expert_model_parallel_size", "expert_tensor_parallel_size", {});
+  if (job.find("num_experts") == nullptr) {
+    for (const char* name :
+         {"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff"}) {
+      job.leave(name, "their script reads it only with --num-experts");
+    }
+    return;
+  }
+  put_megatron_balance(job);
+  const Known<double> z_loss = job.real("moe_z_loss_coeff");
+  if (z_loss.given) put_megatron_weight(job, "experts.z_loss", z_loss, {1, ""}, "");
+}
+
+void put_smp_experts(const Job& job) {
+  job.put("parallel.ep", job.whole("expert_parallel_degree"));
+  const Said* const said = job.find("moe_load_balancing");
+  if (said == nullptr) return;
+  const Known<std::string> type = job.text("moe_load_balancing");
+  if (!type.value) return job.draft().fill("experts.balance", type.from);
+  if (*type.value == "none" || *type.value == "aux_loss") {
+    const bool off = *type.value == "none";
+    return job.draft().put("experts.balance", text_value(off ? "off" : "sequence"),
+                           said->as_written());
+  }
+  ask_for_balance(job, *said);
+}
+
+}  // namespace longhaul::translate
