@@ -65,6 +65,12 @@ OWN_CPT = {
     "schedule.min_lr": 1e-6, "checkpoint.every": 100, "checkpoint.keep": 2,
 }
 
+# Continued on 8 machines of 8 devices, of which each has all experts of its layers
+MOE_CPT = OWN_CPT | {
+    "data.seq_len": 4096, "parallel.ep": 8, "parallel.zero": 1, "memory.recompute": "selective",
+    "checkpoint.every": 250,
+}
+
 # The guide's stages: the first 10 layers, the second 10 layers, ..., the 8th 10 layers
 TEN_EACH = [10] * 8
 LLAMA3_70B = {"data.seq_len": 8192, "parallel.tp": 32, "parallel.pp": 8,
@@ -136,6 +142,16 @@ PUBLISHED = {
         "optimizer.lr": 1e-4, "optimizer.betas": [0.9, 0.95], "optimizer.weight_decay": 0.2,
         "schedule.kind": "cosine", "schedule.warmup_fraction": 0.0032, "schedule.min_lr": 1e-5,
         "checkpoint.every": 500, "checkpoint.keep": 2},
+    # The weights of the terms are the models' router_aux_loss_coef
+    "mixtral-8x7b-cpt": MOE_CPT | {
+        "parallel.pp": 4, "experts.balance": "sequence", "experts.balance_weight": 0.02},
+    "qwen3-30b-a3b-cpt": MOE_CPT | {
+        "experts.balance": "global", "experts.balance_weight": 0.001},
+    "moe-small": {
+        "run.steps": 400, "data.seq_len": 256, "batch.global_size": 16, "batch.micro_size": 8,
+        "experts.balance": "sequence", "experts.balance_weight": 0.01, "optimizer.lr": 3e-3,
+        "schedule.kind": "cosine", "schedule.warmup_steps": 40, "schedule.min_lr": 3e-4,
+        "checkpoint.every": 100, "log.every": 20},
 }
 
 
@@ -149,6 +165,7 @@ class Fit(NamedTuple):
     accumulation: int
     tokens: int  # of a step
     billions: float  # of parameters
+    ep: int = 1
 
 
 FITS = {
@@ -177,6 +194,9 @@ FITS = {
     "mistral-7b-cpt": Fit(64, 1, 64, 1, 16, 8388608, 7.242),
     "pythia-1.4b-cpt": Fit(64, 1, 64, 1, 4, 2097152, 1.415),
     "llama3-70b-sharded": Fit(128, 1, 128, 1, 2, 1048576, 70.554),
+    "mixtral-8x7b-cpt": Fit(64, 4, 16, 1, 64, 4194304, 46.703, ep=8),
+    "qwen3-30b-a3b-cpt": Fit(64, 1, 64, 1, 16, 4194304, 30.532, ep=8),
+    "moe-small": Fit(2, 1, 2, 1, 1, 4096, 0.004),
 }
 # Fields of the shipped config.json: those of the public models.
 LLAMA2 = {"vocab_size": 32000, "max_position_embeddings": 4096, "rope_theta": 1e4,
@@ -197,6 +217,17 @@ def shape(layers, hidden, inner, heads, keys=None):
     return fields | ({"num_key_value_heads": keys} if keys else {})
 
 
+MIXTRAL = {"vocab_size": 32000, "max_position_embeddings": 32768, "rope_theta": 1e6,
+           "rms_norm_eps": 1e-5, "sliding_window": None, "num_local_experts": 8,
+           "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02, "output_router_logits": False,
+           "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False}
+QWEN3_MOE = {"vocab_size": 151936, "max_position_embeddings": 32768, "rope_theta": 1e6,
+             "rms_norm_eps": 1e-6, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+             "moe_intermediate_size": 768, "norm_topk_prob": True, "decoder_sparse_step": 1,
+             "mlp_only_layers": [], "router_aux_loss_coef": 0.001, "output_router_logits": False,
+             "bos_token_id": 151643, "eos_token_id": 151643, "tie_word_embeddings": False}
+
+
 MODELS = {
     "llama2-7b": LLAMA2 | shape(32, 4096, 11008, 32, 32),
     "llama2-13b": LLAMA2 | shape(40, 5120, 13824, 40, 40),
@@ -215,6 +246,13 @@ MODELS = {
         "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2,
         "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1},
+    "mixtral-8x7b": MIXTRAL | shape(32, 4096, 14336, 32, 8),
+    "qwen3-30b-a3b": QWEN3_MOE | shape(48, 2048, 6144, 32, 4),
+    # Nobody's: of Qwen3's form, with the vocabulary of the demo
+    "moe-small": QWEN3_MOE | shape(4, 128, 256, 4, 2) | {
+        "vocab_size": 16384, "max_position_embeddings": 1024, "rope_theta": 1e4, "head_dim": 32,
+        "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+        "bos_token_id": 0, "eos_token_id": 1, "tie_word_embeddings": True},
 }
 
 PATHS = {"run.dir", "model.config", "init.weights", "data.train", "data.validation"}
@@ -282,10 +320,11 @@ def test_published_ranks_are_accepted_and_lie_as_published(run, name):
     layout, batch = said["layout"], said["batch"]
     assert not any("model.config" in warning for warning in said["warnings"])
     assert (layout["pp"], layout["dp"], layout["tp"]) == (fit.pp, fit.dp, fit.tp)
+    assert layout["ep"] == fit.ep
     assert batch["accumulation"] == fit.accumulation
     assert batch["tokens_per_step"] == fit.tokens
     whole = described(run, name, 1, "parallel.tp=1", "parallel.pp=1", "parallel.partition=",
-                      "parallel.zero=0", "parallel.shard_group=world")
+                      "parallel.ep=1", "parallel.zero=0", "parallel.shard_group=world")
     assert round(whole["layout"]["ranks"][0]["parameters"] / 1e9, 3) == fit.billions
 
 
@@ -320,7 +359,9 @@ def test_page_has_each_recipe_with_its_command():
 VOCABULARY = 320
 SMALL = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96,
          "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": VOCABULARY,
-         "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+         "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0,
+         "head_dim": 16, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+         "moe_intermediate_size": 32}
 
 
 def is_bert(name):
@@ -343,8 +384,8 @@ def small_layout(name):
     tp, pp = min(fit.tp, 2), min(fit.pp, 2)
     dp = {1: 4, 2: 2, 4: 1}[tp * pp]
     micro = numbers["batch.micro_size"]
-    sets = [f"parallel.tp={tp}", f"parallel.pp={pp}", "data.seq_len=32",
-            f"batch.global_size={max(4, dp) * micro}"]
+    sets = [f"parallel.tp={tp}", f"parallel.pp={pp}", f"parallel.ep={min(fit.ep, 2)}",
+            "data.seq_len=32", f"batch.global_size={max(4, dp) * micro}"]
     if "parallel.partition" in numbers:
         sets.append("parallel.partition=")
     if "parallel.shard_group" in numbers:
@@ -393,7 +434,7 @@ def check_two_steps(name, records):
         assert abs(record["loss"] - guess) < 0.2 and 0 < record["grad_norm"] < 100
 
 
-QUICK = ["llama2-70b", "llama2-7b", "llama2-7b-sharded"]
+QUICK = ["llama2-70b", "llama2-7b", "llama2-7b-sharded", "mixtral-8x7b-cpt"]
 
 
 @pytest.mark.parametrize("name", split(FITS, QUICK))
