@@ -47,9 +47,7 @@ class Qwen3MoeFamily : public DecoderFamily {
       fields.fail(key, "is null, which transformers refuses; give it a number");
     }
     // Without this field sliding_window and max_window_layers have no effect.
-    if (fields.boolean("use_sliding_window").value_or(false)) {
-      fields.fail("use_sliding_window", "= true is not available yet");
-    }
+    fields.refuse_true({"use_sliding_window"}, "is not available yet");
     read_attention_bias(fields, s);
     s.head_norms = true;
     ExpertSettings experts =
