@@ -235,10 +235,9 @@ Fields fields_of(ParallelSection& s) {
 Fields fields_of(ExpertsSection& s) {
   return {
       make_field("balance", s.balance, Logged,
-                 "the loss that balances the loads of experts; sequence: over each "
-                 "sequence; global: by the loads of the step before; pooled: that of "
-                 "transformers, over all layers of one micro batch; model: sequence "
-                 "where config.json has output_router_logits, else off"),
+                 "the loss that balances experts; sequence: over each sequence; global: "
+                 "by the step before; pooled: transformers' form, for one micro batch. "
+                 "model: sequence where config.json has output_router_logits, else off"),
       make_field("balance_weight", s.balance_weight, Logged, "weight of that loss")
           .at_least(0)
           .when_absent("the model's router_aux_loss_coef"),

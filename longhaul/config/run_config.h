@@ -152,9 +152,9 @@ struct ParallelSection {
   ShardGroup shard_group;
 };
 
-/// How the loads of a model's experts are balanced by a term of the loss, with f_e the
-/// share of tokens that are sent to expert e, p_e the router's mean probability, and the
-/// term E * sum over e of f_e p_e for E experts.
+/// How a term of the loss balances the loads of a model's E experts. The term is
+/// E * sum over e of f_e p_e, where f_e is the share of tokens that are sent to expert e,
+/// and p_e is the router's mean probability of e.
 enum class BalanceKind {
   Model,     ///< Sequence where config.json has output_router_logits, else Off
   Off,       ///< the term is measured and has no gradient

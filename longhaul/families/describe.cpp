@@ -88,8 +88,8 @@ Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
   return unit.leave(add_inside(unit, layer, x));
 }
 
-/// Every rank of a tp group routes all tokens. Each sees a part of the experts' features
-/// and so holds a part of the router's gradient.
+/// Adds a mixture of experts. Every rank of a tp group routes all tokens. Each rank sees a
+/// part of the experts' features and so holds a part of the router's gradient.
 Feature add_core(UnitMaker& unit, const Experts& layer, const Feature& x) {
   unit.enter();
   add_projection(unit, layer.router, x, {Unit::None, 0});

@@ -29,9 +29,10 @@ at::Tensor activated(const at::Tensor& x, Activation activation);
 at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias, double eps);
 
-/// Returns the experts of each token, [B T, k]: `right`, or `known` [T, k] of the last
+/// Returns the experts of each token, [B T, k]. These are `known` [T, k] of the last
 /// sequence where the logits [B T, E] of that sequence differ so little that a router of
-/// this roundoff may have chosen so. Undefined `known` changes nothing.
+/// this roundoff may have chosen so. Elsewhere, and where `known` is undefined, they are
+/// `right`.
 at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
                           const at::Tensor& known, double roundoff);
 

@@ -93,7 +93,7 @@ struct Layer {
   at::Tensor dx;
 };
 
-/// The same by the formula, token by token, in fp64.
+/// Computes the layer by its formula, token by token, in fp64.
 at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
   const auto weight = [&](const std::string& name) {
     for (const tensor::ParameterPtr& p : layer.all) {

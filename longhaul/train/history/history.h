@@ -28,7 +28,7 @@ struct History {
   GuardState guard;         ///< what judging the next steps needs
   SetLosses validation;     ///< what judging the next validations needs
   /// Tokens that each expert got in the last step, by layer; what experts.balance =
-  /// "global" needs. Empty for a model without experts.
+  /// "global" needs. The list is empty for a model without experts.
   std::vector<std::vector<int64_t>> expert_loads;
   std::string config_toml;  ///< resolved settings
   /// What learning rates follow. In a state that was read, the checkpoint's basis; older

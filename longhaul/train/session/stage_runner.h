@@ -91,7 +91,7 @@ class StageRunner : public parallel::PipelineStage {
   at::Tensor device_loss_sums() const { return losses_.sums_on(options_.device); }
   /// Returns what the routers of this rank's layers have done since begin_step: an fp64
   /// tensor of the counts [layers, E] and the entropies [layers], one after the other,
-  /// without waiting for the device. Empty for a model without experts.
+  /// without waiting for the device. The tensor is empty for a model without experts.
   at::Tensor device_router_loads() const;
   /// Sets RouterContext::shares for the passes that follow.
   void set_shares(at::Tensor shares) {
