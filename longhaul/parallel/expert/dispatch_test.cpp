@@ -21,7 +21,9 @@ constexpr int64_t kSequences = 4, kLength = 8, kTokens = kSequences * kLength;
 constexpr int64_t kHidden = 24, kInner = 12, kExperts = 8, kChosen = 3;
 
 families::Experts form_of(bool shared) {
-  families::Experts form{.router = {"router", kExperts}, .top_k = kChosen};
+  families::Experts form;
+  form.router = {"router", kExperts};
+  form.top_k = kChosen;
   for (int64_t e = 0; e < kExperts; ++e) {
     form.experts.push_back(nn::testing::gated_form("experts." + std::to_string(e)));
   }

@@ -25,12 +25,12 @@ const families::Experts* experts_in(const families::Network& network) {
 double ExpertLoads::effective(size_t layer) const {
   const std::vector<int64_t>& of = counts.at(layer);
   const auto all = static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
-  double entropy = 0.0;
+  double of_shares = 0.0;
   for (const int64_t count : of) {
     const double share = static_cast<double>(count) / all;
-    if (count > 0) entropy -= share * std::log(share);
+    if (count > 0) of_shares -= share * std::log(share);
   }
-  return std::exp(entropy);
+  return std::exp(of_shares);
 }
 
 double ExpertLoads::busiest(size_t layer) const {
