@@ -153,7 +153,7 @@ struct ArriveNode : ops::Function<ArriveNode> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& way = *ops::saved<TokenWayPtr>(ctx);
     way.backward = start_exchange(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
-    return {way.backward.received[0], way.backward.received[1], Variable()};
+    return {grads[0], grads[1], Variable()};  // SendNode has the right ones
   }
 };
 
