@@ -39,6 +39,23 @@ def test_experts_in_a_layout_are_one_rank(judged, name):
     assert len(one.first_gradients) == 3 + 4 * 8 + 3 + 3 * (1 + 8 * 3)
 
 
+def counts(run_dir, step):
+    """How often each expert was chosen in a step: [layer][expert]."""
+    text = next(step_dir(run_dir, step).glob("*state.json")).read_text()
+    return [layer for layer in json.loads(text)["expert_counts"] if layer]
+
+
+@pytest.mark.parametrize("name", ["dp4_ep2_zero1", *later("ep2_tp2_dp2", "ep4_pp2", "ep2_cp2")])
+def test_routers_choose_in_a_layout_as_on_one_rank(trained, name):
+    """But where two experts are as likely to 1e-5, which one token in some thousands may meet."""
+    ours, one = (counts(trained(layout, *FP32, "run.steps=8", **QWEN), 8)
+                 for layout in (EXPERTS[name], ONE))
+    assert len(one) == 3 and all(sum(layer) == 8 * 32 * 3 for layer in [*ours, *one])
+    differing = sum(abs(a - b) for x, y in zip(ours, one) for a, b in zip(x, y))
+    assert differing <= 2
+    assert max(max(layer) for layer in one) > 1.5 * 8 * 32 * 3 / 8  # there is something to see
+
+
 @pytest.mark.parametrize("name", ["dp4_ep2_zero1", *later("ep2_tp2_dp2", "ep4_pp2", "ep2_cp2")])
 def test_mixtral_balanced_by_the_step_before_is_one_rank(judged, name):
     ours, one = (judged(layout, *FP32, *GLOBAL, steps=10, **MIXTRAL)
