@@ -30,7 +30,7 @@ UNKNOWN = {
     "parallel.dp": "other trainers have it, and no key takes its place: data-parallel ranks follow: "
                    "ranks / (pp x cp x tp)",
     "parallel.micro_size": "did you mean batch.micro_size?",
-    "parallel.tensor": "valid here: tp, pp, cp, context, sequence, pipeline, virtual_stages, "
+    "parallel.tensor": "valid here: tp, pp, cp, ep, context, sequence, pipeline, virtual_stages, "
                        "partition, zero, shard_group",
     "batch.accumulation": "here batch.global_size says it: the accumulation follows: "
                           "batch.global_size / (batch.micro_size x data-parallel ranks)",
