@@ -163,6 +163,7 @@ std::string what_is_open(std::string_view value) {
 }
 
 std::string what_list_is(std::string_view value) {
+  if (value.empty()) return "";
   if (value[0] == '(') {
     return fmt::format("{}: a list stands in brackets: [{}]", shown(value),
                        shown(trimmed(value.substr(

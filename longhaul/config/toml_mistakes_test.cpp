@@ -94,6 +94,14 @@ TEST(TomlMistakes, ALineThatIsTomlIsLeftToTheParser) {
   EXPECT_EQ(message.find("whole number"), std::string::npos) << message;
 }
 
+TEST(TomlMistakes, ALineWithNothingButACommentOrBlanksIsNoMistakeOfItsOwn) {
+  for (const char* line : {"# \x1b[31m", "", "  \t", "  # a"}) {
+    EXPECT_EQ(what_line_is(line, 1), "") << line;
+  }
+  // A comment must not hold this character.
+  expect_says(read_file("[run]\n# \x1b[31m\n"), "run.toml:2:3: ");
+}
+
 TEST(TomlMistakes, AValueOfSetIsShownAsToml) {
   const auto set = [](const std::string& text) { return refused("", {text}); };
   expect_says(set("data.train=[{'path': 'x'}]"), "is a dictionary of Python or JSON");
