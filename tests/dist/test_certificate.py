@@ -71,7 +71,7 @@ def test_a_sound_model_gets_its_certificate(run, store, source, tmp_path, name):
     logits, tokens, positions, share = map(float, AGREES.search(log).groups())
     assert (tokens, positions) == (32, 16)
     near = 3e-2 if "bf16" in name else 3e-6
-    assert 0 < logits < near and 0 < share < 0.5
+    assert 0 < logits < near and 0 <= share < 0.5  # of two digits behind the point
     assert near == 3e-6 or logits > 1e-4  # rounding is seen, so something is compared
     assert float(STARTED.search(log)[1]) <= 1.0
 
