@@ -29,6 +29,14 @@ std::vector<int64_t> told(CollapseRule& rule, const Counts& counts, int64_t step
   return layers;
 }
 
+TEST(SharesOfExperts, AddUpToTheExpertsOfATokenWhateverTheBatch) {
+  using Shares = std::vector<double>;
+  EXPECT_EQ(shares_of({300, 100, 0, 0}, 2), (Shares{1.5, 0.5, 0.0, 0.0}));
+  EXPECT_EQ(shares_of({600, 200, 0, 0}, 2), shares_of({300, 100, 0, 0}, 2));
+  EXPECT_EQ(shares_of({0, 0, 0, 0}, 2), (Shares{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(shares_of({}, 2), Shares{});
+}
+
 TEST(RouterFigures, AreTheWorstOfTheLayersAndTheMeanEntropy) {
   ExpertLoads loads;
   loads.counts = {kEven, {}, {200, 200, 0, 0}};

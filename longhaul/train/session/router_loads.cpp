@@ -95,23 +95,37 @@ ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
   return loads;
 }
 
+std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k) {
+  const auto chosen =
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+  const auto k = static_cast<double>(top_k);
+  std::vector<double> shares;
+  for (const int64_t count : counts) {
+    shares.push_back(chosen > 0.0 ? static_cast<double>(count) / (chosen / k)
+                                  : k / static_cast<double>(counts.size()));
+  }
+  return shares;
+}
+
 at::Tensor expert_shares(const Session& session,
                          const std::vector<std::vector<int64_t>>& loads) {
   const families::Experts* experts = experts_in(session.model_config.network);
   if (experts == nullptr) return {};
   const auto layers = std::ssize(session.model_config.network.blocks);
   const int64_t each = experts->router.out;
+  LH_CHECK(std::ssize(loads) <= layers, "checkpoint",
+           "state.json has the loads of experts of {} layers, the model has {}",
+           loads.size(), layers);
   at::Tensor shares = at::empty({layers, each}, at::kFloat);
   shares.fill_(static_cast<double>(experts->top_k) / static_cast<double>(each));
-  const auto tokens = static_cast<double>(session.batch.tokens_per_step);
   for (int64_t layer = 0; layer < std::ssize(loads); ++layer) {
     const std::vector<int64_t>& counts = loads[static_cast<size_t>(layer)];
     LH_CHECK(counts.empty() || std::ssize(counts) == each, "checkpoint",
              "state.json has the loads of {} experts, the model has {}", counts.size(),
              each);
     auto* row = shares.mutable_data_ptr<float>() + layer * each;
-    for (const int64_t count : counts) {
-      *row++ = static_cast<float>(static_cast<double>(count) / tokens);
+    for (const double share : shares_of(counts, experts->top_k)) {
+      *row++ = static_cast<float>(share);
     }
   }
   return shares.to(session.device);

@@ -34,8 +34,12 @@ nn::RouterContext router_context(const Session& session);
 
 /// Adds up over all ranks what StageRunner::device_router_loads has counted. Collective.
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine);
-/// Returns the share of tokens that each expert has got, fp32 [layers, E], for
-/// RouterContext::shares. Without counts every expert has an even share.
+/// Returns the share of tokens that each expert of a layer has got, where each token went
+/// to `top_k` of them: the shares add up to `top_k`. Where no expert got any token, all
+/// shares are even.
+std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k);
+/// Returns these shares of all layers, fp32 [layers, E], for RouterContext::shares.
+/// Without counts every expert has an even share.
 at::Tensor expert_shares(const Session& session,
                          const std::vector<std::vector<int64_t>>& counts);
 
