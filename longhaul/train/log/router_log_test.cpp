@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 
 namespace longhaul::train {
 namespace {
@@ -35,6 +36,19 @@ TEST(SharesOfExperts, AddUpToTheExpertsOfATokenWhateverTheBatch) {
   EXPECT_EQ(shares_of({600, 200, 0, 0}, 2), shares_of({300, 100, 0, 0}, 2));
   EXPECT_EQ(shares_of({0, 0, 0, 0}, 2), (Shares{0.5, 0.5, 0.5, 0.5}));
   EXPECT_EQ(shares_of({}, 2), Shares{});
+}
+
+TEST(LongestCounts, HaveEachLayersExperts) {
+  families::Experts experts;
+  experts.experts.resize(3);
+  const auto block = [](families::Core core) {
+    return families::Block{families::Step{.branches = {{.core = std::move(core)}}}};
+  };
+  families::Network network;
+  network.blocks = {block(families::FeedForward{}), block(experts)};
+  EXPECT_EQ(longest_counts(network, 4096), (std::vector<Counts>{{}, {4096, 4096, 4096}}));
+  network.blocks.pop_back();
+  EXPECT_TRUE(longest_counts(network, 4096).empty());
 }
 
 TEST(RouterFigures, AreTheWorstOfTheLayersAndTheMeanEntropy) {

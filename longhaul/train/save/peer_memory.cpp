@@ -19,6 +19,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
+#include "longhaul/train/session/router_loads.h"
 
 namespace longhaul::train {
 namespace {
@@ -46,6 +47,14 @@ std::string key_of(const Session& session) {
     const auto key = checkpoint::read_run_key(dir);
     return key ? *key : checkpoint::renew_run_key(dir);
   });
+}
+
+/// Returns the bytes of state.json with loads of experts, which a run that begins does
+/// not have yet.
+size_t state_bytes(const Session& session, History history) {
+  history.expert_loads =
+      longest_counts(session.model_config.network, session.batch.tokens_per_step);
+  return json_text(history.to_json()).size();
 }
 
 }  // namespace
@@ -78,7 +87,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
   const checkpoint::Snapshot state = capture_.capture(session.state());
   try {
-    keeper_.emplace(options, state.tensors, json_text(history.to_json()).size(),
+    keeper_.emplace(options, state.tensors, state_bytes(session, history),
                     *session.world);
   } catch (const Error& error) {
     const bool of_settings = error.kind() == ErrorKind::Config;

@@ -95,6 +95,17 @@ ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
   return loads;
 }
 
+std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,
+                                                 int64_t tokens) {
+  if (!families::has_experts(network)) return {};
+  std::vector<std::vector<int64_t>> counts;
+  for (const families::Block& block : network.blocks) {
+    const families::Experts* experts = families::experts_of(block);
+    counts.emplace_back(experts == nullptr ? 0 : experts->experts.size(), tokens);
+  }
+  return counts;
+}
+
 std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k) {
   const auto chosen =
       static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));

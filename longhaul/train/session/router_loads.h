@@ -34,6 +34,10 @@ nn::RouterContext router_context(const Session& session);
 
 /// Adds up over all ranks what StageRunner::device_router_loads has counted. Collective.
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine);
+/// Returns counts that take as much room as those of any step of so many tokens: each
+/// expert of each layer got all tokens.
+std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,
+                                                 int64_t tokens);
 /// Returns the share of tokens that each expert of a layer has got, where each token went
 /// to `top_k` of them: the shares add up to `top_k`. Where no expert got any token, all
 /// shares are even.
