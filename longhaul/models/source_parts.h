@@ -31,8 +31,8 @@ at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
 
 /// Returns the experts of each token, [B T, k]. These are `known` [T, k] of the last
 /// sequence where the logits [B T, E] of that sequence differ so little that a router of
-/// this roundoff may have chosen so. Elsewhere, and where `known` is undefined, they are
-/// `right`.
+/// this roundoff may have chosen so. Elsewhere, and where `known` is undefined or has
+/// another number of experts for each token, they are `right`.
 at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
                           const at::Tensor& known, double roundoff);
 

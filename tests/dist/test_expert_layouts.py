@@ -154,6 +154,13 @@ def test_a_wrong_router_or_expert_stops_the_run(run, store, source, tmp_path, fa
     assert "[certificate] the loaded model" in result.stderr and "layer 2 (" in result.stderr
 
 
+def test_another_number_of_experts_of_a_token_is_named(run, store, source, tmp_path):
+    result = train(run, write_run(tmp_path, store, **QWEN, num_experts_per_tok=2), *FP32,
+                   f'init.weights="{source}"', "run.stop_after=1", check=False)
+    assert result.returncode == 78
+    assert "num_experts_per_tok (2 in the run, 3 beside the weights)" in result.stderr
+
+
 @pytest.mark.parametrize("ranks,sets,model,said", [
     (3, ["parallel.ep=3", "batch.global_size=6"], QWEN,
      "parallel.ep = 3 does not divide the 8 experts of each layer"),
