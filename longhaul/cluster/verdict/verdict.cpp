@@ -50,7 +50,8 @@ Place meeting_place(const std::string& group, Place place) {
     place.cp = 0;
   } else if (group == "tp") {
     place.tp = 0;
-  } else if (group == "data" || group == "shard" || group == "replicas") {
+  } else if (group == "data" || group == "shard" || group == "replicas" ||
+             group == "ep" || group == "expert shard" || group == "expert replicas") {
     place.dp = place.cp = 0;
   } else {
     place = {};
@@ -122,6 +123,10 @@ class Judge {
   }
   bool waits(size_t r) const {
     return ranks_[r]->waits && ranks_[r]->process == ProcessState::Running;
+  }
+  bool in_transfer(size_t r, const std::string& group) const {
+    return waits(r) && ranks_[r]->waits_group == group &&
+           ranks_[r]->waits_verb == kTransfer;
   }
   /// Returns whether the rank `from` waits for the rank `to`.
   bool points_at(size_t from, size_t to) const;
@@ -199,7 +204,11 @@ bool Judge::points_at(size_t from, size_t to) const {
   const auto& b = places_[to];
   const std::string& group = waiter.waits_group;
   if (a && b && meeting_place(group, *a) != meeting_place(group, *b)) return false;
-  if (waiter.waits_verb == kTransfer) return !a || !b || std::abs(a->pp - b->pp) == 1;
+  if (waiter.waits_verb == kTransfer && group == "pp") {
+    return !a || !b || std::abs(a->pp - b->pp) == 1;
+  }
+  // In other groups any two ranks may have messages, and those in a transfer have come.
+  if (waiter.waits_verb == kTransfer) return !in_transfer(to, group);
   return entered(to, group) < waiter.waits_number;
 }
 

@@ -94,6 +94,31 @@ TEST(HangVerdict, TransfersPointAtTheStagesBeside) {
   EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{4});
 }
 
+/// Returns the ranks of all_in_dp, where every rank waits in a transfer of rows.
+std::vector<ObservedRank> all_in_ep() {
+  auto ranks = all_in_dp(7);
+  for (ObservedRank& rank : ranks) {
+    rank.waits_group = "ep";
+    rank.waits_verb = "send_recv";
+    rank.waits_for = "send_recv number 3 (64 bytes) on 'ep'";
+  }
+  return ranks;
+}
+
+TEST(HangVerdict, RowsOfExpertsPointAtRanksOfTheSameStage) {
+  auto ranks = all_in_ep();
+  // The second stage computes, and nobody waits for it there.
+  for (const size_t r : {4, 5, 6, 7}) in_no_collective(ranks[r], 7);
+  in_no_collective(ranks[2], 7);
+  EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{2});
+}
+
+TEST(HangVerdict, RowsOfExpertsThatAllWaitForPointAtTheNetwork) {
+  const HangVerdict verdict = judge_hang(all_in_ep());
+  EXPECT_TRUE(verdict.ranks.empty());
+  EXPECT_NE(verdict.text.find("look at the network"), std::string::npos) << verdict.text;
+}
+
 TEST(HangVerdict, WhereAllHaveEnteredTheNetworkIsToBeLookedAt) {
   const HangVerdict verdict = judge_hang(all_in_dp(7));
   EXPECT_TRUE(verdict.ranks.empty());
