@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "apps/program.h"
@@ -59,6 +60,13 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
   });
   if (text.empty()) return std::nullopt;  // imported
   return parse_run_config(text, (source.path / "state.json").string()).config.parallel;
+}
+
+/// Spreads experts over as many of the ranks as the run did, or over as many as divide
+/// both, where there are other ranks: a prompt has one replica.
+void fit_experts(ParallelSection& parallel, int64_t ranks) {
+  const int64_t replicas = ranks / (parallel.tp * parallel.pp * parallel.cp);
+  parallel.ep = std::gcd(parallel.ep, std::max<int64_t>(1, replicas) * parallel.cp);
 }
 
 }  // namespace
@@ -122,6 +130,7 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
     parallel.zero = call.zero.value_or(parallel.zero);
   } else if (world.size() > 1) {
     parallel = run_parallel(model, world).value_or(parallel);
+    fit_experts(parallel, world.size());
   }
   parallel.sequence = false;
   return parallel;

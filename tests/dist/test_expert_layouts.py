@@ -125,6 +125,15 @@ def test_a_fault_of_experts_is_seen(run, store, tmp_path, judged, fault):
     assert kinds <= found.keys() and min(found[kind] for kind in kinds) > 5e-5
 
 
+@pytest.mark.parametrize("ranks", [2, *later(4)])
+def test_other_ranks_evaluate_a_run_whose_experts_were_spread(run, store, trained, ranks):
+    directory = trained(EXPERTS["ep4"], *FP32, "run.steps=8", **QWEN)
+    words = ["longhaul", "eval", directory, "--data", store, "--seq-len", 32, "--json"]
+    found, alone = (json.loads(run(*words, ranks=n).stdout) for n in (ranks, 1))
+    assert found["layout"]["ep"] == ranks
+    assert found["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+
+
 @pytest.fixture(scope="module")
 def source(run, trained, tmp_path_factory):
     """A Hugging Face directory of a mixture of experts."""
