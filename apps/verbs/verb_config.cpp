@@ -148,6 +148,8 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   }
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);
+  const auto unused = settings_without_effect(config, model);
+  warnings.insert(warnings.end(), unused.begin(), unused.end());
   check_groups(config, model.description, warnings);
   if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
   check_first_weights(config, model);

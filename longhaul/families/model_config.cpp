@@ -302,6 +302,23 @@ void check_against_model(const RunConfig& config, const ModelConfig& model) {
   if (!model.description.units.empty()) check_bytes(config, model);
 }
 
+std::vector<std::string> settings_without_effect(const RunConfig& config,
+                                                 const ModelConfig& model) {
+  std::vector<std::string> warnings;
+  const config::WarnUnused unused{config, warnings};
+  if (!families::has_experts(model.network)) {
+    for (const char* key : {"experts.balance", "experts.balance_weight", "experts.z_loss",
+                            "experts.warn_below"}) {
+      unused(true, key, "the model has no experts");
+    }
+  } else if (config.experts.balance == BalanceKind::Model) {
+    unused(!model.network.asks_for_balance, "experts.balance_weight",
+           "experts.balance is \"model\", and config.json does not ask for that loss "
+           "(output_router_logits); set experts.balance");
+  }
+  return warnings;
+}
+
 void check_trainable(const ModelConfig& model) {
   if (!model.training_problem.empty()) {
     throw ConfigError("model", model.training_problem);

@@ -59,6 +59,10 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 /// whose bytes cannot be counted.
 void check_against_model(const RunConfig& config, const ModelConfig& model);
 
+/// Returns warnings about settings that were given and have no effect on this model.
+std::vector<std::string> settings_without_effect(const RunConfig& config,
+                                                 const ModelConfig& model);
+
 /// Throws ConfigError with the model's training_problem, if there is one. Whoever trains
 /// a model calls this first.
 void check_trainable(const ModelConfig& model);

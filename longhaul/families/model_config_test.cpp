@@ -549,6 +549,25 @@ TEST(ModelConfigRefuses, SizesWhoseBytesCannotBeCounted) {
             std::string::npos);
 }
 
+TEST(ModelConfigWarns, OfSettingsOfExpertsThatHaveNoEffect) {
+  const auto warned = [](const std::string& model, const std::vector<std::string>& sets) {
+    return settings_without_effect(accepted("", sets).config, load(model));
+  };
+  const std::vector<std::string> weight = {"experts.balance_weight=0.02"};
+  const std::string place = "experts.balance_weight has no effect: ";
+  const auto of_model = warned("mixtral-8x7b", weight);
+  ASSERT_EQ(of_model.size(), 1U);
+  EXPECT_NE(of_model[0].find(place + "experts.balance is \"model\""), std::string::npos)
+      << of_model[0];
+  EXPECT_TRUE(warned("mixtral-8x7b", {weight[0], "experts.balance=\"global\""}).empty());
+  EXPECT_TRUE(warned("mixtral-8x7b", {"experts.z_loss=0.001"}).empty());
+  const auto dense = warned("llama3-8b", {weight[0], "experts.z_loss=0.001"});
+  ASSERT_EQ(dense.size(), 2U);
+  EXPECT_NE(dense[0].find(place + "the model has no experts"), std::string::npos)
+      << dense[0];
+  EXPECT_TRUE(warned("llama3-8b", {}).empty());
+}
+
 TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
   const RunConfig config = accepted("").config;
   ModelConfig model;

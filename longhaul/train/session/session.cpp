@@ -220,6 +220,10 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
+  for (const std::string& warning :
+       settings_without_effect(config, session.model_config)) {
+    log.warning(warning);
+  }
   session.parameter_names = session.model_config.description.names();
   std::ranges::sort(session.parameter_names);
   // No other setting needs the machines.
