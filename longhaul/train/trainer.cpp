@@ -236,8 +236,8 @@ class Trainer {
     run_plan(session_, plan_, runner_, hooks_.before_passes(step));
     hooks_.after_passes(step);
 
-    // 6. Clip. This is the step's one wait for a device: all values that decide about the
-    // step come together.
+    // 6. Clip. Without ep this is the step's one wait for a device: all values that
+    // decide about the step come together.
     std::vector<std::vector<double>> sums = session_.layout.read_on_host(
         {runner_.device_loss_sums(),
          session_.optimizer->gradient_squares(session_.parameter_names),
