@@ -88,18 +88,18 @@ Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
   return unit.leave(add_inside(unit, layer, x));
 }
 
-/// Adds a mixture of experts. Every rank of a tp group routes all tokens. Each rank sees a
-/// part of the experts' features and so holds a part of the router's gradient.
+/// Adds a mixture of experts. Every rank of a tp group routes all tokens. Each rank sees
+/// a part of the experts' features and so holds a part of the router's gradient.
 Feature add_core(UnitMaker& unit, const Experts& layer, const Feature& x) {
   unit.enter();
-  add_projection(unit, layer.router, x, {Unit::None, 0});
+  const Feature logits = add_projection(unit, layer.router, x, {Unit::None, 0});
   std::vector<std::vector<std::string>> first, last;
   for (const FeedForward& expert : layer.experts) {
     first.push_back({expert.gate->name + ".weight", expert.up.name + ".weight"});
     last.push_back({expert.down.name + ".weight"});
   }
   const FeedForward& one = layer.experts.front();
-  const Feature rows = unit.routed(x, layer.router.out, layer.top_k);
+  const Feature rows = unit.routed(x, logits, layer.top_k);
   const auto inside = [&](const char* name) {
     return layer.fused.empty() ? std::string() : layer.fused + name;
   };

@@ -176,10 +176,10 @@ void UnitMaker::take_input(const Feature& x) {
   keep(x, at(x).kind, kAlways);
 }
 
-Feature UnitMaker::routed(const Feature& x, int64_t experts, int64_t top_k) {
+Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k) {
   unit_.forward.routed = top_k;
-  keep_rows(KeptKind::FeedForward, x, experts, kAlways);
-  keep_rows(KeptKind::FeedForward, x, 4 * top_k, kAlways);
+  keep_rows(KeptKind::FeedForward, logits, logits.width, kAlways);
+  keep_rows(KeptKind::FeedForward, logits, 4 * top_k, kAlways);
   return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});
 }
 

@@ -76,9 +76,9 @@ class UnitMaker {
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
   /// Returns the rows of x, inside of a split region, once for each of the `top_k`
-  /// experts that a token is sent to. Keeps the experts' probabilities, of which there
-  /// are `experts` for each token, and the numbers and weights of those chosen.
-  Feature routed(const Feature& x, int64_t experts, int64_t top_k);
+  /// experts that a token is sent to by the router's `logits`. Keeps the experts'
+  /// probabilities, and the numbers and weights of those chosen.
+  Feature routed(const Feature& x, const Feature& logits, int64_t top_k);
   /// Adds the projections of experts: names[e][i] is the name of expert e's matrix
   /// number i, [out, width of x]. x is made by `routed`. Files may hold all of the
   /// matrices in one tensor `fused` instead, in the order of `names`, unless the name is

@@ -31,7 +31,8 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
 }
 
 /// Estimates the temporary memory of a block's backward: the gradients of its inner
-/// features and of its result, and once more the features that are computed again.
+/// features and of its result, and once more the features that are computed again. Where
+/// the block has experts, the gradient of their rows is there as well.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
                    const format::ShardPlan& plan, int64_t tp_index) {
   const int64_t c = passes.form.compute_bytes;
@@ -39,13 +40,15 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   int64_t inner = 0;
   for (const KeptTensor& tensor : block.forward.put_off) {
     if (!tensor.split || tensor.outside) continue;
-    inner = std::max(inner, width_of_rank(tensor.split, tensor.width, plan, tp_index));
+    inner = std::max(
+        inner, tensor.each * width_of_rank(tensor.split, tensor.width, plan, tp_index));
   }
   const ForwardForm form = passes.form_of(block);
   const bool selective = form.recompute == ForwardForm::Recompute::Selective;
   const int64_t again = selective ? inner : 0;
   const int64_t gathered = plan.sequence ? passes.features : 0;
-  const int64_t widths = std::max(2 * inner + 2 * again, gathered + inner + again);
+  const int64_t rows = block.forward.routed * passes.features;
+  const int64_t widths = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
   int64_t work = tokens.outside * passes.features * c + tokens.inside * widths * c;
   if (form.recompute == ForwardForm::Recompute::Full) {
     ForwardForm plain = form;

@@ -84,8 +84,12 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
   const ParallelSection& p = config.parallel;
   const int64_t stages = p.pp * p.virtual_stages;
   const int64_t layers = model.num_blocks();
-  // All blocks cost as much as the first.
-  const LayerCosts costs = {forward_cost(model.units.at(1), config.data.seq_len),
+  // Each block counts as much as all do on average.
+  double blocks = 0.0;
+  for (const UnitDescription& unit : model.units) {
+    if (unit.kind == UnitKind::Block) blocks += forward_cost(unit, config.data.seq_len);
+  }
+  const LayerCosts costs = {blocks / static_cast<double>(layers),
                             forward_cost(model.units.front(), config.data.seq_len),
                             forward_cost(model.units.back(), config.data.seq_len)};
   const auto cut = p.partition.empty() ? partition_layers(layers, stages, costs)

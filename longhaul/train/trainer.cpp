@@ -254,7 +254,7 @@ class Trainer {
 
     // 8. Afterwards.
     advance(totals.content);
-    history_.expert_loads = loads.counts;
+    if (verdict.good) history_.expert_loads = loads.counts;
     share_loads();
     const double seconds = watch.seconds();
     tell_record(seconds, session_.world->ledger().waited_seconds() - waited);

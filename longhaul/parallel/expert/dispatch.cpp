@@ -87,13 +87,14 @@ RowExchange start_exchange(Communicator& ep, const std::vector<at::Tensor>& tens
 }
 
 /// Exchanges the numbers of rows, and plans how rows arrive. Collective.
-void plan_way(TokenWay& way, const at::Tensor& offsets) {
+void plan_way(TokenWay& way, const at::Tensor& offsets,
+              const TokenDispatch::ToHost& to_host) {
   const int64_t ranks = way.ep->size();
   const at::Tensor counts = at::diff(offsets.to(at::kLong)).contiguous();
   const int64_t here = counts.size(0) / ranks;
   at::Tensor arriving = at::empty_like(counts);  // [ranks, here]
   way.ep->all_to_all(tensor::buffer_of(counts), tensor::buffer_of(arriving))->order();
-  const at::Tensor host = at::cat({counts, arriving}).to(at::kCPU);
+  const at::Tensor host = to_host(at::cat({counts, arriving}));
   const auto* leaving_to = host.const_data_ptr<int64_t>();
   const auto* coming_from = leaving_to + counts.size(0);
   for (int64_t r = 0; r < ranks; ++r) {
@@ -179,7 +180,7 @@ nn::ExpertDispatch::WayPtr TokenDispatch::send(const at::Tensor& rows,
                                                const at::Tensor& offsets) const {
   const auto way = std::make_shared<TokenWay>();
   way->ep = &ep_;
-  plan_way(*way, offsets);
+  plan_way(*way, offsets, to_host_);
   const tensor_list arriving = SendNode::apply(rows, weights, way);
   way->rows = arriving[0];
   way->weights = arriving[1];

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "longhaul/comm/communicator.h"
@@ -18,7 +20,10 @@ namespace longhaul::parallel {
 /// any device. `ep` must outlive the results and their graphs.
 class TokenDispatch final : public nn::ExpertDispatch {
  public:
-  explicit TokenDispatch(comm::Communicator& ep) : ep_(ep) {}
+  /// Returns a copy of an int64 tensor on the host.
+  using ToHost = std::function<at::Tensor(const at::Tensor&)>;
+  TokenDispatch(comm::Communicator& ep, ToHost to_host)
+      : ep_(ep), to_host_(std::move(to_host)) {}
 
   WayPtr send(const at::Tensor& rows, const at::Tensor& weights,
               const at::Tensor& offsets) const override;
@@ -27,6 +32,7 @@ class TokenDispatch final : public nn::ExpertDispatch {
 
  private:
   comm::Communicator& ep_;
+  ToHost to_host_;
 };
 
 }  // namespace longhaul::parallel

@@ -16,6 +16,20 @@
 namespace longhaul::train {
 namespace {
 
+/// Returns a copy of `values` on the host, or `values` themselves where they lie there.
+/// Meanwhile the groups are watched, as Layout::read_on_host says.
+at::Tensor read_watched(const at::Tensor& values,
+                        const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
+  if (values.is_cpu()) return values;
+  at::Tensor host =
+      at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
+  host.copy_(values, /*non_blocking=*/true);
+  device::wait(device::mark(values.device()), [&] {
+    for (const auto& group : groups) group->progress();
+  });
+  return host;
+}
+
 /// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
 /// where the group is all of it. Collective over `whole`.
 comm::Communicator* cut(Layout& layout, comm::Communicator& whole,
@@ -41,8 +55,6 @@ void cut_data_group(Layout& layout) {
       layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertShard));
   layout.groups.expert_replicas =
       layout.for_tensors(*cut(layout, data, layout::GroupKind::ExpertReplicas));
-  layout.experts = std::make_unique<parallel::TokenDispatch>(
-      *layout.for_tensors(*cut(layout, data, layout::GroupKind::Ep)));
 }
 
 /// Joins the first and the last stage, which hold a tied embedding together.
@@ -50,6 +62,18 @@ void join_tied_stages(Layout& layout) {
   if (!layout.tied) return;
   comm::Communicator* tied = cut(layout, layout.mesh->pp(), layout::GroupKind::Tied);
   layout.groups.sums.at(layout::kTiedSum - 1) = layout.for_tensors(*tied);
+}
+
+/// Spreads experts. The groups that are watched while the host waits for their counts are
+/// all that were made before.
+void spread_experts(Layout& layout) {
+  if (layout.ep == 1) return;
+  comm::Communicator* ep =
+      layout.for_tensors(*cut(layout, layout.mesh->data(), layout::GroupKind::Ep));
+  layout.experts = std::make_unique<parallel::TokenDispatch>(
+      *ep, [groups = layout.owned](const at::Tensor& counts) {
+        return read_watched(counts, groups);
+      });
 }
 
 void split_features(Layout& layout) {
@@ -80,18 +104,9 @@ comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
 
 std::vector<std::vector<double>> Layout::read_on_host(
     const std::vector<at::Tensor>& tensors) const {
-  at::Tensor all = at::cat(tensors);
+  const at::Tensor all = read_watched(at::cat(tensors), owned);
   LH_ASSERT(all.scalar_type() == at::kDouble, "values in {}",
             c10::toString(all.scalar_type()));
-  if (!all.is_cpu()) {
-    const at::Tensor host =
-        at::empty(all.sizes(), at::TensorOptions(at::kDouble).pinned_memory(true));
-    host.copy_(all, /*non_blocking=*/true);
-    device::wait(device::mark(all.device()), [this] {
-      for (const auto& group : owned) group->progress();
-    });
-    all = host;
-  }
   const double* from = all.const_data_ptr<double>();
   std::vector<std::vector<double>> values;
   for (const at::Tensor& part : tensors) {
@@ -182,6 +197,7 @@ Layout make_layout(layout::LayoutDescription description, const RunConfig& confi
     };
   }
   layout.boundaries = layout.for_tensors(layout.mesh->pp());
+  spread_experts(layout);
   comm::Communicator& all = layout.mesh->world();
   const bool adds = config.optimizer.kind == OptimizerKind::Lamb;
   layout.everyone = adds ? layout.for_tensors(all) : &all;
