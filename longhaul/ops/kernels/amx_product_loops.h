@@ -127,7 +127,7 @@ LH_INLINE void round_sums(const Product& p, const float* sums, int64_t m, int64_
     first = add(first, load(p.bias + n, Full{}));
     second = add(second, load(p.bias + n + kLanes, Full{}));
   }
-  _mm512_storeu_si512(p.y + m * p.N + n,
+  _mm512_storeu_si512(p.y + m * p.stride + n,
                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
 }
 
@@ -148,11 +148,46 @@ inline void put_block(const Product& p, const float* sums, int64_t m, int64_t n)
   }
 }
 
+/// Writes a block of finished sums to the transpose of the result: the sum (m, n) goes to
+/// row n of y.
+inline void put_turned_block(const Product& p, const float* sums, int64_t m, int64_t n) {
+  const __m512i alternate = _mm512_load_si512(kTurnIndex.lower);
+  const int64_t columns = smaller(kTileBlock, p.M - m);
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t first = n + half * kRegisterRows;
+    const int64_t rows = smaller(kRegisterRows, p.N - first);
+    alignas(64) uint32_t pairs[kRegister];  // of neighbours in m, [m / 2][n]
+    for (int64_t i = 0; i < kRegisterRows; ++i) {
+      const float* x =
+          sums + half * kRegister + i / 8 * 2 * kRegister + i % 8 * 2 * kRegisterWords;
+      const auto rounded = [](const float* at) {
+        return _mm512_castsi256_si512(
+            reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(load(at, Full{}))));
+      };
+      _mm512_store_si512(
+          pairs + i * kRegisterWords,
+          _mm512_permutex2var_epi16(rounded(x), alternate, rounded(x + kRegisterWords)));
+    }
+    Bf16* to = p.y + first * p.stride + m;
+    if (columns == kTileBlock && rows == kRegisterRows && p.stride % 2 == 0) {
+      turn_words(pairs, kRowBytes, reinterpret_cast<uint32_t*>(to), p.stride / 2);
+      continue;
+    }
+    alignas(64) uint32_t turned[kRegister];
+    turn_words(pairs, kRowBytes, turned, kRegisterWords);
+    for (int64_t i = 0; i < rows; ++i) {
+      memcpy(to + i * p.stride, turned + i * kRegisterWords,
+             static_cast<size_t>(columns * kElement));
+    }
+  }
+}
+
 /// A product whose blocks of the factor kPacked stay in L2 while the other factor passes;
 /// tile_product_loop() runs it in every thread. Both factors are read as rows along the
 /// summed dim. Where rows of the passing factor are not contiguous, all threads pack it
-/// beforehand: strip by strip it would be read across its memory for every block.
-template <Side kPacked>
+/// beforehand: strip by strip it would be read across its memory for every block. With
+/// kTurned, y is the transpose of the product.
+template <Side kPacked, bool kTurned = false>
 class TileProduct {
  public:
   explicit TileProduct(const Product& p)
@@ -298,8 +333,8 @@ class TileProduct {
                                   ahead);
       }
       if (panel.k + panel.depth == p_.K) {
-        put_block(p_, sums + i * kBlockSums, kLeft ? row : panel.row,
-                  kLeft ? panel.row : row);
+        constexpr auto kPut = kTurned ? put_turned_block : put_block;
+        kPut(p_, sums + i * kBlockSums, kLeft ? row : panel.row, kLeft ? panel.row : row);
       }
     }
   }
@@ -317,14 +352,13 @@ class TileProduct {
   /// takes a share.
   Lines result_lines(int64_t packed_row, int64_t passing_row, int64_t panel) const {
     if (p_.wide != nullptr && !p_.add) return {};
-    const int64_t at =
-        kLeft ? packed_row * p_.N + passing_row : passing_row * p_.N + packed_row;
+    const int64_t at = kLeft || kTurned ? packed_row * p_.stride + passing_row
+                                        : passing_row * p_.stride + packed_row;
     const bool wide = p_.wide != nullptr;
     const int64_t element = wide ? sizeof(float) : sizeof(Bf16);
     const void* x = wide ? static_cast<const void*>(p_.wide + at) : p_.y + at;
-    return {x,          p_.N * element,
-            kTileBlock, kTileBlock * element,
-            panel,      ceil_div(p_.K, kPanelDepth)};
+    return {x,     p_.stride * element,        kTileBlock, kTileBlock * element,
+            panel, ceil_div(p_.K, kPanelDepth)};
   }
 
   const Product& p_;
@@ -336,15 +370,30 @@ class TileProduct {
   Scratch<uint32_t> strips_data_;  ///< [strip][k / 32][32 x 32], where packed beforehand
 };
 
+/// Returns whether a product is computed as its transpose. The weight of a layer is a
+/// transposed right factor, which takes long to pack. In the transpose it is a plain left
+/// factor, and passes. The results take longer to write, so that there must be few.
+LH_INLINE bool is_turned(const Product& p) {
+  return p.a.column == 1 && p.b.row == 1 && 4 * p.M <= p.K && p.y != nullptr && !p.add &&
+         p.bias == nullptr;
+}
+
 /// Computes a product by tiles. Each sum is formed in ascending k, in registers within a
 /// panel, however many threads there are. A transposed left factor takes longer to pack
 /// than any other factor: it is therefore the packed factor.
 inline void tile_product_loop(const Product& p) {
   const auto run = [](const auto& product) {
-#pragma omp parallel
+#pragma omp parallel if (omp_in_parallel() == 0)
     product.run();
   };
-  if (p.a.column != 1) {
+  if (is_turned(p)) {
+    Product turned = p;
+    turned.a = {p.b.data, p.b.column, p.b.row};
+    turned.b = {p.a.data, p.a.column, p.a.row};
+    turned.M = p.N;
+    turned.N = p.M;
+    run(TileProduct<Side::Right, true>(turned));
+  } else if (p.a.column != 1) {
     run(TileProduct<Side::Left>(p));
   } else {
     run(TileProduct<Side::Right>(p));

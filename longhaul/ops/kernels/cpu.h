@@ -27,8 +27,9 @@ struct MatrixInput {
 
 /// Computes a [M, K] b [K, N] + bias [N], summed in fp32; the bias may be null. The
 /// result goes to y [M, N], rounded once, or to `wide` [M, N] in fp32. One of the two is
-/// null; both are contiguous. With `add` the result is added to the previous content. No
-/// size is 0. Isa::Avx2 and Isa::Amx have this kernel.
+/// null; rows of both are `stride` elements apart. With `add` the result is added to the
+/// previous content. No size is 0. Inside a parallel region the calling thread computes
+/// alone. Isa::Avx2 and Isa::Amx have this kernel.
 struct Product {
   MatrixInput a, b;
   int64_t M, K, N;
@@ -36,9 +37,43 @@ struct Product {
   const Bf16* bias = nullptr;
   bool add = false;
   float* wide = nullptr;
+  int64_t stride = N;
   /// With AMX, blocks of a factor take half of this size; it does not change the order of
   /// sums.
   int64_t cache_bytes = system::second_cache_bytes();
+};
+
+/// Computes y = x b_e for the rows of each expert e, rounded once from fp32 sums. The
+/// rows of x [R, K] and y [R, N] are x_stride and y_stride apart; those of expert e are
+/// [offsets[e], offsets[e + 1]), and there may be none. The matrices b_e [K, N] lie
+/// b_stride apart, and `b` is that of expert 0. The instruction sets that have Product
+/// have this kernel and the next.
+struct GroupedProduct {
+  const Bf16* x;
+  int64_t x_stride;
+  const int32_t* offsets;
+  int64_t experts;
+  MatrixInput b;
+  int64_t b_stride;
+  int64_t K, N;
+  Bf16* y;
+  int64_t y_stride;
+};
+
+/// Computes dy^T x over the rows of each expert, for dy [R, M] and x [R, N]; the rows are
+/// those of GroupedProduct. The results [M, N] lie `stride` apart and go to y or to
+/// `wide`, with or without `add`, as those of Product. Experts without rows get 0.
+struct GroupedGradient {
+  const Bf16* dy;
+  int64_t dy_stride;
+  const Bf16* x;
+  int64_t x_stride;
+  const int32_t* offsets;
+  int64_t experts, M, N;
+  Bf16* y;
+  float* wide;
+  int64_t stride;
+  bool add;
 };
 
 /// The function that runs a kernel on one instruction set; null if the set has none.
@@ -60,7 +95,9 @@ using TypedKernels =
             Dropout<T>>;
 
 /// All kernels of one instruction set; an absent kernel is null.
-struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
+struct KernelTable : TypedKernels<float>,
+                     TypedKernels<Bf16>,
+                     Entries<Product, GroupedProduct, GroupedGradient> {
   void (*narrow)(const float* x, Bf16* y, int64_t count);
   void (*widen)(const Bf16* x, float* y, int64_t count);
   void (*weight_gradient)(const Bf16* dy, int64_t dy_stride, const Bf16* x,

@@ -4,7 +4,7 @@ namespace longhaul::kernels {
 
 const KernelTable& avx512_kernels() {
   static constexpr KernelTable kTable{
-      typed_kernels<float, float>(), typed_kernels<Bf16, float>(), {nullptr},
+      typed_kernels<float, float>(), typed_kernels<Bf16, float>(), {},
       convert_loop<float, Bf16>,     convert_loop<Bf16, float>,    nullptr};
   return kTable;
 }

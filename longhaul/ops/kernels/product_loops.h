@@ -1,5 +1,7 @@
 #pragma once
 
+#include <omp.h>
+
 #include "longhaul/ops/kernels/product_put.h"
 #include "longhaul/ops/kernels/tile.h"
 
@@ -119,7 +121,7 @@ inline void put_sums(const Product& p, const float* sums, int64_t stride, int64_
   for (int64_t i = 0; i < rows; ++i) {
     if (p.y != nullptr && i + 1 < rows) {
       for (int64_t j = 0; j < columns; j += kLine)
-        __builtin_prefetch(p.y + (m + i + 1) * p.N + n + j, 1);
+        __builtin_prefetch(p.y + (m + i + 1) * p.stride + n + j, 1);
     }
     for_lanes(columns, [&](int64_t j, auto lanes) {
       put_lanes(p, m + i, n + j, load(sums + i * stride + j, lanes), lanes);
@@ -139,7 +141,7 @@ inline void product_loop(const Product& p) {
   const Scratch<float> right(stride * deepest);
   // The transpose of b has the columns as rows, as pack_panel() takes them.
   const MatrixInput columns_of_b{p.b.data, p.b.column, p.b.row};
-#pragma omp parallel
+#pragma omp parallel if (omp_in_parallel() == 0)
   {
     const Scratch<float> left(kBlockRows * smaller(p.K, kPanelDepth) + kLanes);
     for (int64_t m = 0; m < p.M; m += kSumRows) {

@@ -18,7 +18,7 @@ LH_INLINE MatrixInput from(MatrixInput x, int64_t row, int64_t column) {
 template <typename Lanes>
 LH_INLINE void put_lanes(const Product& p, int64_t m, int64_t n, Vec x, Lanes lanes) {
   if (p.bias != nullptr) x = add(x, load(p.bias + n, lanes));
-  const int64_t at = m * p.N + n;
+  const int64_t at = m * p.stride + n;
   if (p.wide != nullptr) {
     if (!p.add) return store_past(p.wide + at, x, lanes);
     store(p.wide + at, add(load(p.wide + at, lanes), x), lanes);
