@@ -380,7 +380,8 @@ LH_INLINE bool is_turned(const Product& p) {
 
 /// Computes a product by tiles. Each sum is formed in ascending k, in registers within a
 /// panel, however many threads there are. A transposed left factor takes longer to pack
-/// than any other factor: it is therefore the packed factor.
+/// than any other factor, and is therefore the packed factor where much is summed. With
+/// few sums the result takes longest: the right factor is packed, which makes rows of it.
 inline void tile_product_loop(const Product& p) {
   const auto run = [](const auto& product) {
 #pragma omp parallel if (omp_in_parallel() == 0)
@@ -393,7 +394,7 @@ inline void tile_product_loop(const Product& p) {
     turned.M = p.N;
     turned.N = p.M;
     run(TileProduct<Side::Right, true>(turned));
-  } else if (p.a.column != 1) {
+  } else if (p.a.column != 1 && p.K > kChunkDepth) {
     run(TileProduct<Side::Left>(p));
   } else {
     run(TileProduct<Side::Right>(p));
