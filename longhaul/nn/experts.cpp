@@ -155,8 +155,7 @@ at::Tensor Experts::run(const ExpertDispatch::Arrived& in,
                                          context.fused);
   const auto product = [activation = activation_,
                         fused = context.fused](const std::vector<at::Tensor>& t) {
-    return ops::weigh_rows(ops::gated_product(t[0], t[1], activation, fused), t[2],
-                           fused);
+    return ops::gated_product(t[0], t[1], activation, fused, t[2]);
   };
   const std::vector<at::Tensor> inputs = {inner[0], inner[1], in.weights};
   const ops::LinearInput weighed =

@@ -1,6 +1,6 @@
 // These tests compare kernels for a GPU with those of the CPU: norms, rotations, gated
-// products and the loss. An embedding's gradient, GELU and the merging of attention have
-// no CPU kernel, and are compared with their definitions.
+// products, rows and the loss. An embedding's gradient, GELU and the merging of attention
+// have no CPU kernel, and are compared with their definitions.
 #include <cmath>
 #include <limits>
 
@@ -222,27 +222,33 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
 }
 
 /// Compares a gated product of halves of one matrix, as a merged product gives them, or
-/// of separate matrices.
+/// of separate matrices, with a weight for each row or without.
 template <typename T>
 void expect_gated_product(Activation activation, int64_t rows, int64_t width,
-                          int64_t stride) {
+                          int64_t stride, bool weighed) {
   const auto in = random_values<T>(2 * rows * width, 1, 3.0F);
   const auto dy = random_values<T>(rows * width, 2);
+  const auto of_rows = random_values(rows, 3);
   expect_same_on_gpu([&](const auto& on) -> Outputs {
     auto gate_up = on.buffer(in);
     const T* gate = gate_up.data();
     const T* up = gate + (stride == width ? rows * width : width);
     auto y = on.buffer(std::vector<T>(dy.size()));
+    auto weights = on.buffer(of_rows);
+    auto dweights = on.buffer(std::vector<float>(of_rows.size()));
+    const float* factor = weighed ? weights.data() : nullptr;
     on.run(kernels::GatedProductForward<T>{activation, gate, up, stride, rows, width,
-                                           y.data()});
+                                           y.data(), factor});
     auto gradient = on.buffer(dy);
     auto d = on.buffer(std::vector<T>(in.size()));
     T* dgate = d.data();
     T* dup = dgate + (up - gate);
     on.run(kernels::GatedProductBackward<T>{activation, gradient.data(), gate, up, stride,
-                                            rows, width, dgate, dup, stride});
+                                            rows, width, dgate, dup, stride, factor,
+                                            weighed ? dweights.data() : nullptr});
     const double element = kRounding<T> + kSums;
-    return {output(y.values(), element), output(d.values(), element)};
+    return {output(y.values(), element), output(d.values(), element),
+            output(dweights.values(), kSums, std::sqrt(static_cast<double>(width)))};
   });
 }
 
@@ -251,8 +257,31 @@ TEST_P(CudaKernels, GatedProductIsTheCpus) {
     for (const Activation activation : kActivations) {
       SCOPED_TRACE(static_cast<int>(activation));
       for (const int64_t stride : {2 * width(), width()}) {
-        expect_gated_product<T>(activation, rows(), width(), stride);
+        expect_gated_product<T>(activation, rows(), width(), stride, false);
       }
+      expect_gated_product<T>(activation, rows(), width(), 2 * width(), true);
+    }
+  });
+}
+
+TEST_P(CudaKernels, RowsAreGatheredAndSummedAsOnTheCpu) {
+  for_types([&]<typename T>(T) {
+    const auto x = random_values<T>(rows() * width(), 1);
+    for (const int64_t each : {1, 3}) {
+      std::vector<int64_t> some;
+      for (int64_t i = 0; i < 2 * each; ++i) some.push_back((7 * i + 1) % rows());
+      expect_same_on_gpu([&](const auto& on) -> Outputs {
+        auto in = on.buffer(x);
+        auto chosen = on.buffer(some);
+        auto gathered = on.buffer(
+            std::vector<T>(some.size() * x.size() / static_cast<size_t>(rows())));
+        on.run(kernels::GatherRows<T>{in.data(), chosen.data(), 2 * each, width(),
+                                      gathered.data()});
+        auto sums = on.buffer(std::vector<T>(static_cast<size_t>(2 * width())));
+        on.run(
+            kernels::SumRows<T>{in.data(), chosen.data(), 2, each, width(), sums.data()});
+        return {output(gathered.values(), 0.0), output(sums.values(), 0.0)};
+      });
     }
   });
 }

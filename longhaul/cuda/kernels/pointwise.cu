@@ -90,7 +90,7 @@ __device__ float times_slope(float d, float x) {
 }
 
 /// Computes one row in a block; a thread takes N elements at a time.
-template <typename T, int N, Activation kActivation>
+template <typename T, int N, Activation kActivation, bool kWeighed>
 __global__ void gated_product_forward_kernel(GatedProductForward<T> a) {
   const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
   T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
@@ -99,19 +99,22 @@ __global__ void gated_product_forward_kernel(GatedProductForward<T> a) {
     auto gate = load<N>(a.gate + start + i);
     const auto up = load<N>(a.up + start + i);
     for (int j = 0; j < N; ++j) {
-      const float value = times_activation<kActivation>(1.0F, to_float(gate.of[j]));
-      assign(gate.of[j], value * to_float(up.of[j]));
+      float value = times_activation<kActivation>(1.0F, to_float(gate.of[j]));
+      value *= to_float(up.of[j]);
+      if constexpr (kWeighed) value *= a.weights[blockIdx.x];
+      assign(gate.of[j], value);
     }
     store(y + i, gate);
   }
 }
 
 /// Computes one row in a block; a thread takes N elements at a time.
-template <typename T, int N, Activation kActivation>
+template <typename T, int N, Activation kActivation, bool kWeighed>
 __global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
   const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
   const int64_t d_start = static_cast<int64_t>(blockIdx.x) * a.d_row_stride;
   const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
+  float sum = 0.0F;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
        i += kBlock * N) {
     auto gate = load<N>(a.gate + start + i);
@@ -120,26 +123,68 @@ __global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
     for (int j = 0; j < N; ++j) {
       const float g = to_float(gate.of[j]);
       const float u = to_float(up.of[j]);
-      const float dv = to_float(d.of[j]);
+      float dv = to_float(d.of[j]);
+      if constexpr (kWeighed) {
+        sum += times_activation<kActivation>(dv, g) * u;
+        dv *= a.weights[blockIdx.x];
+      }
       assign(gate.of[j], times_slope<kActivation>(dv * u, g));
       assign(up.of[j], times_activation<kActivation>(dv, g));
     }
     store(a.dgate + d_start + i, gate);
     store(a.dup + d_start + i, up);
   }
+  if constexpr (kWeighed) {
+    sum = block_combine(sum, Add());
+    if (threadIdx.x == 0) a.dweights[blockIdx.x] = sum;
+  }
+}
+
+/// Copies one row in a block; a thread takes N elements at a time.
+template <typename T, int N>
+__global__ void gather_rows_kernel(GatherRows<T> a) {
+  const T* x = a.x + a.row[blockIdx.x] * a.features;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    store(y + i, load<N>(x + i));
+  }
+}
+
+/// Adds the rows of one token in a block; a thread takes N elements at a time.
+template <typename T, int N>
+__global__ void sum_rows_kernel(SumRows<T> a) {
+  const int64_t* place = a.place + static_cast<int64_t>(blockIdx.x) * a.each;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    auto x = load<N>(a.x + place[0] * a.features + i);
+    float sum[N];
+    for (int j = 0; j < N; ++j) sum[j] = to_float(x.of[j]);
+    for (int64_t k = 1; k < a.each; ++k) {
+      x = load<N>(a.x + place[k] * a.features + i);
+      for (int j = 0; j < N; ++j) sum[j] += to_float(x.of[j]);
+    }
+    for (int j = 0; j < N; ++j) assign(x.of[j], sum[j]);
+    store(y + i, x);
+  }
 }
 
 template <typename T, int N>
 auto kernel_for(const GatedProductForward<T>& a) {
-  return with_activation(a.activation, [](auto kind) {
-    return &gated_product_forward_kernel<T, N, decltype(kind)::value>;
+  return with_activation(a.activation, [&](auto kind) {
+    return a.weights == nullptr
+               ? &gated_product_forward_kernel<T, N, decltype(kind)::value, false>
+               : &gated_product_forward_kernel<T, N, decltype(kind)::value, true>;
   });
 }
 
 template <typename T, int N>
 auto kernel_for(const GatedProductBackward<T>& a) {
-  return with_activation(a.activation, [](auto kind) {
-    return &gated_product_backward_kernel<T, N, decltype(kind)::value>;
+  return with_activation(a.activation, [&](auto kind) {
+    return a.weights == nullptr
+               ? &gated_product_backward_kernel<T, N, decltype(kind)::value, false>
+               : &gated_product_backward_kernel<T, N, decltype(kind)::value, true>;
   });
 }
 
@@ -237,6 +282,22 @@ void enqueue(const GatedProductBackward<T>& a, Stream stream) {
 }
 
 template <typename T>
+void enqueue(const GatherRows<T>& a, Stream stream) {
+  if (a.rows == 0) return;
+  with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.features), [&](auto n) {
+    launch("gather_rows", gather_rows_kernel<T, n>, a.rows, stream, a);
+  });
+}
+
+template <typename T>
+void enqueue(const SumRows<T>& a, Stream stream) {
+  if (a.tokens == 0) return;
+  with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.features), [&](auto n) {
+    launch("sum_rows", sum_rows_kernel<T, n>, a.tokens, stream, a);
+  });
+}
+
+template <typename T>
 void enqueue(const GeluForward<T>& a, Stream stream) {
   if (a.count == 0) return;
   with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.count), [&](auto n) {
@@ -273,6 +334,8 @@ void enqueue(const MergeAttention<T>& a, Stream stream) {
 LH_CUDA_RUN(Rope)
 LH_CUDA_RUN(GatedProductForward)
 LH_CUDA_RUN(GatedProductBackward)
+LH_CUDA_RUN(GatherRows)
+LH_CUDA_RUN(SumRows)
 LH_CUDA_RUN(GeluForward)
 LH_CUDA_RUN(GeluBackward)
 LH_CUDA_RUN(MergeAttention)

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/index_select.h>
@@ -11,19 +12,38 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
 namespace {
 
-at::Tensor rows_of_tokens(const at::Tensor& x, const RoutedRows& rows) {
-  return at::index_select(x, 0, rows.token);
+/// The rows, and whether a device's kernels move them where it has such.
+struct RowsMoved {
+  RoutedRows rows;
+  bool fused;
+};
+
+at::Tensor rows_of_tokens(const at::Tensor& x, const RowsMoved& moved) {
+  const at::Tensor& token = moved.rows.token;
+  if (!moved.fused || !fused::supports(x, fused::gather_rows)) {
+    return at::index_select(x, 0, token);
+  }
+  at::Tensor y = at::empty({token.size(0), x.size(1)}, x.options());
+  fused::gather_rows(x.contiguous(), token, y);
+  return y;
 }
 
-at::Tensor sums_of_rows(const at::Tensor& y, const RoutedRows& rows) {
+at::Tensor sums_of_rows(const at::Tensor& y, const RowsMoved& moved) {
+  const at::Tensor& place = moved.rows.place;
+  if (moved.fused && fused::supports(y, fused::sum_rows)) {
+    at::Tensor sum = at::empty({place.size(0), y.size(1)}, y.options());
+    fused::sum_rows(y.contiguous(), place, sum);
+    return sum;
+  }
   at::Tensor sum;
-  for (int64_t i = 0; i < rows.place.size(1); ++i) {
-    const at::Tensor row = at::index_select(y, 0, rows.place.select(1, i)).to(at::kFloat);
+  for (int64_t i = 0; i < place.size(1); ++i) {
+    const at::Tensor row = at::index_select(y, 0, place.select(1, i)).to(at::kFloat);
     sum = sum.defined() ? sum.add_(row) : row;
   }
   return sum.to(y.scalar_type());
@@ -31,36 +51,23 @@ at::Tensor sums_of_rows(const at::Tensor& y, const RoutedRows& rows) {
 
 struct GatherNode : Function<GatherNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const RoutedRows& rows) {
-    save(ctx, rows);
-    return rows_of_tokens(x, rows);
+                            const RowsMoved& moved) {
+    save(ctx, moved);
+    return rows_of_tokens(x, moved);
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    return {sums_of_rows(grads[0], saved<RoutedRows>(ctx)), Variable()};
+    return {sums_of_rows(grads[0], saved<RowsMoved>(ctx)), Variable()};
   }
 };
 
 struct SumNode : Function<SumNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y,
-                            const RoutedRows& rows) {
-    save(ctx, rows);
-    return sums_of_rows(y, rows);
+                            const RowsMoved& moved) {
+    save(ctx, moved);
+    return sums_of_rows(y, moved);
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    return {rows_of_tokens(grads[0], saved<RoutedRows>(ctx)), Variable()};
-  }
-};
-
-struct WeighNode : Function<WeighNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y,
-                            const at::Tensor& weights) {
-    ctx->save_for_backward({y, weights});
-    return (y * weights.unsqueeze(1)).to(y.scalar_type());
-  }
-  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const auto kept = ctx->get_saved_variables();
-    const at::Tensor dy = grads[0].to(at::kFloat);
-    return {(dy * kept[1].unsqueeze(1)).to(kept[0].scalar_type()), (dy * kept[0]).sum(1)};
+    return {rows_of_tokens(grads[0], saved<RowsMoved>(ctx)), Variable()};
   }
 };
 
@@ -83,16 +90,12 @@ RoutedRows route(const at::Tensor& chosen, int64_t experts) {
   return rows;
 }
 
-at::Tensor gather_rows(const at::Tensor& x, const RoutedRows& rows, bool /*fused*/) {
-  return GatherNode::apply(x, rows);
+at::Tensor gather_rows(const at::Tensor& x, const RoutedRows& rows, bool fused) {
+  return GatherNode::apply(x, RowsMoved{rows, fused});
 }
 
-at::Tensor sum_rows(const at::Tensor& y, const RoutedRows& rows, bool /*fused*/) {
-  return SumNode::apply(y, rows);
-}
-
-at::Tensor weigh_rows(const at::Tensor& y, const at::Tensor& weights, bool /*fused*/) {
-  return WeighNode::apply(y, weights);
+at::Tensor sum_rows(const at::Tensor& y, const RoutedRows& rows, bool fused) {
+  return SumNode::apply(y, RowsMoved{rows, fused});
 }
 
 }  // namespace longhaul::ops

@@ -29,7 +29,4 @@ at::Tensor gather_rows(const at::Tensor& x, const RoutedRows& rows, bool fused);
 /// order of experts, in fp32, and rounded once.
 at::Tensor sum_rows(const at::Tensor& y, const RoutedRows& rows, bool fused);
 
-/// Returns y [R, F] with row r multiplied by weights[r], fp32 [R]; rounded once.
-at::Tensor weigh_rows(const at::Tensor& y, const at::Tensor& weights, bool fused);
-
 }  // namespace longhaul::ops

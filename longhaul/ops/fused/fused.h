@@ -42,13 +42,21 @@ inline constexpr Operator<"rope", In<"x">, In<"cos">, In<"sin">, In<"positions">
     rope{};
 
 /// Computes y = activation(gate) * up. y and dy are [T, F]. gate and up have the same row
-/// stride, and so have dgate and dup.
-inline constexpr Operator<"gated_product_forward", In<"gate">, In<"up">,
+/// stride, and so have dgate and dup. `weights`, fp32 [T], may be undefined. Where they
+/// are defined, each row is multiplied by its weight, and dweights is fp32 [T].
+inline constexpr Operator<"gated_product_forward", In<"gate">, In<"up">, In<"weights">,
                           Argument<Activation, "activation">, Out<"y">>
     gated_product_forward{};
 inline constexpr Operator<"gated_product_backward", In<"dy">, In<"gate">, In<"up">,
-                          Argument<Activation, "activation">, Out<"dgate">, Out<"dup">>
+                          In<"weights">, Argument<Activation, "activation">, Out<"dgate">,
+                          Out<"dup">, Out<"dweights">>
     gated_product_backward{};
+
+/// Computes y[r] = x[row[r]]. x is [T, H], row int64 [R] and y [R, H].
+inline constexpr Operator<"gather_rows", In<"x">, In<"row">, Out<"y">> gather_rows{};
+/// Computes y[t] as the sum over i of x[place[t][i]], in ascending i and in fp32. x is
+/// [R, H], place int64 [T, k] and y [T, H].
+inline constexpr Operator<"sum_rows", In<"x">, In<"place">, Out<"y">> sum_rows{};
 
 /// Computes the cross-entropy of each row. logits [R, V] are replaced by the scaled
 /// gradient when `want_gradient` is set. targets is int64 [R]; cross_entropy and
@@ -106,6 +114,8 @@ inline constexpr std::tuple kOperators{rms_norm_forward,
                                        rope,
                                        gated_product_forward,
                                        gated_product_backward,
+                                       gather_rows,
+                                       sum_rows,
                                        cross_entropy,
                                        cross_entropy_statistics,
                                        cross_entropy_gradient,

@@ -100,18 +100,33 @@ kernels::Rope<T> kernel_of(TypeOf<rope>, const Tensor& x, const Tensor& cos,
 template <typename T>
 kernels::GatedProductForward<T> kernel_of(TypeOf<gated_product_forward>,
                                           const Tensor& gate, const Tensor& up,
-                                          Activation activation, const Tensor& y) {
+                                          const Tensor& weights, Activation activation,
+                                          const Tensor& y) {
   return {activation,   Memory(gate), Memory(up), gate.stride(0),
-          gate.size(0), gate.size(1), Memory(y)};
+          gate.size(0), gate.size(1), Memory(y),  Memory(weights)};
 }
 
 template <typename T>
 kernels::GatedProductBackward<T> kernel_of(TypeOf<gated_product_backward>,
                                            const Tensor& dy, const Tensor& gate,
-                                           const Tensor& up, Activation activation,
-                                           const Tensor& dgate, const Tensor& dup) {
-  return {activation,   Memory(dy),   Memory(gate),  Memory(up),  gate.stride(0),
-          gate.size(0), gate.size(1), Memory(dgate), Memory(dup), dgate.stride(0)};
+                                           const Tensor& up, const Tensor& weights,
+                                           Activation activation, const Tensor& dgate,
+                                           const Tensor& dup, const Tensor& dweights) {
+  return {activation,     Memory(dy),      Memory(gate),    Memory(up),
+          gate.stride(0), gate.size(0),    gate.size(1),    Memory(dgate),
+          Memory(dup),    dgate.stride(0), Memory(weights), Memory(dweights)};
+}
+
+template <typename T>
+kernels::GatherRows<T> kernel_of(TypeOf<gather_rows>, const Tensor& x, const Tensor& row,
+                                 const Tensor& y) {
+  return {Memory(x), Memory(row), y.size(0), y.size(1), Memory(y)};
+}
+
+template <typename T>
+kernels::SumRows<T> kernel_of(TypeOf<sum_rows>, const Tensor& x, const Tensor& place,
+                              const Tensor& y) {
+  return {Memory(x), Memory(place), y.size(0), place.size(1), y.size(1), Memory(y)};
 }
 
 template <typename T>

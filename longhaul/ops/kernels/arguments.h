@@ -99,16 +99,19 @@ constexpr auto with_activation(Activation activation, const Act& act) {
 
 /// Computes y = activation(gate) * up. Both gate and up are [rows, features] with one row
 /// stride, so that they may be halves of one matrix; y [rows, features] is contiguous.
+/// With `weights` [rows], each row is multiplied by its weight before it is rounded.
 template <typename T>
 struct GatedProductForward {
   Activation activation;
   const T *gate, *up;
   int64_t row_stride, rows, features;
   T* y;
+  const float* weights = nullptr;
 };
 
 /// Computes the gradients of gate and up from dy, which is contiguous. Both dgate and dup
-/// have row stride `d_row_stride`; they may be gate and up themselves.
+/// have row stride `d_row_stride`; they may be gate and up themselves. With `weights`,
+/// `dweights` [rows] becomes their gradient.
 template <typename T>
 struct GatedProductBackward {
   Activation activation;
@@ -116,6 +119,30 @@ struct GatedProductBackward {
   int64_t row_stride, rows, features;
   T *dgate, *dup;
   int64_t d_row_stride;
+  const float* weights = nullptr;
+  float* dweights = nullptr;
+};
+
+// ---- Rows of tokens on their way to experts
+// ---------------------------------------------
+
+/// Computes y[r] = x[row[r]] for y [rows, features]. Both x and y are contiguous.
+template <typename T>
+struct GatherRows {
+  const T* x;
+  const int64_t* row;
+  int64_t rows, features;
+  T* y;
+};
+
+/// Computes y[t] as the sum over i of x[place[t][i]], in ascending i, rounded once. The
+/// shapes are y [tokens, features] and place [tokens, each]; all arrays are contiguous.
+template <typename T>
+struct SumRows {
+  const T* x;
+  const int64_t* place;
+  int64_t tokens, each, features;
+  T* y;
 };
 
 // ---- Dropout

@@ -89,10 +89,10 @@ struct Entries : Entry<Kernels>... {};
 template <typename T>
 using TypedKernels =
     Entries<RmsNormForward<T>, RmsNormBackward<T>, Rope<T>, GatedProductForward<T>,
-            GatedProductBackward<T>, AttentionForward<T>, AttentionBackward<T>,
-            AttentionForward<T, Results::GoOn>, AttentionBackward<T, Results::GoOn>,
-            CrossEntropyStatistics<T>, CrossEntropyGradient<T>, CrossEntropy<T>,
-            Dropout<T>>;
+            GatedProductBackward<T>, GatherRows<T>, SumRows<T>, AttentionForward<T>,
+            AttentionBackward<T>, AttentionForward<T, Results::GoOn>,
+            AttentionBackward<T, Results::GoOn>, CrossEntropyStatistics<T>,
+            CrossEntropyGradient<T>, CrossEntropy<T>, Dropout<T>>;
 
 /// All kernels of one instruction set; an absent kernel is null.
 struct KernelTable : TypedKernels<float>,

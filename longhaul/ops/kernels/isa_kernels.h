@@ -22,6 +22,8 @@ constexpr TypedKernels<T> typed_kernels() {
           {rope_loop<T>},
           {gated_product_forward_loop<T>},
           {gated_product_backward_loop<T>},
+          {gather_rows_loop<T>},
+          {sum_rows_loop<T>},
           {attention_forward_loop<E, T, Results::Replace>},
           {attention_backward_loop<E, T, Results::Replace>},
           {attention_forward_loop<E, T, Results::GoOn>},

@@ -94,21 +94,23 @@ LH_INLINE Activated activated(Vec x) {
   }
 }
 
-template <Activation kActivation, typename T>
+template <Activation kActivation, bool kWeighed, typename T>
 void gated_product_forward_rows(const GatedProductForward<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     const T* gate = a.gate + r * a.row_stride;
     const T* up = a.up + r * a.row_stride;
     T* y = a.y + r * a.features;
+    const Vec weight = set1(kWeighed ? a.weights[r] : 1.0F);
     for_lanes(a.features, [=](int64_t i, auto lanes) {
       const Vec value = activated<kActivation>(load(gate + i, lanes)).value;
-      store(y + i, mul(value, load(up + i, lanes)), lanes);
+      const Vec product = mul(value, load(up + i, lanes));
+      store(y + i, kWeighed ? mul(product, weight) : product, lanes);
     });
   }
 }
 
-template <Activation kActivation, typename T>
+template <Activation kActivation, bool kWeighed, typename T>
 void gated_product_backward_rows(const GatedProductBackward<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
@@ -117,29 +119,64 @@ void gated_product_backward_rows(const GatedProductBackward<T>& a) {
     const T* dy = a.dy + r * a.features;
     T* dgate = a.dgate + r * a.d_row_stride;
     T* dup = a.dup + r * a.d_row_stride;
-    for_lanes(a.features, [=](int64_t i, auto lanes) {
+    const Vec weight = set1(kWeighed ? a.weights[r] : 1.0F);
+    Vec sum = zero();
+    for_lanes(a.features, [=, &sum](int64_t i, auto lanes) {
       const Vec x = load(gate + i, lanes);
       const Vec u = load(up + i, lanes);
-      const Vec d = load(dy + i, lanes);
+      Vec d = load(dy + i, lanes);
       const auto [value, slope] = activated<kActivation>(x);
+      if constexpr (kWeighed) {
+        sum = fma(d, mul(value, u), sum);
+        d = mul(d, weight);
+      }
       store(dgate + i, mul(mul(d, u), slope), lanes);
       store(dup + i, mul(d, value), lanes);
     });
+    if constexpr (kWeighed) a.dweights[r] = sum_lanes(sum);
   }
 }
 
 template <typename T>
 void gated_product_forward_loop(const GatedProductForward<T>& a) {
   with_activation(a.activation, [&](auto kind) {
-    gated_product_forward_rows<decltype(kind)::value>(a);
+    constexpr Activation kActivation = decltype(kind)::value;
+    if (a.weights == nullptr) return gated_product_forward_rows<kActivation, false>(a);
+    gated_product_forward_rows<kActivation, true>(a);
   });
 }
 
 template <typename T>
 void gated_product_backward_loop(const GatedProductBackward<T>& a) {
   with_activation(a.activation, [&](auto kind) {
-    gated_product_backward_rows<decltype(kind)::value>(a);
+    constexpr Activation kActivation = decltype(kind)::value;
+    if (a.weights == nullptr) return gated_product_backward_rows<kActivation, false>(a);
+    gated_product_backward_rows<kActivation, true>(a);
   });
+}
+
+template <typename T>
+void gather_rows_loop(const GatherRows<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    memcpy(a.y + r * a.features, a.x + a.row[r] * a.features,
+           static_cast<size_t>(a.features) * sizeof(T));
+  }
+}
+
+template <typename T>
+void sum_rows_loop(const SumRows<T>& a) {
+#pragma omp parallel for schedule(static) if (a.tokens * a.features > kParallelElements)
+  for (int64_t t = 0; t < a.tokens; ++t) {
+    const int64_t* place = a.place + t * a.each;
+    T* y = a.y + t * a.features;
+    for_lanes(a.features, [=](int64_t i, auto lanes) {
+      Vec sum = load(a.x + place[0] * a.features + i, lanes);
+      for (int64_t j = 1; j < a.each; ++j)
+        sum = add(sum, load(a.x + place[j] * a.features + i, lanes));
+      store(y + i, sum, lanes);
+    });
+  }
 }
 
 /// Converts a flat buffer, in fixed blocks.

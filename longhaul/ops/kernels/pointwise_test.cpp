@@ -87,6 +87,43 @@ TEST(GatedProduct, EqualsTheReferenceOnHalvesOfOneMatrix) {
   });
 }
 
+TEST(GatedProduct, OfWeighedRowsEqualsTheReference) {
+  for_all([](auto t, system::Isa isa) {
+    using T = decltype(t);
+    for (const Activation activation : kActivations) {
+      for (const auto [rows, F] : kSizes) {
+        SCOPED_TRACE(::testing::Message() << static_cast<int>(activation) << " " << F);
+        const auto gate = random_values<T>(rows * F, 1, 4.0F);
+        const auto up = random_values<T>(rows * F, 2), dy = random_values<T>(rows * F, 3);
+        const auto weights = random_values(rows, 4);
+        std::vector<T> y(dy.size()), dgate(dy.size()), dup(dy.size());
+        std::vector<float> dweights(weights.size());
+        run(GatedProductForward<T>{activation, gate.data(), up.data(), F, rows, F,
+                                   y.data(), weights.data()},
+            isa);
+        run(GatedProductBackward<T>{activation, dy.data(), gate.data(), up.data(), F,
+                                    rows, F, dgate.data(), dup.data(), F, weights.data(),
+                                    dweights.data()},
+            isa);
+        Doubles want(y.size()), want_gate(y.size()), want_up(y.size());
+        Doubles want_weights(weights.size());
+        for (int64_t i = 0; i < rows * F; ++i) {
+          const auto [act, slope] = activation_and_slope(activation, value(gate, i));
+          const double u = value(up, i), d = value(dy, i), w = value(weights, i / F);
+          element(want, i) = w * act * u;
+          element(want_gate, i) = w * d * u * slope;
+          element(want_up, i) = w * d * act;
+          element(want_weights, i / F) += d * act * u;
+        }
+        EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+        EXPECT_LT(distance(dgate, want_gate), kRounding<T> + kSums);
+        EXPECT_LT(distance(dup, want_up), kRounding<T> + kSums);
+        EXPECT_LT(distance(dweights, want_weights), kSums);
+      }
+    }
+  });
+}
+
 TEST(GatedProduct, IsWithinAMillionthOfEveryGate) {
   for (const system::Isa isa : all_isas()) {
     for (const Activation activation : kActivations) {
