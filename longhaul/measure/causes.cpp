@@ -17,7 +17,7 @@ constexpr const char* kUpdate = "optimizer and norm";
 constexpr const char* kOutside = "outside of operations";
 
 /// Patterns of operations' names with their causes. The first pattern in a name counts.
-constexpr std::array<std::pair<std::string_view, const char*>, 26> kCauses = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 28> kCauses = {{
     {"wait: ", "waiting for other ranks"},
     {"attention", kAttention},
     {"adamw", kUpdate},
@@ -26,11 +26,13 @@ constexpr std::array<std::pair<std::string_view, const char*>, 26> kCauses = {{
     {"cross_entropy", "loss of the head"},
     {"longhaul::product", kProducts},
     {"longhaul::weight_gradient", kProducts},
+    {"longhaul::grouped_", kProducts},
     {"longhaul::gather_rows", "copies, casts, fills, sums"},
     {"longhaul::sum_rows", "copies, casts, fills, sums"},
     {"longhaul::embedding", "embedding"},
     {"longhaul::", "norms, rotations, activations"},
     {"aten::mm", kProducts},
+    {"aten::_grouped_mm", kProducts},
     {"aten::bmm", kProducts},
     {"aten::addmm", kProducts},
     {"aten::matmul", kProducts},

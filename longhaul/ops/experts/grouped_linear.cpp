@@ -3,12 +3,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/fused/fused.h"
+#include "longhaul/ops/fused/library_op.h"
 #include "longhaul/ops/linear/products.h"
 #include "longhaul/ops/linear/side_by_side.h"
 #include "longhaul/ops/node.h"
@@ -36,11 +37,20 @@ std::vector<ExpertRows> rows_of_experts(const at::Tensor& offsets) {
   return all;
 }
 
+/// Returns whether is(parameter) for every weight.
+template <typename Is>
+bool holds_for_all(const ExpertWeights& weights, const Is& is) {
+  return std::ranges::all_of(weights, [&](const auto& expert) {
+    return std::ranges::all_of(expert, [&](const auto& w) { return is(*w); });
+  });
+}
+
 struct GroupedSaved {
   ExpertWeights weights;
   at::Tensor offsets;
   WeightGradientsPtr gradients;
   std::shared_ptr<SavedInput> again;
+  bool fused;
 
   int64_t width(size_t i) const { return weights.front()[i]->slice().extent[0]; }
   int64_t width() const {
@@ -49,14 +59,99 @@ struct GroupedSaved {
     return sum;
   }
   bool frozen() const {
-    return std::ranges::all_of(weights, [](const auto& expert) {
-      return std::ranges::all_of(expert, [](const auto& w) { return w->frozen(); });
-    });
+    return holds_for_all(weights, [](const auto& w) { return w.frozen(); });
   }
 };
 
-/// Returns the rows' products, [R, N].
-at::Tensor projected(const at::Tensor& x, const GroupedSaved& s) {
+// ---- All experts at once
+
+/// Returns matrices[e][i] as few tensors [E, n, K]: one for each run of projections that
+/// lie side by side in every expert, in their order. Returns none if experts do not lie
+/// at equal distances.
+std::vector<at::Tensor> stacks_of(const std::vector<std::vector<at::Tensor>>& matrices) {
+  std::vector<at::Tensor> stacks;
+  for (size_t i = 0; i < matrices.front().size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const auto& expert : matrices) parts.push_back(expert[i]);
+    const at::Tensor next = stacked(parts);
+    if (!next.defined()) return {};
+    if (!stacks.empty()) {
+      at::Tensor& last = stacks.back();
+      const int64_t n = last.size(1), features = last.size(2);
+      if (joined_rows({last.select(0, 0), next.select(0, 0)}).defined() &&
+          last.stride(0) == next.stride(0)) {
+        last = last.as_strided({last.size(0), n + next.size(1), features}, last.strides(),
+                               last.storage_offset());
+        continue;
+      }
+    }
+    stacks.push_back(next);
+  }
+  return stacks;
+}
+
+/// Returns get(parameter) for all weights.
+template <typename Get>
+std::vector<std::vector<at::Tensor>> of_all(const ExpertWeights& weights,
+                                            const Get& get) {
+  std::vector<std::vector<at::Tensor>> all;
+  for (const auto& expert : weights) {
+    auto& of_expert = all.emplace_back();
+    for (const tensor::ParameterPtr& w : expert) of_expert.push_back(get(*w));
+  }
+  return all;
+}
+
+/// Calls body(stack, columns) for each stack and its columns of y [R, N].
+template <typename Body>
+void for_stacks(const std::vector<at::Tensor>& stacks, const at::Tensor& y,
+                const Body& body) {
+  int64_t from = 0;
+  for (const at::Tensor& stack : stacks) {
+    body(stack, y.narrow(1, from, stack.size(1)));
+    from += stack.size(1);
+  }
+}
+
+const LibraryOp kGroupedMm("aten::_grouped_mm", "", "self mat2 offs");
+
+/// Returns whether LibTorch's grouped product takes this factor: each row or column
+/// begins at a multiple of 16 bytes.
+bool is_aligned(const at::Tensor& x) {
+  constexpr int64_t kElements = 8;  // of bf16
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
+         std::ranges::all_of(x.strides(), [](int64_t stride) {
+           return stride == 1 || stride % kElements == 0;
+         });
+}
+
+/// Returns whether there is one product of all experts for rows x and the experts'
+/// stacks. LibTorch's own is used on GPUs alone: elsewhere it is a loop.
+bool has_grouped_product(const at::Tensor& x, const std::vector<at::Tensor>& stacks) {
+  if (stacks.empty()) return false;
+  if (fused::supports(x, fused::grouped_product)) return true;
+  return x.is_cuda() && x.scalar_type() == at::kBFloat16 && x.size(0) > 0 &&
+         kGroupedMm.serves(x.device()) && std::ranges::all_of(stacks, is_aligned);
+}
+
+/// Returns x weights[e] for the rows of each expert. x is [R, K], weights [E, K, N].
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& offsets,
+                           const at::Tensor& weights) {
+  if (fused::supports(x, fused::grouped_product)) {
+    at::Tensor y = at::empty({x.size(0), weights.size(2)}, x.options());
+    fused::grouped_product(x, offsets, weights, y);
+    return y;
+  }
+  return kGroupedMm
+      .call({{"self", is_aligned(x) ? x : x.contiguous()},
+             {"mat2", weights},
+             {"offs", offsets.narrow(0, 1, weights.size(0))}})[0]
+      .toTensor();
+}
+
+// ---- One expert after another
+
+at::Tensor projected_by_experts(const at::Tensor& x, const GroupedSaved& s) {
   at::Tensor y = at::empty({x.size(0), s.width()}, x.options());
   for (const auto& [expert, first, count] : rows_of_experts(s.offsets)) {
     int64_t from = 0;
@@ -71,8 +166,7 @@ at::Tensor projected(const at::Tensor& x, const GroupedSaved& s) {
   return y;
 }
 
-/// Returns the gradient of the rows, [R, K], for dy [R, N].
-at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
+at::Tensor gradient_by_experts(const at::Tensor& dy, const GroupedSaved& s) {
   const int64_t features = s.weights.front().front()->slice().extent[1];
   at::Tensor dx = at::empty({dy.size(0), features}, dy.options());
   for (const auto& [expert, first, count] : rows_of_experts(s.offsets)) {
@@ -90,8 +184,8 @@ at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
   return dx;
 }
 
-void accumulate(const ExpertWeights& weights, const at::Tensor& offsets,
-                const at::Tensor& x, const at::Tensor& dy) {
+void accumulate_by_experts(const ExpertWeights& weights, const at::Tensor& offsets,
+                           const at::Tensor& x, const at::Tensor& dy) {
   for (const auto& [expert, first, count] : rows_of_experts(offsets)) {
     int64_t from = 0;
     for (const tensor::ParameterPtr& w : weights[expert]) {
@@ -104,6 +198,58 @@ void accumulate(const ExpertWeights& weights, const at::Tensor& offsets,
       from += n;
     }
   }
+}
+
+// ---- Either
+
+/// Returns the stacks of weights, or none where experts come one after another.
+std::vector<at::Tensor> weights_of(const GroupedSaved& s) {
+  if (!s.fused) return {};
+  return stacks_of(of_all(s.weights, [](const auto& w) { return w.weight(); }));
+}
+
+/// Returns the rows' products, [R, N].
+at::Tensor projected(const at::Tensor& x, const GroupedSaved& s) {
+  const auto stacks = weights_of(s);
+  if (!has_grouped_product(x, stacks)) return projected_by_experts(x, s);
+  tensor_list parts;
+  for (const at::Tensor& stack : stacks) {
+    parts.push_back(grouped_product(x, s.offsets, stack.transpose(1, 2)));
+  }
+  return parts.size() == 1 ? parts[0] : at::cat(parts, 1);
+}
+
+/// Returns the gradient of the rows, [R, K], for dy [R, N].
+at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
+  const auto stacks = weights_of(s);
+  if (!has_grouped_product(dy, stacks)) return gradient_by_experts(dy, s);
+  at::Tensor sum;
+  for_stacks(stacks, dy, [&](const at::Tensor& stack, const at::Tensor& of_stack) {
+    const at::Tensor part = grouped_product(of_stack, s.offsets, stack);
+    sum = sum.defined() ? sum.add_(part) : part;
+  });
+  return sum;
+}
+
+/// Adds the gradients of the weights. LibTorch's grouped product would round them to bf16
+/// before they are added, so that a GPU takes one expert after another.
+void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fused,
+                const at::Tensor& x, const at::Tensor& dy) {
+  const at::NoGradGuard no_grad;
+  const bool thawed = holds_for_all(weights, [](const auto& w) { return !w.frozen(); });
+  if (!fused || !thawed || !fused::supports(x, fused::grouped_gradient)) {
+    return accumulate_by_experts(weights, offsets, x, dy);
+  }
+  const bool unset = holds_for_all(weights, [](const auto& w) { return w.grad_unset(); });
+  const auto stacks = stacks_of(of_all(weights, [&](const tensor::Parameter& w) {
+    return unset ? w.grad_to_write() : w.grad();
+  }));
+  for_stacks(stacks, dy, [&](const at::Tensor& stack, const at::Tensor& of_stack) {
+    fused::grouped_gradient(of_stack, x, offsets, /*add=*/!unset, stack);
+  });
+  if (!stacks.empty()) return;
+  if (unset) of_all(weights, [](const auto& w) { return w.grad_to_write().zero_(); });
+  accumulate_by_experts(weights, offsets, x, dy);
 }
 
 /// Returns the columns of y for each projection, each a tensor of its own for autograd.
@@ -145,9 +291,9 @@ struct GroupedNode : Function<GroupedNode> {
       const LinearInput x = s.again ? LinearInput(at::Tensor(), std::move(s.again))
                                     : LinearInput(ctx->get_saved_variables()[0]);
       s.gradients->push(
-          [weights = s.weights, offsets = s.offsets](const at::Tensor& rows,
-                                                     const at::Tensor& of) {
-            accumulate(weights, offsets, rows, of);
+          [weights = s.weights, offsets = s.offsets, fused = s.fused](
+              const at::Tensor& rows, const at::Tensor& of) {
+            accumulate(weights, offsets, fused, rows, of);
           },
           x, dy);
     }
@@ -159,14 +305,13 @@ struct GroupedNode : Function<GroupedNode> {
 
 std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor& offsets,
                                        const ExpertWeights& weights,
-                                       const WeightGradientsPtr& gradients,
-                                       bool /*fused*/) {
+                                       const WeightGradientsPtr& gradients, bool fused) {
   LH_CHECK(!weights.empty() && rows.x.dim() == 2 &&
                rows.x.size(1) == weights.front().front()->slice().extent[1] &&
                offsets.numel() == static_cast<int64_t>(weights.size()) + 1,
            "grouped linear", "{} experts with {} offsets, and rows of {} features",
            weights.size(), offsets.numel(), rows.x.size(-1));
-  GroupedSaved kept{weights, offsets, gradients, rows.again};
+  GroupedSaved kept{weights, offsets, gradients, rows.again, fused};
   if (!at::GradMode::is_enabled()) return columns_of(projected(rows.x, kept), kept);
   return GroupedNode::apply(rows.x, std::move(kept));
 }

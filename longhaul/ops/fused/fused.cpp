@@ -1,6 +1,7 @@
 #include "longhaul/ops/fused/fused.h"
 
 #include "longhaul/ops/fused/fused_kernels.h"
+#include "longhaul/ops/fused/grouped.h"
 #include "longhaul/ops/kernels/cpu.h"
 
 namespace longhaul::ops::fused {
@@ -11,6 +12,7 @@ using kernels::Bf16;
 TORCH_LIBRARY(longhaul, library) {
   std::apply([&](const auto&... operators) { declare(library, operators...); },
              kOperators);
+  declare(library, grouped_product, grouped_gradient);
 }
 
 struct OnCpu {
@@ -21,7 +23,13 @@ struct OnCpu {
   }
 };
 
-TORCH_LIBRARY_IMPL(longhaul, CPU, library) { implement_by_kernels<OnCpu>(library); }
+TORCH_LIBRARY_IMPL(longhaul, CPU, library) {
+  implement_by_kernels<OnCpu>(library);
+  grouped_product.implement(library,
+                            [](const auto&... all) { grouped_product_on_cpu(all...); });
+  grouped_gradient.implement(library,
+                             [](const auto&... all) { grouped_gradient_on_cpu(all...); });
+}
 
 /// An input or an output of an attention.
 class Strided {

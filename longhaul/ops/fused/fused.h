@@ -80,6 +80,22 @@ inline constexpr Operator<"cross_entropy_gradient", Out<"logits">, In<"targets">
                           In<"lse">, In<"row_scale">, Argument<double, "z_loss">>
     cross_entropy_gradient{};
 
+// Products of the rows of experts. The rows of expert e are [offsets[e], offsets[e + 1]),
+// where `offsets` is int32 [E + 1], and there may be none. The last dim of x, y and dy is
+// contiguous. These operators are not in kOperators, since the CPU's are grouped.h's.
+
+/// Computes y = x weights[e] for the rows of each expert, rounded once. x is [R, K], y
+/// [R, N], and weights [E, K, N] with contiguous rows or columns.
+inline constexpr Operator<"grouped_product", In<"x">, In<"offsets">, In<"weights">,
+                          Out<"y">>
+    grouped_product{};
+/// Computes grad[e] = dy^T x over the rows of each expert, or with `add` adds this to
+/// grad. dy is [R, N], x [R, K], and grad [E, N, K] with contiguous matrices. It is fp32
+/// or has the dtype of x.
+inline constexpr Operator<"grouped_gradient", In<"dy">, In<"x">, In<"offsets">,
+                          Argument<bool, "add">, Out<"grad">>
+    grouped_gradient{};
+
 // The CPU has no kernels for the operators below: LibTorch's gelu is one pass there, its
 // index_add_ is repeatable, and the attention of a CPU merges parts of the keys itself.
 
@@ -108,7 +124,7 @@ inline constexpr Operator<"merge_attention", In<"part">, In<"part_lse">, Out<"me
                           Out<"merged_lse">>
     merge_attention{};
 
-/// All operators above.
+/// All operators above but the grouped ones.
 inline constexpr std::tuple kOperators{rms_norm_forward,
                                        rms_norm_backward,
                                        rope,

@@ -1,9 +1,6 @@
 // Linear layers whose weights lie side by side: one product instead of several, with the
 // results and gradients of the several.
-#include <ATen/record_function.h>
-
 #include <algorithm>
-#include <map>
 
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/gated_product.h"
@@ -14,33 +11,11 @@
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 #include "longhaul/tensor/flat_buffers.h"
+#include "tests/support/counted.h"
 #include "tests/support/parameters.h"
 
 namespace longhaul::ops {
 namespace {
-
-/// How often each operation runs while this lives.
-class Counted {
- public:
-  Counted() {
-    calls().clear();
-    handle_ = at::addThreadLocalCallback(
-        at::RecordFunctionCallback([](const at::RecordFunction& f)
-                                       -> std::unique_ptr<at::ObserverContext> {
-          ++calls()[f.name()];
-          return nullptr;
-        }).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~Counted() { at::removeCallback(handle_); }
-  int of(const std::string& name) const { return calls()[name]; }
-
- private:
-  static std::map<std::string, int>& calls() {
-    thread_local std::map<std::string, int> calls;
-    return calls;
-  }
-  at::CallbackHandle handle_ = 0;
-};
 
 constexpr int64_t kIn = 64;
 

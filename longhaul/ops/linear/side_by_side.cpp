@@ -57,6 +57,21 @@ at::Tensor joined_rows(const std::vector<at::Tensor>& parts) {
   return from_first(first, sum_of(parts, 0), first.size(1));
 }
 
+at::Tensor stacked(const std::vector<at::Tensor>& parts) {
+  const at::Tensor& first = parts.front();
+  const bool equal = std::ranges::all_of(parts, [&](const at::Tensor& x) {
+    return x.dim() == 2 && x.sizes() == first.sizes() && x.is_contiguous();
+  });
+  const int64_t distance = parts.size() == 1
+                               ? first.numel()
+                               : parts[1].storage_offset() - first.storage_offset();
+  const auto step = [&](const at::Tensor& /*x*/) { return distance; };
+  if (!equal || distance < first.numel() || !follow_each_other(parts, step)) return {};
+  return first.as_strided(
+      {static_cast<int64_t>(parts.size()), first.size(0), first.size(1)},
+      {distance, first.size(1), 1}, first.storage_offset());
+}
+
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts) {
   const at::Tensor& first = parts.front();
   const int64_t columns = sum_of(parts, 1);

@@ -15,6 +15,10 @@ namespace longhaul::ops {
 /// an undefined tensor if the matrices do not follow each other without a gap.
 at::Tensor joined_rows(const std::vector<at::Tensor>& parts);
 
+/// Returns the matrices [n, K] as one tensor [E, n, K], or an undefined tensor if they do
+/// not lie at equal distances, one behind another, in one memory.
+at::Tensor stacked(const std::vector<at::Tensor>& parts);
+
 /// Returns the matrix [T, sum n] whose columns are the slices [T, n_i], in this order, or
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
