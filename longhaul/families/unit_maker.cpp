@@ -1,5 +1,6 @@
 #include "longhaul/families/unit_maker.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -187,20 +188,23 @@ std::vector<Feature> UnitMaker::expert_matrices(
     const std::vector<std::vector<std::string>>& names, const std::string& fused,
     int64_t out, const Feature& x, format::ShardSplit split) {
   const auto experts = static_cast<int64_t>(names.size());
+  const auto each = std::ssize(names.at(0));
   StoredForm together{.name = fused, .block = out, .period = out, .matrices = experts};
-  together.rows = experts * std::ssize(names.at(0)) * out;
+  together.rows = experts * each * out;
   const auto elements = static_cast<double>(out * x.width);
   const auto top_k = static_cast<double>(at(x).each);
   bool first = true;
-  for (int64_t e = 0; e < experts; ++e) {
-    for (const std::string& name : names[static_cast<size_t>(e)]) {
-      add(name, {out, x.width}, {Init::Kind::Normal, stddev_}, split);
-      of_expert({e, experts});
-      // One bucket has the matrices of all experts, for one grouped product.
-      unit_.parameters.back().joint = !std::exchange(first, false);
-      if (!fused.empty()) unit_.parameters.back().other_form = together;
-      together.first += out;
-    }
+  // One bucket has the matrices of all experts, for one grouped product. A bucket begins
+  // with what comes last, so that experts ascend in its memory.
+  for (int64_t i = experts * each; i-- > 0;) {
+    const auto of = std::lldiv(i, each);
+    add(names[static_cast<size_t>(of.quot)][static_cast<size_t>(of.rem)], {out, x.width},
+        {Init::Kind::Normal, stddev_}, split);
+    of_expert({of.quot, experts});
+    unit_.parameters.back().joint = !std::exchange(first, false);
+    if (fused.empty()) continue;
+    together.first = i * out;
+    unit_.parameters.back().other_form = together;
   }
   take_input(x);
   std::vector<Feature> results;
