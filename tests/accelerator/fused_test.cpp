@@ -7,7 +7,10 @@
 #include "longhaul/device/device.h"
 #include "longhaul/layout/context.h"
 #include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/experts/grouped_linear.h"
+#include "longhaul/ops/experts/routed_rows.h"
 #include "longhaul/ops/fused/fused.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/linear/weight_gradients.h"
 #include "longhaul/parallel/context/local_attention.h"
@@ -154,6 +157,55 @@ TEST(Products, OfBf16AreAddedInFp32ByOneLaunch) {
   const at::Tensor exact = 1 + dy.to(at::kDouble).t().mm(x.to(at::kDouble));
   EXPECT_LT((grad.cpu() - exact).norm().item<double>(),
             1e-6 * exact.norm().item<double>());
+}
+
+/// Sends 40 tokens to two of five experts each, which lie as buckets have them, on a
+/// device. Returns the result and gradients, and adds the waits of the host to `waits`.
+std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type,
+                                        int64_t& waits) {
+  constexpr int64_t kExperts = 5, kWidth = 64, kInner = 32;
+  at::manual_seed(12);
+  const device::BackwardHere here;
+  const auto random = [&](at::IntArrayRef sizes) {
+    return at::randn(sizes).to(type).to(on);
+  };
+  const at::Tensor memory = random({kExperts * 2 * kInner, kWidth});
+  const at::Tensor grads = at::zeros(memory.sizes(), at::TensorOptions(on));
+  ops::ExpertWeights weights(kExperts);
+  for (int64_t i = 0; i < 2 * kExperts; ++i) {
+    auto w = tensor::make_parameter(std::to_string(i), {kInner, kWidth}, {});
+    w->set_frozen(false);
+    w->bind(memory.narrow(0, i * kInner, kInner), grads.narrow(0, i * kInner, kInner));
+    weights[static_cast<size_t>(i / 2)].push_back(std::move(w));
+  }
+  const at::Tensor x = random({40, kWidth}).set_requires_grad(true);
+  const at::Tensor dy = random({40, kInner});
+  const at::Tensor weigh = at::rand({80}).to(on).set_requires_grad(true);
+  // Nobody chooses the last expert.
+  const at::Tensor chosen =
+      std::get<0>(at::sort(std::get<1>(at::topk(at::rand({40, 4}), 2, -1)), -1)).to(on);
+  const int64_t before = counted("synchronizations");
+  const ops::RoutedRows rows = ops::route(chosen, kExperts);
+  const auto inner =
+      ops::grouped_linear(ops::gather_rows(x, rows, true), rows.offsets, weights,
+                          std::make_shared<ops::WeightGradients>(), true);
+  const at::Tensor y = ops::sum_rows(
+      ops::gated_product(inner[0], inner[1], Activation::Silu, true, weigh), rows, true);
+  torch::autograd::backward({y}, {dy});
+  waits += counted("synchronizations") - before;
+  return {y.detach().cpu(), x.grad().cpu(), weigh.grad().cpu(), grads.cpu()};
+}
+
+TEST(Experts, AreComputedWithoutAWaitOfTheHost) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    int64_t waits = 0;
+    const auto found = through_experts(device(), type, waits);
+    EXPECT_EQ(waits, 0);
+    const auto expected = through_experts(at::kCPU, type, waits);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
+    }
+  }
 }
 
 struct AttentionCase {
