@@ -99,13 +99,13 @@ Feature add_core(UnitMaker& unit, const Experts& layer, const Feature& x) {
     last.push_back({expert.down.name + ".weight"});
   }
   const FeedForward& one = layer.experts.front();
-  const Feature rows = unit.routed(x, logits, layer.top_k);
+  const Feature rows = unit.routed(x, logits, layer.top_k, layer.normalised);
   const auto inside = [&](const char* name) {
     return layer.fused.empty() ? std::string() : layer.fused + name;
   };
   const auto inner = unit.expert_matrices(first, inside(".gate_up_proj"), one.up.out,
                                           rows, {Unit::Elements, 0});
-  const Feature product = unit.gated_product(inner.at(0), inner.at(1));
+  const Feature product = unit.gated_product(inner.at(0), inner.at(1), /*weighed=*/true);
   const auto out = unit.expert_matrices(last, inside(".down_proj"), one.down.out, product,
                                         {Unit::Elements, 1});
   const Feature y = unit.gathered(out.at(0));

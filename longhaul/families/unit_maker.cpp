@@ -177,10 +177,14 @@ void UnitMaker::take_input(const Feature& x) {
   keep(x, at(x).kind, kAlways);
 }
 
-Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k) {
+Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k,
+                          bool normalised) {
   unit_.forward.routed = top_k;
-  keep_rows(KeptKind::FeedForward, logits, logits.width, kAlways);
-  keep_rows(KeptKind::FeedForward, logits, 4 * top_k, kAlways);
+  keep_rows(KeptKind::FeedForward, logits, logits.width, kAlways);  // probabilities
+  // For each choice the number of its expert, its token, its row and its place among all
+  // choices, in 64 bits, and its weight; before they are normalised, weights and a sum.
+  keep_rows(KeptKind::FeedForward, logits, 9 * top_k + (normalised ? top_k + 1 : 0),
+            kAlways);
   return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});
 }
 
@@ -261,7 +265,7 @@ Feature UnitMaker::attention(const Feature& q, const Feature& k, const Feature& 
   return y;
 }
 
-Feature UnitMaker::gated_product(const Feature& gate, const Feature& up) {
+Feature UnitMaker::gated_product(const Feature& gate, const Feature& up, bool weighed) {
   for (const Feature& x : {gate, up}) {
     keep(x, KeptKind::FeedForward, kOwnCopy);
     keep(x, KeptKind::FeedForward, if_again(kCopied));
@@ -269,6 +273,9 @@ Feature UnitMaker::gated_product(const Feature& gate, const Feature& up) {
   }
   keep_rows(KeptKind::FeedForward, gate, gate.width,
             unless_again(kComposite));  // activated
+  if (weighed) {
+    keep_rows(KeptKind::FeedForward, gate, gate.width, unless_again(kComposite));
+  }
   const Feature y =
       make({.width = gate.width, .split = at(gate).split, .each = at(gate).each},
            /*again=*/true);

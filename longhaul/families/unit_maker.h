@@ -78,7 +78,7 @@ class UnitMaker {
   /// Returns the rows of x, inside of a split region, once for each of the `top_k`
   /// experts that a token is sent to by the router's `logits`. Keeps the experts'
   /// probabilities, and the numbers and weights of those chosen.
-  Feature routed(const Feature& x, const Feature& logits, int64_t top_k);
+  Feature routed(const Feature& x, const Feature& logits, int64_t top_k, bool normalised);
   /// Adds the projections of experts: names[e][i] is the name of expert e's matrix
   /// number i, [out, width of x]. x is made by `routed`. Files may hold all of the
   /// matrices in one tensor `fused` instead, in the order of `names`, unless the name is
@@ -106,8 +106,9 @@ class UnitMaker {
   /// Limits the positions that the unit's attention sees (ops::AttentionMask).
   void window(int64_t positions) { unit_.work.window = positions; }
   /// Adds activation(gate) * up, for any activation (ops/gated_product.h), which
-  /// selective recomputation runs again.
-  Feature gated_product(const Feature& gate, const Feature& up);
+  /// selective recomputation runs again. `weighed`: each row is multiplied by a weight,
+  /// which `routed` has kept.
+  Feature gated_product(const Feature& gate, const Feature& up, bool weighed = false);
 
   /// Lets a token see the tokens behind it as well.
   void both_ways() { unit_.work.causal = false; }
