@@ -106,15 +106,19 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
                           ? 1.0
                           : 1.0 / static_cast<double>(context.region->ranks());
   at::Tensor out = weights;
-  const auto attach = [&](size_t term, const at::Tensor& sum) {
+  const auto attach = [&](size_t term, const auto& sum_of_tokens) {
+    // A term without weight is measured, and needs no graph.
+    const double scale = context.losses->scales.at(term);
+    const at::AutoGradMode graph(at::GradMode::is_enabled() && scale != 0.0);
+    const at::Tensor sum = sum_of_tokens();
     if (!sum.defined()) return;
     const at::Tensor share = sum * part;
     context.losses->add(term, share.detach().to(at::kDouble));
-    const double scale = context.losses->scales.at(term);
     if (scale != 0.0) out = ops::attach_loss(out, share, scale);
   };
-  attach(context.router.balance_term, balance(probabilities, chosen, context));
-  attach(context.router.z_term, at::logsumexp(logits, -1).square().sum());
+  attach(context.router.balance_term,
+         [&] { return balance(probabilities, chosen, context); });
+  attach(context.router.z_term, [&] { return at::logsumexp(logits, -1).square().sum(); });
   return out;
 }
 
