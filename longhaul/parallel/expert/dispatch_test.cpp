@@ -183,7 +183,8 @@ TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {
       std::vector<double> losses(2);
       comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
         Layer layer(shared, ranks, world->rank());
-        const TokenDispatch dispatch(*world, [](const at::Tensor& x) { return x; });
+        const TokenDispatch dispatch(*world,
+                                     [](const at::Tensor& counts) { return counts; });
         layer.context.router.dispatch = &dispatch;
         const auto part = [&](const at::Tensor& of) {
           return of.narrow(0, world->rank() * kTokens / ranks, kTokens / ranks);
@@ -262,7 +263,7 @@ TEST(ExpertParallel, WorksWhereOneExpertGetsAllTokensAndOthersNone) {
   comm::run_fake_ranks(4, [&](const std::shared_ptr<comm::Communicator>& world) {
     Layer layer(/*shared=*/false, 4, world->rank());
     lean(layer);
-    const TokenDispatch dispatch(*world, [](const at::Tensor& x) { return x; });
+    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
     layer.context.router.dispatch = &dispatch;
     const auto part = [&](const at::Tensor& of) {
       return of.narrow(0, world->rank() * kTokens / 4, kTokens / 4);
@@ -281,7 +282,7 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
   x[3].fill_(std::numeric_limits<float>::quiet_NaN());
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     Layer layer(/*shared=*/false, 2, world->rank());
-    const TokenDispatch dispatch(*world, [](const at::Tensor& x) { return x; });
+    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
     layer.context.router.dispatch = &dispatch;
     const auto part = [&](const at::Tensor& of) {
       return of.narrow(0, world->rank() * kTokens / 2, kTokens / 2);
