@@ -93,8 +93,9 @@ TEST(Processes, WorkTogether) {
 TEST(Processes, ThatAreGoneAreNamed) {
   const auto id = new_id();
   const pid_t other = start_other(id, "dies");
-  at::Tensor x;
-  const std::string told = sum_up(id, 0, x);
+  // The operation never ends, so that its memory is never used for anything else.
+  static auto* const x = new at::Tensor;
+  const std::string told = sum_up(id, 0, *x);
   EXPECT_NE(told.find("rank 1 (process " + std::to_string(other) + ") is gone"),
             std::string::npos)
       << told;
