@@ -21,6 +21,7 @@
 #include "longhaul/system/isa.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/tensor/flat_buffers.h"
+#include "longhaul/tensor/vector_math.h"
 
 namespace {
 
@@ -125,6 +126,7 @@ void compare(int rounds, const Weights& weights, int64_t rows, at::ScalarType ty
 }  // namespace
 
 int main(int argc, char** argv) {
+  tensor::warm_up_vector_math();
   tensor::tune_cpu_memory();
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 5;
   const int64_t experts = argc > 2 ? std::max(1, std::atoi(argv[2])) : 32;

@@ -116,9 +116,9 @@ TEST(RunFiles, NotesWhatCannotBeReadAndGoesOn) {
   EXPECT_EQ(run.status()->ranks.size(), 1U);
   std::string notes;
   for (const std::string& note : run.notes()) notes += note + "\n";
-  for (const char* part : {"5 lines of metrics.jsonl cannot",
-                           "1 lines of metrics.jsonl are longer",
-                           "2 lines of events.jsonl", "config.toml", "run.lock"}) {
+  for (const char* part :
+       {"5 lines of metrics.jsonl cannot", "1 lines of metrics.jsonl are longer",
+        "2 lines of events.jsonl", "config.toml", "run.lock"}) {
     EXPECT_HAS(notes, part);
   }
 }

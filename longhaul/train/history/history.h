@@ -24,9 +24,9 @@ struct History {
   data::Cursor cursor;      ///< position in the data
   uint64_t batch_hash = 0;  ///< chain over all batches (data::chain_hash)
   std::vector<data::SourceCount>
-      sources;              ///< what each source has given, as the cursor says
-  GuardState guard;         ///< what judging the next steps needs
-  SetLosses validation;     ///< what judging the next validations needs
+      sources;           ///< what each source has given, as the cursor says
+  GuardState guard;      ///< what judging the next steps needs
+  SetLosses validation;  ///< what judging the next validations needs
   /// Tokens that each expert got in the last step, by layer; what experts.balance =
   /// "global" needs. The list is empty for a model without experts.
   std::vector<std::vector<int64_t>> expert_loads;
