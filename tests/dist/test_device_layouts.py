@@ -182,6 +182,37 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
         assert len({w["used_bytes"] for w in steps}) == 1
 
 
+EXPERTS = {"one": ONE, "ep2": parallel(2, ep=2), "dp4_ep2_zero3": parallel(4, 1, zero=3, ep=2),
+           "ep2_tp2_dp2": parallel(4, tp=2, ep=2)}
+
+
+@pytest.mark.parametrize("name", split(EXPERTS, ["ep2"]))
+def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
+    ours, cpu = (judged(EXPERTS[name], *FP32, *keys, model_type="qwen3_moe")
+                 for keys in (DEVICE, PLAIN))
+    assert not violations(ours, cpu, IN_FP32)
+
+
+@pytest.mark.parametrize("name,of_layers", [("one", 0), *later(("ep2", 3))])
+def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
+        run, store, tmp_path, monkeypatch, name, of_layers):
+    """For counts once in each forward of the three layers with experts, and never in a backward."""
+    ranks, keys = EXPERTS[name]
+    path = tmp_path / "waits.jsonl"
+    monkeypatch.setenv("SOFTDEV_TRACE", str(path))
+    train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *keys, *FP32, *DEVICE,
+          "batch.micro_size=1", ranks=ranks)
+    for waits in waits_of(path):
+        in_step = 1 + of_layers * 8 // ranks
+        places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
+        places = places[-in_step * (STEPS - 2):]
+        assert len(places) == in_step * (STEPS - 2)
+        # Nothing else is waited for in between.
+        assert places == list(range(places[0], places[0] + len(places)))
+        if of_layers == 0:
+            assert len({waits[i]["device_allocations"] for i in places}) == 1
+
+
 @pytest.mark.parametrize("settings", [
     ['memory.recompute="full"', "memory.offload_activations=true"],
     *later(['memory.recompute="selective"'], ['memory.recompute="full"'])])

@@ -5,7 +5,6 @@
 #include <ATen/ops/diff.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
 #include <numeric>
 #include <utility>
@@ -106,8 +105,14 @@ void plan_way(TokenWay& way, const at::Tensor& offsets,
   // Rows arrive by rank and then by expert; they are wanted by expert and then by rank.
   const int64_t all =
       std::accumulate(way.received.begin(), way.received.end(), int64_t{0});
-  at::Tensor order = at::empty({all}, at::kLong), place = at::empty({all, 1}, at::kLong);
-  at::Tensor first = at::zeros({here + 1}, at::kInt);
+  // From pinned memory the plan is copied to a device without a wait.
+  const at::Device device = offsets.device();
+  const auto plan = [&](at::IntArrayRef sizes, at::ScalarType type) {
+    return at::empty(sizes, at::TensorOptions(type).pinned_memory(!device.is_cpu()));
+  };
+  const at::Tensor order = plan({all}, at::kLong), place = plan({all, 1}, at::kLong);
+  const at::Tensor first = plan({here + 1}, at::kInt);
+  first.mutable_data_ptr<int32_t>()[0] = 0;
   auto* to = order.mutable_data_ptr<int64_t>();
   auto* back = place.mutable_data_ptr<int64_t>();
   std::vector<int64_t> next(static_cast<size_t>(ranks * here));
@@ -123,9 +128,11 @@ void plan_way(TokenWay& way, const at::Tensor& offsets,
     }
     first.mutable_data_ptr<int32_t>()[e + 1] = static_cast<int32_t>(row);
   }
-  const at::Device device = offsets.device();
-  way.offsets = first.to(device);
-  way.sorted = {order.to(device), place.to(device), way.offsets};
+  const auto there = [&](const at::Tensor& numbers) {
+    return numbers.to(device, /*non_blocking=*/true);
+  };
+  way.offsets = there(first);
+  way.sorted = {there(order), there(place), way.offsets};
 }
 
 /// Starts the exchange of the forward, and waits for that of the backward.
