@@ -16,7 +16,7 @@ LAMB = ['optimizer.kind="lamb"']
 ONE = (1, [])
 SAME = Tolerance(1e-6, 1e-6, 1e-6)
 TEN = 10
-NOW = ["pp2_interleaved", "zero3"]
+NOW = ["pp2_interleaved"]  # zero3 has a padding row below
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     assert tensors(step_dir(first, STEPS)) == tensors(step_dir(second, STEPS))
 
 
-@pytest.mark.parametrize("name", ["tp2_sequence", *later("dp2", "cp2_ring", *NOW)])
+@pytest.mark.parametrize("name", ["tp2_sequence", *later("dp2", "cp2_ring", "zero3", *NOW)])
 def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained, name, tmp_path,
                                                                         monkeypatch):
     own = trained(LAYOUTS[name], *FP32, *DEVICE)
@@ -166,7 +166,7 @@ def test_lamb_on_a_device_is_that_of_a_cpu(judged, name):
 
 
 @pytest.mark.parametrize("name,optimizer", split(
-    itertools.product(LAYOUTS, ([], LAMB)), [("pp2_interleaved", LAMB), ("zero3", [])]))
+    itertools.product(LAYOUTS, ([], LAMB)), [("pp2_interleaved", LAMB)]))
 def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_path, monkeypatch, name,
                                                                 optimizer):
     ranks, keys = LAYOUTS[name]
