@@ -47,7 +47,7 @@ struct StepRecord {
   double host_anonymous = kNoFigure;    ///< bytes, the part of no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
-  // Of a model with experts only; other lines do not have them.
+  // Only lines of a model with experts have these figures.
   double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
   double expert_busiest = kNoFigure;  ///< the most that an expert got, over an even share
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts

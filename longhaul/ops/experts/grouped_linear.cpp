@@ -263,12 +263,6 @@ tensor_list columns_of(const at::Tensor& y, const GroupedSaved& s) {
   return parts;
 }
 
-at::Tensor gradient_of_columns(const tensor_list& grads) {
-  if (grads.size() == 1) return grads[0].contiguous();
-  const at::Tensor dy = joined_columns(grads);
-  return dy.defined() ? dy : at::cat(grads, 1);
-}
-
 struct GroupedNode : Function<GroupedNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              GroupedSaved kept) {
@@ -284,7 +278,7 @@ struct GroupedNode : Function<GroupedNode> {
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& s = saved<GroupedSaved>(ctx);
-    const at::Tensor dy = gradient_of_columns(grads);
+    const at::Tensor dy = matrix_of_columns(grads);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = gradient_of_rows(dy, s);
     if (!s.frozen()) {

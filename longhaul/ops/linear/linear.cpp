@@ -75,13 +75,6 @@ struct LinearSaved {
   std::shared_ptr<SavedInput> again;
 };
 
-/// Returns the gradients of a product's results as one matrix [T, sum n].
-at::Tensor gradient_of(const tensor_list& grads) {
-  if (grads.size() == 1) return grads[0].contiguous();
-  const at::Tensor dy = joined_columns(grads);
-  return dy.defined() ? dy : at::cat(grads, 1);
-}
-
 struct LinearNode : Function<LinearNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              LinearSaved kept) {
@@ -97,7 +90,7 @@ struct LinearNode : Function<LinearNode> {
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& [joint, gradients, again] = saved<LinearSaved>(ctx);
-    const at::Tensor dy = gradient_of(grads);
+    const at::Tensor dy = matrix_of_columns(grads);
     add_bias_gradients(joint.biases, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());

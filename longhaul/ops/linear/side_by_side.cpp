@@ -1,5 +1,6 @@
 #include "longhaul/ops/linear/side_by_side.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -81,6 +82,12 @@ at::Tensor joined_columns(const std::vector<at::Tensor>& parts) {
   const auto width = [](const at::Tensor& x) { return x.size(1); };
   if (!slices || !follow_each_other(parts, width)) return {};
   return from_first(first, first.size(0), columns);
+}
+
+at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts) {
+  if (parts.size() == 1) return parts[0].contiguous();
+  const at::Tensor joined = joined_columns(parts);
+  return joined.defined() ? joined : at::cat(parts, 1);
 }
 
 ColumnLayout::ColumnLayout(const std::vector<at::Tensor>& parts) {

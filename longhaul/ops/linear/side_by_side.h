@@ -22,6 +22,8 @@ at::Tensor stacked(const std::vector<at::Tensor>& parts);
 /// Returns the matrix [T, sum n] whose columns are the slices [T, n_i], in this order, or
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
+/// Returns the same matrix, contiguous, and makes a copy where the slices have no matrix.
+at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 
 /// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which tensors make up
 /// the columns of one matrix. The nodes of ops lay out gradients in the same way, so that
