@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul::objects {
+
+/// Where an object, or all objects that begin with a prefix, lie: s3://BUCKET/KEY.
+struct Address {
+  std::string bucket;
+  std::string key;  ///< without a first slash; may be empty
+
+  /// Returns "s3://BUCKET/KEY".
+  std::string text() const;
+  /// Returns the address of `name` below this one: a slash stands between them.
+  Address operator/(std::string_view name) const;
+  bool operator==(const Address&) const = default;
+};
+
+/// Returns whether a text is an address of an object store: it begins with "s3://".
+/// Addresses of other kinds ("gs://", "https://") are none; base/missing_path.h refuses
+/// them.
+bool is_address(std::string_view text);
+/// A path that came from a setting or an argument: "s3://bucket/key" or "s3:/bucket/key",
+/// which is what fs::path makes of the former where it joins or normalises.
+bool is_address(const fs::path& path);
+
+/// Reads "s3://BUCKET/KEY". Throws InputError for a text without a bucket, for a bucket's
+/// name that no store allows, for a key with an empty part, "." or "..", for control
+/// characters, and for what looks like secrets in the address ("KEY:SECRET@bucket",
+/// "?access_key=").
+Address parse_address(std::string_view text);
+Address parse_address(const fs::path& path);
+
+}  // namespace longhaul::objects

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "longhaul/objects/object_store.h"
+
+namespace longhaul::objects {
+
+/// Copies of objects on a local disk, which all processes of a machine share and which
+/// stay for the next start: `data.cache`. A copy lies under its address and the versions
+/// of its objects, so an object that was replaced is fetched anew. Each file is compared
+/// with the hash that was made when it was fetched, before it is used for the first time
+/// in a process. Any thread may call it.
+class LocalCopies {
+ public:
+  /// `dir` is made when it is needed. What the copies take is kept below `most_bytes`
+  /// (0: no limit) by deleting those that no process uses, the longest unused first.
+  /// `tell` gets a line when a fetch begins and, every ten seconds, how far it is; it may
+  /// be empty.
+  LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir, uint64_t most_bytes = 0,
+              std::function<void(const std::string&)> tell = {});
+  ~LocalCopies();
+
+  /// Returns the path of a copy of one object, or of all objects below a prefix with
+  /// their names. The copy stays while this LocalCopies lives. Where another process
+  /// fetches the same, waits for it. Throws InputError where neither an object nor a
+  /// prefix is there, and where the copy would not fit into `most_bytes` or on the disk.
+  fs::path get(const Address& address);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Returns the directory of copies where the user names none: longhaul/objects in
+/// $XDG_CACHE_HOME or ~/.cache.
+fs::path default_cache();
+
+}  // namespace longhaul::objects

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/objects/address.h"
+
+namespace longhaul::objects {
+
+/// What a store says about one object.
+struct ObjectInfo {
+  Address address;
+  uint64_t size = 0;
+  /// The store's ETag. It changes when the object is replaced.
+  std::string version;
+};
+
+/// What the requests of one ObjectStore have met so far.
+struct ObjectCounts {
+  int64_t requests = 0;  ///< requests to the store, without those tried again
+  int64_t retries = 0;   ///< requests that were tried again
+  uint64_t read = 0;     ///< bytes that came
+  uint64_t written = 0;  ///< bytes that went
+};
+
+/// Reads and writes objects of an S3-compatible store. The work is done by a process of
+/// its own, the program longhaul-objects beside this one, which is started by the first
+/// request and ends with this object: so this program holds no connection, no secret and
+/// no thread of that library, and may fork.
+///
+/// Region, endpoint, credentials and the file of certificates come from the environment's
+/// usual variables and the files of ~/.aws (docs/objects.md). A request that fails for a
+/// passing reason is tried again with growing waits, for kPatienceSeconds at most.
+///
+/// Every function may be called from any thread, and calls of several threads run side by
+/// side, kRequestsInFlight at most. They throw TemporaryError for what may pass, and
+/// InputError, with what to do, where the store refuses: no such bucket, no permission,
+/// expired credentials. Where the program longhaul-objects is absent (a build without
+/// Arrow's S3 part) they throw InputError with that reason.
+class ObjectStore {
+ public:
+  ObjectStore();
+  ~ObjectStore();
+  ObjectStore(const ObjectStore&) = delete;
+  ObjectStore& operator=(const ObjectStore&) = delete;
+
+  /// Returns what the store says about an object; nothing where there is no such object.
+  std::optional<ObjectInfo> look(const Address& address);
+  /// Returns all objects whose key is the address's key, a slash and more, at any depth,
+  /// sorted by the bytes of their keys; objects of size 0 whose key ends with a slash are
+  /// left out. An empty key lists the bucket. None where no key begins so.
+  std::vector<ObjectInfo> list(const Address& prefix);
+
+  /// Reads exactly `to.size()` bytes from `offset` on. Throws TemporaryError where the
+  /// store gives fewer, and InputError where the object has another version than `object`
+  /// when it is opened for the first time. Call prove_unchanged() when everything has
+  /// been read and before the bytes are trusted.
+  void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  /// Throws InputError where the object is gone, or has been replaced since `object` was
+  /// made.
+  void prove_unchanged(const ObjectInfo& object);
+
+  /// Copies a whole object to a new local file, by several requests at once, and syncs
+  /// it. Returns the file's hash (combine_hashes of its blocks, base/hash.h). Where it
+  /// throws no file is left. Proves that the object is unchanged.
+  std::string fetch(const ObjectInfo& object, const fs::path& to);
+  /// Copies a local file to an object, which is replaced as a whole or not at all.
+  /// Returns the hash of what was sent, as fetch() does. Throws InputError where the file
+  /// changes its length meanwhile.
+  std::string put(const fs::path& from, const Address& to);
+  /// Makes an object of a text.
+  void put_text(const std::string& text, const Address& to);
+  /// Returns a small object's content; nothing where there is no such object. Throws
+  /// InputError where it is larger than `limit`.
+  std::optional<std::string> read_text(const Address& address,
+                                       uint64_t limit = uint64_t{1} << 26);
+  /// Deletes an object; nothing happens where there is none.
+  void remove(const Address& address);
+
+  /// Returns what the requests have met so far. Asks no store.
+  ObjectCounts counts() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Seconds for which a request is tried again before it fails. The environment's
+/// LONGHAUL_OBJECTS_PATIENCE replaces it.
+inline constexpr double kPatienceSeconds = 120.0;
+/// Requests of one ObjectStore that run side by side.
+inline constexpr int kRequestsInFlight = 16;
+
+}  // namespace longhaul::objects
