@@ -22,3 +22,14 @@ if(EXISTS ${LONGHAUL_ARROW_ROOT}/include/arrow/api.h AND LONGHAUL_ARROW_LIBRARY
     "LINKER:--push-state,--no-as-needed,-lsimdjson,--pop-state")
   target_link_options(longhaul_arrow INTERFACE -Wl,-rpath,${LONGHAUL_ARROW_ROOT})
 endif()
+
+# Arrow's S3 part, for the program longhaul-objects; without it there is no such program, and
+# addresses of object stores are refused.
+file(GLOB LONGHAUL_ARROW_S3_LIBRARY ${LONGHAUL_ARROW_ROOT}/libarrow_s3.so.*)
+if(TARGET longhaul_arrow AND LONGHAUL_ARROW_S3_LIBRARY)
+  list(GET LONGHAUL_ARROW_S3_LIBRARY 0 LONGHAUL_ARROW_S3_LIBRARY)
+  add_library(longhaul_arrow_s3 INTERFACE)
+  target_include_directories(longhaul_arrow_s3 SYSTEM INTERFACE ${LONGHAUL_ARROW_ROOT}/include)
+  target_link_libraries(longhaul_arrow_s3 INTERFACE ${LONGHAUL_ARROW_S3_LIBRARY} ${LONGHAUL_ARROW_LIBRARY})
+  target_link_options(longhaul_arrow_s3 INTERFACE -Wl,-rpath,${LONGHAUL_ARROW_ROOT})
+endif()

@@ -19,19 +19,16 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-/// Returns whether a text is an address of an object store: it begins with "s3://".
+/// Returns whether a setting or an argument is an address of an object store: it begins
+/// with "s3://", or with "s3:/", which is what fs::path makes of it where it normalises.
 /// Addresses of other kinds ("gs://", "https://") are none; base/missing_path.h refuses
 /// them.
-bool is_address(std::string_view text);
-/// A path that came from a setting or an argument: "s3://bucket/key" or "s3:/bucket/key",
-/// which is what fs::path makes of the former where it joins or normalises.
 bool is_address(const fs::path& path);
 
 /// Reads "s3://BUCKET/KEY". Throws InputError for a text without a bucket, for a bucket's
 /// name that no store allows, for a key with an empty part, "." or "..", for control
 /// characters, and for what looks like secrets in the address ("KEY:SECRET@bucket",
 /// "?access_key=").
-Address parse_address(std::string_view text);
 Address parse_address(const fs::path& path);
 
 }  // namespace longhaul::objects

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/protocol.h"
 
 namespace longhaul::objects {
 
@@ -18,15 +19,7 @@ struct ObjectInfo {
   Address address;
   uint64_t size = 0;
   /// The store's ETag. It changes when the object is replaced.
-  std::string version;
-};
-
-/// What the requests of one ObjectStore have met so far.
-struct ObjectCounts {
-  int64_t requests = 0;  ///< requests to the store, without those tried again
-  int64_t retries = 0;   ///< requests that were tried again
-  uint64_t read = 0;     ///< bytes that came
-  uint64_t written = 0;  ///< bytes that went
+  std::string version = {};
 };
 
 /// Reads and writes objects of an S3-compatible store. The work is done by a process of
@@ -54,8 +47,9 @@ class ObjectStore {
   std::optional<ObjectInfo> look(const Address& address);
   /// Returns all objects whose key is the address's key, a slash and more, at any depth,
   /// sorted by the bytes of their keys; objects of size 0 whose key ends with a slash are
-  /// left out. An empty key lists the bucket. None where no key begins so.
-  std::vector<ObjectInfo> list(const Address& prefix);
+  /// left out. An empty key lists the bucket. None where no key begins so. Versions are
+  /// empty where they are not asked for, since each of them takes a request.
+  std::vector<ObjectInfo> list(const Address& prefix, bool versions);
 
   /// Reads exactly `to.size()` bytes from `offset` on. Throws TemporaryError where the
   /// store gives fewer, and InputError where the object has another version than `object`
@@ -90,11 +84,5 @@ class ObjectStore {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Seconds for which a request is tried again before it fails. The environment's
-/// LONGHAUL_OBJECTS_PATIENCE replaces it.
-inline constexpr double kPatienceSeconds = 120.0;
-/// Requests of one ObjectStore that run side by side.
-inline constexpr int kRequestsInFlight = 16;
 
 }  // namespace longhaul::objects

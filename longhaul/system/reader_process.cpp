@@ -14,48 +14,12 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
+#include "longhaul/system/messages.h"
 
 namespace longhaul::system {
 namespace {
 
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
-
-bool send_all(int fd, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    data += sent;
-    size -= static_cast<size_t>(sent);
-  }
-  return true;
-}
-
-bool receive_all(int fd, char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t got = ::recv(fd, data, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    data += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-bool send_text(int fd, const std::string& text) {
-  const uint64_t size = text.size();
-  return send_all(fd, reinterpret_cast<const char*>(&size), sizeof(size)) &&
-         send_all(fd, text.data(), text.size());
-}
-
-bool receive_text(int fd, std::string& text, uint64_t limit) {
-  uint64_t size = 0;
-  if (!receive_all(fd, reinterpret_cast<char*>(&size), sizeof(size)) || size > limit) {
-    return false;
-  }
-  text.resize(size);
-  return receive_all(fd, text.data(), text.size());
-}
 
 [[noreturn]] void serve(int fd,
                         const std::function<std::string(const std::string&)>& work,

@@ -18,6 +18,7 @@ ROOMS = {
     "cluster": ["control", "process", "health", "watch", "verdict", "record", "fleet", "slurm",
                 "supervisor", "agent"],
     "cuda": ["kernels"],
+    "objects": ["service"],
     "data": ["input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
     "layout": ["pipeline"],
     "ops": ["kernels", "fused", "linear", "attention", "experts"],
@@ -29,21 +30,21 @@ ROOMS = {
 }
 EVERYWHERE = {"base", "system", "run", "config", "format", "families"}
 ROWS = {
-    "base": set(), "system": {"base"}, "run": {"base", "system"}, "config": {"base", "run"},
+    "base": set(), "system": {"base"}, "objects": {"base", "system"}, "run": {"base", "system"}, "config": {"base", "run"},
     "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
-    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
+    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer", "objects"}, "cluster": set(),
     "monitor": set(), "translate": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
-    "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
+    "checkpoint": {"comm", "tensor", "tokenizer", "objects"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
     "train": {"comm", "device", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
 }
-STRICT = {"base", "system", "run", "config", "format", "families"}
-TORCH_FREE = {"base", "system", "run", "config", "format", "families", "layout", "tokenizer",
+STRICT = {"base", "system", "objects", "run", "config", "format", "families"}
+TORCH_FREE = {"base", "system", "objects", "run", "config", "format", "families", "layout", "tokenizer",
               "data", "comm", "cluster", "monitor", "drill", "doctor", "translate"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.

@@ -1,0 +1,23 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "longhaul/objects/protocol.h"
+#include "longhaul/objects/service/service.h"
+#include "longhaul/system/standard_streams.h"
+
+// The process that reads and writes objects for longhaul, which starts it at the first
+// address and tells it by a socket what to do.
+
+int main() {
+  longhaul::system::guard_standard_streams();
+  if (::isatty(longhaul::objects::kServiceSocket) != 0 ||
+      ::lseek(longhaul::objects::kServiceSocket, 0, SEEK_CUR) != -1 || errno != ESPIPE) {
+    std::fputs("longhaul-objects: longhaul starts this program where it needs it\n",
+               stderr);
+    return 64;
+  }
+  // What the starting process has open is none of this one's business.
+  ::close_range(longhaul::objects::kServiceSocket + 1, ~0U, 0);
+  return longhaul::objects::serve_objects(longhaul::objects::kServiceSocket);
+}

@@ -1,0 +1,110 @@
+#include "longhaul/objects/address.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::objects {
+namespace {
+
+constexpr std::string_view kScheme = "s3://";
+constexpr size_t kLongestKey = 1024;  // of S3 itself
+
+/// Returns the text of a path with both slashes behind "s3:", one of which fs::path drops
+/// where it normalises.
+std::string with_both_slashes(const fs::path& path) {
+  std::string text = path.string();
+  if (text.starts_with("s3:/") && !text.starts_with(kScheme)) text.insert(3, "/");
+  return text;
+}
+
+/// Hides what may be a secret: everything up to an "@".
+std::string without_secrets(std::string_view text) {
+  const size_t at = text.find('@');
+  if (at == std::string_view::npos) return std::string(text.substr(0, text.find('?')));
+  return "s3://...@" + std::string(text.substr(at + 1));
+}
+
+void check_bucket(const std::string& bucket, std::string_view text) {
+  const bool plain = std::ranges::all_of(bucket, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+  });
+  if (plain && bucket.size() >= 3 && bucket.size() <= 255 &&
+      std::isalnum(static_cast<unsigned char>(bucket.front())) != 0 &&
+      bucket.find("..") == std::string::npos) {
+    return;
+  }
+  fail_input("objects",
+             "{}: '{}' is no name of a bucket, which has 3 to 255 letters, digits, -, . "
+             "and _; write s3://BUCKET/KEY",
+             text, bucket);
+}
+
+void check_key(const std::string& key, std::string_view text) {
+  if (key.size() > kLongestKey) {
+    fail_input("objects", "{}: the key has {} bytes, and {} are allowed", text,
+               key.size(), kLongestKey);
+  }
+  const bool control =
+      std::ranges::any_of(key, [](unsigned char c) { return std::iscntrl(c) != 0; });
+  if (control || find_invalid_utf8(key)) {
+    fail_input("objects", "{:?}: the key holds control characters or no UTF-8", text);
+  }
+  for (size_t begin = 0; begin < key.size();) {
+    const size_t end = std::min(key.find('/', begin), key.size());
+    const std::string_view part = std::string_view(key).substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") {
+      fail_input("objects",
+                 "{}: the key has a part that is empty, \".\" or \"..\"; write the key "
+                 "without it",
+                 text);
+    }
+    begin = end + 1;
+  }
+}
+
+}  // namespace
+
+std::string Address::text() const {
+  std::string text(kScheme);
+  text += bucket;
+  if (!key.empty()) text += "/" + key;
+  return text;
+}
+
+Address Address::operator/(std::string_view name) const {
+  return {bucket, key.empty() ? std::string(name) : fmt::format("{}/{}", key, name)};
+}
+
+bool is_address(const fs::path& path) {
+  return with_both_slashes(path).starts_with(kScheme);
+}
+
+Address parse_address(const fs::path& path) {
+  const std::string text = with_both_slashes(path);
+  const std::string shown = without_secrets(text);
+  if (!text.starts_with(kScheme)) {
+    fail_input("objects", "{}: is no address; write s3://BUCKET/KEY", shown);
+  }
+  const std::string_view rest = std::string_view(text).substr(kScheme.size());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  if (rest.substr(0, slash).find_first_of("@:") != std::string_view::npos ||
+      rest.find('?') != std::string_view::npos) {
+    fail_input("objects",
+               "{}: an address holds no credentials and no options; give them in the "
+               "environment (docs/objects.md) and write s3://BUCKET/KEY",
+               shown);
+  }
+  Address address{std::string(rest.substr(0, slash)), {}};
+  if (slash < rest.size()) address.key = rest.substr(slash + 1);
+  if (address.key.ends_with('/')) address.key.pop_back();
+  check_bucket(address.bucket, shown);
+  check_key(address.key, shown);
+  return address;
+}
+
+}  // namespace longhaul::objects

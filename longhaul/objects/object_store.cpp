@@ -1,0 +1,319 @@
+#include "longhaul/objects/object_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
+#include "longhaul/objects/protocol.h"
+#include "longhaul/system/messages.h"
+#include "longhaul/system/signals.h"
+
+extern char** environ;
+
+namespace longhaul::objects {
+namespace {
+
+/// How long the service may take to end after its socket was closed.
+constexpr int kEndTenths = 50;
+
+/// Starts the program longhaul-objects with `socket` as its kServiceSocket.
+pid_t start_service(int socket) {
+  const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
+  std::error_code absent;
+  if (!fs::exists(program, absent)) {
+    fail_input("objects",
+               "{} is not there, so no address of an object store can be opened: this "
+               "build has no S3 part of Arrow (the wheel of pyarrow has it); install the "
+               "whole program, or copy the files here by other means (docs/offline.md)",
+               program.string());
+  }
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, socket, kServiceSocket);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  std::string name = program.string();
+  char* arguments[] = {name.data(), nullptr};
+  pid_t child = -1;
+  const int error =
+      ::posix_spawn(&child, name.c_str(), &actions, &attributes, arguments, environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw refused("objects", "the process " + name, error);
+  return child;
+}
+
+Json address_fields(const Address& address) {
+  return {{"bucket", address.bucket}, {"key", address.key}};
+}
+
+ObjectInfo info_of(const Json& answer, const Address& address) {
+  return {address, answer.at("size").get<uint64_t>(),
+          answer.at("version").get<std::string>()};
+}
+
+}  // namespace
+
+/// One process longhaul-objects, and the requests that wait for its answers.
+struct ObjectStore::State {
+  struct Waiting {
+    std::promise<Json> answer;
+    std::span<std::byte> data;
+  };
+  /// The socket of a process that lives.
+  struct Service {
+    Service() {
+      int ends[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        throw refused("objects", "a pair of sockets", errno);
+      }
+      socket = ends[0];
+      try {
+        child = start_service(ends[1]);
+      } catch (...) {
+        ::close(ends[0]);
+        ::close(ends[1]);
+        throw;
+      }
+      ::close(ends[1]);
+    }
+    ~Service() {
+      ::shutdown(socket, SHUT_RDWR);
+      if (receiver.joinable()) receiver.join();
+      ::close(socket);
+      for (int i = 0; i < kEndTenths && ::waitpid(child, nullptr, WNOHANG) == 0; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(i == 0 ? 5 : 100));
+        if (i == kEndTenths - 1) {
+          ::kill(child, SIGKILL);
+          ::waitpid(child, nullptr, 0);
+        }
+      }
+    }
+    Service(const Service&) = delete;
+    Service& operator=(const Service&) = delete;
+
+    int socket = -1;
+    pid_t child = -1;
+    std::atomic<bool> gone = false;
+    std::mutex sending;
+    std::mutex mutex;  ///< guards what follows
+    std::map<uint64_t, Waiting> waiting;
+    uint64_t next = 1;
+    ObjectCounts counts;
+    std::thread receiver;
+  };
+
+  std::mutex mutex;
+  std::shared_ptr<Service> service;
+  ObjectCounts earlier;  ///< of processes that have ended
+
+  /// Returns the process, which is started where there is none, or where it has ended.
+  std::shared_ptr<Service> living() {
+    const std::lock_guard lock(mutex);
+    if (service && !service->gone) return service;
+    if (service) {
+      const std::lock_guard counts(service->mutex);
+      earlier.requests += service->counts.requests;
+      earlier.retries += service->counts.retries;
+      earlier.read += service->counts.read;
+      earlier.written += service->counts.written;
+    }
+    service = std::make_shared<Service>();
+    service->receiver = std::thread([&one = *service] { receive(one); });
+    return service;
+  }
+
+  /// Gives each answer to the request that waits for it, until the process ends.
+  static void receive(Service& one) {
+    system::leave_signals_to_main_thread();
+    Head head;
+    std::string text;
+    while (system::receive_all(one.socket, &head, sizeof(head)) &&
+           head.text_bytes <= kMostTextBytes && head.data_bytes <= kMostDataBytes) {
+      text.resize(head.text_bytes);
+      if (!system::receive_all(one.socket, text.data(), text.size())) break;
+      Waiting waiting;
+      {
+        const std::lock_guard lock(one.mutex);
+        one.counts = head.counts;
+        const auto found = one.waiting.find(head.number);
+        if (found == one.waiting.end()) break;
+        waiting = std::move(found->second);
+        one.waiting.erase(found);
+      }
+      try {
+        if (head.data_bytes != 0 && head.data_bytes != waiting.data.size()) {
+          throw Error(ErrorKind::Internal, "objects", "an answer of another length");
+        }
+        if (!system::receive_all(one.socket, waiting.data.data(), head.data_bytes)) {
+          throw TemporaryError("objects", "the process longhaul-objects has ended");
+        }
+        waiting.answer.set_value(Json::parse(open_reply(std::move(text))));
+      } catch (...) {
+        waiting.answer.set_exception(std::current_exception());
+      }
+      text.clear();
+    }
+    one.gone = true;
+    const std::lock_guard lock(one.mutex);
+    for (auto& [number, waiting] : one.waiting) {
+      waiting.answer.set_exception(std::make_exception_ptr(
+          TemporaryError("objects",
+                         "the process longhaul-objects has ended while it "
+                         "worked on a request; start again")));
+    }
+    one.waiting.clear();
+  }
+
+  Json ask(const char* what, const Address& address, Json request,
+           std::span<std::byte> data = {}) {
+    request["what"] = what;
+    request.update(address_fields(address));
+    const std::string text = request.dump();
+    const std::shared_ptr<Service> one = living();
+    std::future<Json> answer;
+    uint64_t number = 0;
+    {
+      const std::lock_guard lock(one->mutex);
+      number = one->next++;
+      Waiting& waiting = one->waiting[number];
+      waiting.data = data;
+      answer = waiting.answer.get_future();
+    }
+    const Head head{number, text.size(), 0};
+    bool sent = false;
+    {
+      const std::lock_guard lock(one->sending);
+      sent = system::send_all(one->socket, &head, sizeof(head)) &&
+             system::send_all(one->socket, text.data(), text.size());
+    }
+    if (!sent || one->gone) {
+      const std::lock_guard lock(one->mutex);
+      if (one->waiting.erase(number) > 0) {
+        throw TemporaryError("objects",
+                             "the process longhaul-objects has ended; start again");
+      }
+    }
+    return answer.get();
+  }
+};
+
+ObjectStore::ObjectStore() : state_(std::make_unique<State>()) {}
+ObjectStore::~ObjectStore() = default;
+
+std::optional<ObjectInfo> ObjectStore::look(const Address& address) {
+  const Json answer = state_->ask("look", address, Json::object());
+  if (answer.is_null()) return std::nullopt;
+  return info_of(answer, address);
+}
+
+std::vector<ObjectInfo> ObjectStore::list(const Address& prefix, bool versions) {
+  const Json answer = state_->ask("list", prefix, {{"versions", versions}});
+  std::vector<ObjectInfo> objects;
+  for (const Json& one : answer) {
+    objects.push_back(
+        info_of(one, Address{prefix.bucket, one.at("key").get<std::string>()}));
+  }
+  std::ranges::sort(objects, {}, [](const ObjectInfo& one) { return one.address.key; });
+  return objects;
+}
+
+void ObjectStore::read(const ObjectInfo& object, uint64_t offset,
+                       std::span<std::byte> to) {
+  while (!to.empty()) {
+    const std::span<std::byte> part =
+        to.first(std::min<size_t>(to.size(), kMostDataBytes));
+    state_->ask("read", object.address,
+                {{"version", object.version},
+                 {"size", object.size},
+                 {"offset", offset},
+                 {"bytes", part.size()}},
+                part);
+    offset += part.size();
+    to = to.subspan(part.size());
+  }
+}
+
+void ObjectStore::prove_unchanged(const ObjectInfo& object) {
+  const std::optional<ObjectInfo> now = look(object.address);
+  if (now && now->version == object.version && now->size == object.size) return;
+  fail_input(
+      "objects",
+      "{}: the object was {} while it was read; start again when nobody changes it",
+      object.address.text(), now ? "replaced" : "removed");
+}
+
+std::string ObjectStore::fetch(const ObjectInfo& object, const fs::path& to) {
+  return state_
+      ->ask("fetch", object.address,
+            {{"version", object.version},
+             {"size", object.size},
+             {"path", fs::absolute(to).string()}})
+      .at("hash");
+}
+
+std::string ObjectStore::put(const fs::path& from, const Address& to) {
+  return state_->ask("put", to, {{"path", fs::absolute(from).string()}}).at("hash");
+}
+
+void ObjectStore::put_text(const std::string& text, const Address& to) {
+  state_->ask("put_text", to, {{"text", text}});
+}
+
+std::optional<std::string> ObjectStore::read_text(const Address& address,
+                                                  uint64_t limit) {
+  const std::optional<ObjectInfo> object = look(address);
+  if (!object) return std::nullopt;
+  if (object->size > limit) {
+    fail_input("objects", "{}: has {} bytes, where at most {} are expected",
+               address.text(), object->size, limit);
+  }
+  std::string text(object->size, '\0');
+  read(*object, 0, std::as_writable_bytes(std::span(text)));
+  prove_unchanged(*object);
+  return text;
+}
+
+void ObjectStore::remove(const Address& address) {
+  state_->ask("remove", address, Json::object());
+}
+
+ObjectCounts ObjectStore::counts() const {
+  const std::lock_guard lock(state_->mutex);
+  ObjectCounts counts = state_->earlier;
+  if (state_->service) {
+    const std::lock_guard own(state_->service->mutex);
+    counts.requests += state_->service->counts.requests;
+    counts.retries += state_->service->counts.retries;
+    counts.read += state_->service->counts.read;
+    counts.written += state_->service->counts.written;
+  }
+  return counts;
+}
+
+}  // namespace longhaul::objects

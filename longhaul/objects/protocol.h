@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul::objects {
+
+// What the program and its process for objects, longhaul-objects, say to each other over
+// a socket. A request is a Head and a JSON text of `text_bytes`:
+//   {"what": "look" | "list" | "read" | "fetch" | "put" | "put_text" | "remove", ...}
+// An answer is a Head with the request's number, a text as reply_of() makes it, whose
+// answer is JSON, and `data_bytes` bytes of the object. Answers come in any order.
+
+/// Seconds for which a request is tried again before it fails. The environment's
+/// LONGHAUL_OBJECTS_PATIENCE replaces it.
+inline constexpr double kPatienceSeconds = 120.0;
+/// Requests of one ObjectStore that run side by side.
+inline constexpr int kRequestsInFlight = 16;
+
+/// What the requests of one ObjectStore have met so far.
+struct ObjectCounts {
+  int64_t requests = 0;  ///< requests to the store, without those tried again
+  int64_t retries = 0;   ///< requests that were tried again
+  uint64_t read = 0;     ///< bytes that came
+  uint64_t written = 0;  ///< bytes that went
+};
+
+/// Begins each message.
+struct Head {
+  uint64_t number = 0;
+  uint64_t text_bytes = 0;
+  uint64_t data_bytes = 0;
+  ObjectCounts counts = {};  ///< of answers
+};
+
+/// Most bytes of a request's or an answer's text: a listing of ten million objects.
+inline constexpr uint64_t kMostTextBytes = uint64_t{2} << 30;
+/// Most bytes of an object that one answer has.
+inline constexpr uint64_t kMostDataBytes = uint64_t{64} << 20;
+/// The descriptor of the socket in longhaul-objects.
+inline constexpr int kServiceSocket = 3;
+
+}  // namespace longhaul::objects

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul::objects {
+
+/// What the environment and ~/.aws/config say about the way to the store. Credentials are
+/// not among it: Arrow's client finds them itself.
+struct AwsSettings {
+  std::string endpoint;  ///< HOST:PORT; empty: the store of AWS itself
+  std::string scheme = "https";
+  std::string region;          ///< empty: the bucket's own is asked for
+  bool virtual_hosts = false;  ///< whether a bucket is part of the host's name
+  bool anonymous = false;
+  std::string certificates;  ///< file of the authorities' certificates
+};
+
+/// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
+/// AWS_VIRTUAL_HOSTING, AWS_NO_SIGN_REQUEST, AWS_CA_BUNDLE, SSL_CERT_FILE, and, of the
+/// profile AWS_PROFILE in AWS_CONFIG_FILE or ~/.aws/config, endpoint_url, region and
+/// addressing_style. Throws InputError for an endpoint that is no http:// or https://
+/// address and for a file of certificates that cannot be read.
+AwsSettings aws_settings();
+
+/// Returns a setting of one profile in the text of a file like ~/.aws/config; a setting
+/// below "s3 =" counts as one of the profile. Empty where there is none.
+std::string profile_setting(const std::string& text, const std::string& profile,
+                            const std::string& name);
+
+}  // namespace longhaul::objects

@@ -1,0 +1,528 @@
+#include "longhaul/objects/service/s3_store.h"
+
+#include <arrow/buffer.h>
+#include <arrow/filesystem/s3fs.h>
+#include <arrow/io/interfaces.h>
+#include <arrow/util/key_value_metadata.h>
+#include <arrow/util/thread_pool.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <map>
+#include <mutex>
+#include <random>
+#include <semaphore>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/text.h"
+#include "longhaul/objects/service/aws_settings.h"
+#include "longhaul/system/run_on_threads.h"
+
+namespace longhaul::objects {
+namespace {
+
+namespace af = arrow::fs;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+/// Bytes that one request of fetch() reads: whole blocks of the hash.
+constexpr uint64_t kFetchBytes = 8 * kHashBlockBytes;
+constexpr int kFetchThreads = 4;
+/// Pieces in which put() hands a file to Arrow, and how many of them are under way.
+constexpr uint64_t kPutBytes = uint64_t{16} << 20;
+constexpr int kPutPieces = 4;
+/// Threads of Arrow that send the parts of objects.
+constexpr int kPartThreads = 8;
+/// Objects whose opening is remembered.
+constexpr size_t kMostOpen = 512;
+constexpr double kFirstWait = 0.2;
+constexpr double kLongestWait = 10.0;
+
+double patience() {
+  const char* const text = std::getenv("LONGHAUL_OBJECTS_PATIENCE");
+  char* end = nullptr;
+  const double seconds = text == nullptr ? 0 : std::strtod(text, &end);
+  return text != nullptr && *text != '\0' && *end == '\0' && seconds > 0
+             ? seconds
+             : kPatienceSeconds;
+}
+
+/// Waits that double from kFirstWait to kLongestWait, each shortened by chance by up to a
+/// half, so that many processes do not come back at once.
+double wait_before(int64_t attempts) {
+  thread_local std::minstd_rand chance(std::random_device{}());
+  const double longest = std::min(
+      kLongestWait,
+      kFirstWait * static_cast<double>(int64_t{1} << std::min<int64_t>(attempts, 10)));
+  return longest * std::uniform_real_distribution<double>(0.5, 1.0)(chance);
+}
+
+/// Counts what is tried again, and says for how long.
+struct Patience {
+  double seconds = patience();
+  std::atomic<bool> over = false;
+  std::atomic<int64_t> requests = 0;
+  std::atomic<int64_t> retries = 0;
+
+  bool has_time(Clock::time_point since) const {
+    return !over && Seconds(Clock::now() - since).count() < seconds;
+  }
+};
+
+/// Decides about each request of Arrow's client that has failed.
+class Retries : public af::S3RetryStrategy {
+ public:
+  explicit Retries(std::shared_ptr<Patience> patience) : patience_(std::move(patience)) {}
+
+  bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
+    thread_local Clock::time_point since;
+    if (attempted == 0) since = Clock::now();
+    // A skewed clock: the client has corrected itself by the answer's time.
+    const bool passing =
+        error.should_retry || error.exception_name == "SlowDown" ||
+        (error.exception_name == "RequestTimeTooSkewed" && attempted == 0);
+    if (!passing || !patience_->has_time(since)) return false;
+    ++patience_->retries;
+    return true;
+  }
+  int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&,
+                                        int64_t attempted) override {
+    return static_cast<int64_t>(1000 * wait_before(attempted));
+  }
+
+ private:
+  std::shared_ptr<Patience> patience_;
+};
+
+/// What AWS's names of errors mean to a person.
+struct KnownError {
+  const char* name;  ///< as Arrow writes it: "AWS Error ACCESS_DENIED during"
+  ErrorKind kind;
+  const char* advice;
+};
+constexpr const char* kCredentials =
+    "give other credentials in the environment or in ~/.aws/credentials";
+constexpr std::array kKnownErrors = std::to_array<KnownError>({
+    {"ACCESS_DENIED", ErrorKind::Input,
+     "the credentials do not allow it, or the object is absent and the bucket may not be "
+     "listed; allow it, or set AWS_NO_SIGN_REQUEST=1 for a public bucket"},
+    {"INVALID_ACCESS_KEY_ID", ErrorKind::Input, kCredentials},
+    {"INVALID_CLIENT_TOKEN_ID", ErrorKind::Input, kCredentials},
+    {"SIGNATURE_DOES_NOT_MATCH", ErrorKind::Input, kCredentials},
+    {"INVALID_SIGNATURE", ErrorKind::Input, kCredentials},
+    {"MISSING_AUTHENTICATION_TOKEN", ErrorKind::Input, kCredentials},
+    {"EXPIRED", ErrorKind::Input,
+     "the credentials have expired; renew them in the environment or in "
+     "~/.aws/credentials and start again"},
+    {"NO_SUCH_BUCKET", ErrorKind::Input,
+     "the bucket is not there; correct the address or make the bucket"},
+    {"TIME_TOO_SKEWED", ErrorKind::Input,
+     "this machine's clock and the store's differ; set the clock"},
+    {"NETWORK_CONNECTION", ErrorKind::Temporary,
+     "the store does not answer; look at the network and at AWS_ENDPOINT_URL_S3"},
+});
+
+bool names(const arrow::Status& status, std::string_view word) {
+  return status.message().find(word) != std::string::npos;
+}
+
+/// Throws the error of a request that has failed for good.
+[[noreturn]] void fail(const arrow::Status& status, const Address& address,
+                       const char* doing, const Patience& patience) {
+  for (const KnownError& known : kKnownErrors) {
+    // Errors that Arrow's client does not know have only their name in the message.
+    std::string plain;
+    for (const char c : std::string_view(known.name)) {
+      if (c != '_') plain += static_cast<char>(std::tolower(c));
+    }
+    std::string message = status.message();
+    std::ranges::transform(message, message.begin(),
+                           [](unsigned char c) { return std::tolower(c); });
+    if (!names(status, std::string("AWS Error ") + known.name) &&
+        message.find(plain) == std::string::npos) {
+      continue;
+    }
+    throw Error(known.kind, "objects",
+                fmt::format("{}: cannot {} it: {}; {}", address.text(), doing,
+                            status.message(), known.advice));
+  }
+  throw TemporaryError(
+      "objects",
+      fmt::format("{}: cannot {} it: {}; it was tried for up to {:.0f} seconds, start "
+                  "again later",
+                  address.text(), doing, status.message(), patience.seconds));
+}
+
+/// A buffer that says when Arrow has no more use for it.
+class SentPiece : public arrow::Buffer {
+ public:
+  SentPiece(std::vector<uint8_t> bytes, std::shared_ptr<std::counting_semaphore<>> places)
+      : arrow::Buffer(nullptr, 0), bytes_(std::move(bytes)), places_(std::move(places)) {
+    data_ = bytes_.data();
+    size_ = static_cast<int64_t>(bytes_.size());
+    capacity_ = size_;
+  }
+  ~SentPiece() override { places_->release(); }
+  SentPiece(const SentPiece&) = delete;
+  SentPiece& operator=(const SentPiece&) = delete;
+
+ private:
+  std::vector<uint8_t> bytes_;
+  std::shared_ptr<std::counting_semaphore<>> places_;
+};
+
+std::string path_of(const Address& address) {
+  return address.key.empty() ? address.bucket : address.bucket + "/" + address.key;
+}
+
+bool is_absent(const arrow::Status& status) {
+  return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY");
+}
+
+}  // namespace
+
+struct S3Store::State {
+  struct Opened {
+    std::shared_ptr<arrow::io::RandomAccessFile> file;
+    ObjectInfo object;
+  };
+
+  std::shared_ptr<Patience> patience = std::make_shared<Patience>();
+  std::atomic<uint64_t> bytes_read = 0;
+  std::atomic<uint64_t> bytes_written = 0;
+  std::counting_semaphore<> places{kRequestsInFlight};
+  std::mutex mutex;  ///< guards what follows
+  bool started = false;
+  std::map<std::string, std::shared_ptr<af::S3FileSystem>> systems;  ///< by bucket
+  std::set<std::string> seen;                             ///< buckets that exist
+  std::map<std::string, std::shared_ptr<Opened>> opened;  ///< by path
+  std::list<std::string> order;  ///< paths of `opened`, the oldest first
+
+  std::shared_ptr<af::S3FileSystem> system(const Address& address) {
+    const std::lock_guard lock(mutex);
+    auto& one = systems[address.bucket];
+    if (one) return one;
+    const AwsSettings settings = aws_settings();
+    if (!started) {
+      af::S3GlobalOptions options = af::S3GlobalOptions::Defaults();
+      options.log_level = af::S3LogLevel::Off;
+      check(af::InitializeS3(options), address, "prepare to open");
+      check(arrow::io::SetIOThreadPoolCapacity(kPartThreads), address, "prepare to open");
+      started = true;
+    }
+    af::S3Options options =
+        settings.anonymous ? af::S3Options::Anonymous() : af::S3Options::Defaults();
+    options.scheme = settings.scheme;
+    options.endpoint_override = settings.endpoint;
+    options.force_virtual_addressing = settings.virtual_hosts;
+    options.tls_ca_file_path = settings.certificates;
+    options.connect_timeout = 10;
+    options.request_timeout = 30;
+    options.background_writes = true;
+    options.allow_delayed_open = true;
+    options.retry_strategy = std::make_shared<Retries>(patience);
+    options.region = settings.region;
+    if (options.region.empty()) {
+      auto region = af::ResolveS3BucketRegion(address.bucket);
+      check(region.status(), address, "find the region of");
+      options.region = *region;
+    }
+    auto made = af::S3FileSystem::Make(options);
+    check(made.status(), address, "open");
+    return one = *made;
+  }
+
+  /// Credentials may have been renewed where they come from: the next request asks again.
+  void forget_credentials() {
+    const std::lock_guard lock(mutex);
+    systems.clear();
+    opened.clear();
+    order.clear();
+  }
+
+  void check(const arrow::Status& status, const Address& address, const char* doing) {
+    if (!status.ok()) fail(status, address, doing, *patience);
+  }
+
+  /// Does one request, in a place of kRequestsInFlight; once more where credentials have
+  /// expired.
+  template <typename Work>
+  auto request(const Address& address, Work work) {
+    for (bool again = true;; again = false) {
+      const std::shared_ptr<af::S3FileSystem> store = system(address);
+      places.acquire();
+      ++patience->requests;
+      auto result = work(*store);
+      places.release();
+      const arrow::Status status = [&] {
+        if constexpr (std::is_same_v<decltype(result), arrow::Status>) {
+          return result;
+        } else {
+          return result.status();
+        }
+      }();
+      if (status.ok() || !again || !names(status, "xpired")) return result;
+      ++patience->retries;
+      forget_credentials();
+    }
+  }
+
+  void require_bucket(const Address& address, const char* doing) {
+    {
+      const std::lock_guard lock(mutex);
+      if (seen.contains(address.bucket)) return;
+    }
+    const auto info =
+        request(address, [&](auto& store) { return store.GetFileInfo(address.bucket); });
+    check(info.status(), address, doing);
+    if (info->type() == af::FileType::NotFound) {
+      fail_input("objects",
+                 "{}: the bucket {} is not there; correct the address or make the bucket",
+                 address.text(), address.bucket);
+    }
+    const std::lock_guard lock(mutex);
+    seen.insert(address.bucket);
+  }
+
+  /// Opens an object, which takes a request; null where it is absent.
+  std::shared_ptr<Opened> open(const Address& address) {
+    auto file = request(
+        address, [&](auto& store) { return store.OpenInputFile(path_of(address)); });
+    if (!file.ok() && is_absent(file.status())) return nullptr;
+    check(file.status(), address, "open");
+    auto size = (*file)->GetSize();
+    check(size.status(), address, "open");
+    auto metadata = (*file)->ReadMetadata();
+    check(metadata.status(), address, "open");
+    auto one = std::make_shared<Opened>();
+    one->file = *file;
+    one->object = {address, static_cast<uint64_t>(*size), {}};
+    if (*metadata) one->object.version = (*metadata)->Get("ETag").ValueOr("");
+    return one;
+  }
+
+  /// Returns an opened object of the wanted version.
+  std::shared_ptr<Opened> opened_as(const ObjectInfo& object) {
+    const std::string path = path_of(object.address);
+    {
+      const std::lock_guard lock(mutex);
+      const auto found = opened.find(path);
+      if (found != opened.end() && found->second->object.version == object.version) {
+        return found->second;
+      }
+    }
+    std::shared_ptr<Opened> one = open(object.address);
+    if (!one) {
+      fail_input("objects", "{}: the object is not there any more; start again",
+                 object.address.text());
+    }
+    if ((!object.version.empty() && one->object.version != object.version) ||
+        one->object.size != object.size) {
+      fail_input("objects",
+                 "{}: the object was replaced since this command looked at it; start "
+                 "again when nobody changes it",
+                 object.address.text());
+    }
+    const std::lock_guard lock(mutex);
+    if (opened.insert_or_assign(path, one).second) order.push_back(path);
+    while (order.size() > kMostOpen) {
+      opened.erase(order.front());
+      order.pop_front();
+    }
+    return one;
+  }
+
+  void read_range(Opened& one, uint64_t offset, std::span<std::byte> to) {
+    const Clock::time_point since = Clock::now();
+    for (int64_t attempt = 0;; ++attempt) {
+      const auto got = request(one.object.address, [&](auto&) {
+        return one.file->ReadAt(static_cast<int64_t>(offset),
+                                static_cast<int64_t>(to.size()), to.data());
+      });
+      if (got.ok() && static_cast<uint64_t>(*got) == to.size()) break;
+      // A body that ends early is no failure of a request to Arrow's client.
+      if (got.ok() && patience->has_time(since)) {
+        ++patience->retries;
+        std::this_thread::sleep_for(Seconds(wait_before(attempt)));
+        continue;
+      }
+      check(got.status(), one.object.address, "read");
+      throw TemporaryError(
+          "objects",
+          fmt::format("{}: the store gave {} bytes of {} at byte {}, again and "
+                      "again for {:.0f} seconds; start again later",
+                      one.object.address.text(), *got, to.size(), offset,
+                      patience->seconds));
+    }
+    bytes_read += to.size();
+  }
+};
+
+S3Store::S3Store() : state_(std::make_unique<State>()) {}
+S3Store::~S3Store() {
+  const bool started = state_->started;
+  state_.reset();
+  if (started) static_cast<void>(af::FinalizeS3());
+}
+
+std::optional<ObjectInfo> S3Store::look(const Address& address) {
+  const std::shared_ptr<State::Opened> one = state_->open(address);
+  if (one) return one->object;
+  state_->require_bucket(address, "look at");
+  return std::nullopt;
+}
+
+std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
+  state_->require_bucket(prefix, "list");
+  af::FileSelector below;
+  below.base_dir = path_of(prefix);
+  below.recursive = true;
+  below.allow_not_found = true;
+  const auto found =
+      state_->request(prefix, [&](auto& store) { return store.GetFileInfo(below); });
+  state_->check(found.status(), prefix, "list");
+  std::vector<ObjectInfo> objects;
+  for (const af::FileInfo& one : *found) {
+    if (one.type() != af::FileType::File) continue;
+    objects.push_back({{prefix.bucket, one.path().substr(prefix.bucket.size() + 1)},
+                       static_cast<uint64_t>(one.size())});
+  }
+  if (!versions) return objects;
+  system::share_among_threads(
+      static_cast<int64_t>(objects.size()), kRequestsInFlight, [&](int64_t index) {
+        ObjectInfo& object = objects[static_cast<size_t>(index)];
+        const std::shared_ptr<State::Opened> one = state_->open(object.address);
+        if (!one) {
+          fail_input("objects", "{}: was removed while the store was listed; start again",
+                     object.address.text());
+        }
+        object = one->object;
+      });
+  return objects;
+}
+
+void S3Store::read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to) {
+  if (to.empty()) return;
+  state_->read_range(*state_->opened_as(object), offset, to);
+}
+
+std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
+  const std::shared_ptr<State::Opened> one = state_->opened_as(object);
+  File file = File::create(to);
+  try {
+    const uint64_t pieces = (object.size + kFetchBytes - 1) / kFetchBytes;
+    std::vector<std::vector<std::string>> hashes(pieces);
+    system::share_among_threads(
+        static_cast<int64_t>(pieces), kFetchThreads, [&](int64_t index) {
+          const uint64_t begin = static_cast<uint64_t>(index) * kFetchBytes;
+          std::vector<std::byte> bytes(std::min(kFetchBytes, object.size - begin));
+          state_->read_range(*one, begin, bytes);
+          BlockHasher hasher;
+          hasher.update(bytes);
+          hashes[static_cast<size_t>(index)] = hasher.finish();
+          for (size_t done = 0; done < bytes.size();) {
+            const ssize_t count =
+                ::pwrite(file.fd(), bytes.data() + done, bytes.size() - done,
+                         static_cast<off_t>(begin + done));
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) {
+              throw TemporaryError("objects",
+                                   fmt::format("{}: cannot write: {}; make room there",
+                                               to.string(), std::strerror(errno)));
+            }
+            done += static_cast<size_t>(count);
+          }
+        });
+    file.sync();
+    file.close();
+    const std::shared_ptr<State::Opened> now = state_->open(object.address);
+    if (!now || now->object.version != one->object.version) {
+      fail_input("objects",
+                 "{}: the object was replaced while it was read; start again when nobody "
+                 "changes it",
+                 object.address.text());
+    }
+    std::vector<std::string> blocks;
+    for (const auto& some : hashes) blocks.insert(blocks.end(), some.begin(), some.end());
+    return combine_hashes(blocks);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(to, ignored);
+    throw;
+  }
+}
+
+std::string S3Store::put(const fs::path& from, const Address& to) {
+  const File file = File::open_read(from);
+  const uint64_t size = file.size();
+  ++state_->patience->requests;
+  auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+  state_->check(made.status(), to, "write");
+  const std::shared_ptr<arrow::io::OutputStream> stream = *made;
+  BlockHasher hasher;
+  try {
+    const auto pieces = std::make_shared<std::counting_semaphore<>>(kPutPieces);
+    for (uint64_t offset = 0; offset < size; offset += kPutBytes) {
+      pieces->acquire();
+      std::vector<uint8_t> bytes(std::min(kPutBytes, size - offset));
+      auto piece = std::make_shared<SentPiece>(std::move(bytes), pieces);
+      const std::span<std::byte> content(
+          reinterpret_cast<std::byte*>(const_cast<uint8_t*>(piece->data())),
+          static_cast<size_t>(piece->size()));
+      file.read_at(offset, content);
+      hasher.update(content);
+      state_->check(stream->Write(std::shared_ptr<arrow::Buffer>(std::move(piece))), to,
+                    "write");
+    }
+    if (file.size() != size) {
+      fail_input("objects", "{}: has changed its length while it was copied to {}",
+                 from.string(), to.text());
+    }
+    state_->check(stream->Close(), to, "write");
+  } catch (...) {
+    static_cast<void>(stream->Abort());
+    throw;
+  }
+  state_->bytes_written += size;
+  return combine_hashes(hasher.finish());
+}
+
+void S3Store::put_text(const std::string& text, const Address& to) {
+  ++state_->patience->requests;
+  auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+  state_->check(made.status(), to, "write");
+  const arrow::Status written =
+      (*made)->Write(text.data(), static_cast<int64_t>(text.size()));
+  if (!written.ok()) static_cast<void>((*made)->Abort());
+  state_->check(written, to, "write");
+  state_->check((*made)->Close(), to, "write");
+  state_->bytes_written += text.size();
+}
+
+void S3Store::remove(const Address& address) {
+  const arrow::Status status = state_->request(
+      address, [&](auto& store) { return store.DeleteFile(path_of(address)); });
+  if (!is_absent(status)) state_->check(status, address, "remove");
+}
+
+ObjectCounts S3Store::counts() const {
+  return {state_->patience->requests, state_->patience->retries, state_->bytes_read,
+          state_->bytes_written};
+}
+
+void S3Store::give_up() { state_->patience->over = true; }
+
+}  // namespace longhaul::objects

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/objects/object_store.h"
+
+namespace longhaul::objects {
+
+/// An S3-compatible store through Arrow's file system, in the process longhaul-objects.
+/// Its functions do what those of ObjectStore with their names promise. Any thread may
+/// call it.
+class S3Store {
+ public:
+  /// Arrow's S3 part starts with the first request.
+  S3Store();
+  /// Ends Arrow's S3 part.
+  ~S3Store();
+  S3Store(const S3Store&) = delete;
+  S3Store& operator=(const S3Store&) = delete;
+
+  std::optional<ObjectInfo> look(const Address& address);
+  std::vector<ObjectInfo> list(const Address& prefix, bool versions);
+  void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  std::string fetch(const ObjectInfo& object, const fs::path& to);
+  std::string put(const fs::path& from, const Address& to);
+  void put_text(const std::string& text, const Address& to);
+  void remove(const Address& address);
+  ObjectCounts counts() const;
+  /// Makes requests that fail from now on fail at once, since nobody waits for them.
+  void give_up();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace longhaul::objects

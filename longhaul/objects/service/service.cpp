@@ -1,0 +1,115 @@
+#include "longhaul/objects/service/service.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
+#include "longhaul/objects/protocol.h"
+#include "longhaul/objects/service/s3_store.h"
+#include "longhaul/system/messages.h"
+#include "longhaul/system/worker_pool.h"
+
+namespace longhaul::objects {
+namespace {
+
+/// How long a request may still take when nobody waits for its answer any more.
+constexpr std::chrono::seconds kLastSeconds{3};
+
+Json fields_of(const ObjectInfo& object) {
+  return {
+      {"key", object.address.key}, {"size", object.size}, {"version", object.version}};
+}
+
+ObjectInfo object_of(const Json& request, const Address& address) {
+  return {address, request.at("size").get<uint64_t>(),
+          request.at("version").get<std::string>()};
+}
+
+/// Does what a request asks for. `data` receives the bytes of an object.
+Json answer_of(S3Store& store, const Json& request, std::vector<std::byte>& data) {
+  const Address address{request.at("bucket").get<std::string>(),
+                        request.at("key").get<std::string>()};
+  const auto what = request.at("what").get<std::string>();
+  if (what == "look") {
+    const std::optional<ObjectInfo> object = store.look(address);
+    return object ? fields_of(*object) : Json();
+  }
+  if (what == "list") {
+    Json list = Json::array();
+    for (const ObjectInfo& one : store.list(address, request.at("versions"))) {
+      list.push_back(fields_of(one));
+    }
+    return list;
+  }
+  if (what == "read") {
+    data.resize(std::min(request.at("bytes").get<uint64_t>(), kMostDataBytes));
+    store.read(object_of(request, address), request.at("offset"), data);
+    return Json::object();
+  }
+  if (what == "fetch") {
+    return {{"hash", store.fetch(object_of(request, address),
+                                 request.at("path").get<std::string>())}};
+  }
+  if (what == "put") {
+    return {{"hash", store.put(request.at("path").get<std::string>(), address)}};
+  }
+  if (what == "put_text") {
+    store.put_text(request.at("text").get<std::string>(), address);
+  } else if (what == "remove") {
+    store.remove(address);
+  } else {
+    throw Error(ErrorKind::Internal, "objects", "unknown request " + what);
+  }
+  return Json::object();
+}
+
+}  // namespace
+
+int serve_objects(int socket) {
+  // The process ends when the socket closes, not by a signal that is meant for the job.
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
+    std::signal(number, SIG_IGN);
+  }
+  S3Store store;
+  std::mutex sending;
+  std::promise<void> ended;
+  {
+    system::WorkerPool pool(kRequestsInFlight);
+    Head head;
+    std::string text;
+    while (system::receive_all(socket, &head, sizeof(head)) &&
+           head.text_bytes <= kMostTextBytes) {
+      text.resize(head.text_bytes);
+      if (!system::receive_all(socket, text.data(), text.size())) break;
+      pool.add([&store, &sending, socket, number = head.number, request = text] {
+        std::vector<std::byte> data;
+        const std::string reply =
+            reply_of([&] { return answer_of(store, Json::parse(request), data).dump(); });
+        if (reply.front() != kAnswerMark) data.clear();
+        const Head answer{number, reply.size(), data.size(), store.counts()};
+        const std::lock_guard lock(sending);
+        if (system::send_all(socket, &answer, sizeof(answer)) &&
+            system::send_all(socket, reply.data(), reply.size())) {
+          system::send_all(socket, data.data(), data.size());
+        }
+      });
+    }
+    store.give_up();
+    // Threads of Arrow and of a request that hangs do not hold the process up.
+    std::thread([left = ended.get_future()] {
+      if (left.wait_for(kLastSeconds) == std::future_status::timeout) ::_exit(0);
+    }).detach();
+  }
+  ended.set_value();
+  return 0;
+}
+
+}  // namespace longhaul::objects

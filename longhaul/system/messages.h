@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace longhaul::system {
+
+// Whole messages between two processes of this program, over a stream socket.
+
+/// Sends all bytes, whatever signals interrupt. Returns false where the other end has
+/// gone.
+bool send_all(int socket, const void* data, size_t size);
+/// Receives exactly `size` bytes. Returns false where the other end has gone.
+bool receive_all(int socket, void* data, size_t size);
+/// Sends a text with its length before it.
+bool send_text(int socket, const std::string& text);
+/// Receives what send_text() has sent. Returns false where the other end has gone, or the
+/// text is longer than `limit`.
+bool receive_text(int socket, std::string& text, uint64_t limit);
+
+}  // namespace longhaul::system
