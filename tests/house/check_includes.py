@@ -28,17 +28,17 @@ ROOMS = {
     "train": ["history", "observe", "session", "log", "step", "proof", "save"],
     "apps": ["start", "pages", "version", "new", "try", "verbs"],
 }
-EVERYWHERE = {"base", "system", "run", "config", "format", "families"}
+EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {
-    "base": set(), "system": {"base"}, "objects": {"base", "system"}, "run": {"base", "system"}, "config": {"base", "run"},
+    "base": set(), "system": {"base"}, "objects": {"base", "system"}, "run": {"base", "system"}, "config": {"base", "run", "objects"},
     "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
-    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer", "objects"}, "cluster": set(),
+    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
     "monitor": set(), "translate": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
-    "checkpoint": {"comm", "tensor", "tokenizer", "objects"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
+    "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
     "train": {"comm", "device", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
