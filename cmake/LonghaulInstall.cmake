@@ -6,7 +6,13 @@ endif()
 find_program(PATCHELF_PROGRAM patchelf)
 # As files: of a target that it installs, CMake ends the build's RUNPATH with a colon, and the
 # loader takes an empty entry for the working directory.
-install(PROGRAMS $<TARGET_FILE:longhaul> $<TARGET_FILE:longhaul_torch_program> DESTINATION bin)
+set(LONGHAUL_PROGRAMS longhaul longhaul-torch)
+if(TARGET longhaul_objects_program)
+  list(APPEND LONGHAUL_PROGRAMS longhaul-objects)
+endif()
+foreach(name IN LISTS LONGHAUL_PROGRAMS)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/bin/${name} DESTINATION bin)
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
 # The pages of `longhaul docs`.

@@ -23,11 +23,11 @@ import zipfile
 import licences
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PROGRAMS = ("longhaul", "longhaul-torch")
+PROGRAMS = ("longhaul", "longhaul-torch", "longhaul-objects")
 OWN_LICENCES = ("LICENSE", "NOTICE")
 # What every Linux has, or the environment's packages bring.
 OUTSIDE = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|"
-                     r"gomp|torch.*|c10.*|arrow|parquet|cuda.*|cud.*|cublas.*|nccl|nv.*))\.so")
+                     r"gomp|torch.*|c10.*|arrow.*|parquet|cuda.*|cud.*|cublas.*|nccl|nv.*))\.so")
 # Open MPI's: of the environment where it has one, else ours.
 OF_MPI = re.compile(r"^lib(mpi|open-rte|open-pal|hwloc|event.*|udev)\.so")
 LIBRARY_PATH = ":".join(["$ORIGIN/../lib", "$ORIGIN/../../torch/lib", "$ORIGIN/../../pyarrow",
@@ -117,7 +117,8 @@ def put_elf(source, target, library_path):
 def lay_out(stage, build, cuda):
     """The package's files below `stage`/longhaul; returns the libraries taken along."""
     package = stage / "longhaul"
-    programs = [build / "bin" / name for name in PROGRAMS]
+    # longhaul-objects is there where Arrow has its S3 part.
+    programs = [path for name in PROGRAMS if (path := build / "bin" / name).exists()]
     for program in programs:
         put_elf(program, package / "bin" / program.name, LIBRARY_PATH)
     libraries = libraries_of(programs)
@@ -236,7 +237,7 @@ def main():
     parser.add_argument("--cuda", type=pathlib.Path, default=ROOT / "build-cuda")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist")
     options = parser.parse_args()
-    for name in PROGRAMS:
+    for name in PROGRAMS[:2]:
         if not (options.build / "bin" / name).exists():
             sys.exit(f"wheel: no {name} in {options.build}/bin; run make program")
     build_wheel(options.build, options.cuda, options.out)

@@ -82,6 +82,8 @@ def test_it_carries_the_pages_and_the_recipes_with_their_models(environment, tmp
 
 def test_its_libraries_are_those_of_the_environment_and_of_the_system(environment):
     (package,) = environment.glob("lib/python3*/site-packages/longhaul")
+    refused = subprocess.run([package / "bin/longhaul-objects"], env={}, capture_output=True, text=True)
+    assert refused.returncode == 64 and "longhaul starts this program" in refused.stderr
     for program in ("longhaul", "longhaul-torch"):
         found = subprocess.run(["ldd", package / "bin" / program], env={}, check=True,
                                capture_output=True, text=True).stdout

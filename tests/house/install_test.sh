@@ -12,7 +12,7 @@ tree=$scratch/moved
 env -i "$tree/bin/longhaul" --version
 env -i "$tree/bin/longhaul" --help >/dev/null
 
-resolved=$(env -i ldd "$tree/bin/longhaul-torch"; env -i ldd "$tree/bin/longhaul")
+resolved=$(for program in "$tree"/bin/*; do env -i ldd "$program"; done)
 if grep -E "not found|$source|\.venv|python|site-packages" <<<"$resolved"; then
   echo "a library is missing or comes from the source tree"
   exit 1
@@ -41,6 +41,11 @@ test -f "$scratch/planted/libzstd.so.1"
 for program in longhaul longhaul-torch; do
   (cd "$scratch/planted" && env -i "$tree/bin/$program" --version >/dev/null)
 done
+# The process for objects, which longhaul starts, finds its libraries too: alone it refuses.
+status=0
+(cd "$scratch/planted" && env -i "$tree/bin/longhaul-objects" 2>"$scratch/said") || status=$?
+[ "$status" = 64 ] && grep -q "longhaul starts this program" "$scratch/said" ||
+  { echo "longhaul-objects ends with $status: $(cat "$scratch/said")"; exit 1; }
 test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
 # Pages and recipes are those of the tree, wherever the command is typed.
 (cd "$scratch" && env -i "$tree/bin/longhaul" docs data | grep -c '^# Data$' >/dev/null)
