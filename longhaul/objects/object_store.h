@@ -65,8 +65,9 @@ class ObjectStore {
   /// throws no file is left. Proves that the object is unchanged.
   std::string fetch(const ObjectInfo& object, const fs::path& to);
   /// Copies a local file to an object, which is replaced as a whole or not at all.
-  /// Returns the hash of what was sent, as fetch() does. Throws InputError where the file
-  /// changes its length meanwhile.
+  /// Returns the hash of what was sent, as fetch() does. AWS's store compares checksums;
+  /// of another one the object is read back and compared. Throws TemporaryError where
+  /// these differ, and InputError where the file changes its length meanwhile.
   std::string put(const fs::path& from, const Address& to);
   /// Makes an object of a text.
   void put_text(const std::string& text, const Address& to);

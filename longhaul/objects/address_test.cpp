@@ -1,0 +1,74 @@
+#include "longhaul/objects/address.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "tests/support/scratch_directory.h"
+
+namespace longhaul::objects {
+namespace {
+
+std::string problem_of(const std::string& text) {
+  try {
+    parse_address(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Address, AnAddressHasABucketAndAKeyAndIsWrittenAsItWasRead) {
+  const Address address = parse_address("s3://my-data/corpus/a b.jsonl.gz");
+  EXPECT_EQ(address.bucket, "my-data");
+  EXPECT_EQ(address.key, "corpus/a b.jsonl.gz");
+  EXPECT_EQ(address.text(), "s3://my-data/corpus/a b.jsonl.gz");
+  EXPECT_EQ(parse_address("s3://my-data/corpus/").key, "corpus");
+  EXPECT_EQ(parse_address("s3://my-data").key, "");
+  EXPECT_EQ((parse_address("s3://my-data") / "x").text(), "s3://my-data/x");
+  EXPECT_EQ((address / "x").key, "corpus/a b.jsonl.gz/x");
+}
+
+TEST(Address, APathThatFsPathHasNormalisedIsTheSameAddress) {
+  const fs::path joined = fs::path("s3://bucket/run").lexically_normal();
+  EXPECT_EQ(joined.string(), "s3:/bucket/run");
+  EXPECT_TRUE(is_address(joined));
+  EXPECT_EQ(parse_address(joined), parse_address("s3://bucket/run"));
+  EXPECT_EQ(parse_address(fs::path("s3://bucket/run") / "x").text(), "s3://bucket/run/x");
+}
+
+TEST(Address, PathsAndAddressesOfOtherKindsAreNone) {
+  for (const char* text : {"data/x", "/data/s3://x", "gs://bucket/x", "s3:bucket/x",
+                           "https://s3.amazonaws.com/x", "S3://bucket/x", ""}) {
+    EXPECT_FALSE(is_address(text)) << text;
+  }
+  EXPECT_HAS(problem_of("gs://bucket/x"), "is no address; write s3://BUCKET/KEY");
+}
+
+TEST(Address, WhatNoStoreAllowsIsRefusedWithTheReason) {
+  EXPECT_HAS(problem_of("s3://"), "no name of a bucket");
+  EXPECT_HAS(problem_of("s3:///key"), "no name of a bucket");
+  EXPECT_HAS(problem_of("s3://a b/key"), "'a b' is no name of a bucket");
+  EXPECT_HAS(problem_of("s3://../key"), "no name of a bucket");
+  EXPECT_HAS(problem_of("s3://bucket/a//b"), "empty, \".\" or \"..\"");
+  EXPECT_HAS(problem_of("s3://bucket/../b"), "empty, \".\" or \"..\"");
+  EXPECT_HAS(problem_of("s3://bucket/a/."), "empty, \".\" or \"..\"");
+  EXPECT_HAS(problem_of("s3://bucket/a\nb"), "control characters");
+  EXPECT_HAS(problem_of("s3://bucket/\xff"), "no UTF-8");
+  EXPECT_HAS(problem_of("s3://bucket/" + std::string(1025, 'k')), "1025 bytes");
+}
+
+TEST(Address, SecretsInAnAddressAreRefusedAndNotRepeated) {
+  for (const char* text : {"s3://KEY:SECRET@bucket/x", "s3://bucket/x?secret_key=SECRET",
+                           "s3://KEY:SECRET"}) {
+    const std::string problem = problem_of(text);
+    EXPECT_HAS(problem, "an address holds no credentials");
+    if (std::string(text) != "s3://KEY:SECRET") {
+      EXPECT_EQ(problem.find("SECRET"), std::string::npos) << problem;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::objects
