@@ -1,0 +1,49 @@
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from fault_proxy import FaultProxy  # noqa: E402
+from servers import environment, serve  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory):
+    """Returns the Store of a server by its name, which is started when it is asked for first."""
+    running = {}
+
+    def get(name):
+        if name not in running:
+            manager = serve(name, tmp_path_factory.mktemp(name))
+            running[name] = (manager, manager.__enter__())
+        return running[name][1]
+
+    yield get
+    for manager, _ in running.values():
+        manager.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def store(servers):
+    """The server that is quicker and checks signatures."""
+    return servers("rclone")
+
+
+@pytest.fixture
+def proxy(store):
+    with FaultProxy(store.endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def env(tmp_path, store):
+    """Environment that finds the store itself; `proxied` finds it behind the proxy."""
+    return environment(tmp_path / "home", store.endpoint)
+
+
+@pytest.fixture
+def proxied(tmp_path, proxy):
+    def make(patience=None, **more):
+        return environment(tmp_path / "home", proxy.endpoint, patience=patience, **more)
+    return make
