@@ -51,6 +51,14 @@ constexpr size_t kMostOpen = 512;
 constexpr double kFirstWait = 0.2;
 constexpr double kLongestWait = 10.0;
 
+/// Bytes at the end of a range that show whether all of it came.
+constexpr size_t kTailBytes = 16;
+
+std::byte chance_byte() {
+  thread_local std::minstd_rand chance(std::random_device{}());
+  return static_cast<std::byte>(chance() >> 8);
+}
+
 double patience() {
   const char* const text = std::getenv("LONGHAUL_OBJECTS_PATIENCE");
   char* end = nullptr;
@@ -90,10 +98,11 @@ class Retries : public af::S3RetryStrategy {
   bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
     thread_local Clock::time_point since;
     if (attempted == 0) since = Clock::now();
-    // A skewed clock: the client has corrected itself by the answer's time.
-    const bool passing =
-        error.should_retry || error.exception_name == "SlowDown" ||
-        (error.exception_name == "RequestTimeTooSkewed" && attempted == 0);
+    // A skewed clock: the client corrects itself by the time of the first answer.
+    const bool skewed = error.exception_name == "RequestTimeTooSkewed";
+    const bool passing = skewed
+                             ? attempted == 0
+                             : error.should_retry || error.exception_name == "SlowDown";
     if (!passing || !patience_->has_time(since)) return false;
     ++patience_->retries;
     return true;
@@ -129,7 +138,7 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
      "~/.aws/credentials and start again"},
     {"NO_SUCH_BUCKET", ErrorKind::Input,
      "the bucket is not there; correct the address or make the bucket"},
-    {"TIME_TOO_SKEWED", ErrorKind::Input,
+    {"REQUEST_TIME_TOO_SKEWED", ErrorKind::Input,
      "this machine's clock and the store's differ; set the clock"},
     {"NETWORK_CONNECTION", ErrorKind::Temporary,
      "the store does not answer; look at the network and at AWS_ENDPOINT_URL_S3"},
@@ -352,27 +361,54 @@ struct S3Store::State {
     return one;
   }
 
+  /// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
+  /// that is shorter than was asked for as whole and leaves the rest of the bytes as they
+  /// were, so the last ones are set by chance before, with `last` as the last one.
+  arrow::Result<bool> read_once(Opened& one, uint64_t offset, std::span<std::byte> to,
+                                std::byte last) {
+    const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
+    for (std::byte& byte : tail) byte = chance_byte();
+    tail.back() = last;
+    const auto got = request(one.object.address, [&](auto&) {
+      return one.file->ReadAt(static_cast<int64_t>(offset),
+                              static_cast<int64_t>(to.size()), to.data());
+    });
+    // A body that is longer than the range does not fit.
+    if (!got.ok() && names(got.status(), "Failed to flush response stream")) return false;
+    if (!got.ok()) return got.status();
+    return static_cast<uint64_t>(*got) == to.size() && tail.back() != last;
+  }
+
+  /// Asks for a range, and where the last byte is what it was set to, which may be its
+  /// true value, for the last bytes once more. Returns whether all of it came.
+  arrow::Result<bool> read_proved(Opened& one, uint64_t offset, std::span<std::byte> to) {
+    const auto first = read_once(one, offset, to, chance_byte());
+    if (!first.ok() || *first) return first;
+    const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
+    std::array<std::byte, kTailBytes> bytes{};
+    const std::span<std::byte> again = std::span(bytes).first(tail.size());
+    const auto second =
+        read_once(one, offset + to.size() - tail.size(), again, ~tail.back());
+    if (!second.ok() || !*second) return second;
+    return std::ranges::equal(tail, again);
+  }
+
   void read_range(Opened& one, uint64_t offset, std::span<std::byte> to) {
     const Clock::time_point since = Clock::now();
     for (int64_t attempt = 0;; ++attempt) {
-      const auto got = request(one.object.address, [&](auto&) {
-        return one.file->ReadAt(static_cast<int64_t>(offset),
-                                static_cast<int64_t>(to.size()), to.data());
-      });
-      if (got.ok() && static_cast<uint64_t>(*got) == to.size()) break;
-      // A body that ends early is no failure of a request to Arrow's client.
-      if (got.ok() && patience->has_time(since)) {
-        ++patience->retries;
-        std::this_thread::sleep_for(Seconds(wait_before(attempt)));
-        continue;
+      const auto whole = read_proved(one, offset, to);
+      check(whole.status(), one.object.address, "read");
+      if (*whole) break;
+      if (!patience->has_time(since)) {
+        throw TemporaryError(
+            "objects",
+            fmt::format("{}: the store gave other than the {} bytes that were asked for "
+                        "at byte {}, again and again for {:.0f} seconds; start again "
+                        "later",
+                        one.object.address.text(), to.size(), offset, patience->seconds));
       }
-      check(got.status(), one.object.address, "read");
-      throw TemporaryError(
-          "objects",
-          fmt::format("{}: the store gave {} bytes of {} at byte {}, again and "
-                      "again for {:.0f} seconds; start again later",
-                      one.object.address.text(), *got, to.size(), offset,
-                      patience->seconds));
+      ++patience->retries;
+      std::this_thread::sleep_for(Seconds(wait_before(attempt)));
     }
     bytes_read += to.size();
   }
