@@ -19,7 +19,7 @@ ROOMS = {
                 "supervisor", "agent"],
     "cuda": ["kernels"],
     "objects": ["service"],
-    "data": ["input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
+    "data": ["places", "input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
     "layout": ["pipeline"],
     "ops": ["kernels", "fused", "linear", "attention", "experts"],
     "optim": ["kernels"],

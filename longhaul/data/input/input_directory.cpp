@@ -55,21 +55,22 @@ std::string pattern_of(const fs::path& path) {
 
 /// Returns true for a token store and for an unfinished token store. Both may lie beside
 /// their inputs.
-bool is_store(const fs::path& directory) {
-  return fs::exists(directory / "store.json") || directory.extension() == ".building";
+bool is_store(const fs::path& directory, const FileTree& tree) {
+  return tree.exists(directory / "store.json") || directory.extension() == ".building";
 }
 
 /// Returns a file in the directory or below that counts as data; empty where there is
 /// none.
-fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> format) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.path().filename().string().starts_with('.')) continue;
-    if (entry.is_directory()) {
-      if (entry.is_symlink() || is_store(entry.path())) continue;
-      fs::path found = data_beneath(entry.path(), format);
+fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> format,
+                      const FileTree& tree) {
+  for (const FileTree::Entry& entry : tree.entries(directory)) {
+    if (entry.name().starts_with('.')) continue;
+    if (entry.is_directory) {
+      if (entry.is_link || is_store(entry.path, tree)) continue;
+      fs::path found = data_beneath(entry.path, format, tree);
       if (!found.empty()) return found;
-    } else if (kind_in_directory(entry.path(), format)) {
-      return entry.path();
+    } else if (kind_in_directory(entry.path, format)) {
+      return entry.path;
     }
   }
   return {};
@@ -77,9 +78,10 @@ fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> form
 
 class DirectoryLook {
  public:
-  DirectoryLook(const fs::path& directory, std::optional<InputFormat> format)
-      : directory_(directory), format_(format) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) add(entry);
+  DirectoryLook(const fs::path& directory, std::optional<InputFormat> format,
+                const FileTree& tree)
+      : directory_(directory), format_(format), tree_(tree) {
+    for (const FileTree::Entry& entry : tree.entries(directory)) add(entry);
   }
 
   DirectoryFiles files() {
@@ -94,12 +96,12 @@ class DirectoryLook {
   }
 
  private:
-  void add(const fs::directory_entry& entry) {
-    const fs::path& path = entry.path();
-    const std::string name = path.filename().string();
-    if (entry.is_directory()) {
-      const bool own = !name.starts_with('.') && !entry.is_symlink() && !is_store(path);
-      if (own && beneath_.empty()) beneath_ = data_beneath(path, format_);
+  void add(const FileTree::Entry& entry) {
+    const fs::path& path = entry.path;
+    const std::string name = entry.name();
+    if (entry.is_directory) {
+      const bool own = !name.starts_with('.') && !entry.is_link && !is_store(path, tree_);
+      if (own && beneath_.empty()) beneath_ = data_beneath(path, format_, tree_);
       passed_over_.push_back(path);
       return;
     }
@@ -177,6 +179,7 @@ class DirectoryLook {
 
   fs::path directory_;
   std::optional<InputFormat> format_;
+  const FileTree& tree_;
   std::map<InputFormat, Paths> kinds_;
   std::set<std::string, std::less<>> splits_;
   Paths passed_over_;
@@ -186,26 +189,27 @@ class DirectoryLook {
 }  // namespace
 
 DirectoryFiles files_of_directory(const fs::path& directory,
-                                  std::optional<InputFormat> format) {
-  if (is_saved_dataset(directory)) {
+                                  std::optional<InputFormat> format,
+                                  const FileTree& tree) {
+  if (is_saved_dataset(directory, tree)) {
     if (format && *format != InputFormat::Arrow) {
       refuse(directory, fmt::format("a save_to_disk directory holds Arrow files, but "
                                     "--format is {}; leave --format out",
                                     format_name(*format)));
     }
-    return {read_saved_files(directory).paths, {}};
+    return {read_saved_files(directory, tree).paths, {}};
   }
-  if (fs::exists(directory / "state.json")) {
+  if (tree.exists(directory / "state.json")) {
     refuse(directory,
            "has state.json, but lacks the dataset_info.json that datasets writes beside "
            "it; copy the whole directory again, or name the *.arrow files in it");
   }
-  if (fs::exists(directory / "dataset_dict.json")) {
+  if (tree.exists(directory / "dataset_dict.json")) {
     refuse(directory, fmt::format("a dataset of several splits; name one, for example "
                                   "'{}'",
                                   (directory / "train").string()));
   }
-  return DirectoryLook(directory, format).files();
+  return DirectoryLook(directory, format, tree).files();
 }
 
 fs::path data_file_of(const fs::path& directory) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "longhaul/data/input/input_set.h"
+#include "longhaul/data/places/file_tree.h"
 
 namespace longhaul::data {
 
@@ -22,7 +23,8 @@ struct DirectoryFiles {
 /// InputError for subdirectories with data, for no data at all, and for a file with a
 /// compression that the program cannot unpack.
 DirectoryFiles files_of_directory(const fs::path& directory,
-                                  std::optional<InputFormat> format);
+                                  std::optional<InputFormat> format,
+                                  const FileTree& tree = local_tree());
 
 /// Returns a file in the directory that counts as data by its name; empty where there is
 /// no such file. The caller must have made sure that the directory is no store and no

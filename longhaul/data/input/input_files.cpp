@@ -16,6 +16,8 @@
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
+#include "longhaul/objects/address.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {
 namespace {
@@ -58,21 +60,42 @@ void refuse_other_kinds(const fs::path& path) {
                                        path.string(), kind));
 }
 
+[[noreturn]] void refuse_argument(const std::string& problem,
+                                  const std::string& example) {
+  throw InputError(
+      "data", fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, "
+                          "for example '{}'",
+                          problem, example));
+}
+
 /// Returns the paths that an argument names: one path, or all that a pattern matches.
 std::vector<fs::path> named_paths(const std::string& argument) {
   const std::vector<fs::path> paths = expand_pattern(argument);
   const bool pattern = is_pattern(argument);
   if (paths.empty() || (!pattern && !fs::exists(paths.front()))) {
-    throw InputError(
-        "data", fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, "
-                            "for example 'corpus/*.jsonl.gz'",
-                            pattern ? "'" + argument + "' matches no file"
-                                    : missing_path(argument)));
+    refuse_argument(
+        pattern ? "'" + argument + "' matches no file" : missing_path(argument),
+        "corpus/*.jsonl.gz");
   }
   return paths;
 }
 
-InputFile look_at(const fs::path& path, const InputOptions& options) {
+/// Returns the addresses that an address names: its own, or all that a pattern matches.
+std::vector<fs::path> named_objects(const objects::Address& address,
+                                    const ListedTree& tree) {
+  const std::string text = address.text();
+  const std::vector<fs::path> paths = expand_pattern(text, tree);
+  const bool pattern = is_pattern(text);
+  if (paths.empty() || (!pattern && !tree.is_there(paths.front()))) {
+    refuse_argument(pattern ? "'" + text + "' matches no object"
+                            : text + ": no such object, and none below it",
+                    "s3://" + address.bucket + "/corpus/*.jsonl.gz");
+  }
+  return paths;
+}
+
+/// Returns what a file's name and the options tell about it.
+InputFile named_file(const fs::path& path, const InputOptions& options) {
   refuse_other_kinds(path);
   InputFile file;
   file.path = path;
@@ -84,6 +107,40 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
                                  ": Parquet and Arrow files are compressed inside, and "
                                  "are not read from *.gz or *.zst; unpack the file");
   }
+  return file;
+}
+
+InputFile look_at_object(const fs::path& path, const ListedTree& tree,
+                         const InputOptions& options) {
+  InputFile file = named_file(path, options);
+  const objects::ObjectInfo* object = tree.object(path);
+  LH_CHECK(object != nullptr, "data", "{}: not in the listing", path.string());
+  file.object = std::make_shared<const StoredObject>(tree.store(), *object);
+  file.stored_bytes = object->size;
+  return file;
+}
+
+/// Asks for the versions of objects, which a listing does not have.
+void look_at_versions(std::vector<InputFile>& files) {
+  const auto look = [&](int64_t i) {
+    InputFile& file = files[static_cast<size_t>(i)];
+    if (!file.object || !file.object->info.version.empty()) return;
+    StoredObject object = *file.object;
+    const auto found = object.store->look(object.info.address);
+    if (!found) {
+      throw InputError("data", file.path.string() +
+                                   ": was listed, and is gone; start again when no "
+                                   "program writes to the inputs any more");
+    }
+    object.info = *found;
+    file.stored_bytes = found->size;
+    file.object = std::make_shared<const StoredObject>(std::move(object));
+  };
+  system::share_among_threads(std::ssize(files), objects::kRequestsInFlight, look);
+}
+
+InputFile look_at(const fs::path& path, const InputOptions& options) {
+  InputFile file = named_file(path, options);
   const File open = File::open_read(path);
   struct stat status{};
   if (::fstat(open.fd(), &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -97,12 +154,12 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
 
 }  // namespace
 
-SavedFiles read_saved_files(const fs::path& directory) {
+SavedFiles read_saved_files(const fs::path& directory, const FileTree& tree) {
   const fs::path state_file = directory / "state.json";
   const auto fail = [](const fs::path& file, const std::string& what) {
     throw InputError("data", fmt::format("{}: {}", file.string(), what));
   };
-  const Json state = read_json(state_file);
+  const Json state = parse_json(tree.read_text(state_file), state_file.string());
   if (!state.is_object()) fail(state_file, "an object was expected");
   const Json list = state.value("_data_files", Json::array());
   if (!list.is_array() || list.empty() || list.size() > kMaxFiles) {
@@ -124,10 +181,10 @@ SavedFiles read_saved_files(const fs::path& directory) {
     }
     const auto name = entry["filename"].get<std::string>();
     const fs::path& path = files.paths.emplace_back(join_inside(directory, name, "data"));
-    if (!fs::exists(path)) {
+    if (!tree.exists(path)) {
       fail(path, "missing, but state.json names it; copy the whole directory again");
     }
-    files.identity += fmt::format(" {} {}", name, fs::file_size(path));
+    files.identity += fmt::format(" {} {}", name, tree.size(path));
   }
   return files;
 }
@@ -150,42 +207,98 @@ InputFormat parse_format(std::string_view name) {
       fmt::format("unknown format '{}' of inputs; known formats are {}", name, names));
 }
 
-bool is_saved_dataset(const fs::path& directory) {
-  return fs::exists(directory / "state.json") &&
-         fs::exists(directory / "dataset_info.json");
+bool is_saved_dataset(const fs::path& directory, const FileTree& tree) {
+  return tree.exists(directory / "state.json") &&
+         tree.exists(directory / "dataset_info.json");
 }
 
-FoundInputs find_input_files(const InputOptions& options) {
-  if (options.arguments.empty()) throw InputError("data", "no input files; name some");
+bool is_saved_dataset(const fs::path& directory) {
+  return is_saved_dataset(directory, local_tree());
+}
+
+namespace {
+
+/// Collects the files that arguments name.
+class InputSearch {
+ public:
+  explicit InputSearch(InputOptions& options) : options_(options) {}
+
+  void find_files(const std::string& argument) {
+    const auto add = [&](const fs::path& path) {
+      if (seen_.insert(fs::weakly_canonical(path)).second) {
+        keep(look_at(path, options_));
+      }
+    };
+    for (const fs::path& path : named_paths(argument)) {
+      take(argument, path, fs::is_directory(path), local_tree(), add);
+    }
+  }
+
+  void find_objects(const std::string& argument) {
+    const objects::Address address = input_address(argument);
+    if (!options_.objects) options_.objects = open_input_objects();
+    const ListedTree tree(options_.objects, fixed_part(address));
+    const auto add = [&](const fs::path& path) {
+      if (seen_.insert(path).second) keep(look_at_object(path, tree, options_));
+    };
+    for (const fs::path& path : named_objects(address, tree)) {
+      // Where an object and a prefix have the same name, the object is meant.
+      const bool directory = tree.object(path) == nullptr;
+      take(address.text(), path, directory, tree, add);
+    }
+    pass_over(tree.unnameable());
+  }
+
   FoundInputs found;
-  std::set<fs::path> seen;
-  const auto add = [&](const fs::path& path) {
-    if (!seen.insert(fs::weakly_canonical(path)).second) return;
-    check_utf8_path(path);
-    found.files.push_back(look_at(path, options));
+
+ private:
+  template <typename Add>
+  void take(const std::string& argument, const fs::path& path, bool directory,
+            const FileTree& tree, const Add& add) {
+    if (directory) {
+      const DirectoryFiles inside = files_of_directory(path, options_.format, tree);
+      std::ranges::for_each(inside.paths, add);
+      pass_over(inside.passed_over);
+    } else if (means_everything(argument) && is_side_file(path, options_.format)) {
+      found.passed_over.push_back(path);
+    } else {
+      add(path);
+    }
+  }
+  void keep(InputFile file) {
+    check_utf8_path(file.path);
+    found.files.push_back(std::move(file));
     if (found.files.size() <= kMaxFiles) return;
     throw InputError(
         "data", fmt::format("more than {} input files; join some", grouped(kMaxFiles)));
-  };
+  }
+  void pass_over(const std::vector<fs::path>& paths) {
+    found.passed_over.insert(found.passed_over.end(), paths.begin(), paths.end());
+  }
+
+  InputOptions& options_;
+  std::set<fs::path> seen_;
+};
+
+}  // namespace
+
+FoundInputs find_input_files(InputOptions& options) {
+  if (options.arguments.empty()) throw InputError("data", "no input files; name some");
+  InputSearch search(options);
   for (const std::string& argument : options.arguments) {
-    for (const fs::path& path : named_paths(argument)) {
-      if (fs::is_directory(path)) {
-        const DirectoryFiles inside = files_of_directory(path, options.format);
-        std::ranges::for_each(inside.paths, add);
-        found.passed_over.insert(found.passed_over.end(), inside.passed_over.begin(),
-                                 inside.passed_over.end());
-      } else if (means_everything(argument) && is_side_file(path, options.format)) {
-        found.passed_over.push_back(path);
-      } else {
-        add(path);
-      }
+    if (objects::is_address(argument)) {
+      search.find_objects(argument);
+    } else {
+      search.find_files(argument);
     }
   }
+  const FoundInputs& found = search.found;
   if (found.files.empty()) {
     throw InputError(
         "data", describe_passed_over(found.passed_over) + "; no file is left to read");
   }
-  return found;
+  if (options.objects) look_at_versions(search.found.files);
+  return std::move(search.found);
 }
 
 }  // namespace longhaul::data

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "longhaul/data/input/input_set.h"
+#include "longhaul/data/places/file_tree.h"
 
 namespace longhaul::data {
 
@@ -13,9 +14,9 @@ struct FoundInputs {
   /// Found in directories and by patterns, but not part of a corpus.
   std::vector<fs::path> passed_over;
 };
-/// Finds the files that options.arguments name. The constructor of InputSet says which
-/// errors are thrown.
-FoundInputs find_input_files(const InputOptions& options);
+/// Finds the files that options.arguments name. Sets options.objects at the first
+/// address where it is null. The constructor of InputSet says which errors are thrown.
+FoundInputs find_input_files(InputOptions& options);
 
 /// Returns a text such as "2 files passed over as no corpus: README.md, LICENSE". `paths`
 /// must not be empty.
@@ -28,6 +29,10 @@ struct SavedFiles {
 };
 /// Reads state.json. Throws InputError when state.json has no list of files, when the
 /// rows are a selection by index, and when a file is missing.
-SavedFiles read_saved_files(const fs::path& directory);
+SavedFiles read_saved_files(const fs::path& directory,
+                            const FileTree& tree = local_tree());
+
+/// Returns true for a directory of the tree as is_saved_dataset() does.
+bool is_saved_dataset(const fs::path& directory, const FileTree& tree);
 
 }  // namespace longhaul::data

@@ -7,9 +7,12 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_files.h"
 #include "longhaul/data/input/range_reader.h"
+#include "longhaul/data/input/stored_file.h"
+#include "longhaul/data/places/object_reader.h"
 
 namespace longhaul::data {
 namespace {
@@ -115,6 +118,8 @@ class PartReader final : public RecordReader {
         return true;
       }
       FinishedRange finished = reader_->finish();
+      const auto& object = files_[finished_.size()].object;
+      if (object) object->store->prove_unchanged(object->info);
       finished.range = range;
       finished.records = records_;
       done_ += reader_->bytes_read();
@@ -139,6 +144,10 @@ class PartReader final : public RecordReader {
 };
 
 }  // namespace
+
+std::string InputFile::version() const {
+  return object ? object->info.version : std::to_string(modified_ns);
+}
 
 InputSet::InputSet(InputOptions options) : options_(std::move(options)) {
   FoundInputs found = find_input_files(options_);
@@ -197,6 +206,7 @@ uint64_t InputSet::reader_bytes(const InputPart& part) const {
     } else if (file.format == InputFormat::Arrow) {
       bytes = arrow_reader_bytes(file, range, options_);
     }
+    if (file.object) bytes += std::min(kObjectReaderBytes, file.stored_bytes);
     most = std::max(most, bytes);
   }
   return most;
@@ -208,9 +218,13 @@ std::string InputSet::fingerprint() const {
                    {"max_record_bytes", options_.max_record_bytes},
                    {"files", Json::array()}};
   for (const InputFile& file : files_) {
-    identity["files"].push_back({fs::absolute(file.path).string(), file.stored_bytes,
-                                 file.modified_ns, format_name(file.format),
-                                 static_cast<int>(file.compression)});
+    Json entry = {fs::absolute(file.path).string(), file.stored_bytes, file.modified_ns,
+                  format_name(file.format), static_cast<int>(file.compression)};
+    if (file.object) {
+      entry[0] = file.path.string();
+      entry[2] = file.version();
+    }
+    identity["files"].push_back(std::move(entry));
   }
   return hash_hex(json_text(identity));
 }
@@ -218,14 +232,14 @@ std::string InputSet::fingerprint() const {
 int64_t InputSet::lines_before(int file, uint64_t begin) const {
   const InputFile& found = files_.at(static_cast<size_t>(file));
   if (begin == 0 || found.format != InputFormat::JsonLines) return 0;
-  const File open = File::open_read(found.path);
+  const StoredFile open(found, 0, begin);
   const uint64_t size = std::min(begin, open.size());
   std::vector<char> piece(size_t{1} << 20);
   int64_t lines = 0;
   for (uint64_t at = 0; at < size; at += piece.size()) {
     const std::span<char> part = std::span(piece).first(
         static_cast<size_t>(std::min<uint64_t>(piece.size(), size - at)));
-    open.read_at(at, std::as_writable_bytes(part));
+    open.read_at(at, part);
     lines += std::count(part.begin(), part.end(), '\n');
   }
   return lines;

@@ -9,6 +9,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/input/record.h"
+#include "longhaul/data/places/input_objects.h"
 
 namespace longhaul::data {
 
@@ -29,7 +30,7 @@ std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes);
 struct InputOptions {
   /// Files, shell patterns (* ? [] and ** for any directories), and directories. A
   /// directory was written by Hugging Face `datasets` with save_to_disk, or holds data of
-  /// one kind.
+  /// one kind. Each may be an address of objects ("s3://bucket/dir/*.jsonl").
   std::vector<std::string> arguments;
   /// The field of JSON lines, and the column of CSV, Parquet and Arrow.
   std::string field = "text";
@@ -52,14 +53,19 @@ struct InputOptions {
   /// The memory that the readers of one build share; null: no limit for all readers
   /// together.
   std::shared_ptr<ReaderMemory> reader_memory;
+  /// Where addresses are read; null: the store that the environment names.
+  std::shared_ptr<InputObjects> objects;
 };
 
 struct InputFile {
-  fs::path path;
-  uint64_t stored_bytes = 0;  ///< bytes on the disk, compressed
-  int64_t modified_ns = 0;
+  fs::path path;              ///< of an object: its address
+  uint64_t stored_bytes = 0;  ///< bytes on the disk or in the store, compressed
+  int64_t modified_ns = 0;    ///< 0 for an object
   InputFormat format = InputFormat::Text;
   Compression compression = Compression::None;
+  std::shared_ptr<const StoredObject> object = {};  ///< null for a file of the disk
+  /// Returns the version of an object, and the time of change of a file of the disk.
+  std::string version() const;
 };
 
 /// A piece of a file. In JSON lines that are not compressed, a range is the records that
@@ -99,7 +105,8 @@ class RecordReader {
   virtual ~RecordReader() = default;
   /// Reads the next record; false at the end. Throws InputError, with file and place, for
   /// a file that cannot be read, is damaged or truncated, lacks the column, or holds a
-  /// batch above max_batch_bytes.
+  /// batch above max_batch_bytes. At the end of a range of an object it also throws
+  /// InputError where the object has been replaced meanwhile.
   virtual bool next(RawRecord& record) = 0;
   /// Returns the stored bytes that were read so far, for a progress display. The last
   /// value is the part's stored_bytes or a little more.
@@ -113,6 +120,8 @@ class RecordReader {
 /// call an input set.
 class InputSet {
  public:
+  /// Asks the object store about the addresses among the arguments.
+  ///
   /// Throws InputError for an argument that matches nothing, and for a directory that
   /// does not hold exactly one kind of data. Also throws InputError for a file that
   /// cannot be opened, a compression that cannot be unpacked, and an option that applies
@@ -144,7 +153,8 @@ class InputSet {
   /// the part.
   uint64_t reader_bytes(const InputPart& part) const;
 
-  /// Returns a hash of paths, sizes, times of change and options.
+  /// Returns a hash of paths, sizes, times of change and options. For an object its
+  /// version stands in place of the time.
   std::string fingerprint() const;
 
   /// Returns the number of line ends in the file before `begin`. The line of a record is

@@ -1,5 +1,6 @@
 #include <arrow/api.h>
 #include <arrow/io/file.h>
+#include <arrow/io/interfaces.h>
 #include <fmt/format.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/exception.h>
@@ -11,6 +12,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
@@ -31,24 +36,6 @@ constexpr int64_t kBatchBytes = int64_t{8} << 20;
 constexpr int64_t kMaxBatchRows = 4096;
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
-/// Runs `act`. Turns any exception of the library into an error that names the file.
-template <typename Act>
-auto guarded(const fs::path& file, std::string_view where, const Act& act) {
-  try {
-    return act();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& problem) {
-    // When the system refuses memory or a thread, the file is not at fault.
-    const Error meant = to_error(problem);
-    if (meant.kind() == ErrorKind::Temporary)
-      throw TemporaryError(meant.area(), meant.message());
-    throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download "
-                                         "the file again",
-                                         file.string(), where, problem.what()));
-  }
-}
-
 /// Checks magic and footer length before the library sees the file.
 void check_frame(const StoredFile& file) {
   const uint64_t size = file.size();
@@ -57,8 +44,9 @@ void check_frame(const StoredFile& file) {
   if (size < kSmallestFile) {
     file.fail("not a Parquet file: it is too short and ends", size);
   }
-  file.file().read_at(0, std::as_writable_bytes(std::span(head)));
-  file.file().read_at(size - tail.size(), std::as_writable_bytes(std::span(tail)));
+  // The end of an object first: the footer, which comes next, lies beside it.
+  file.read_at(size - tail.size(), tail);
+  file.read_at(0, head);
   const std::string_view end(tail.data() + 4, 4);
   const std::string_view begin(head.data(), head.size());
   if (end == "PARE" || begin == "PARE") {
@@ -85,11 +73,131 @@ parquet::ReaderProperties reader_properties(arrow::MemoryPool* pool) {
   return properties;
 }
 
-std::shared_ptr<arrow::io::RandomAccessFile> open_stored(const StoredFile& file,
-                                                         arrow::MemoryPool* pool,
-                                                         const InputOptions& options) {
+/// An object as the library reads it. Bytes that were read for their hash are kept until
+/// they are decoded, so that no byte of a column is fetched twice.
+class ObjectBytes final : public arrow::io::RandomAccessFile {
+ public:
+  ObjectBytes(const StoredFile& file, arrow::MemoryPool* pool)
+      : file_(file), pool_(pool) {}
+
+  arrow::Status Close() override {
+    closed_ = true;
+    return arrow::Status::OK();
+  }
+  bool closed() const override { return closed_; }
+  arrow::Result<int64_t> Tell() const override { return position_; }
+  arrow::Status Seek(int64_t position) override {
+    position_ = position;
+    return arrow::Status::OK();
+  }
+  arrow::Result<int64_t> GetSize() override { return static_cast<int64_t>(file_.size()); }
+  arrow::Result<int64_t> Read(int64_t count, void* to) override {
+    ARROW_ASSIGN_OR_RAISE(const int64_t done, ReadAt(position_, count, to));
+    position_ += done;
+    return done;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t count) override {
+    ARROW_ASSIGN_OR_RAISE(auto buffer, ReadAt(position_, count));
+    position_ += buffer->size();
+    return buffer;
+  }
+  arrow::Result<int64_t> ReadAt(int64_t position, int64_t count, void* to) override {
+    if (position < 0 || count < 0) return arrow::Status::Invalid("a negative place");
+    const auto begin = static_cast<uint64_t>(position);
+    const uint64_t size = file_.size();
+    if (begin >= size) return 0;
+    count = std::min(count, static_cast<int64_t>(size - begin));
+    const std::span<char> bytes(static_cast<char*>(to), static_cast<size_t>(count));
+    if (copy_kept(begin, bytes)) return count;
+    try {
+      file_.read_at(begin, bytes);
+    } catch (const std::exception& problem) {
+      // No exception goes through Arrow's own code; rethrow_problem() throws it later.
+      problem_ = std::current_exception();
+      return arrow::Status::IOError(problem.what());
+    }
+    return count;
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position,
+                                                       int64_t count) override {
+    ARROW_ASSIGN_OR_RAISE(auto buffer, arrow::AllocateResizableBuffer(count, pool_));
+    ARROW_ASSIGN_OR_RAISE(const int64_t done,
+                          ReadAt(position, count, buffer->mutable_data()));
+    ARROW_RETURN_NOT_OK(buffer->Resize(done));
+    return std::shared_ptr<arrow::Buffer>(std::move(buffer));
+  }
+
+  /// Reads and keeps a part of the object. The bytes stay until forget().
+  std::span<const char> keep(uint64_t begin, uint64_t count,
+                             const InputOptions& options) {
+    std::shared_ptr<arrow::Buffer> buffer =
+        require(arrow::AllocateBuffer(static_cast<int64_t>(count), pool_), file_.path(),
+                "a row group", options);
+    const std::span<char> bytes(reinterpret_cast<char*>(buffer->mutable_data()), count);
+    file_.read_at(begin, bytes);
+    kept_.emplace_back(begin, std::move(buffer));
+    return bytes;
+  }
+  void forget() { kept_.clear(); }
+  void rethrow_problem() const {
+    if (problem_) std::rethrow_exception(problem_);
+  }
+
+ private:
+  bool copy_kept(uint64_t begin, std::span<char> to) const {
+    for (const auto& [start, buffer] : kept_) {
+      const auto size = static_cast<uint64_t>(buffer->size());
+      if (begin < start || begin - start > size || to.size() > size - (begin - start)) {
+        continue;
+      }
+      std::memcpy(to.data(), buffer->data() + (begin - start), to.size());
+      return true;
+    }
+    return false;
+  }
+
+  const StoredFile& file_;
+  arrow::MemoryPool* pool_;
+  std::vector<std::pair<uint64_t, std::shared_ptr<arrow::Buffer>>> kept_;
+  std::exception_ptr problem_;
+  int64_t position_ = 0;
+  bool closed_ = false;
+};
+
+/// Returns the object of a file that is one, else null.
+std::shared_ptr<ObjectBytes> open_object(const StoredFile& file,
+                                         arrow::MemoryPool* pool) {
+  return file.is_object() ? std::make_shared<ObjectBytes>(file, pool) : nullptr;
+}
+
+std::shared_ptr<arrow::io::RandomAccessFile> open_stored(
+    const StoredFile& file, const std::shared_ptr<ObjectBytes>& object,
+    arrow::MemoryPool* pool, const InputOptions& options) {
+  if (object) return object;
   return require(arrow::io::ReadableFile::Open(file.path().string(), pool), file.path(),
                  "the file", options);
+}
+
+/// Runs `act`. Turns any exception of the library into an error that names the file.
+/// What reading `object` met comes before the library's words about it.
+template <typename Act>
+auto guarded(const fs::path& file, const std::shared_ptr<ObjectBytes>& object,
+             std::string_view where, const Act& act) {
+  try {
+    return act();
+  } catch (const Error&) {
+    if (object) object->rethrow_problem();
+    throw;
+  } catch (const std::exception& problem) {
+    if (object) object->rethrow_problem();
+    // When the system refuses memory or a thread, the file is not at fault.
+    const Error meant = to_error(problem);
+    if (meant.kind() == ErrorKind::Temporary)
+      throw TemporaryError(meant.area(), meant.message());
+    throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download "
+                                         "the file again",
+                                         file.string(), where, problem.what()));
+  }
 }
 
 struct ByteSpan {
@@ -139,9 +247,12 @@ class ParquetReader final : public RangeReader {
  public:
   ParquetReader(const InputFile& file, const InputRange& range,
                 const InputOptions& options)
-      : options_(options), pool_(options), file_(file) {
+      : options_(options),
+        pool_(options),
+        file_(file, 0, 0),
+        object_(open_object(file_, pool_.get())) {
     check_frame(file_);
-    guarded(file_.path(), "its footer", [&] { open_reader(); });
+    guarded(file_.path(), object_, "its footer", [&] { open_reader(); });
     const auto groups = static_cast<uint64_t>(metadata_->num_row_groups());
     end_ = static_cast<int>(std::min(range.end, groups));
     LH_CHECK(range.begin <= groups, "data", "{}: no row group {}", file.path.string(),
@@ -167,7 +278,7 @@ class ParquetReader final : public RangeReader {
       } else if (group_ == end_) {
         return false;
       } else {
-        guarded(file_.path(), where(), [&] { open_group(); });
+        guarded(file_.path(), object_, where(), [&] { open_group(); });
       }
     }
   }
@@ -187,7 +298,7 @@ class ParquetReader final : public RangeReader {
 
   void open_reader() {
     parquet::arrow::FileReaderBuilder builder;
-    require(builder.Open(open_stored(file_, pool_.get(), options_),
+    require(builder.Open(open_stored(file_, object_, pool_.get(), options_),
                          reader_properties(pool_.get())),
             file_.path(), "its footer", options_);
     parquet::ArrowReaderProperties properties;
@@ -240,11 +351,15 @@ class ParquetReader final : public RangeReader {
   /// Hashes the bytes of a row group's column. This also reads the bytes in order into
   /// the page cache before they are decoded.
   void hash_chunk(const ByteSpan& span) {
+    if (object_) {
+      file_.hash_more(object_->keep(span.begin, span.end - span.begin, options_));
+      return;
+    }
     buffer_.resize(static_cast<size_t>(kReadBytes));
     for (uint64_t at = span.begin; at < span.end;) {
       const auto part = std::span(buffer_).first(
           static_cast<size_t>(std::min<uint64_t>(buffer_.size(), span.end - at)));
-      file_.file().read_at(at, std::as_writable_bytes(part));
+      file_.read_at(at, part);
       file_.hash_more(part);
       at += part.size();
     }
@@ -253,7 +368,7 @@ class ParquetReader final : public RangeReader {
   void next_batch() {
     rows_ = {};
     place_ = 0;
-    guarded(file_.path(), where(), [&] {
+    guarded(file_.path(), object_, where(), [&] {
       std::shared_ptr<arrow::RecordBatch> batch;
       require(batches_->ReadNext(&batch), file_.path(), where(), options_);
       if (batch) {
@@ -268,6 +383,7 @@ class ParquetReader final : public RangeReader {
                         file_.path().string(), where(), group_read_, group_rows_));
       }
       batches_.reset();
+      if (object_) object_->forget();
       done_ += group_stored_;
       ++group_;
     });
@@ -276,6 +392,7 @@ class ParquetReader final : public RangeReader {
   InputOptions options_;
   LimitedPool pool_;  // destroyed after the members that it allocates for
   StoredFile file_;
+  std::shared_ptr<ObjectBytes> object_;  ///< null for a file of the disk
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   ColumnChoice choice_;
@@ -307,10 +424,11 @@ namespace {
 template <typename Look>
 auto with_footer(const InputFile& file, const InputOptions& options, const Look& look) {
   LimitedPool pool(options);
-  const StoredFile stored(file);
+  const StoredFile stored(file, 0, 0);
+  const auto object = open_object(stored, pool.get());
   check_frame(stored);
-  return guarded(file.path, "its footer", [&] {
-    const auto source = open_stored(stored, pool.get(), options);
+  return guarded(file.path, object, "its footer", [&] {
+    const auto source = open_stored(stored, object, pool.get(), options);
     const auto reader =
         parquet::ParquetFileReader::Open(source, reader_properties(pool.get()));
     return look(*reader->metadata(), stored);

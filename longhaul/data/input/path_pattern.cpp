@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::data {
 namespace {
@@ -39,34 +39,35 @@ std::string readable(std::string text) {
 }
 
 /// Returns all entries. Throws InputError for a directory that cannot be read.
-std::vector<fs::directory_entry> entries_of(const fs::path& directory) {
-  std::error_code problem;
-  std::vector<fs::directory_entry> entries;
-  fs::directory_iterator at(directory.empty() ? "." : directory, problem);
-  while (!problem && at != fs::directory_iterator()) {
-    entries.push_back(*at);
-    at.increment(problem);
-  }
-  if (problem) {
+std::vector<FileTree::Entry> entries_of(const FileTree& tree, const fs::path& directory) {
+  try {
+    return tree.entries(directory);
+  } catch (const fs::filesystem_error& problem) {
     throw InputError(
         "data",
         fmt::format("{}: cannot be read ({}), so a pattern cannot be matched in it; make "
                     "the directory readable, or name the files themselves",
-                    directory.string(), problem.message()));
+                    directory.string(), problem.code().message()));
   }
-  return entries;
 }
 
 class PatternWalk {
  public:
-  explicit PatternWalk(const fs::path& pattern)
-      : pattern_(pattern),
-        parts_(pattern.begin(), pattern.end()),
-        files_only_(means_everything(pattern) &&
-                    std::ranges::find(parts_, fs::path(kDescend)) != parts_.end()) {}
+  PatternWalk(const fs::path& pattern, const FileTree& tree)
+      : pattern_(pattern), tree_(tree), parts_(pattern.begin(), pattern.end()) {
+    if (objects::is_address(pattern)) {
+      // The walk begins in the bucket, whose two slashes are no parts of a path.
+      const objects::Address address = input_address(pattern.string());
+      const fs::path key = address.key;
+      parts_.assign(key.begin(), key.end());
+      start_ = "s3://" + address.bucket;
+    }
+    files_only_ = means_everything(pattern) &&
+                  std::ranges::find(parts_, fs::path(kDescend)) != parts_.end();
+  }
 
   std::vector<fs::path> matches() {
-    walk({}, 0, false);
+    walk(start_, 0, false);
     sort(named_);
     sort(matched_);
     if (!named_.empty() && !matched_.empty()) fail_both();
@@ -84,16 +85,16 @@ class PatternWalk {
     const std::string part = parts_[next].string();
     if (!has_magic(part)) {
       const fs::path inside = at / part;
-      if (is_there(inside)) walk(inside, next + 1, named);
+      if (tree_.is_there(inside)) walk(inside, next + 1, named);
       return;
     }
-    if (is_there(at / part)) walk(at / part, next + 1, true);
-    if (!at.empty() && !fs::is_directory(at)) return;
+    if (tree_.is_there(at / part)) walk(at / part, next + 1, true);
+    if (!at.empty() && !tree_.is_directory(at)) return;
     if (part == kDescend) {
       descend(at, next, named);
     } else if (!misuses_descend(part)) {
       match(at, next, named);
-    } else if (!is_there(at / part)) {
+    } else if (!tree_.is_there(at / part)) {
       throw InputError(
           "data",
           fmt::format(
@@ -105,12 +106,12 @@ class PatternWalk {
 
   void match(const fs::path& at, size_t next, bool named) {
     const std::string part = parts_[next].string();
-    for (const fs::directory_entry& entry : entries_of(at)) {
-      const std::string name = entry.path().filename().string();
+    for (const FileTree::Entry& entry : entries_of(tree_, at)) {
+      const std::string name = entry.name();
       if (name == part || ::fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) != 0) {
         continue;
       }
-      const bool directory = entry.is_directory();
+      const bool directory = entry.is_directory;
       const bool last = next + 1 == parts_.size();
       // **/* means the files in all directories, since ** itself goes into the
       // directories.
@@ -124,20 +125,13 @@ class PatternWalk {
     const bool once = last || parts_[next + 1] != kDescend;
     if (!last) walk(at, next + 1, named);
     if (!once) return;
-    for (const fs::directory_entry& entry : entries_of(at)) {
-      const std::string name = entry.path().filename().string();
+    for (const FileTree::Entry& entry : entries_of(tree_, at)) {
+      const std::string name = entry.name();
       if (name.starts_with('.') || name == kDescend) continue;
-      const bool directory = entry.is_directory();
-      if (directory && !entry.is_symlink()) walk(at / name, next, named);
+      const bool directory = entry.is_directory;
+      if (directory && !entry.is_link) walk(at / name, next, named);
       if (last && !directory) walk(at / name, next + 1, named);
     }
-  }
-
-  /// Returns whether a path exists. A dangling link counts as existing, so that opening
-  /// it fails with an error and the link is not ignored.
-  static bool is_there(const fs::path& path) {
-    std::error_code ignored;
-    return fs::exists(fs::symlink_status(path, ignored));
   }
 
   static void sort(std::vector<fs::path>& paths) {
@@ -157,8 +151,10 @@ class PatternWalk {
   }
 
   fs::path pattern_;
+  const FileTree& tree_;
+  fs::path start_;  ///< empty: the parts tell where the walk begins
   std::vector<fs::path> parts_;
-  bool files_only_;
+  bool files_only_ = false;
   std::vector<fs::path> named_;
   std::vector<fs::path> matched_;
 };
@@ -172,8 +168,18 @@ bool means_everything(const fs::path& pattern) {
 }
 
 std::vector<fs::path> expand_pattern(const fs::path& pattern) {
+  if (objects::is_address(pattern) && is_pattern(pattern)) {
+    throw InputError("data",
+                     fmt::format("{}: patterns over objects are matched by 'longhaul "
+                                 "data build' alone; name the objects or their prefix",
+                                 pattern.string()));
+  }
+  return expand_pattern(pattern, local_tree());
+}
+
+std::vector<fs::path> expand_pattern(const fs::path& pattern, const FileTree& tree) {
   std::vector<fs::path> paths{pattern};
-  if (is_pattern(pattern)) paths = PatternWalk(pattern).matches();
+  if (is_pattern(pattern)) paths = PatternWalk(pattern, tree).matches();
   for (const fs::path& path : paths) check_utf8_path(path);
   return paths;
 }

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/data/places/file_tree.h"
 
 namespace longhaul::data {
 
@@ -19,8 +20,14 @@ bool means_everything(const fs::path& pattern);
 /// last *, stands for all files beneath. Where a file's own name equals the pattern, the
 /// pattern names this file. Throws InputError when there is such a file and the pattern
 /// matches other files as well. Also throws InputError for ** beside other characters,
-/// for a directory that cannot be read, and for a name that is not UTF-8.
+/// for a directory that cannot be read, and for a name that is not UTF-8. An address of
+/// an object store is returned unchanged; with wildcards it is refused, since this
+/// function asks no store.
 std::vector<fs::path> expand_pattern(const fs::path& pattern);
+
+/// Does the same for the names of a tree, which may be a listing of an object store. The
+/// pattern of a listing is an address.
+std::vector<fs::path> expand_pattern(const fs::path& pattern, const FileTree& tree);
 
 /// Throws InputError for a path that is not UTF-8, since JSON and TOML files cannot hold
 /// such a path.

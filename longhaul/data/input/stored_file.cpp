@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/file_kinds.h"
 
 namespace longhaul::data {
 
@@ -20,9 +21,22 @@ struct StoredFile::Hash {
   Hash& operator=(const Hash&) = delete;
 };
 
+namespace {
+
+std::unique_ptr<ObjectReader> open_object(const InputFile& file, uint64_t ahead_end) {
+  // The readers of columns know their places and jump between them.
+  const auto use = has_columns(file.format) ? ObjectReader::Use::AnyOrder
+                                            : ObjectReader::Use::FrontToBack;
+  return std::make_unique<ObjectReader>(file.object, use, ahead_end);
+}
+
+}  // namespace
+
 StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash_end)
-    : file_(File::open_read(file.path)),
-      size_(file_.size()),
+    : path_(file.path),
+      file_(file.object ? File() : File::open_read(file.path)),
+      object_(file.object ? open_object(file, hash_end) : nullptr),
+      size_(file.object ? file.object->info.size : file_.size()),
       compression_(file.compression),
       hash_begin_(hash_begin),
       hash_end_(hash_end),
@@ -33,7 +47,7 @@ StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash
                             "start again when no program writes to the inputs any more",
                             path().string(), size_, file.stored_bytes));
   }
-  ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  if (!object_) ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 StoredFile::~StoredFile() = default;
 
@@ -41,13 +55,21 @@ std::span<const char> StoredFile::read(uint64_t offset, std::span<char> to) {
   if (offset >= size_) return {};
   const auto count = static_cast<size_t>(std::min<uint64_t>(to.size(), size_ - offset));
   const std::span<char> part = to.first(count);
-  file_.read_at(offset, std::as_writable_bytes(part));
+  read_at(offset, part);
   offset_ = offset + count;
   const uint64_t begin = std::clamp(hash_begin_, offset, offset_);
   const uint64_t end = std::clamp(hash_end_, begin, offset_);
   hash_more(part.subspan(static_cast<size_t>(begin - offset),
                          static_cast<size_t>(end - begin)));
   return part;
+}
+
+void StoredFile::read_at(uint64_t offset, std::span<char> to) const {
+  if (object_) {
+    object_->read(offset, std::as_writable_bytes(to));
+  } else {
+    file_.read_at(offset, std::as_writable_bytes(to));
+  }
 }
 
 void StoredFile::hash_more(std::span<const char> bytes) {

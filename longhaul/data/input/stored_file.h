@@ -8,12 +8,13 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/input/input_set.h"
+#include "longhaul/data/places/object_reader.h"
 
 namespace longhaul::data {
 
-/// An input file as it lies on the disk, for the readers of all formats. Bytes of
-/// [hash_begin, hash_end) are hashed when they are read, and must be read in order. Not
-/// thread-safe.
+/// An input file as it lies on the disk or in an object store, for the readers of all
+/// formats. Bytes of [hash_begin, hash_end) are hashed when they are read, and must be
+/// read in order. An object is read ahead of use up to hash_end. Not thread-safe.
 class StoredFile {
  public:
   /// Throws InputError when the length of the file has changed since the InputSet was
@@ -22,14 +23,17 @@ class StoredFile {
                       uint64_t hash_end = UINT64_MAX);
   ~StoredFile();
 
-  const fs::path& path() const { return file_.path(); }
+  const fs::path& path() const { return path_; }
   uint64_t size() const { return size_; }
   Compression compression() const { return compression_; }
-  const File& file() const { return file_; }
+  /// Returns whether the file is an object, so that other code cannot open its path.
+  bool is_object() const { return object_ != nullptr; }
 
   /// Reads the bytes from `offset` on, at most to.size(), and hashes the bytes in the
   /// hash range. Returns fewer bytes only at the end of the file.
   std::span<const char> read(uint64_t offset, std::span<char> to);
+  /// Reads exactly to.size() bytes, without hashing them. The place of read() stays.
+  void read_at(uint64_t offset, std::span<char> to) const;
   /// Hashes bytes that were not read with read(), wherever the bytes lie in the file.
   void hash_more(std::span<const char> bytes);
 
@@ -45,7 +49,9 @@ class StoredFile {
 
  private:
   struct Hash;
-  File file_;
+  fs::path path_;
+  File file_;                             ///< not open for an object
+  std::unique_ptr<ObjectReader> object_;  ///< null for a file of the disk
   uint64_t size_ = 0;
   Compression compression_;
   uint64_t hash_begin_;

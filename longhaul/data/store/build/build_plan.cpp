@@ -14,9 +14,13 @@ namespace {
 constexpr const char* kInputList = "inputs.jsonl";
 
 Json describe_file(const InputFile& file) {
-  return {{"path", file.path.string()},
-          {"bytes", file.stored_bytes},
-          {"modified_ns", file.modified_ns}};
+  Json json = {{"path", file.path.string()}, {"bytes", file.stored_bytes}};
+  if (file.object) {
+    json["version"] = file.version();
+  } else {
+    json["modified_ns"] = file.modified_ns;
+  }
+  return json;
 }
 
 void write_input_list(const fs::path& path, const InputSet& inputs) {
@@ -37,7 +41,8 @@ std::string describe_change(const Json& before, const Json& now) {
                        before.at("bytes").get<uint64_t>(),
                        now.at("bytes").get<uint64_t>());
   }
-  return fmt::format("{} was written to since then", path);
+  return fmt::format("{} was {} since then", path,
+                     now.contains("version") ? "replaced" : "written to");
 }
 
 /// Describes the first input file that differs from the list in the directory of the

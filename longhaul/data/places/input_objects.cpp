@@ -1,0 +1,53 @@
+#include "longhaul/data/places/input_objects.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "longhaul/objects/address.h"
+
+namespace longhaul::data {
+namespace {
+
+class StoreObjects final : public InputObjects {
+ public:
+  std::optional<objects::ObjectInfo> look(const objects::Address& address) override {
+    return store_.look(address);
+  }
+  std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
+    return store_.list(prefix, /*versions=*/false);
+  }
+  void read(const objects::ObjectInfo& object, uint64_t offset,
+            std::span<std::byte> to) override {
+    store_.read(object, offset, to);
+  }
+  void prove_unchanged(const objects::ObjectInfo& object) override {
+    store_.prove_unchanged(object);
+  }
+  std::optional<std::string> read_text(const objects::Address& address) override {
+    return store_.read_text(address);
+  }
+
+ private:
+  objects::ObjectStore store_;
+};
+
+}  // namespace
+
+std::shared_ptr<InputObjects> open_input_objects() {
+  return std::make_shared<StoreObjects>();
+}
+
+objects::Address input_address(std::string text) {
+  // The two slashes of the scheme stay, so that a missing bucket is told as such.
+  constexpr size_t kScheme = std::string_view("s3://").size();
+  while (text.size() > kScheme && text.ends_with('/')) text.pop_back();
+  // A "?" of a pattern is none that begins options.
+  std::string plain = text;
+  const size_t options = text.find('=', std::min(text.find('?'), text.size()));
+  if (options == std::string::npos) std::ranges::replace(plain, '?', '*');
+  objects::Address address = objects::parse_address(plain);
+  address.key = text.substr(text.size() - address.key.size());
+  return address;
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/objects/object_store.h"
+
+namespace longhaul::data {
+
+/// What the readers of inputs need of an object store. The functions are those of
+/// objects::ObjectStore, and any thread may call them; list() gives no versions. A test
+/// gives objects of its own.
+class InputObjects {
+ public:
+  virtual ~InputObjects() = default;
+  virtual std::optional<objects::ObjectInfo> look(const objects::Address& address) = 0;
+  virtual std::vector<objects::ObjectInfo> list(const objects::Address& prefix) = 0;
+  virtual void read(const objects::ObjectInfo& object, uint64_t offset,
+                    std::span<std::byte> to) = 0;
+  virtual void prove_unchanged(const objects::ObjectInfo& object) = 0;
+  virtual std::optional<std::string> read_text(const objects::Address& address) = 0;
+};
+
+/// Returns the objects of the store that the environment names. Its process is started
+/// by the first request.
+std::shared_ptr<InputObjects> open_input_objects();
+
+/// An object that is an input.
+struct StoredObject {
+  std::shared_ptr<InputObjects> store;
+  objects::ObjectInfo info;
+};
+
+/// Returns the address that an argument or a path names, which may end with slashes, as
+/// that of a directory does. A pattern is an address, too.
+objects::Address input_address(std::string text);
+
+}  // namespace longhaul::data

@@ -1,0 +1,126 @@
+#include "longhaul/data/places/object_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/system/run_on_threads.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Small reads out of order, such as those of a footer, share requests of this size.
+constexpr uint64_t kWindow = uint64_t{64} << 10;
+/// Bytes that are read in order before a reader that began in any order reads ahead.
+constexpr uint64_t kRunBeforeAhead = uint64_t{2} << 20;
+/// The first piece is small, so that its bytes come soon; each later one is twice as
+/// large, up to kObjectPiece.
+constexpr uint64_t kFirstPiece = uint64_t{1} << 20;
+
+}  // namespace
+
+ObjectReader::ObjectReader(std::shared_ptr<const StoredObject> object, Use use,
+                           uint64_t ahead_end)
+    : object_(std::move(object)),
+      ahead_end_(std::min(ahead_end, object_->info.size)),
+      piece_bytes_(kFirstPiece),
+      run_before_ahead_(use == Use::FrontToBack ? 0 : kRunBeforeAhead) {}
+ObjectReader::~ObjectReader() = default;
+
+void ObjectReader::read(uint64_t offset, std::span<std::byte> to) {
+  LH_CHECK(offset <= object_->info.size && to.size() <= object_->info.size - offset,
+           "data", "{}: bytes {} to {} of {}", object_->info.address.text(), offset,
+           offset + to.size(), object_->info.size);
+  if (offset != next_) run_ = 0;
+  while (!to.empty()) {
+    const size_t count = read_some(offset, to);
+    offset += count;
+    run_ += count;
+    to = to.subspan(count);
+  }
+  next_ = offset;
+}
+
+size_t ObjectReader::copy(const Piece& piece, uint64_t offset, std::span<std::byte> to) {
+  const auto count =
+      static_cast<size_t>(std::min<uint64_t>(to.size(), piece.end - offset));
+  std::memcpy(to.data(), piece.bytes.data.get() + (offset - piece.begin), count);
+  return count;
+}
+
+size_t ObjectReader::read_some(uint64_t offset, std::span<std::byte> to) {
+  const auto holds = [offset](const Piece& piece) {
+    return piece.begin <= offset && offset < piece.end;
+  };
+  const bool ahead = std::ranges::any_of(pieces_, holds);
+  if (!ahead && window_.bytes.data && holds(window_)) return copy(window_, offset, to);
+  const bool in_order = run_ >= run_before_ahead_ && offset < ahead_end_;
+  if (!ahead && !in_order) return read_alone(offset, to);
+  if (!ahead) {
+    // The pieces of another place are of no more use.
+    pieces_.clear();
+    piece_bytes_ = kFirstPiece;
+  }
+  while (!pieces_.empty() && pieces_.front().end <= offset) pieces_.pop_front();
+  ask_ahead(pieces_.empty() ? offset : pieces_.back().end);
+  Piece& piece = pieces_.front();
+  if (!piece.bytes.data) piece.bytes = piece.coming.get();
+  return copy(piece, offset, to);
+}
+
+size_t ObjectReader::read_alone(uint64_t offset, std::span<std::byte> to) {
+  if (to.size() >= 2 * kObjectPiece) {
+    read_side_by_side(offset, to);
+    return to.size();
+  }
+  if (to.size() >= kWindow) {
+    object_->store->read(object_->info, offset, to);
+    return to.size();
+  }
+  window_ = {};
+  window_.begin = offset / kWindow * kWindow;
+  window_.end = std::min(window_.begin + 2 * kWindow, object_->info.size);
+  const auto count = static_cast<size_t>(window_.end - window_.begin);
+  auto bytes = std::make_unique_for_overwrite<std::byte[]>(count);
+  object_->store->read(object_->info, window_.begin, {bytes.get(), count});
+  window_.bytes.data = std::move(bytes);
+  return copy(window_, offset, to);
+}
+
+void ObjectReader::read_side_by_side(uint64_t offset, std::span<std::byte> to) {
+  const uint64_t count = to.size() / kObjectPiece;
+  const uint64_t each = to.size() / count + 1;
+  std::vector<std::span<std::byte>> parts;
+  for (uint64_t at = 0; at < to.size(); at += each) {
+    parts.push_back(to.subspan(at, std::min<uint64_t>(each, to.size() - at)));
+  }
+  system::share_among_threads(
+      std::ssize(parts), kPiecesAhead, [&](int64_t i) {
+        const auto& part = parts[static_cast<size_t>(i)];
+        const auto at = static_cast<uint64_t>(part.data() - to.data());
+        object_->store->read(object_->info, offset + at, part);
+      });
+}
+
+void ObjectReader::ask_ahead(uint64_t from) {
+  constexpr size_t kMostPieces = kPiecesAhead + 1;
+  while (pieces_.size() < kMostPieces && from < ahead_end_) {
+    const uint64_t end = std::min(from + piece_bytes_, ahead_end_);
+    if (!pool_) pool_.emplace(kPiecesAhead);
+    Piece& piece = pieces_.emplace_back();
+    piece.begin = from;
+    piece.end = end;
+    piece.coming = pool_->add([object = object_, from, end] {
+      const auto count = static_cast<size_t>(end - from);
+      Bytes bytes{std::make_unique_for_overwrite<std::byte[]>(count)};
+      object->store->read(object->info, from, {bytes.data.get(), count});
+      return bytes;
+    });
+    from = end;
+    piece_bytes_ = std::min(piece_bytes_ * 2, kObjectPiece);
+  }
+}
+
+}  // namespace longhaul::data

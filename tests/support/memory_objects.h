@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/places/input_objects.h"
+
+namespace longhaul::data {
+
+/// Objects in memory. A test sees what was asked for, and may make a read fail.
+class MemoryObjects final : public InputObjects {
+ public:
+  struct Request {
+    std::string key;
+    uint64_t offset = 0;
+    uint64_t size = 0;
+  };
+
+  /// Makes or replaces an object of the bucket "b".
+  void put(const std::string& key, std::string content) {
+    const std::lock_guard lock(mutex_);
+    objects_[key] = {std::move(content), "v" + std::to_string(++puts_)};
+  }
+  void remove(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    objects_.erase(key);
+  }
+  std::vector<Request> requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+  std::optional<objects::ObjectInfo> look(const objects::Address& address) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = objects_.find(address.key);
+    if (address.bucket != "b" || found == objects_.end()) return std::nullopt;
+    return info(found->first);
+  }
+  std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
+    const std::lock_guard lock(mutex_);
+    const std::string start = prefix.key.empty() ? "" : prefix.key + "/";
+    std::vector<objects::ObjectInfo> found;
+    for (const auto& [key, object] : objects_) {
+      if (prefix.bucket != "b" || !key.starts_with(start)) continue;
+      found.push_back(info(key));
+      found.back().version.clear();
+    }
+    return found;
+  }
+  void read(const objects::ObjectInfo& object, uint64_t offset,
+            std::span<std::byte> to) override {
+    if (before_read) before_read(offset);
+    const std::lock_guard lock(mutex_);
+    const std::string& content = objects_.at(object.address.key).content;
+    requests_.push_back({object.address.key, offset, to.size()});
+    if (offset + to.size() > content.size()) {
+      throw TemporaryError("objects", object.address.text() + ": fewer bytes came");
+    }
+    std::memcpy(to.data(), content.data() + offset, to.size());
+  }
+  void prove_unchanged(const objects::ObjectInfo& object) override {
+    const auto now = look(object.address);
+    if (now && now->version == object.version) return;
+    throw InputError("objects", object.address.text() + ": was replaced");
+  }
+  std::optional<std::string> read_text(const objects::Address& address) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = objects_.find(address.key);
+    if (found == objects_.end()) return std::nullopt;
+    return found->second.content;
+  }
+
+  /// Called before each read, by the thread that reads.
+  std::function<void(uint64_t offset)> before_read;
+
+ private:
+  struct Object {
+    std::string content;
+    std::string version;
+  };
+  objects::ObjectInfo info(const std::string& key) const {
+    const Object& object = objects_.at(key);
+    return {{"b", key}, object.content.size(), object.version};
+  }
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Object> objects_;
+  std::vector<Request> requests_;
+  int puts_ = 0;
+};
+
+}  // namespace longhaul::data
