@@ -148,6 +148,8 @@ std::string unexpanded(const fs::path& path) {
   return fmt::format("{}; write {}", text, meant->path);
 }
 
+bool names_object(const fs::path& path) { return path.native().starts_with("s3:/"); }
+
 std::string as_address(const fs::path& path) {
   const std::string text = path.string();
   const size_t scheme = text.find("://");
@@ -157,9 +159,13 @@ std::string as_address(const fs::path& path) {
                      });
   std::error_code error;
   if (!named || fs::exists(*path.begin(), error)) return {};
-  return "it reads like an address, and longhaul opens no addresses: give a path of a "
-         "mounted file system, and copy from or to the address by other means "
-         "(docs/offline.md)";
+  if (names_object(path)) {
+    return "it is the address of an object, which has no use here: give a path of a "
+           "local or shared file system (docs/objects.md)";
+  }
+  return "it reads like an address, and longhaul opens no addresses but those of "
+         "objects, s3://BUCKET/KEY: give a path of a mounted file system, and copy from "
+         "or to the address by other means (docs/offline.md)";
 }
 
 std::string missing_path(const fs::path& path) {
@@ -167,6 +173,11 @@ std::string missing_path(const fs::path& path) {
     return path.string() + ": " + link;
   }
   std::string missing = path.string() + ": no such file or directory";
+  if (names_object(path)) {
+    return path.string() +
+           ": the address of an object, which is not read here: copy the object first "
+           "and give the path here (docs/objects.md)";
+  }
   if (path.string().find(":/") != std::string::npos) {
     return missing +
            "; it reads like an address, and longhaul fetches nothing: download it first "

@@ -45,16 +45,18 @@ TEST(MissingPath, ALinkToNothingIsCalledThat) {
 }
 
 TEST(MissingPath, AnAddressIsNotFetched) {
-  for (const char* address :
-       {"https://huggingface.co/a/b", "s3://bucket/models", "hf://a/b"}) {
+  for (const char* address : {"https://huggingface.co/a/b", "hf://a/b"}) {
     EXPECT_HAS(missing_path(address), "reads like an address");
   }
+  EXPECT_HAS(missing_path("s3://bucket/models"),
+             "s3://bucket/models: the address of an object, which is not read here");
 }
 
 TEST(MissingPath, AnAddressIsNoPathToWriteTo) {
-  for (const char* text : {"s3://bucket/runs", "hf://a/b", "gs://bucket"}) {
-    EXPECT_HAS(as_address(text), "longhaul opens no addresses");
+  for (const char* text : {"hf://a/b", "gs://bucket"}) {
+    EXPECT_HAS(as_address(text), "longhaul opens no addresses but those of objects");
   }
+  EXPECT_HAS(as_address("s3://bucket/runs"), "it is the address of an object");
   for (const char* plain : {"", "a:/b", "/a://b", "://a", "a/b", "C:/runs", "runs/s3:"}) {
     EXPECT_EQ(as_address(plain), "") << plain;
   }

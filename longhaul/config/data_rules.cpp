@@ -1,9 +1,10 @@
-// Rules between the settings of [data].
+// Rules of the settings of [data].
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
 
+#include "longhaul/config/fields.h"
 #include "longhaul/config/rules.h"
 
 namespace longhaul::config {
@@ -91,8 +92,11 @@ void check_data(const RunConfig& c, Warnings& warnings) {
          "synthetic sequences have no order");
   unused(all_synthetic && c.data.document_mask, "data.document_mask",
          "synthetic sequences hold no documents");
-  unused(all_synthetic && c.data.validation.empty() && !c.data.cache.empty(),
+  unused(all_synthetic && c.data.validation.empty() && !c.data.cache.empty() &&
+             addresses_of(c).empty(),
          "data.cache", "synthetic sequences need no files");
+  unused(addresses_of(c).empty() && c.data.cache_gb > 0.0, "data.cache_gb",
+         "nothing is read by address");
   const bool single = c.data.train.size() == 1;
   unused(single && c.data.train[0].weight != 1.0, "data.train",
          "a single source needs no weight");
@@ -105,3 +109,34 @@ void check_data(const RunConfig& c, Warnings& warnings) {
 }
 
 }  // namespace longhaul::config
+
+namespace longhaul {
+
+std::string problem_of(const TrainSource& item) {
+  if (item.path.empty() == (item.synthetic == 0)) {
+    return fmt::format(": needs either path or synthetic, not {} of them",
+                       item.path.empty() ? "none" : "both");
+  }
+  if (item.synthetic == 0 || item.field == TrainSource{}.field) return "";
+  return fmt::format(
+      ".field = \"{}\": synthetic sequences are made of no records; leave field out",
+      item.field);
+}
+
+std::string problem_of(const WeightsFrom& item) {
+  const bool whole = item.step != 0 && !item.weights.empty();
+  return whole ? "" : ": needs both step and weights";
+}
+
+std::string problem_of(const ValidationSource& item) {
+  if (item.name.empty() || item.path.empty()) return ": needs both name and path";
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (item.name.find_first_not_of(kAllowed) == std::string::npos) return "";
+  return fmt::format(
+      ".name = \"{}\": letters, digits, '_', '.' and '-' only, since it names log lines "
+      "and metrics",
+      item.name);
+}
+
+}  // namespace longhaul

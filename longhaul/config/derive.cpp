@@ -5,6 +5,7 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
@@ -29,6 +30,24 @@ fs::path checkpoint_dir(const RunConfig& config) {
 fs::path data_cache_dir(const RunConfig& config) {
   return config.data.cache.empty() ? config.run.dir / run::kDataCacheDir
                                    : config.data.cache;
+}
+
+std::vector<fs::path> addresses_of(const RunConfig& config) {
+  std::vector<fs::path> found;
+  const auto add = [&](const fs::path& path) {
+    if (names_object(path) && std::ranges::find(found, path) == found.end()) {
+      found.push_back(path);
+    }
+  };
+  add(config.model.config);
+  add(config.init.weights);
+  for (const TrainSource& source : config.data.train) {
+    std::ranges::for_each(source.path.entries, add);
+  }
+  for (const ValidationSource& source : config.data.validation) {
+    std::ranges::for_each(source.path.entries, add);
+  }
+  return found;
 }
 
 std::string DataPaths::text() const {

@@ -218,7 +218,8 @@ int64_t read_whole(const Value& value, const std::string& name) {
 
 void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
-  std::string meant = as_address(path);
+  // The field says whether it takes the address of an object; see refuse_objects().
+  std::string meant = names_object(path) ? std::string() : as_address(path);
   if (meant.empty()) meant = unexpanded(path);
   if (meant.empty()) return;
   fail_at(value.where, "{} = \"{}\": {}", name, path, meant);
@@ -282,6 +283,11 @@ Field& Field::below(double low, double high) {
   return *this;
 }
 
+Field& Field::may_be_address() {
+  takes_objects = true;
+  return *this;
+}
+
 Field& Field::written_unless(std::function<bool()> hidden) {
   get = [hidden = std::move(hidden), write = get] {
     return hidden() ? std::nullopt : write();
@@ -294,6 +300,23 @@ Field& Field::only_built(std::vector<std::string> values) {
   return *this;
 }
 
+namespace {
+
+/// Throws ConfigError for the address of an object where a field takes a path alone.
+void refuse_objects(const Field& field, const Value& value, const std::string& name) {
+  if (field.takes_objects || field.type.find("path") == std::string::npos) return;
+  const std::string* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr || !names_object(*text)) return;
+  const bool writes = name == "run.dir" || name == "checkpoint.dir";
+  fail_at(value.where,
+          "{} = \"{}\": the address of an object, but this key takes a path of a local "
+          "or shared file system{}",
+          name, *text,
+          writes ? "; checkpoint.mirror copies checkpoints to an address" : "");
+}
+
+}  // namespace
+
 void set_fields(const Fields& fields, const Table& table, const std::string& prefix,
                 const std::vector<std::string>& other_names) {
   for (const Entry& entry : table) {
@@ -304,6 +327,7 @@ void set_fields(const Fields& fields, const Table& table, const std::string& pre
     if (field->required && text != nullptr && text->empty()) {
       fail_at(entry.value.where, "{} is empty, and required: {}", name, field->meaning);
     }
+    refuse_objects(*field, entry.value, name);
     field->set(entry.value, name);
     check_ranges(*field, entry.value, name);
     check_built(*field, entry.value, name);

@@ -24,6 +24,7 @@ struct Field {
   std::string absent;  ///< what an optional key means if it is not given
   /// The values that are built, as TOML text; empty if all are.
   std::vector<std::string> built;
+  bool takes_objects = false;  ///< a path that may be the address of objects
   std::string rule;  ///< the range in words, for messages and the reference
   std::function<bool(double)> in_range;
 
@@ -43,6 +44,9 @@ struct Field {
   Field& below(double low, double high);
   /// Makes `get` return nothing if `hidden` returns true.
   Field& written_unless(std::function<bool()> hidden);
+  /// Lets a path be the address of objects, "s3://BUCKET/KEY", which a path refuses
+  /// without this.
+  Field& may_be_address();
   /// Refuses other values than these as not available yet.
   Field& only_built(std::vector<std::string> values);
 };

@@ -99,7 +99,9 @@ Fields fields_of(RunSection& s) {
 Fields fields_of(ModelSection& s) {
   return {
       make_field("config", s.config, Logged,
-                 "a Hugging Face directory or its config.json")
+                 "a Hugging Face directory or its config.json, or its address "
+                 "(s3://BUCKET/KEY)")
+          .may_be_address()
           .must_be_given(),
       // A resume compares the resulting model field by field.
       make_field("override", s.override_, Logged,
@@ -111,7 +113,9 @@ Fields fields_of(InitSection& s) {
   return {
       make_field(
           "weights", s.weights, Logged,
-          "Hugging Face directory, checkpoint or run whose weights are taken at step 0")
+          "Hugging Face directory, checkpoint or run whose weights are taken at step 0, "
+          "or its address")
+          .may_be_address()
           .when_absent("random from run.seed"),
       make_field("certificate", s.certificate, Free,
                  "compare the loaded model with its source before step 1, and the first "
@@ -122,6 +126,7 @@ Fields fields_of(InitSection& s) {
 Fields fields_of(TrainSource& s) {
   return {
       make_field("path", s.path, Logged, "token stores or data sets")
+          .may_be_address()
           .written_unless([&s] { return s.path.empty(); }),
       make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
           .within(1, kMaxSequences)
@@ -144,7 +149,7 @@ Fields fields_of(WeightsFrom& s) {
 Fields fields_of(ValidationSource& s) {
   return {
       make_field("name", s.name, Free, "what logs and metrics call it"),
-      make_field("path", s.path, Free, "token stores or data sets"),
+      make_field("path", s.path, Free, "token stores or data sets").may_be_address(),
       make_field("field", s.field, Free, "of ready ids").written_unless([&s] {
         return s.field == ValidationSource{}.field;
       }),
@@ -169,7 +174,8 @@ Fields fields_of(DataSection& s) {
       make_field("train", s.train, Logged,
                  "training sources: { path, weight } or { synthetic = sequences }. The "
                  "path is a token store, a save_to_disk directory, JSON lines, Parquet "
-                 "or Arrow of ids, a directory of them, a pattern, or a list. Also "
+                 "or Arrow of ids, a directory of them, a pattern, an address of one of "
+                 "these, or a list. Also "
                  "max_epochs: largest number of passes over the source; field: the field "
                  "of a record that holds the token ids, \"input_ids\" if not given")
           .must_be_given(),
@@ -177,8 +183,13 @@ Fields fields_of(DataSection& s) {
           "changes", s.changes, Logged,
           "weights of the sources from a step on: { step, weights = [one per source] }"),
       make_field("cache", s.cache, Free,
-                 "directory for the packed form of data that holds ready ids")
-          .when_absent("run.dir/data"),
+                 "directory for the packed form of data that holds ready ids, and, in "
+                 "its directory objects, for local copies of what addresses name")
+          .when_absent("run.dir/data, and longhaul/objects in the user's cache"),
+      make_field("cache_gb", s.cache_gb, Free,
+                 "most that a machine's local copies of objects take, in 10^9 bytes; the "
+                 "longest unused go first; 0: no limit")
+          .at_least(0),
       make_field("validation", s.validation, Free,
                  "held-out sets: { name, path }; path and field: as in train. With "
                  "stop_above the run saves and ends with 79 once the set's loss is more "
@@ -523,33 +534,6 @@ Fields fields_of(ProfileSection& s) {
                  "steps between such tables without a timeline; 0: none")
           .at_least(0),
   };
-}
-
-std::string problem_of(const TrainSource& item) {
-  if (item.path.empty() == (item.synthetic == 0)) {
-    return fmt::format(": needs either path or synthetic, not {} of them",
-                       item.path.empty() ? "none" : "both");
-  }
-  if (item.synthetic == 0 || item.field == TrainSource{}.field) return "";
-  return fmt::format(
-      ".field = \"{}\": synthetic sequences are made of no records; leave field out",
-      item.field);
-}
-
-std::string problem_of(const WeightsFrom& item) {
-  const bool whole = item.step != 0 && !item.weights.empty();
-  return whole ? "" : ": needs both step and weights";
-}
-
-std::string problem_of(const ValidationSource& item) {
-  if (item.name.empty() || item.path.empty()) return ": needs both name and path";
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-  if (item.name.find_first_not_of(kAllowed) == std::string::npos) return "";
-  return fmt::format(
-      ".name = \"{}\": letters, digits, '_', '.' and '-' only, since it names log lines "
-      "and metrics",
-      item.name);
 }
 
 std::string problem_of(const ParameterGroup& item) {

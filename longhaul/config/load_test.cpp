@@ -26,6 +26,21 @@ TEST(Load, RequiredKeysAloneGiveTheDocumentedDefaults) {
   EXPECT_EQ(checkpoint_dir(c), fs::path("runs/a/checkpoints"));
 }
 
+TEST(Load, WhatIsReadMayBeAnAddressAndKeepsIt) {
+  const LoadedConfig loaded =
+      accepted("", {"model.config=\"s3://b/model\"", "init.weights=\"s3://b/model\"",
+                    "data.train=[{ path = [\"s3://b/store\", \"data/mine\"] }]",
+                    "data.validation=[{ name = \"v\", path = \"s3://b/store-val\" }]",
+                    "data.cache=\"/local/nvme\"", "data.cache_gb=200"});
+  EXPECT_TRUE(loaded.warnings.empty());
+  EXPECT_EQ(loaded.config.data.train[0].path.text(), "s3://b/store,data/mine");
+  const std::vector<fs::path> addresses = {"s3://b/model", "s3://b/store",
+                                           "s3://b/store-val"};
+  EXPECT_EQ(addresses_of(loaded.config), addresses);
+  const std::string text = to_toml(loaded.config);
+  EXPECT_NE(text.find("weights = \"s3://b/model\""), std::string::npos) << text;
+}
+
 TEST(Load, EveryKindOfValueIsRead) {
   const RunConfig c =
       accepted(R"(betas = [0.8, 0.99]

@@ -117,6 +117,7 @@ struct DataSection {
   std::vector<TrainSource> train;
   std::vector<WeightsFrom> changes;  ///< ascending in step
   fs::path cache;                    ///< empty: run.dir/data; see data_cache_dir()
+  double cache_gb = 0.0;             ///< of copies of objects: 10^9 bytes; 0: no limit
   std::vector<ValidationSource> validation;
 };
 
@@ -428,5 +429,9 @@ fs::path checkpoint_dir(const RunConfig& config);
 
 /// Returns data.cache, or run.dir/data: where packed data is kept.
 fs::path data_cache_dir(const RunConfig& config);
+
+/// Returns what a run reads by address: the model's config, first weights and data, each
+/// once, in this order.
+std::vector<fs::path> addresses_of(const RunConfig& config);
 
 }  // namespace longhaul

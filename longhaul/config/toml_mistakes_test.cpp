@@ -129,7 +129,12 @@ TEST(TomlMistakes, AValueOfSetIsShownAsToml) {
               "(\"a\"); write [{ name = \"val\", path = \"a\" }]");
   expect_says(set("data.validation=0.1"), "longhaul data build --holdout");
   expect_says(set("run.dir=\"\""), "run.dir is empty, and required: the run's directory");
-  expect_says(set("run.dir=\"s3://bucket/run\""), "longhaul opens no addresses");
+  expect_says(set("run.dir=\"gs://bucket/run\""), "longhaul opens no addresses but");
+  expect_says(set("run.dir=\"s3://bucket/run\""),
+              "run.dir = \"s3://bucket/run\": the address of an object, but this key "
+              "takes a path of a local or shared file system; checkpoint.mirror copies");
+  expect_says(set("run.hardware=\"s3://bucket/profile.toml\""), "this key takes a path");
+  expect_says(set("checkpoint.resume=\"s3://bucket/run\""), "this key takes a path");
   EXPECT_EQ(set("log.tensorboard=True"),
             "[config] --set log.tensorboard=True: log.tensorboard: expected true or "
             "false, found a string (\"True\"); write true");
