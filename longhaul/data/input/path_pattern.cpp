@@ -168,12 +168,8 @@ bool means_everything(const fs::path& pattern) {
 }
 
 std::vector<fs::path> expand_pattern(const fs::path& pattern) {
-  if (objects::is_address(pattern) && is_pattern(pattern)) {
-    throw InputError("data",
-                     fmt::format("{}: patterns over objects are matched by 'longhaul "
-                                 "data build' alone; name the objects or their prefix",
-                                 pattern.string()));
-  }
+  // Only an InputSet asks a store what an address names.
+  if (objects::is_address(pattern)) return {pattern};
   return expand_pattern(pattern, local_tree());
 }
 

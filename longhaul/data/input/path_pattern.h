@@ -20,9 +20,9 @@ bool means_everything(const fs::path& pattern);
 /// last *, stands for all files beneath. Where a file's own name equals the pattern, the
 /// pattern names this file. Throws InputError when there is such a file and the pattern
 /// matches other files as well. Also throws InputError for ** beside other characters,
-/// for a directory that cannot be read, and for a name that is not UTF-8. An address of
-/// an object store is returned unchanged; with wildcards it is refused, since this
-/// function asks no store.
+/// for a directory that cannot be read, and for a name that is not UTF-8. The
+/// address of objects is returned unchanged, with wildcards too, since this function asks
+/// no store.
 std::vector<fs::path> expand_pattern(const fs::path& pattern);
 
 /// Does the same for the names of a tree, which may be a listing of an object store. The

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/readable.h"
 
 namespace longhaul::data {
 namespace {
@@ -11,24 +12,24 @@ namespace {
 class StoreObjects final : public InputObjects {
  public:
   std::optional<objects::ObjectInfo> look(const objects::Address& address) override {
-    return store_.look(address);
+    return store_->look(address);
   }
   std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
-    return store_.list(prefix, /*versions=*/false);
+    return store_->list(prefix, /*versions=*/false);
   }
   void read(const objects::ObjectInfo& object, uint64_t offset,
             std::span<std::byte> to) override {
-    store_.read(object, offset, to);
+    store_->read(object, offset, to);
   }
   void prove_unchanged(const objects::ObjectInfo& object) override {
-    store_.prove_unchanged(object);
+    store_->prove_unchanged(object);
   }
   std::optional<std::string> read_text(const objects::Address& address) override {
-    return store_.read_text(address);
+    return store_->read_text(address);
   }
 
  private:
-  objects::ObjectStore store_;
+  std::shared_ptr<objects::ObjectStore> store_ = objects::shared_store();
 };
 
 }  // namespace

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 
-#include "longhaul/data/open_source.h"
 #include "longhaul/format/side_files.h"
+#include "longhaul/objects/readable.h"
+#include "longhaul/train/session/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
@@ -57,7 +58,7 @@ void add_files_of_config(const Session& session, system::Logger& log,
   const RunConfig& config = session.config;
   const fs::path dir = session.model_config.source_path.parent_path();
   std::error_code error;
-  if (fs::equivalent(dir, config.init.weights, error)) return;
+  if (fs::equivalent(dir, objects::readable(config.init.weights), error)) return;
   std::vector<CarriedFile> around = files_in(dir);
   std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
   const auto left = add_missing(files, std::move(around));
@@ -79,13 +80,14 @@ std::vector<CarriedFile> files_of_run(const Session& session, system::Logger& lo
   const RunConfig& config = session.config;
   std::vector<CarriedFile> files;
   if (!config.init.weights.empty()) {
-    files = checkpoint::WeightsSource::open(config.init.weights)->files_to_carry();
+    const fs::path weights = objects::readable(config.init.weights);
+    files = checkpoint::WeightsSource::open(weights)->files_to_carry();
     std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
   }
   add_files_of_config(session, log, files);
   for (const TrainSource& source : config.data.train) {
     if (has_tokenizer(files)) break;
-    for (const fs::path& path : data::expand_paths(source.path.entries)) {
+    for (const fs::path& path : local_paths(source.path)) {
       if (has_tokenizer(files)) break;
       add_missing(files, files_in(path / "tokenizer"));
     }

@@ -12,6 +12,7 @@
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/train/session/packed_data.h"
+#include "longhaul/train/session/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
@@ -72,7 +73,7 @@ Source open_paths(const Session& session, const DataPaths& entry,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
                   system::Logger& log) {
   const Named named =
-      readable(session, {data::expand_paths(entry.entries), field, key}, shards, log);
+      readable(session, {local_paths(entry), field, key}, shards, log);
   std::vector<Source> parts;
   for (const fs::path& path : named.paths) {
     parts.push_back(open_path(session, path, named.field, tokenizer));

@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/bert/pack_examples.h"
@@ -23,6 +24,7 @@
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/train/session/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
@@ -175,6 +177,7 @@ fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& opti
 }  // namespace
 
 bool needs_packing(const fs::path& path, const std::string& field) {
+  if (is_packed_in_place(path)) return true;
   if (data::names_bert_shards(path)) return true;
   if (!fs::is_directory(path)) {
     const auto format = data::format_of_name(path);
@@ -192,8 +195,12 @@ bool needs_packing(const fs::path& path, const std::string& field) {
 bool needs_shard_reader(const RunConfig& config) {
   const auto of_shards = [](const auto& entry) {
     try {
-      return std::ranges::any_of(data::expand_paths(entry.path.entries),
-                                 data::names_bert_shards);
+      return std::ranges::any_of(
+          data::expand_paths(entry.path.entries), [](const fs::path& path) {
+            // What a prefix holds is known after its fetch, and then it is too late.
+            const bool unknown = names_object(path) && !is_packed_in_place(path);
+            return unknown || data::names_bert_shards(path);
+          });
     } catch (const std::exception&) {
       return false;  // opening the data says what is wrong with the entry
     }

@@ -16,6 +16,7 @@
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/plugin.h"
+#include "longhaul/objects/readable.h"
 #include "longhaul/ops/attention/library_attention.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
@@ -27,6 +28,7 @@
 #include "longhaul/train/session/fingerprint.h"
 #include "longhaul/train/session/open_data.h"
 #include "longhaul/train/session/router_loads.h"
+#include "longhaul/train/session/staged_inputs.h"
 #include "longhaul/train/session/threads.h"
 
 namespace longhaul::train {
@@ -214,7 +216,9 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
   }
   session.threads = set_threads(config.run.threads, *session.node);
   take_hardware_profile(session);
-  session.model_config = load_model_config(config.model.config, config.model.override_);
+  stage_inputs(config, *session.world, log);
+  session.model_config = load_model_config(objects::readable(config.model.config),
+                                           config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
@@ -311,9 +315,9 @@ void run_forward(const Session& session, StageRunner& runner,
 std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
-    fs::path dir = path;
+    fs::path dir = objects::readable(path);
     if (!config.init.weights.empty() && path == config.init.weights) {
-      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
+      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(dir));
     }
     if (fs::is_regular_file(dir)) dir = dir.parent_path();
     if (tokenizer::find_tokenizer_file(dir)) return tokenizer::Tokenizer::load(dir);

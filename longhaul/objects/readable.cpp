@@ -1,0 +1,79 @@
+#include "longhaul/objects/readable.h"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/objects/local_copy.h"
+
+namespace longhaul::objects {
+namespace {
+
+struct Shared {
+  std::mutex mutex;
+  std::shared_ptr<ObjectStore> store;
+  CopyPlace place;
+  std::optional<LocalCopies> copies;
+};
+
+/// Returns what this process shares. It is never destroyed: a child that ends must not
+/// end the store's process, which ends by itself when this process is gone.
+Shared& shared() {
+  static Shared& one = *new Shared;
+  return one;
+}
+
+/// Passes a line to whoever was named last.
+void tell_as_asked(const std::string& line) {
+  std::function<void(const std::string&)> tell;
+  {
+    const std::lock_guard lock(shared().mutex);
+    tell = shared().place.tell;
+  }
+  if (tell) tell(line);
+}
+
+std::shared_ptr<ObjectStore> store_of(Shared& one) {
+  if (!one.store) one.store = std::make_shared<ObjectStore>();
+  return one.store;
+}
+
+}  // namespace
+
+std::shared_ptr<ObjectStore> shared_store() {
+  Shared& one = shared();
+  const std::lock_guard lock(one.mutex);
+  return store_of(one);
+}
+
+void keep_copies(CopyPlace place) {
+  Shared& one = shared();
+  const std::lock_guard lock(one.mutex);
+  one.place = std::move(place);
+}
+
+fs::path readable(const fs::path& path) {
+  if (!is_address(path)) return path;
+  std::string text = path.string();
+  if (text.find_first_of("*?[") != std::string::npos) {
+    throw InputError("objects",
+                     text + ": patterns of addresses name inputs of `longhaul data "
+                            "build` and files of ready ids alone; name one object or "
+                            "the prefix of all that is meant");
+  }
+  while (text.ends_with('/')) text.pop_back();
+  Shared& one = shared();
+  LocalCopies* copies = nullptr;
+  {
+    const std::lock_guard lock(one.mutex);
+    if (!one.copies) {
+      const fs::path dir = one.place.dir.empty() ? default_cache() : one.place.dir;
+      one.copies.emplace(store_of(one), dir, one.place.most_bytes, tell_as_asked);
+    }
+    copies = &*one.copies;
+  }
+  return copies->get(parse_address(fs::path(text)));
+}
+
+}  // namespace longhaul::objects

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "longhaul/objects/object_store.h"
+
+namespace longhaul::objects {
+
+/// Returns the object store of this process, which is made at the first call. All parts
+/// of the program that read or write objects share it, and with it the limit of requests
+/// in flight.
+std::shared_ptr<ObjectStore> shared_store();
+
+/// How a process keeps the copies that readable() makes.
+struct CopyPlace {
+  fs::path dir;             ///< empty: default_cache()
+  uint64_t most_bytes = 0;  ///< 0: no limit
+  std::function<void(const std::string&)> tell;  ///< gets lines of progress; may be empty
+};
+
+/// Says how the copies are kept. After the first readable() of an address only `tell` is
+/// taken.
+void keep_copies(CopyPlace place);
+
+/// Returns a path of this machine for what a user named. For a path that is the path
+/// itself. For an address it is a local copy of the object, or of all objects below the
+/// prefix, which is fetched where it is not there. The copy stays until this process ends. Throws what
+/// LocalCopies::get() throws, and InputError for a pattern of addresses. Any thread may
+/// call it.
+fs::path readable(const fs::path& path);
+
+}  // namespace longhaul::objects

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/config/run_config.h"
+#include "longhaul/system/log.h"
+
+namespace longhaul::train {
+
+/// Returns whether an entry of data.train or data.validation is an address of files of
+/// ready ids. Such files are packed straight from the store, without copies.
+bool is_packed_in_place(const fs::path& entry);
+
+/// Fetches what the run reads by address into the copies of each machine, before anything
+/// is opened, so that no rank waits for another one's fetch within a collective. The log
+/// tells time and bytes. Afterwards objects::readable() finds the copies. Collective.
+void stage_inputs(const RunConfig& config, comm::Communicator& world,
+                  system::Logger& log);
+
+/// Returns the paths that an entry of data names, with the local copy's path for what
+/// stage_inputs() has fetched.
+std::vector<fs::path> local_paths(const DataPaths& entry);
+
+}  // namespace longhaul::train
