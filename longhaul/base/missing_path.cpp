@@ -18,6 +18,10 @@ namespace {
 
 constexpr size_t kMostNeighbours = 1000;
 
+/// Returns whether a path begins as the address of an object does: "s3://", of which
+/// fs::path may have made "s3:/".
+bool names_object(const fs::path& path) { return path.native().starts_with("s3:/"); }
+
 /// Returns whether a path is ORGANISATION/NAME, where no such organisation is a directory
 /// here.
 bool is_hub_name(const fs::path& path) {
@@ -147,8 +151,6 @@ std::string unexpanded(const fs::path& path) {
   }
   return fmt::format("{}; write {}", text, meant->path);
 }
-
-bool names_object(const fs::path& path) { return path.native().starts_with("s3:/"); }
 
 std::string as_address(const fs::path& path) {
   const std::string text = path.string();

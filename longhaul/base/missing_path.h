@@ -12,10 +12,6 @@ namespace longhaul {
 /// other path.
 std::string unexpanded(const fs::path& path);
 
-/// Returns whether a path begins as the address of an object does: "s3://", of which
-/// fs::path may have made "s3:/".
-bool names_object(const fs::path& path);
-
 /// Explains a path that reads like an address ("gs://bucket/run") where nothing is really
 /// named so. The text says that addresses of this kind are not opened, or, for the
 /// address of an object, that it has no use here. The text is empty for any other path.

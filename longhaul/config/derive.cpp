@@ -5,10 +5,10 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul {
@@ -35,7 +35,7 @@ fs::path data_cache_dir(const RunConfig& config) {
 std::vector<fs::path> addresses_of(const RunConfig& config) {
   std::vector<fs::path> found;
   const auto add = [&](const fs::path& path) {
-    if (names_object(path) && std::ranges::find(found, path) == found.end()) {
+    if (objects::is_address(path) && std::ranges::find(found, path) == found.end()) {
       found.push_back(path);
     }
   };

@@ -12,6 +12,7 @@
 #include "longhaul/config/codec.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::config {
 namespace {
@@ -216,12 +217,32 @@ int64_t read_whole(const Value& value, const std::string& name) {
   return *read.count;
 }
 
+namespace {
+
+/// Returns what is wrong with an address, which may have wildcards; empty where nothing
+/// is. The text holds no secret that may stand in the address.
+std::string address_problem(const std::string& path) {
+  std::string plain = path;
+  // A "?" of a pattern is none that begins options.
+  if (plain.find('=') == std::string::npos) std::ranges::replace(plain, '?', '*');
+  try {
+    (void)objects::parse_address(plain);
+  } catch (const InputError& error) {
+    return error.message();
+  }
+  return {};
+}
+
+}  // namespace
+
 void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
   // The field says whether it takes the address of an object; see refuse_objects().
-  std::string meant = names_object(path) ? std::string() : as_address(path);
+  std::string meant =
+      objects::is_address(path) ? address_problem(path) : as_address(path);
   if (meant.empty()) meant = unexpanded(path);
   if (meant.empty()) return;
+  if (objects::is_address(path)) fail_at(value.where, "{}: {}", name, meant);
   fail_at(value.where, "{} = \"{}\": {}", name, path, meant);
 }
 
@@ -306,7 +327,8 @@ namespace {
 void refuse_objects(const Field& field, const Value& value, const std::string& name) {
   if (field.takes_objects || field.type.find("path") == std::string::npos) return;
   const std::string* text = std::get_if<std::string>(&value.data);
-  if (text == nullptr || !names_object(*text)) return;
+  if (text == nullptr || !objects::is_address(*text)) return;
+  check_expanded(value, name, *text);
   const bool writes = name == "run.dir" || name == "checkpoint.dir";
   fail_at(value.where,
           "{} = \"{}\": the address of an object, but this key takes a path of a local "

@@ -11,7 +11,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/bert/pack_examples.h"
@@ -21,6 +20,7 @@
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/build/build_store.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -198,7 +198,7 @@ bool needs_shard_reader(const RunConfig& config) {
       return std::ranges::any_of(
           data::expand_paths(entry.path.entries), [](const fs::path& path) {
             // What a prefix holds is known after its fetch, and then it is too late.
-            const bool unknown = names_object(path) && !is_packed_in_place(path);
+            const bool unknown = objects::is_address(path) && !is_packed_in_place(path);
             return unknown || data::names_bert_shards(path);
           });
     } catch (const std::exception&) {

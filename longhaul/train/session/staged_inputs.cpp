@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "longhaul/base/failure.h"
-#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -48,7 +48,7 @@ void stage(const fs::path& address, system::Logger& log) {
 }  // namespace
 
 bool is_packed_in_place(const fs::path& entry) {
-  if (!names_object(entry)) return false;
+  if (!objects::is_address(entry)) return false;
   const auto format = data::format_of_name(entry);
   return format && *format != data::InputFormat::Text &&
          *format != data::InputFormat::Csv;
