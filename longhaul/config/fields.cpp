@@ -417,6 +417,15 @@ Fields fields_of(CheckpointSection& s) {
                  "checkpoint begins the run there, with that data position"),
       make_field("dir", s.dir, Free, "directory of the checkpoints")
           .when_absent("run.dir/checkpoints"),
+      make_field("mirror", s.mirror, Free,
+                 "address in an object store, s3://BUCKET/KEY, to which checkpoints are "
+                 "copied while training goes on. A start that finds no checkpoint in dir "
+                 "takes the newest from there. Credentials come from the environment")
+          .when_absent("no copies"),
+      make_field("mirror_keep", s.mirror_keep, Free,
+                 "newest checkpoints kept in the mirror, beside milestones; 0: all")
+          .within(0, kMaxSteps)
+          .when_absent("checkpoint.keep"),
   };
 }
 

@@ -230,7 +230,7 @@ constexpr OtherWord kNanotron[] = {
     {"parallelism.moe_layer_recompute", None, "", kSaysRecompute},
     {"parallelism.tp_*", None, "", "communication is overlapped where it can be"},
     {"profiler profiler.*", None, "", "profile.steps writes timelines"},
-    {"s3_upload s3_upload.*", None, "", "object stores are not written"},
+    {"s3_upload s3_upload.*", Rule, "checkpoint.mirror", "s3://BUCKET/KEY"},
     {"metrics_logging.*", None, "", kTracked},
     {"tokenizer.*", None, "", kBuilds},
     {"tokens.batch_accumulation_per_replica", Rule, "batch.global_size"},

@@ -58,6 +58,7 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
     return fmt::format("{}", fraction() * (below(2) ? 1 : 1e-4));
   if (field.type == "two numbers") return fmt::format("[{}, {}]", fraction(), fraction());
   if (field.type == "path") return fmt::format("\"a \\\"{}\\\"/b\\\\c\"", below(9));
+  if (field.key == "mirror") return "\"s3://bucket/runs/a\"";
   if (field.type == "string") return below(2) ? "cpu" : "cuda";
   if (field.type == "array of string") return below(2) ? "[]" : "[\"*b\\ni\", 'x\"*']";
   if (field.key == "train") {

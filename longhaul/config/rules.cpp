@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/other_words.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::config {
 namespace {
@@ -214,6 +216,24 @@ void check_optimizer(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+/// Checks the text of checkpoint.mirror; the store is not asked.
+void check_mirror(const RunConfig& c, Warnings& warnings) {
+  const std::optional<std::string>& mirror = c.checkpoint.mirror;
+  const WarnUnused unused{c, warnings};
+  unused(!mirror && c.checkpoint.mirror_keep, "checkpoint.mirror_keep",
+         "checkpoint.mirror is not given");
+  if (!mirror) return;
+  try {
+    if (!objects::parse_address(*mirror).key.empty()) return;
+  } catch (const InputError& error) {
+    fail_key(c, "checkpoint.mirror", "checkpoint.mirror: {}", error.message());
+  }
+  fail_key(c, "checkpoint.mirror",
+           "checkpoint.mirror = \"{}\" is a whole bucket; give the run a place of its own "
+           "there, such as {}/runs/a",
+           *mirror, *mirror);
+}
+
 void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
   const WarnUnused unused{c, warnings};
   const CheckpointSection& saves = c.checkpoint;
@@ -226,6 +246,7 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
          "parallel.tp is 1");
   unused(c.init.weights.empty() && !c.init.certificate, "init.certificate",
          "init.weights is not given");
+  check_mirror(c, warnings);
   if (saves_once) {
     warnings.push_back(
         fmt::format("{}: checkpoint.every = 0: a run that is killed before its end "

@@ -50,6 +50,22 @@ TEST(Rules, RefuseToStopAfterTheEnd) {
   EXPECT_EQ(last_step(accepted("", {"run.stop_after=700"}).config, 1000), 700);
 }
 
+TEST(Rules, TakeAMirrorByItsAddressAloneAndAskNoStore) {
+  const RunConfig c = accepted("", {"checkpoint.mirror=\"s3://bucket/runs/a\""}).config;
+  EXPECT_EQ(c.checkpoint.mirror, "s3://bucket/runs/a");
+  EXPECT_EQ(c.checkpoint.mirror_keep, std::nullopt);
+  EXPECT_EQ(warnings_for({"checkpoint.mirror_keep=4"}).back(),
+            "--set checkpoint.mirror_keep=4: checkpoint.mirror_keep has no effect: "
+            "checkpoint.mirror is not given");
+  const auto says = [](const std::string& mirror, const std::string& problem) {
+    const std::string text = refused("", {"checkpoint.mirror=\"" + mirror + "\""});
+    EXPECT_NE(text.find(problem), std::string::npos) << text;
+  };
+  says("runs/a", "checkpoint.mirror: runs/a: is no address; write s3://BUCKET/KEY");
+  says("s3://bucket", "checkpoint.mirror = \"s3://bucket\" is a whole bucket");
+  says("s3://KEY:SECRET@bucket/runs", "an address holds no credentials");
+}
+
 TEST(Rules, RefuseAnUnknownDevice) {
   EXPECT_EQ(
       refused("", {"run.device=cuda:1"}),

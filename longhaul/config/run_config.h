@@ -314,6 +314,9 @@ struct CheckpointSection {
   bool read_back = true;
   ResumeFrom resume;
   fs::path dir;  ///< empty: run.dir/checkpoints; see checkpoint_dir()
+  /// Address in an object store to which every checkpoint is copied ("s3://bucket/run").
+  std::optional<std::string> mirror;
+  std::optional<int64_t> mirror_keep;  ///< `keep` of the mirror; absent: the same number
 };
 
 struct LogSection {
