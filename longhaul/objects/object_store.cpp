@@ -131,10 +131,12 @@ struct ObjectStore::State {
   std::mutex mutex;
   std::shared_ptr<Service> service;
   ObjectCounts earlier;  ///< of processes that have ended
+  bool stopped = false;
 
   /// Returns the process, which is started where there is none, or where it has ended.
   std::shared_ptr<Service> living() {
     const std::lock_guard lock(mutex);
+    if (stopped) throw TemporaryError("objects", "no more requests are sent");
     if (service && !service->gone) return service;
     if (service) {
       const std::lock_guard counts(service->mutex);
@@ -301,6 +303,13 @@ std::optional<std::string> ObjectStore::read_text(const Address& address,
 
 void ObjectStore::remove(const Address& address) {
   state_->ask("remove", address, Json::object());
+}
+
+void ObjectStore::stop() {
+  const std::lock_guard lock(state_->mutex);
+  state_->stopped = true;
+  // The thread that receives finds the end, and tells all who wait.
+  if (state_->service) ::shutdown(state_->service->socket, SHUT_RDWR);
 }
 
 ObjectCounts ObjectStore::counts() const {

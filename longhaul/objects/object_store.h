@@ -78,6 +78,10 @@ class ObjectStore {
   /// Deletes an object; nothing happens where there is none.
   void remove(const Address& address);
 
+  /// Ends the work of this object: requests under way throw TemporaryError at once, and
+  /// so do all later ones.
+  void stop();
+
   /// Returns what the requests have met so far. Asks no store.
   ObjectCounts counts() const;
 
