@@ -14,7 +14,7 @@ import house
 # The rooms of a folder in their order: each may include those before it. What lies in the folder
 # itself includes all of them, and they include it where there is no cycle of headers.
 ROOMS = {
-    "checkpoint": ["write", "read", "hf"],
+    "checkpoint": ["write", "read", "hf", "mirror"],
     "cluster": ["control", "process", "health", "watch", "verdict", "record", "fleet", "slurm",
                 "supervisor", "agent"],
     "cuda": ["kernels"],

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/mirror/mirror_store.h"
+
+namespace longhaul::checkpoint {
+
+// A mirror has the names of the directory of checkpoints:
+//   of_run.json                                  the run that writes the mirror
+//   step_00000005/a1_rank_00000.safetensors ...  the files of a checkpoint
+//   step_00000005/manifest.a1.json               last of all: the manifest of attempt 1
+//   run/results.json ...                         what the run says about itself
+// A step without a manifest of which all files are there is no checkpoint. Where several
+// attempts have mirrored a step, the highest counts whose files are all there.
+
+/// Returns "manifest.a3.json".
+std::string mirror_manifest_name(int attempt);
+/// Returns the name that a manifest gets when no start may find it any more.
+std::string superseded_manifest_name(int attempt);
+/// Returns the attempt in the name of a mirror's manifest; nothing for other names.
+std::optional<int> mirror_manifest_attempt(std::string_view name);
+
+/// A whole checkpoint of a mirror.
+struct MirrorStep {
+  int64_t step = 0;
+  int attempt = 0;
+  Manifest manifest;
+  std::string manifest_text;  ///< the bytes of manifest.json
+};
+
+/// What one look at a mirror has found.
+class MirrorListing {
+ public:
+  /// Lists the mirror, or one step of it.
+  explicit MirrorListing(MirrorStore& store, std::optional<int64_t> step = std::nullopt);
+
+  /// Returns the steps of which there is any object, the newest first.
+  std::vector<int64_t> steps() const;
+  /// Returns the objects of a step: their size by their name within the step.
+  const std::map<std::string, uint64_t>& objects(int64_t step) const;
+  /// Returns the attempts that have a manifest of the step, the highest first.
+  std::vector<int> manifests(int64_t step) const;
+  /// Returns the checkpoint of a step, for which manifests are read; nothing where none
+  /// is whole. If given, `skipped` receives a line for each manifest that was passed
+  /// over.
+  std::optional<MirrorStep> read(int64_t step,
+                                 std::vector<std::string>* skipped = nullptr) const;
+  /// Returns the highest attempt that has written any object; 0 where there is none.
+  int highest_attempt() const;
+
+ private:
+  MirrorStore& store_;
+  std::map<int64_t, std::map<std::string, uint64_t>> steps_;
+};
+
+/// Returns the first file of a manifest that is not among the objects with its size, in
+/// words; nothing where all are there.
+std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& objects,
+                                      const Manifest& manifest);
+
+/// Returns the whole checkpoints of a mirror, the newest first. `skipped` is used as in
+/// MirrorListing::read.
+std::vector<MirrorStep> list_mirror(MirrorStore& store,
+                                    std::vector<std::string>* skipped = nullptr);
+
+/// Returns the run that writes the mirror; nothing where none has begun to.
+std::optional<std::string> read_mirror_owner(MirrorStore& store);
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,85 @@
+#include "longhaul/checkpoint/mirror/mirror_reader.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <set>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kBetweenLines = std::chrono::seconds(10);
+
+/// Makes the directories of a file below `dir`, and notes them.
+void make_parents(const fs::path& dir, const fs::path& file, std::set<fs::path>& made) {
+  fs::create_directories(file.parent_path());
+  for (fs::path path = file.parent_path(); path != dir; path = path.parent_path()) {
+    made.insert(path);
+  }
+  made.insert(dir);
+}
+
+void fetch_files(MirrorStore& store, const MirrorStep& from, const fs::path& into,
+                 const std::function<void(const std::string&)>& tell) {
+  const uint64_t total = from.manifest.total_bytes();
+  std::set<fs::path> made;
+  uint64_t come = 0;
+  auto next = Clock::now() + kBetweenLines;
+  for (const Manifest::FileEntry& file : from.manifest.files()) {
+    const fs::path path = join_inside(into, file.name, "mirror");
+    const std::string name = run::step_directory_name(from.step) + "/" + file.name;
+    make_parents(into, path, made);
+    const std::string hash = store.fetch(name, path);
+    if (hash != file.hash) {
+      throw InputError(
+          "mirror",
+          fmt::format("{}/{}: its bytes have hash {}, and the manifest says {}: the copy "
+                      "in the mirror is damaged",
+                      store.place(), name, hash, file.hash));
+    }
+    check_file_size(into, file);
+    come += file.size;
+    if (!tell || Clock::now() < next) continue;
+    next = Clock::now() + kBetweenLines;
+    tell(fmt::format("step {} of the mirror: {} of {}", from.step, human_bytes(come),
+                     human_bytes(total)));
+  }
+  for (const fs::path& path : made) sync_directory(path);
+}
+
+}  // namespace
+
+fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
+                          const fs::path& checkpoints,
+                          const std::function<void(const std::string&)>& tell) {
+  const std::string name = run::step_directory_name(from.step);
+  const fs::path step_dir = checkpoints / name;
+  if (fs::exists(step_dir / run::kManifestFile)) {
+    throw InputError("mirror", fmt::format("{} is there already; it is not replaced",
+                                           step_dir.string()));
+  }
+  // No start takes a directory of this name for a checkpoint, or for one set aside.
+  const fs::path temporary = checkpoints / (".fetched_" + name);
+  make_directories_durable(checkpoints);
+  fs::remove_all(temporary);
+  fs::create_directory(temporary);
+  try {
+    fetch_files(store, from, temporary, tell);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  fs::remove_all(step_dir);  // what a save that never ended has left
+  fs::rename(temporary, step_dir);
+  sync_directory(checkpoints);
+  write_text_atomic(step_dir / run::kManifestFile, from.manifest_text);
+  return step_dir;
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "longhaul/checkpoint/mirror/mirror_listing.h"
+
+namespace longhaul::checkpoint {
+
+/// Copies a checkpoint of a mirror into a directory of checkpoints, and returns its step
+/// directory. The files come into a temporary directory beside it, each is compared with
+/// its hash in the manifest, and manifest.json appears last: whatever interrupts it, a
+/// part is no checkpoint. Throws InputError where a file is not what the manifest says,
+/// and where the step is there already. `tell` gets a line every ten seconds and may be
+/// empty.
+fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
+                          const fs::path& checkpoints,
+                          const std::function<void(const std::string&)>& tell = {});
+
+}  // namespace longhaul::checkpoint

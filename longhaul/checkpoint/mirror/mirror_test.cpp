@@ -1,0 +1,321 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/mirror/mirror_reader.h"
+#include "longhaul/checkpoint/mirror/mirror_writer.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/run/files.h"
+#include "tests/support/checkpoint_model.h"
+#include "tests/support/rank_threads.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::flat_share;
+using testing::message_of;
+using testing::run_ranks;
+using testing::save_now;
+using testing::side_files;
+using testing::TempDir;
+using testing::write_file;
+
+constexpr int kRanks = 2;
+const std::string kRun(32, 'a');
+
+/// A store whose objects are files of a directory. What comes back may be planted.
+class DirectoryStore : public MirrorStore {
+ public:
+  std::string place() const override { return "s3://bucket/run"; }
+
+  std::vector<Entry> list(const std::string& below) override {
+    std::vector<Entry> entries;
+    const fs::path from = below.empty() ? dir_.path() : dir_ / below;
+    if (!fs::exists(from)) return entries;
+    for (const auto& file : fs::recursive_directory_iterator(from)) {
+      if (!file.is_regular_file()) continue;
+      entries.push_back(
+          {fs::relative(file.path(), dir_.path()).string(), file.file_size()});
+    }
+    std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.name; });
+    return entries;
+  }
+
+  std::string put(const fs::path& from, const std::string& name) override {
+    const std::string text = longhaul::read_text(from);
+    write_file(dir_ / name, text);
+    order.push_back(name);
+    return Manifest::FileEntry::of(name, text).hash;
+  }
+
+  std::string fetch(const std::string& name, const fs::path& to) override {
+    if (name == refused) throw TemporaryError("objects", "the store is away");
+    const std::string text = longhaul::read_text(dir_ / name);
+    write_file(to, text);
+    return Manifest::FileEntry::of(name, text).hash;
+  }
+
+  void put_text(const std::string& text, const std::string& name) override {
+    write_file(dir_ / name, text);
+    order.push_back(name);
+  }
+
+  std::optional<std::string> read_text(const std::string& name) override {
+    if (!fs::exists(dir_ / name)) return std::nullopt;
+    return longhaul::read_text(dir_ / name);
+  }
+
+  void remove(const std::string& name) override {
+    fs::remove(dir_ / name);
+    removed.push_back(name);
+  }
+  void stop() override {}
+  int64_t retries() const override { return 0; }
+
+  bool has(const std::string& name) const { return fs::exists(dir_ / name); }
+  fs::path path(const std::string& name) const { return dir_ / name; }
+
+  std::string refused;  ///< fetch() throws for this name
+  std::vector<std::string> order;
+  std::vector<std::string> removed;
+
+ private:
+  TempDir dir_;
+};
+
+std::string in_step(int64_t step, const std::string& name) {
+  return run::step_directory_name(step) + "/" + name;
+}
+
+fs::path saved(const fs::path& dir, int64_t step, int attempt) {
+  run_ranks(kRanks, [&](comm::Communicator& world) {
+    save_now(dir, step, attempt, flat_share(world.rank(), kRanks).tensors, world,
+             {{"step", step}}, side_files());
+  });
+  return dir / run::step_directory_name(step);
+}
+
+/// Saves a step and mirrors it, each rank its files.
+fs::path mirrored(DirectoryStore& store, const fs::path& dir, int64_t step, int attempt) {
+  const fs::path path = saved(dir, step, attempt);
+  const Manifest manifest = Manifest::read(path);
+  begin_mirror_step(store, manifest, attempt);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    send_mirror_files(store, path, manifest, rank, kRanks);
+  }
+  end_mirror_step(store, manifest, 0.0);
+  return path;
+}
+
+std::vector<int64_t> steps_of(DirectoryStore& store) {
+  std::vector<int64_t> steps;
+  for (const MirrorStep& found : list_mirror(store)) steps.push_back(found.step);
+  return steps;
+}
+
+TEST(Mirror, NamesManifestsByTheirAttempt) {
+  EXPECT_EQ(mirror_manifest_name(12), "manifest.a12.json");
+  EXPECT_EQ(mirror_manifest_attempt("manifest.a12.json"), 12);
+  for (const char* other : {"manifest.json", "manifest.a.json", "manifest.a1.json.tmp",
+                            "superseded.a1.json", "a1_rank_00000.json"}) {
+    EXPECT_EQ(mirror_manifest_attempt(other), std::nullopt) << other;
+  }
+}
+
+TEST(Mirror, HasTheFilesUnderTheirNamesAndTheManifestLast) {
+  const TempDir dir;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  EXPECT_TRUE(store.has("step_00000005/a1_rank_00000.safetensors"));
+  EXPECT_TRUE(store.has("step_00000005/a1_rank_00001.json"));
+  EXPECT_TRUE(store.has("step_00000005/a1_state.json"));
+  EXPECT_TRUE(store.has("step_00000005/a1_hf/config.json"));
+  EXPECT_EQ(store.order.back(), "step_00000005/manifest.a1.json");
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
+TEST(Mirror, SendsACheckpointOfMoreRanksThanThereAre) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path path = saved(dir.path(), 5, 1);
+  const Manifest manifest = Manifest::read(path);
+  begin_mirror_step(store, manifest, 2);
+  EXPECT_EQ(send_mirror_files(store, path, manifest, 0, 1), manifest.total_bytes());
+  end_mirror_step(store, manifest, 0.0);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
+TEST(Mirror, WritesNoManifestWhereARankHasNotSentItsFiles) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path path = saved(dir.path(), 5, 1);
+  const Manifest manifest = Manifest::read(path);
+  send_mirror_files(store, path, manifest, 0, kRanks);
+  EXPECT_HAS(
+      message_of<TemporaryError>([&] { end_mirror_step(store, manifest, 0.0); }),
+      "step 5 is not whole in s3://bucket/run after 0 s: a1_rank_00001.safetensors");
+  EXPECT_TRUE(list_mirror(store).empty());
+}
+
+TEST(Mirror, ADamagedFileIsNotMirrored) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path path = saved(dir.path(), 5, 1);
+  const Manifest manifest = Manifest::read(path);
+  const fs::path data = path / "a1_rank_00000.safetensors";
+  std::string bytes = longhaul::read_text(data);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(data, bytes);
+  EXPECT_HAS(message_of<InputError>(
+                 [&] { send_mirror_files(store, path, manifest, 0, kRanks); }),
+             "the file is damaged, and step 5 is not mirrored");
+  EXPECT_FALSE(store.has("step_00000005/a1_rank_00000.safetensors"));
+}
+
+TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
+  const TempDir first;
+  const TempDir second;
+  DirectoryStore store;
+  mirrored(store, first.path(), 5, 1);
+  mirrored(store, second.path(), 5, 3);
+  ASSERT_EQ(list_mirror(store).size(), 1U);
+  EXPECT_EQ(list_mirror(store)[0].attempt, 3);
+  EXPECT_EQ(MirrorListing(store).highest_attempt(), 3);
+  fs::resize_file(store.path("step_00000005/a3_rank_00001.safetensors"), 7);
+  std::vector<std::string> skipped;
+  const auto found = list_mirror(store, &skipped);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].attempt, 1);
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_HAS(skipped[0], "manifest.a3.json passed over: a3_rank_00001.safetensors has 7");
+  // A half upload counts for the number of the next attempt.
+  store.put_text("x", "step_00000009/a7_state.json");
+  EXPECT_EQ(MirrorListing(store).highest_attempt(), 7);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
+TEST(Mirror, AStepThatIsGoneBackOnIsFoundByNoStart) {
+  const TempDir dir;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  mirrored(store, dir.path(), 9, 1);
+  const TempDir other;
+  mirrored(store, other.path(), 9, 4);
+  // The run goes back to step 5, and saves step 7 as attempt 2: attempt 4 knows better.
+  const TempDir again;
+  mirrored(store, again.path(), 7, 2);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{9, 7, 5}));
+  EXPECT_TRUE(store.has("step_00000009/superseded.a1.json"));
+  EXPECT_EQ(list_mirror(store)[0].attempt, 4);
+  EXPECT_EQ(supersede_mirror(store, 5, 4), (std::vector<int64_t>{9, 7}));
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
+TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path path = mirrored(store, dir.path(), 5, 1);
+  const Manifest manifest = Manifest::read(path);
+  begin_mirror_step(store, manifest, 1);
+  EXPECT_EQ(store.removed.front(), "step_00000005/manifest.a1.json");
+  EXPECT_TRUE(store.list("step_00000005").empty());
+}
+
+TEST(Mirror, IsOfOneRunOnly) {
+  DirectoryStore store;
+  EXPECT_EQ(read_mirror_owner(store), std::nullopt);
+  claim_mirror(store, kRun);
+  claim_mirror(store, kRun);
+  EXPECT_EQ(read_mirror_owner(store), kRun);
+  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b')); }),
+             "holds the checkpoints of another run (" + kRun);
+}
+
+TEST(Mirror, AFetchedCheckpointIsTheOneThatWasSaved) {
+  const TempDir dir;
+  const TempDir back;
+  DirectoryStore store;
+  const fs::path path = mirrored(store, dir.path(), 5, 1);
+  const fs::path fetched = fetch_checkpoint(store, list_mirror(store)[0], back.path());
+  EXPECT_EQ(fetched, back / "step_00000005");
+  EXPECT_EQ(longhaul::read_text(fetched / run::kManifestFile),
+            longhaul::read_text(path / run::kManifestFile));
+  EXPECT_GT(CheckpointReader::open(fetched).verify(), 0U);
+  const auto entries = list_checkpoints(back.path());
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_TRUE(entries[0].valid) << entries[0].problem;
+  EXPECT_HAS(message_of<InputError>([&] {
+               fetch_checkpoint(store, list_mirror(store)[0], back.path());
+             }),
+             "is there already");
+}
+
+TEST(Mirror, AFetchedFileIsComparedWithItsHash) {
+  const TempDir dir;
+  const TempDir back;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  const std::string name = "step_00000005/a1_rank_00001.safetensors";
+  std::string bytes = *store.read_text(name);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  store.put_text(bytes, name);
+  const MirrorStep step = list_mirror(store)[0];
+  EXPECT_HAS(
+      message_of<InputError>([&] { fetch_checkpoint(store, step, back.path()); }),
+      "a1_rank_00001.safetensors: its bytes have hash");
+  EXPECT_TRUE(fs::is_empty(back.path()));
+}
+
+TEST(Mirror, AHalfFetchedCheckpointIsNone) {
+  const TempDir dir;
+  const TempDir back;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  const MirrorStep step = list_mirror(store)[0];
+  store.refused = "step_00000005/a1_rank_00001.json";
+  message_of<TemporaryError>([&] { fetch_checkpoint(store, step, back.path()); });
+  EXPECT_TRUE(list_checkpoints(back.path()).empty());
+  // What a killed start has left does no harm.
+  write_file(back / ".fetched_step_00000005/a1_state.json", "half");
+  write_file(back / "step_00000005/a1_state.json", "half");
+  EXPECT_FALSE(has_committed(back.path()));
+  store.refused.clear();
+  fetch_checkpoint(store, step, back.path());
+  EXPECT_TRUE(find_latest(back.path()).has_value());
+}
+
+TEST(Mirror, IsThinnedOutByItsOwnRule) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (int64_t step = 1; step <= 6; ++step) mirrored(store, dir.path(), step, 1);
+  EXPECT_TRUE(thin_out_mirror(store, 0, 0).empty());
+  EXPECT_EQ(thin_out_mirror(store, 4, 0), (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(thin_out_mirror(store, 2, 3), (std::vector<int64_t>{4}));
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6, 5, 3}));
+  EXPECT_TRUE(store.list("step_00000004").empty());
+  // The manifest goes first.
+  const auto first = std::ranges::find_if(
+      store.removed, [](const std::string& name) { return name.starts_with(in_step(4, "")); });
+  ASSERT_NE(first, store.removed.end());
+  EXPECT_EQ(*first, "step_00000004/manifest.a1.json");
+}
+
+TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (int64_t step = 1; step <= 3; ++step) mirrored(store, dir.path(), step, 1);
+  store.remove("step_00000003/a1_rank_00000.safetensors");
+  // A half upload below a whole step is deleted, one above stays.
+  store.put_text("half", in_step(0, "a1_state.json"));
+  store.put_text("half", in_step(9, "a1_state.json"));
+  EXPECT_EQ(thin_out_mirror(store, 2, 0), (std::vector<int64_t>{0}));
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{2, 1}));
+  EXPECT_TRUE(store.has("step_00000009/a1_state.json"));
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint
