@@ -377,6 +377,18 @@ TEST(CheckpointDirectory, MilestonesStayForEver) {
             (std::vector<fs::path>{dir / "step_00000006", dir / "step_00000002"}));
 }
 
+TEST(CheckpointDirectory, WhatIsHeldStaysWhateverItsAge) {
+  const TempDir dir;
+  for (const int64_t step : {2, 4, 6}) save(dir.path(), step, 1);
+  Retention retention{.keep = 1, .verified = {2, 4, 6}};
+  retention.held = [](int64_t step) { return step == 2; };
+  EXPECT_EQ(apply_retention(dir.path(), retention),
+            (std::vector<fs::path>{dir / "step_00000004"}));
+  retention.held = {};
+  EXPECT_EQ(apply_retention(dir.path(), retention),
+            (std::vector<fs::path>{dir / "step_00000002"}));
+}
+
 TEST(CheckpointDirectory, WhatIsSetAsideIsFoundByNobody) {
   const TempDir dir;
   save(dir.path(), 5, 1);

@@ -236,7 +236,9 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     // never ended; a checkpoint that was damaged later stays for a person to look at.
     const bool leftover =
         !entry.valid && valid_above && !fs::exists(entry.path / run::kManifestFile);
-    const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
+    const bool held = retention.held && retention.held(entry.step);
+    const bool superseded =
+        entry.valid && !milestone && !held && verified_above >= retention.keep;
     if (superseded || leftover) {
       if (retention.lock != nullptr) retention.lock->check();
       remove_checkpoint(entry.path, retention.moved);

@@ -65,6 +65,9 @@ struct Retention {
   std::set<int64_t> verified = {};     ///< steps whose checkpoint was read and found good
   const run::RunLock* lock = nullptr;  ///< checked before each deletion; may be null
   std::function<void()> moved = {};    ///< called after each deleted file; may be empty
+  /// Returns whether a checkpoint must stay for now, whatever the rules say; may be
+  /// empty.
+  std::function<bool(int64_t step)> held = {};
 };
 
 /// Deletes the valid checkpoints that have `keep` newer verified checkpoints and are no

@@ -33,6 +33,8 @@ struct SaverOptions {
       nullptr;                  ///< rank 0's lock, checked before the commit; may be null
   int64_t keep = 0;             ///< Retention::keep
   int64_t milestone_every = 0;  ///< Retention::milestone_every
+  /// Retention::held; called by a thread of rank 0.
+  std::function<bool(int64_t step)> held;
   bool read_back =
       true;  ///< whether each file is read from the device and checked after the commit
   int copy_threads = 1;  ///< threads that copy the state to host memory
