@@ -57,6 +57,10 @@ inline constexpr const char* kManifestFile = "manifest.json";
 /// The marker beside the checkpoints of a run, which names the run that owns them.
 inline constexpr const char* kCheckpointsOwnerFile = "of_run.json";
 
+/// The file beside the checkpoints by which rank 0 tells the other ranks which checkpoint
+/// they copy to the mirror now.
+inline constexpr const char* kMirrorTurnFile = "mirror.json";
+
 /// Returns the name of a checkpoint's or a capture's directory: "step_00000005".
 std::string step_directory_name(int64_t step);
 /// Returns the step of such a name or path; nothing for any other name.

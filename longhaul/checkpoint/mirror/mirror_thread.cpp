@@ -1,0 +1,370 @@
+#include "longhaul/checkpoint/mirror/mirror_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/mirror/mirror_writer.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kFirstLook = milliseconds(200);
+constexpr auto kLongestPause = milliseconds(5000);
+constexpr const char* kFailurePrefix = "mirror_failure_";
+
+std::string failure_text(const Failure& failure) {
+  return fmt::format("[{}] {}", failure.area, failure.message);
+}
+
+}  // namespace
+
+MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
+    : options_(std::move(options)), store_(std::move(store)) {
+  thread_ = std::thread([this] {
+    system::leave_signals_to_main_thread();
+    run();
+  });
+}
+
+MirrorThread::~MirrorThread() { stop(); }
+
+void MirrorThread::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  store_->stop();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void MirrorThread::committed(int64_t step, bool if_absent) {
+  {
+    const std::lock_guard lock(mutex_);
+    committed_ = step;
+    // A step is saved again after the run has gone back.
+    served_ = std::min(served_, step - 1);
+    if (options_.rank == 0) {
+      if (queued_ && queued_->step != step) {
+        reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
+      }
+      queued_ = Wanted{step, if_absent};
+    }
+  }
+  changed_.notify_all();
+}
+
+void MirrorThread::went_back(int64_t step) {
+  if (options_.rank > 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_ && queued_->step > step) queued_.reset();
+    back_to_ = step;
+  }
+  changed_.notify_all();
+}
+
+void MirrorThread::send_run_files() {
+  if (options_.rank > 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    run_files_wanted_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool MirrorThread::busy() const {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return false;
+  if (options_.rank > 0) return at_work_ || served_ < committed_;
+  return at_work_ || queued_ || back_to_ || run_files_wanted_;
+}
+
+bool MirrorThread::holds(int64_t step) const {
+  const std::lock_guard lock(mutex_);
+  if (stopped_ || newest_ >= step) return false;
+  return under_way_ == step || (queued_ && queued_->step == step) || committed_ == step;
+}
+
+std::optional<int64_t> MirrorThread::newest() const {
+  const std::lock_guard lock(mutex_);
+  return newest_;
+}
+
+std::vector<MirrorReport> MirrorThread::take_reports() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(reports_, {});
+}
+
+void MirrorThread::report(MirrorReport report) {
+  const std::lock_guard lock(mutex_);
+  reports_.push_back(std::move(report));
+}
+
+void MirrorThread::run() {
+  // Whatever happens here, training goes on.
+  const auto failure = Failure::of([&] { options_.rank == 0 ? lead() : follow(); });
+  if (!failure) return;
+  report({.kind = MirrorReport::Kind::Failed, .message = failure_text(*failure)});
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+}
+
+/// Rank 0's work: what was asked for, one after the other.
+void MirrorThread::lead() {
+  while (true) {
+    std::optional<int64_t> back;
+    std::optional<Wanted> wanted;
+    bool files = false;
+    {
+      std::unique_lock lock(mutex_);
+      at_work_ = false;
+      under_way_.reset();
+      changed_.wait(
+          lock, [&] { return stopped_ || queued_ || back_to_ || run_files_wanted_; });
+      if (stopped_) return;
+      back = std::exchange(back_to_, std::nullopt);
+      wanted = std::exchange(queued_, std::nullopt);
+      files = std::exchange(run_files_wanted_, false);
+      at_work_ = true;
+      if (wanted) under_way_ = wanted->step;
+    }
+    if (back) go_back(*back);
+    if (wanted) mirror(*wanted);
+    if (files || wanted) copy_run_files();
+  }
+}
+
+void MirrorThread::mirror(const Wanted& wanted) {
+  MirrorReport done;
+  const auto failure = Failure::of([&] { done = mirror_step(wanted); });
+  const auto untold = Failure::of([&] { tell_turn(wanted.step, /*open=*/false); });
+  if (stopped_) return;
+  if (failure) {
+    report({.kind = MirrorReport::Kind::Failed,
+            .step = wanted.step,
+            .message = failure_text(*failure)});
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    newest_ = wanted.step;
+  }
+  if (done.bytes > 0) report(std::move(done));
+  const auto thinned = Failure::of([&] {
+    for (const int64_t step :
+         thin_out_mirror(*store_, options_.keep, options_.milestone_every)) {
+      report({.kind = MirrorReport::Kind::Note,
+              .step = step,
+              .message = fmt::format("checkpoint deleted in the mirror: {}/{}",
+                                     store_->place(), run::step_directory_name(step))});
+    }
+  });
+  for (const auto& other : {thinned, untold}) {
+    if (!other || stopped_) continue;
+    report({.kind = MirrorReport::Kind::Note, .message = failure_text(*other)});
+  }
+}
+
+/// Mirrors one step. A report of 0 bytes means that the mirror had it already.
+MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
+  const system::Stopwatch watch;
+  const int64_t retries = store_->retries();
+  const fs::path dir = options_.checkpoints / run::step_directory_name(wanted.step);
+  const Manifest manifest = Manifest::read(dir);
+  claim();
+  MirrorReport done{.step = wanted.step};
+  if (wanted.if_absent) {
+    const auto there = MirrorListing(*store_, wanted.step).read(wanted.step);
+    if (there && there->manifest.to_json() == manifest.to_json()) return done;
+  }
+  begin_mirror_step(*store_, manifest, options_.attempt);
+  tell_turn(wanted.step, /*open=*/true);
+  done.bytes =
+      send_mirror_files(*store_, dir, manifest, options_.rank, options_.ranks, [&] {
+        ++come_to_;
+        return stopped_.load();
+      });
+  end_mirror_step(*store_, manifest, kFilesSeconds, [&] {
+    if (stopped_) throw TemporaryError("mirror", "the run ends");
+    if (options_.lock != nullptr) options_.lock->check();
+    look_for_failures();
+    ++come_to_;
+  });
+  done.bytes = manifest.total_bytes();
+  done.seconds = watch.seconds();
+  done.retries = store_->retries() - retries;
+  return done;
+}
+
+/// Makes the mirror this run's, once.
+void MirrorThread::claim() {
+  if (claimed_) return;
+  if (options_.lock != nullptr) options_.lock->check();
+  if (options_.begins_anew && read_mirror_owner(*store_) != options_.run) {
+    supersede_mirror(*store_, -1, std::numeric_limits<int>::max());
+    store_->remove(run::kCheckpointsOwnerFile);
+  }
+  claim_mirror(*store_, options_.run);
+  claimed_ = true;
+}
+
+void MirrorThread::go_back(int64_t step) {
+  const auto failure = Failure::of([&] {
+    claim();
+    for (const int64_t later : supersede_mirror(*store_, step, options_.attempt)) {
+      report({.kind = MirrorReport::Kind::Note,
+              .step = later,
+              .message = fmt::format(
+                  "{}/{} is later than step {}, from which the run goes on: no start "
+                  "takes it any more",
+                  store_->place(), run::step_directory_name(later), step)});
+    }
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    if (newest_ > step) newest_.reset();
+  }
+  // The next step that is mirrored takes the later ones away, too.
+  if (failure && !stopped_) {
+    report({.kind = MirrorReport::Kind::Failed, .step = step, .message = failure_text(*failure)});
+  }
+}
+
+void MirrorThread::copy_run_files() {
+  if (!claimed_ || options_.run_dir.empty()) return;
+  for (const std::string& name : options_.run_files) {
+    if (stopped_) return;
+    const fs::path file = options_.run_dir / name;
+    const fs::path copy = options_.run_dir / ".mirrored";
+    // The run goes on writing these files, so a copy is sent.
+    const auto failure = Failure::of([&] {
+      if (!fs::exists(file)) return;
+      copy_file_durable(file, copy);
+      store_->put(copy, "run/" + name);
+    });
+    std::error_code ignored;
+    fs::remove(copy, ignored);
+    if (!failure || stopped_) continue;
+    report({.kind = MirrorReport::Kind::Note,
+            .message = fmt::format("{} was not copied to the mirror: {}", name,
+                                   failure->message)});
+    return;
+  }
+}
+
+void MirrorThread::tell_turn(int64_t step, bool open) {
+  if (options_.ranks == 1) return;
+  if (open || !turn_open_) ++serial_;
+  turn_open_ = open;
+  if (open) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
+      if (entry.path().filename().string().starts_with(kFailurePrefix)) {
+        fs::remove(entry.path(), ignored);
+      }
+    }
+  }
+  write_text_atomic(options_.checkpoints / run::kMirrorTurnFile,
+                    json_text(Json{{"attempt", options_.attempt},
+                                   {"serial", serial_},
+                                   {"step", step},
+                                   {"open", open}}) +
+                        "\n");
+}
+
+std::optional<MirrorThread::Turn> MirrorThread::read_turn() const {
+  const fs::path path = options_.checkpoints / run::kMirrorTurnFile;
+  std::optional<Turn> turn;
+  // What cannot be read now is read at the next look.
+  const auto failure = Failure::of([&] {
+    if (!fs::exists(path)) return;
+    const Json json = parse_json(longhaul::read_text(path, 4096), path.string());
+    if (json.at("attempt").get<int>() != options_.attempt) return;
+    turn = Turn{json.at("serial").get<int64_t>(), json.at("step").get<int64_t>(),
+                json.at("open").get<bool>()};
+  });
+  return failure ? std::nullopt : turn;
+}
+
+/// Throws what another rank could not send in this turn.
+void MirrorThread::look_for_failures() const {
+  if (options_.ranks == 1) return;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
+    if (!entry.path().filename().string().starts_with(kFailurePrefix)) continue;
+    std::string message;
+    Failure::of([&] {
+      const Json json =
+          parse_json(longhaul::read_text(entry.path(), 1 << 16), entry.path().string());
+      const bool now = json.at("attempt").get<int>() == options_.attempt &&
+                       json.at("serial").get<int64_t>() == serial_;
+      if (now) message = json.at("message").get<std::string>();
+    });
+    if (!message.empty()) throw TemporaryError("mirror", message);
+  }
+}
+
+/// The work of the other ranks: looks for rank 0's word while a step may be wanted.
+void MirrorThread::follow() {
+  auto pause = kFirstLook;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      at_work_ = false;
+      const int64_t known = committed_;
+      if (served_ >= committed_) {
+        changed_.wait(lock, [&] { return stopped_ || served_ < committed_; });
+        pause = kFirstLook;
+      } else {
+        changed_.wait_for(lock, pause, [&] { return stopped_ || committed_ != known; });
+        pause = std::min(2 * pause, kLongestPause);
+      }
+      if (stopped_) return;
+      at_work_ = true;
+    }
+    const auto turn = read_turn();
+    if (!turn || turn->serial <= serial_) continue;
+    serial_ = turn->serial;
+    pause = kFirstLook;
+    if (turn->open) take_turn(*turn);
+    const std::lock_guard lock(mutex_);
+    // A step beyond the newest is one that the run has gone back on since.
+    if (turn->step <= committed_) served_ = std::max(served_, turn->step);
+  }
+}
+
+void MirrorThread::take_turn(const Turn& turn) {
+  const auto failure = Failure::of([&] {
+    const fs::path dir = options_.checkpoints / run::step_directory_name(turn.step);
+    send_mirror_files(*store_, dir, Manifest::read(dir), options_.rank, options_.ranks,
+                      [&] {
+                        ++come_to_;
+                        return stopped_.load();
+                      });
+  });
+  if (!failure || stopped_) return;
+  Failure::of([&] {
+    write_text_atomic(
+        options_.checkpoints / fmt::format("{}{:05}.json", kFailurePrefix, options_.rank),
+        json_text(Json{
+            {"attempt", options_.attempt},
+            {"serial", turn.serial},
+            {"message", fmt::format("rank {}: {}", options_.rank, failure_text(*failure))}}));
+  });
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "longhaul/checkpoint/mirror/mirror_store.h"
+
+namespace longhaul::run {
+class RunLock;
+}
+
+namespace longhaul::checkpoint {
+
+struct MirrorOptions {
+  fs::path checkpoints;  ///< the directory of step_00000005/ ..., which all ranks see
+  std::string run;       ///< the run's identity; rank 0's counts
+  int attempt = 1;
+  int rank = 0;
+  int ranks = 1;
+  int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
+  int64_t milestone_every = 0;  ///< Retention::milestone_every
+  /// Whether the run begins anew on purpose: whatever the mirror has belongs to the past.
+  bool begins_anew = false;
+  fs::path run_dir;  ///< whose `run_files` go along to MIRROR/run/; rank 0 only
+  std::vector<std::string> run_files;
+  const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
+};
+
+/// What rank 0's thread has done.
+struct MirrorReport {
+  enum class Kind {
+    Done,    ///< the step is in the mirror
+    Behind,  ///< the step was left out, because a newer one came
+    Failed,  ///< the step is not in the mirror; `message` says why
+    Note,    ///< a line for a person: `message`
+  };
+  Kind kind = Kind::Done;
+  int64_t step = 0;
+  uint64_t bytes = 0;
+  double seconds = 0.0;
+  int64_t retries = 0;
+  std::string message = {};
+};
+
+/// Copies committed checkpoints to a mirror while training goes on. Each rank has one,
+/// whose thread sends the rank's own files. Rank 0's chooses the step and tells the
+/// others by a file beside the checkpoints, so no rank waits for another in a collective.
+/// Of the steps that come while one is under way only the newest waits. The functions
+/// return at once, except where said, and are called by the training thread.
+class MirrorThread {
+ public:
+  /// Seconds for which rank 0 waits for the other ranks' files of a step.
+  static constexpr double kFilesSeconds = 3600.0;
+
+  MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store);
+  /// Stops, whatever is under way.
+  ~MirrorThread();
+
+  /// Must be called by all ranks when a step was committed and found good. With
+  /// `if_absent` rank 0 first looks whether the mirror has it.
+  void committed(int64_t step, bool if_absent = false);
+  /// Notes that the run has gone back to a step: what is later in the mirror belongs to a
+  /// past that has not happened. Does nothing on other ranks than 0.
+  void went_back(int64_t step);
+  /// Asks for a copy of the run's files. Does nothing on other ranks than 0.
+  void send_run_files();
+
+  /// Returns whether this rank has something to do or is at it.
+  bool busy() const;
+  /// Returns a number that grows with each file that was sent, to show progress.
+  uint64_t come_to() const { return come_to_; }
+  /// Returns whether a local checkpoint must stay: it is under way, waits, or is the
+  /// newest, and the mirror lacks it. Any thread may call it, on rank 0.
+  bool holds(int64_t step) const;
+  /// Returns on rank 0 the newest step that this start has seen in the mirror.
+  std::optional<int64_t> newest() const;
+  /// Returns what has happened since the last call; nothing on other ranks than 0.
+  std::vector<MirrorReport> take_reports();
+  /// Ends the thread. Requests under way fail.
+  void stop();
+
+ private:
+  struct Wanted {
+    int64_t step = 0;
+    bool if_absent = false;
+  };
+  /// Rank 0's word for the other ranks.
+  struct Turn {
+    int64_t serial = 0;
+    int64_t step = 0;
+    bool open = false;
+  };
+
+  void run();
+  void lead();
+  void follow();
+  void mirror(const Wanted& wanted);
+  MirrorReport mirror_step(const Wanted& wanted);
+  void claim();
+  void go_back(int64_t step);
+  void copy_run_files();
+  void tell_turn(int64_t step, bool open);
+  std::optional<Turn> read_turn() const;
+  void look_for_failures() const;
+  void take_turn(const Turn& turn);
+  void report(MirrorReport report);
+
+  MirrorOptions options_;
+  std::unique_ptr<MirrorStore> store_;
+  bool claimed_ = false;
+  int64_t serial_ = 0;       ///< of the newest turn that was told or seen
+  bool turn_open_ = false;   ///< rank 0's
+  std::atomic<bool> stopped_ = false;
+  std::atomic<uint64_t> come_to_ = 0;
+
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  std::optional<Wanted> queued_;
+  std::optional<int64_t> under_way_;
+  std::optional<int64_t> back_to_;
+  bool run_files_wanted_ = false;
+  bool at_work_ = false;
+  int64_t committed_ = -1;  ///< newest step that was committed
+  int64_t served_ = -1;     ///< on other ranks than 0: newest step with nothing to do
+  std::optional<int64_t> newest_;
+  std::vector<MirrorReport> reports_;
+  std::thread thread_;
+};
+
+}  // namespace longhaul::checkpoint
