@@ -131,6 +131,7 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
         std::string("run.hardware="), std::string("run.expect="),
         std::string("run.golden="), std::string("checkpoint.every=0"),
         std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
+        std::string("checkpoint.mirror="), std::string("checkpoint.mirror_keep="),
         std::string("data.validation=[]"), std::string("log.tensorboard=false"),
         std::string("profile.steps=[]"), std::string("profile.every=2")}) {
     sets.push_back(set);

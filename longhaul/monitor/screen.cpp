@@ -388,8 +388,8 @@ Ink event_ink(const std::string& kind) {
                  run::kHangEvent, run::kCorruptionEvent})) {
     return Ink::Bad;
   }
-  const bool good = is_one_of(
-      {run::CheckpointEvent::kKind, run::StartEvent::kKind, run::EndEvent::kKind});
+  const bool good = is_one_of({run::CheckpointEvent::kKind, run::kMirroredEvent,
+                               run::StartEvent::kKind, run::EndEvent::kKind});
   return good ? Ink::Plain : Ink::Warn;
 }
 

@@ -391,6 +391,7 @@ class Trainer {
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
+    checkpoints_.wait_for_mirror();
     session_.replicas->finish_weights();
     memory_.end(session_,
                 !ends() || session_.world->any(checkpoints_.has_saved(history_.step)));
@@ -427,6 +428,7 @@ class Trainer {
       run_.log().info(held);
     }
     run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
+    checkpoints_.end_mirror();
   }
 
   /// Names the phase that this rank is in ("step", "save" ...). Errors of collectives and

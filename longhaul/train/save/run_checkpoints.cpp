@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <functional>
+#include <thread>
 #include <utility>
 
 #include "longhaul/base/build_info.h"
@@ -16,8 +20,12 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/train/log/files_of_run.h"
 
 namespace longhaul::train {
@@ -67,8 +75,8 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
   return dir;
 }
 
-checkpoint::SaverOptions options_of(const Session& session, RunStart& start,
-                                    RunLog& log) {
+checkpoint::SaverOptions options_of(const Session& session, RunStart& start, RunLog& log,
+                                    std::function<bool(int64_t)> held) {
   checkpoint::SaverOptions options =
       saver_options(session, ready_directory(session, start), start.attempt());
   options.lock = start.lock();
@@ -81,6 +89,7 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start,
   }
   options.keep = session.config.checkpoint.keep;
   options.milestone_every = session.config.checkpoint.milestone_every;
+  options.held = std::move(held);
   options.read_back = session.config.checkpoint.read_back;
   if (!log.log().silent()) {
     options.tell = [&log](const std::string& line) { log.log().warning(line); };
@@ -106,13 +115,48 @@ RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& 
     : log_(log),
       start_(start),
       config_(session.config),
-      saver_(options_of(session, start, log), *session.world),
+      world_(session.world),
+      saver_(options_of(session, start, log,
+                        [this](int64_t of) { return mirror_ && mirror_->holds(of); }),
+             *session.world),
       reached_(step) {
   if (start.read_checkpoint()) saver_.trust(*start.read_checkpoint());
-  if (log_.log().silent()) return;
-  carried_ = files_of_run(session, log_.log());
-  find_newest();
-  set_last_words();
+  if (!log_.log().silent()) {
+    carried_ = files_of_run(session, log_.log());
+    find_newest();
+    set_last_words();
+  }
+  open_mirror(session, step);
+}
+
+void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
+  const CheckpointSection& saves = config_.checkpoint;
+  if (!saves.mirror) return;
+  checkpoint::MirrorOptions options;
+  options.checkpoints = checkpoint_dir(config_);
+  options.run = start_.run();
+  options.attempt = start_.attempt();
+  options.rank = world_->rank();
+  options.ranks = world_->size();
+  options.keep = saves.mirror_keep.value_or(saves.keep);
+  options.milestone_every = saves.milestone_every;
+  options.begins_anew = saves.resume.kind == ResumeFrom::Kind::Never;
+  options.run_dir = config_.run.dir;
+  options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
+                       run::kResultsFile, run::kLogFile};
+  options.lock = start_.lock();
+  const std::string newest = comm::on_rank_zero(
+      *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
+  mirror_ = std::make_unique<checkpoint::MirrorThread>(
+      std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror)));
+  log_.log().info(fmt::format("checkpoints are copied to {}", *saves.mirror));
+  const bool may_go_back = saves.resume.kind == ResumeFrom::Kind::Step ||
+                           saves.resume.kind == ResumeFrom::Kind::Path;
+  if (may_go_back) mirror_->went_back(step);
+  // An earlier start may have ended before its last checkpoint was copied.
+  if (const int64_t found = std::stoll(newest); found >= 0) {
+    mirror_->committed(found, /*if_absent=*/true);
+  }
 }
 
 void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
@@ -147,6 +191,7 @@ void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
 bool RunCheckpoints::settle() {
   if (const auto report = saver_.poll()) tell(*report);
   tell_deletions();
+  tell_mirror();
   return failed_ > 0 && !saver_.under_way();
 }
 
@@ -180,6 +225,7 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
   if (!report.error.empty()) return tell_failure(report);
   failed_ = 0;
   longest_ = std::max(longest_, report.seconds);
+  if (mirror_) mirror_->committed(report.step);
   if (log_.log().silent()) return;
   newest_ = report.step;
   set_last_words();
@@ -214,6 +260,100 @@ void RunCheckpoints::tell_deletions() {
   for (const std::string& note : saver_.take_notes()) log_.log().to_file_only(note);
 }
 
+void RunCheckpoints::tell_mirror() {
+  if (!mirror_) return;
+  const std::string& place = *config_.checkpoint.mirror;
+  using Kind = checkpoint::MirrorReport::Kind;
+  for (const checkpoint::MirrorReport& report : mirror_->take_reports()) {
+    Json fields = {{"attempt", start_.attempt()}, {"step", report.step}};
+    switch (report.kind) {
+      case Kind::Done:
+        log_.log().info(fmt::format("checkpoint step {} mirrored {} in {:.1f} s{}",
+                                    report.step, human_bytes(report.bytes),
+                                    report.seconds,
+                                    report.retries > 0
+                                        ? fmt::format(", {} requests of rank 0 tried again",
+                                                      report.retries)
+                                        : ""));
+        fields["bytes"] = report.bytes;
+        fields["seconds"] = report.seconds;
+        fields["retries"] = report.retries;
+        log_.event(run::kMirroredEvent, std::move(fields));
+        break;
+      case Kind::Behind:
+        log_.log().warning(fmt::format(
+            "THE MIRROR FALLS BEHIND: step {} is left out, since a newer checkpoint came "
+            "before the copy of an earlier one to {} has ended",
+            report.step, place));
+        log_.event(run::kMirrorBehindEvent, std::move(fields));
+        break;
+      case Kind::Failed:
+        log_.log().warning(
+            fmt::format("MIRROR FAILED: step {} is not in {}: {}; the next save tries again",
+                        report.step, place, report.message));
+        fields["message"] = report.message;
+        log_.event(run::kMirrorFailedEvent, std::move(fields));
+        break;
+      case Kind::Note:
+        log_.log().to_file_only(report.message);
+        break;
+    }
+  }
+}
+
+void RunCheckpoints::wait_for_mirror() {
+  if (!mirror_) return;
+  comm::Polling polling(world_->ledger(), run::kSaveWaitPhase,
+                        {"mirror", "wait", reached_, 0, {}});
+  const system::Stopwatch watch;
+  auto pause = std::chrono::milliseconds(5);
+  for (uint64_t looks = 1;; ++looks) {
+    const bool first = world_->rank() == 0;
+    const double waited = first ? watch.seconds() : 0.0;
+    // Rank 0's thread and clock count, and any rank's signal.
+    std::array<int64_t, 4> told = {
+        first && mirror_->busy() ? 1 : 0, waited >= kMirrorEndSeconds ? 1 : 0,
+        waited >= kMirrorSignalSeconds ? 1 : 0,
+        longhaul::system::raised_signal().number != 0 ? 1 : 0};
+    world_->all_reduce_wait(told, comm::ReduceOp::Sum);
+    tell_mirror();
+    if (told[0] == 0) return;
+    if (told[1] > 0 || (told[2] > 0 && told[3] > 0)) return warn_of_mirror(waited);
+    if (first) {
+      log_.log().status(fmt::format("waiting for the mirror: {:.0f} s, {:.0f} at most",
+                                    waited, kMirrorEndSeconds));
+    }
+    // The wait is bounded, so that nobody need take it for a hang.
+    polling.look(looks, !first);
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(500));
+  }
+}
+
+void RunCheckpoints::warn_of_mirror(double seconds) {
+  if (log_.log().silent()) return;
+  const auto has = mirror_->newest();
+  log_.log().warning(fmt::format(
+      "THE MIRROR IS NOT UP TO DATE after {:.0f} s: {} has {}; the checkpoints in {} are "
+      "whole, and the next start copies the newest",
+      seconds, *config_.checkpoint.mirror,
+      has ? fmt::format("step {}", *has) : "no checkpoint of this start",
+      checkpoint_dir(config_).string()));
+}
+
+void RunCheckpoints::end_mirror() {
+  if (!mirror_) return;
+  if (!mirror_->busy()) {
+    mirror_->send_run_files();
+    const system::Stopwatch watch;
+    while (mirror_->busy() && watch.seconds() < kRunFilesSeconds) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  mirror_->stop();
+  tell_mirror();
+}
+
 void RunCheckpoints::reached(int64_t step) {
   if (log_.log().silent()) return;
   reached_ = step;
@@ -224,6 +364,7 @@ void RunCheckpoints::find_newest() {
   if (log_.log().silent()) return;
   const auto newest = checkpoint::find_latest(checkpoint_dir(config_));
   newest_ = newest ? std::optional(newest->step) : std::nullopt;
+  if (mirror_) mirror_->went_back(newest_.value_or(-1));
 }
 
 std::string RunCheckpoints::words_at(int64_t step) const {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "longhaul/checkpoint/mirror/mirror_thread.h"
 #include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
@@ -21,10 +23,16 @@ checkpoint::SaverOptions saver_options(const Session& session, const fs::path& d
 /// Decides how the checkpoints of a start are saved: beside training or not, and again
 /// after the next step where a save fails, up to kTries times in a row. Logs the outcome
 /// of each save, and at the end of the start what is saved and what is not. The work of a
-/// save is checkpoint::BackgroundSaver's.
+/// save is checkpoint::BackgroundSaver's. Where there is a mirror
+/// (checkpoint/mirror/mirror_thread.h), hands it what is saved, and tells what it does.
 class RunCheckpoints {
  public:
   static constexpr int kTries = 3;
+  /// Seconds for which the end of a run waits for the mirror of its last checkpoint, and
+  /// seconds of that where a signal ends the run: whoever sent it may not wait longer.
+  static constexpr double kMirrorEndSeconds = 600.0;
+  static constexpr double kMirrorSignalSeconds = 20.0;
+  static constexpr double kRunFilesSeconds = 60.0;
 
   /// Makes the directory of checkpoints, marks it as the run's, and checks that every
   /// rank may write there and sees the same directory, so that faults are told before
@@ -50,6 +58,13 @@ class RunCheckpoints {
   /// decides about it. Collective.
   void drain();
 
+  /// Waits for the mirror, kMirrorEndSeconds at most, and warns where it is not done by
+  /// then. Collective.
+  void wait_for_mirror();
+  /// Copies to the mirror what the run has written at its end, for kRunFilesSeconds at
+  /// most, and ends the mirroring. Does not communicate.
+  void end_mirror();
+
   /// Notes the newest step that was done, which an end at once would lose.
   void reached(int64_t step);
   /// Looks on the disk for the checkpoint that a stop would leave; must be called after
@@ -64,12 +79,21 @@ class RunCheckpoints {
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
   void tell_deletions();
+  void tell_mirror();
   void set_last_words() const;
+  /// Begins to mirror where the settings name a mirror, at first the newest checkpoint.
+  /// `step` is where the start begins. Collective.
+  void open_mirror(const Session& session, int64_t step);
+  /// Says that the mirror lacks the newest checkpoint.
+  void warn_of_mirror(double seconds);
 
   RunLog& log_;
   RunStart& start_;
   RunConfig config_;
+  std::shared_ptr<comm::Communicator> world_;
   std::vector<checkpoint::CarriedFile> carried_;
+  /// Null where there is no mirror. The saver's thread asks it, so it is made first.
+  std::unique_ptr<checkpoint::MirrorThread> mirror_;
   checkpoint::BackgroundSaver saver_;
   int failed_ = 0;        ///< failed saves in a row
   double longest_ = 0.0;  ///< seconds of the longest save
