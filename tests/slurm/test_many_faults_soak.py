@@ -7,6 +7,9 @@ After each: steps ascend from where the run was started again, one writer made t
 left out without a harm of its own, and no job stood RUNNING without a rank for long. At the end of a
 run: the curve is the undisturbed one's, and every second of the run is in one class.
 
+With LONGHAUL_FAULT_MIRROR=1 each run mirrors its checkpoints to a store of objects on the head
+node, and its last checkpoint is there at its end.
+
 The cluster is tended as an administrator would: nodes that went down are switched on again. The
 job waits 5 s in the queue and not Slurm's 120 s (see Cluster, credential_seconds)."""
 
@@ -24,12 +27,14 @@ import pytest
 from faults import FAULTS, Supervised, recovery, records, reference, whole_curve
 from hard_faults import CLOCK_SHIFT, EMPTY_SECONDS, HARD
 from machines import wait_until
+from mirror import ClusterStore
 
 MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
 COUNT = int(os.environ.get("LONGHAUL_FAULT_COUNT", "100000"))
 HARD_SHARE = float(os.environ.get("LONGHAUL_FAULT_HARD", "0.3"))
 HARD_KINDS = os.environ.get("LONGHAUL_FAULT_HARD_KINDS", " ".join(HARD)).split()
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
+MIRROR = os.environ.get("LONGHAUL_FAULT_MIRROR") == "1"
 STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "1500"))
 # Seconds that each step takes longer.
 DELAY = float(os.environ.get("LONGHAUL_FAULT_DELAY", "0.1"))
@@ -203,6 +208,7 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
     say(f"seed {SEED}")
     storm = Storm(cluster, random.Random(SEED))
     runs = 0
+    store = ClusterStore(cluster) if MIRROR else None
     try:
         while not storm.over():
             runs += 1
@@ -216,14 +222,23 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             memory.append(f'debug.delays=[{{phase = "gradients", seconds = {DELAY}}}]')
             clocks = {"LD_PRELOAD": str(binary("liblonghaul_clock_shift.so")),
                       "LONGHAUL_CLOCK_SHIFT": CLOCK_SHIFT}
+            if store:
+                memory.append(f'checkpoint.mirror="{store.address(place.name)}"')
+                clocks |= store.environment()
             run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2, env=clocks)
             run.wait_for_step(3)
             storm.at(run)
             assert whole_curve(run.dir) == undisturbed
             check_ledger(binary, run)
+            if store:
+                mirrored = store.whole_steps(place.name)
+                say(f"mirrored at the end: steps {mirrored}")
+                assert mirrored[-1:] == [STEPS], run.tail(f"mirrored: {mirrored}")
             say(f"run {runs} ended whole, {storm.count()} faults so far")
             cluster.clear()
     finally:
+        if store:
+            store.stop()
         say(f"seed {SEED}: {storm.count()} faults in {runs} runs of {STEPS} steps\n"
             + storm.table() + f"\nlongest RUNNING without a rank: {storm.longest_empty:.0f} s")
 
