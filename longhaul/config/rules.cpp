@@ -229,8 +229,8 @@ void check_mirror(const RunConfig& c, Warnings& warnings) {
     fail_key(c, "checkpoint.mirror", "checkpoint.mirror: {}", error.message());
   }
   fail_key(c, "checkpoint.mirror",
-           "checkpoint.mirror = \"{}\" is a whole bucket; give the run a place of its own "
-           "there, such as {}/runs/a",
+           "checkpoint.mirror = \"{}\" is a whole bucket; give the run a place of its "
+           "own there, such as {}/runs/a",
            *mirror, *mirror);
 }
 
