@@ -30,6 +30,15 @@ void age_lease(const fs::path& run, int seconds) {
   ASSERT_EQ(::utimensat(AT_FDCWD, (run / "run.lock").c_str(), times, 0), 0);
 }
 
+TEST(RunLock, AttemptsGoOnFromWhereAnotherRecordHasCounted) {
+  const TestDirectory dir;
+  RunLockOptions options;
+  options.least_attempt = 7;
+  EXPECT_EQ(RunLock::acquire(dir / "run", options).attempt(), 7);
+  EXPECT_EQ(RunLock::acquire(dir / "run").attempt(), 8);
+  EXPECT_EQ(RunLock::acquire(dir / "run", options).attempt(), 9);
+}
+
 TEST(RunLock, AttemptsCountTheStartsOfARun) {
   const TestDirectory dir;
   for (int attempt = 1; attempt <= 3; ++attempt) {

@@ -250,10 +250,8 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
                                           describe(*other), verdict.reason,
                                           waited ? " (waited for it)" : ""));
       }
-      mine.attempt = other->attempt + 1;
-    } else {
-      mine.attempt = 1;
     }
+    mine.attempt = std::max(other ? other->attempt + 1 : 1, options.least_attempt);
     if (lock.try_take(mine, other, options)) break;
     lock.notes_.clear();
     if (trying.seconds() > options.lease_seconds && other) {

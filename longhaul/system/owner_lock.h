@@ -45,6 +45,8 @@ struct OwnerLockOptions {
   /// at once, on whatever host.
   std::string supervisor = {};
   int64_t start = 0;
+  /// The attempt's number is at least this: whoever counted before is not known here.
+  int least_attempt = 1;
   /// Where this is given, a holder that can be judged by its lease alone is watched, at
   /// most until the lease has run out, and refused only when it renews the lease. The
   /// function is told once, before the watch.

@@ -9,7 +9,6 @@
 #include <thread>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
@@ -31,6 +30,7 @@
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
 #include "longhaul/train/sample_text.h"
+#include "longhaul/train/save/mirror_restore.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/resume.h"
 #include "longhaul/train/save/run_checkpoints.h"
@@ -298,8 +298,7 @@ class Trainer {
     if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
-  /// Records, for whoever watches this rank, the step's seconds and its seconds of
-  /// waiting for other ranks.
+  /// Records the step's seconds and those of waiting, for whoever watches this rank.
   void tell_record(double seconds, double waited) {
     if (run::RankRecord* record = session_.world->ledger().record()) {
       record->step_done(seconds, seconds - waited);
@@ -391,7 +390,6 @@ class Trainer {
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
-    checkpoints_.wait_for_mirror();
     session_.replicas->finish_weights();
     memory_.end(session_,
                 !ends() || session_.world->any(checkpoints_.has_saved(history_.step)));
@@ -576,7 +574,7 @@ TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready, data::ShardReader* shards,
                          Saving saving) {
-  RunStart start(loaded.config.run.dir, *world);
+  RunStart start(loaded.config.run.dir, *world, look_at_mirror(loaded.config, *world));
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
   try {

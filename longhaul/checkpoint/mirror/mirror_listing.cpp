@@ -149,7 +149,12 @@ std::optional<std::string> read_mirror_owner(MirrorStore& store) {
   if (!text) return std::nullopt;
   const std::string what = store.place() + "/" + run::kCheckpointsOwnerFile;
   const Json json = parse_json(*text, what);
-  return JsonFields(json, "mirror", what).get<std::string>("run");
+  const JsonFields fields(json, "mirror", what);
+  auto owner = fields.get<std::string>("run");
+  const bool good = owner.size() == 32 &&
+                    owner.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner));
+  return owner;
 }
 
 }  // namespace longhaul::checkpoint

@@ -312,8 +312,9 @@ TEST(Mirror, IsThinnedOutByItsOwnRule) {
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6, 5, 3}));
   EXPECT_TRUE(store.list("step_00000004").empty());
   // The manifest goes first.
-  const auto first = std::ranges::find_if(
-      store.removed, [](const std::string& name) { return name.starts_with(in_step(4, "")); });
+  const auto first = std::ranges::find_if(store.removed, [](const std::string& name) {
+    return name.starts_with(in_step(4, ""));
+  });
   ASSERT_NE(first, store.removed.end());
   EXPECT_EQ(*first, "step_00000004/manifest.a1.json");
 }
@@ -336,7 +337,9 @@ class SharedStore : public MirrorStore {
  public:
   explicit SharedStore(DirectoryStore& store) : store_(store) {}
   std::string place() const override { return store_.place(); }
-  std::vector<Entry> list(const std::string& below) override { return store_.list(below); }
+  std::vector<Entry> list(const std::string& below) override {
+    return store_.list(below);
+  }
   std::string put(const fs::path& from, const std::string& name) override {
     return store_.put(from, name);
   }

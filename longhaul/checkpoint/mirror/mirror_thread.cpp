@@ -123,7 +123,7 @@ void MirrorThread::run() {
   stopped_ = true;
 }
 
-/// Rank 0's work: what was asked for, one after the other.
+/// Does rank 0's work: what was asked for, one after the other.
 void MirrorThread::lead() {
   while (true) {
     std::optional<int64_t> back;
@@ -240,7 +240,9 @@ void MirrorThread::go_back(int64_t step) {
   }
   // The next step that is mirrored takes the later ones away, too.
   if (failure && !stopped_) {
-    report({.kind = MirrorReport::Kind::Failed, .step = step, .message = failure_text(*failure)});
+    report({.kind = MirrorReport::Kind::Failed,
+            .step = step,
+            .message = "later steps were not taken away: " + failure_text(*failure)});
   }
 }
 
@@ -318,7 +320,7 @@ void MirrorThread::look_for_failures() const {
   }
 }
 
-/// The work of the other ranks: looks for rank 0's word while a step may be wanted.
+/// Does the work of the other ranks: looks for rank 0's word while a step may be wanted.
 void MirrorThread::follow() {
   auto pause = kFirstLook;
   while (true) {
@@ -360,10 +362,10 @@ void MirrorThread::take_turn(const Turn& turn) {
   Failure::of([&] {
     write_text_atomic(
         options_.checkpoints / fmt::format("{}{:05}.json", kFailurePrefix, options_.rank),
-        json_text(Json{
-            {"attempt", options_.attempt},
-            {"serial", turn.serial},
-            {"message", fmt::format("rank {}: {}", options_.rank, failure_text(*failure))}}));
+        json_text(Json{{"attempt", options_.attempt},
+                       {"serial", turn.serial},
+                       {"message", fmt::format("rank {}: {}", options_.rank,
+                                               failure_text(*failure))}}));
   });
 }
 

@@ -52,7 +52,7 @@ struct MirrorReport {
 /// Copies committed checkpoints to a mirror while training goes on. Each rank has one,
 /// whose thread sends the rank's own files. Rank 0's chooses the step and tells the
 /// others by a file beside the checkpoints, so no rank waits for another in a collective.
-/// Of the steps that come while one is under way only the newest waits. The functions
+/// Where several steps come while one is under way, only the newest waits. The functions
 /// return at once, except where said, and are called by the training thread.
 class MirrorThread {
  public:

@@ -27,10 +27,10 @@ std::vector<int64_t> begin_mirror_step(MirrorStore& store, const Manifest& manif
 /// Takes away the manifests of all steps after `step`, as begin_mirror_step() does.
 std::vector<int64_t> supersede_mirror(MirrorStore& store, int64_t step, int attempt);
 
-/// Sends this rank's files of a checkpoint; rank 0 also sends state.json and hf/. Of a
-/// checkpoint of more ranks each sends those of several. Returns the bytes that were
-/// sent. Throws InputError where a file has another hash than the manifest says: then the
-/// local checkpoint is damaged. Ends early where `cancelled` returns true.
+/// Sends this rank's files of a checkpoint; rank 0 also sends state.json and hf/. Where
+/// the checkpoint is of more ranks, each sends those of several. Returns the bytes that
+/// were sent. Throws InputError where a file has another hash than the manifest says:
+/// then the local checkpoint is damaged. Ends early where `cancelled` returns true.
 uint64_t send_mirror_files(MirrorStore& store, const fs::path& step_dir,
                            const Manifest& manifest, int rank, int ranks,
                            const std::function<bool()>& cancelled = {});

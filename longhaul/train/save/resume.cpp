@@ -24,6 +24,7 @@
 #include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/save/checkpoint_choice.h"
 #include "longhaul/train/save/checkpoint_home.h"
+#include "longhaul/train/save/mirror_restore.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/state_read.h"
 #include "longhaul/train/session/fingerprint.h"
@@ -448,6 +449,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
 }
 
 History load_state(Session& session, RunStart& start, RunLog& run) {
+  restore_from_mirror(session, start, run);
   const Home home = look_at_home(session, start, run);
   const auto asked = session.config.checkpoint.resume.kind;
   const std::vector<fs::path> paths = home == Home::Gone

@@ -201,6 +201,7 @@ void RunCheckpoints::finish() {
   }
   drain();
   if (failed_ > 0) last_failure_.raise();
+  wait_for_mirror();
 }
 
 void RunCheckpoints::drain() {
@@ -268,13 +269,10 @@ void RunCheckpoints::tell_mirror() {
     Json fields = {{"attempt", start_.attempt()}, {"step", report.step}};
     switch (report.kind) {
       case Kind::Done:
-        log_.log().info(fmt::format("checkpoint step {} mirrored {} in {:.1f} s{}",
-                                    report.step, human_bytes(report.bytes),
-                                    report.seconds,
-                                    report.retries > 0
-                                        ? fmt::format(", {} requests of rank 0 tried again",
-                                                      report.retries)
-                                        : ""));
+        log_.log().info(fmt::format(
+            "checkpoint step {} mirrored {} in {:.1f} s, requests of rank 0 tried again: "
+            "{}",
+            report.step, human_bytes(report.bytes), report.seconds, report.retries));
         fields["bytes"] = report.bytes;
         fields["seconds"] = report.seconds;
         fields["retries"] = report.retries;
@@ -289,7 +287,7 @@ void RunCheckpoints::tell_mirror() {
         break;
       case Kind::Failed:
         log_.log().warning(
-            fmt::format("MIRROR FAILED: step {} is not in {}: {}; the next save tries again",
+            fmt::format("MIRROR FAILED at step {} of {}: {}; the next save tries again",
                         report.step, place, report.message));
         fields["message"] = report.message;
         log_.event(run::kMirrorFailedEvent, std::move(fields));

@@ -52,15 +52,13 @@ class RunCheckpoints {
   /// often enough. Collective.
   bool settle();
   /// Waits until the checkpoint under way is durable; throws when it could not be
-  /// written. Collective.
+  /// written. Waits for its mirror then, kMirrorEndSeconds at most, and warns where it is
+  /// not done by then. Collective.
   void finish();
   /// Waits as finish() does, but only tells of a save that failed: the next settle()
   /// decides about it. Collective.
   void drain();
 
-  /// Waits for the mirror, kMirrorEndSeconds at most, and warns where it is not done by
-  /// then. Collective.
-  void wait_for_mirror();
   /// Copies to the mirror what the run has written at its end, for kRunFilesSeconds at
   /// most, and ends the mirroring. Does not communicate.
   void end_mirror();
@@ -80,6 +78,8 @@ class RunCheckpoints {
   void tell_failure(const checkpoint::SaveReport& report);
   void tell_deletions();
   void tell_mirror();
+  /// Waits for the mirror as finish() says. Collective.
+  void wait_for_mirror();
   void set_last_words() const;
   /// Begins to mirror where the settings name a mirror, at first the newest checkpoint.
   /// `step` is where the start begins. Collective.

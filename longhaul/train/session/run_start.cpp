@@ -11,16 +11,20 @@
 
 namespace longhaul::train {
 
-RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
+RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
+                   const MirrorPast& mirror)
     : run_dir_(run_dir) {
   const bool known = checkpoint::find_run(run_dir, world).has_value();
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     const auto failure = Failure::of([&] {
       checkpoint::refuse_dangling(run_dir);
-      lock_.emplace(run::RunLock::acquire(run_dir));
+      run::RunLockOptions options = run::run_lock_options();
+      options.least_attempt = mirror.attempt + 1;
+      lock_.emplace(run::RunLock::acquire(run_dir, options));
       starts_.emplace(run_dir);
       const auto record = run::RunPast::read(run_dir);
       past_ = record ? *record : run::RunPast::begin();
+      if (!record && !mirror.run.empty()) past_.run = mirror.run;
       if (!known) past_.write(run_dir);
     });
     if (failure) (known ? Failure::once_running(*failure) : *failure).raise();

@@ -11,6 +11,12 @@
 
 namespace longhaul::train {
 
+/// What a mirror of the checkpoints says of a run whose own directory knows nothing.
+struct MirrorPast {
+  std::string run;  ///< its identity; empty: not known
+  int attempt = 0;  ///< the highest number of a start that has written to the mirror
+};
+
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
 /// the number of the start, the run's record of itself, and the step of the checkpoint
 /// that the start goes on from. Rank 0 keeps the files; on other ranks the calls do
@@ -19,8 +25,9 @@ class RunStart {
  public:
   /// Takes the run's directory, and makes it where it is absent. Throws InputError when
   /// another process writes the run, and TemporaryError where not all ranks see the same
-  /// directory. Collective.
-  RunStart(const fs::path& run_dir, comm::Communicator& world);
+  /// directory. A run that is new here goes on as the run of `mirror`. Collective.
+  RunStart(const fs::path& run_dir, comm::Communicator& world,
+           const MirrorPast& mirror = {});
 
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }

@@ -1,0 +1,252 @@
+#include "longhaul/train/save/mirror_restore.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/home.h"
+#include "longhaul/checkpoint/mirror/mirror_listing.h"
+#include "longhaul/checkpoint/mirror/mirror_reader.h"
+#include "longhaul/checkpoint/mirror/mirror_store.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/objects/address.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/train/save/checkpoint_home.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr std::string_view kRestorePhase = "load";
+
+std::unique_ptr<checkpoint::MirrorStore> store_of(const RunConfig& config) {
+  return checkpoint::open_mirror(objects::parse_address(*config.checkpoint.mirror));
+}
+
+/// Throws an error of the store again, and says what it means for the start.
+[[noreturn]] void raise_unreachable(const RunConfig& config, const Error& error) {
+  Failure{error.kind(), "mirror",
+          fmt::format("{} cannot be read, and {} has no checkpoint: {}. The run does not "
+                      "begin anew by itself: start the same command again once the store "
+                      "answers, or set checkpoint.resume = \"never\"",
+                      *config.checkpoint.mirror, checkpoint_dir(config).string(),
+                      error.message())}
+      .raise();
+}
+
+/// Returns whether checkpoint.resume asks for the newest of the run's own checkpoints.
+bool asks_for_own(const RunConfig& config) {
+  const ResumeFrom::Kind kind = config.checkpoint.resume.kind;
+  return kind == ResumeFrom::Kind::Latest ||
+         (kind == ResumeFrom::Kind::Path && begins_elsewhere(config));
+}
+
+/// What rank 0 takes from the mirror.
+struct Found {
+  std::string run;  ///< whose checkpoints they are
+  /// The whole checkpoints, the newest first, each read when it is wanted.
+  std::vector<int64_t> steps;
+};
+
+/// Looks for checkpoints that this run may take. Called on rank 0 only.
+Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run,
+                     checkpoint::MirrorStore& store) {
+  Found found;
+  const auto owner = checkpoint::read_mirror_owner(store);
+  found.run = owner.value_or(start.run());
+  const run::RunPast& record = start.past();
+  if (owner && *owner != record.run && (record.newest || record.loads > 0)) {
+    run.log().warning(fmt::format(
+        "{} holds the checkpoints of another run ({}), and this run ({}) has begun "
+        "without them: they are not taken",
+        store.place(), *owner, record.run));
+    return found;
+  }
+  const checkpoint::MirrorListing listing(store);
+  std::vector<std::string> skipped;
+  for (const int64_t step : listing.steps()) {
+    // Of older steps it is enough that they have a manifest: they are rarely wanted.
+    const bool whole = found.steps.empty() ? listing.read(step, &skipped).has_value()
+                                           : !listing.manifests(step).empty();
+    if (whole) found.steps.push_back(step);
+  }
+  for (const std::string& line : skipped) run.log().warning(line);
+  if (found.steps.empty()) {
+    run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
+                               checkpoint_dir(config).string()));
+  }
+  return found;
+}
+
+/// Runs `work` on a thread of rank 0 while all ranks ask each other whether it has ended:
+/// it may take longer than a collective. Throws on all ranks what `work` throws. A signal
+/// to any rank calls `stop`. Collective.
+void work_beside(comm::Communicator& world, const std::function<void()>& work,
+                 const std::function<void()>& stop) {
+  std::atomic<bool> ended = false;
+  std::string reply;
+  std::thread thread;
+  if (world.rank() == 0) {
+    thread = std::thread([&] {
+      system::leave_signals_to_main_thread();
+      reply = reply_of([&] { return work(), std::string(); });
+      ended = true;
+    });
+  }
+  try {
+    comm::Polling polling(world.ledger(), kRestorePhase, {"mirror", "restore", 0, 0, {}});
+    auto pause = std::chrono::milliseconds(5);
+    for (uint64_t looks = 1;; ++looks) {
+      std::array<int64_t, 2> told = {world.rank() == 0 && !ended ? 1 : 0,
+                                     system::raised_signal().number != 0 ? 1 : 0};
+      world.all_reduce_wait(told, comm::ReduceOp::Sum);
+      if (told[0] == 0) break;
+      if (told[1] > 0 && world.rank() == 0) stop();
+      // The store's own patience bounds the work.
+      polling.look(looks, world.rank() != 0);
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::milliseconds(500));
+    }
+  } catch (...) {
+    if (world.rank() == 0) stop();
+    if (thread.joinable()) thread.join();
+    throw;
+  }
+  if (thread.joinable()) thread.join();
+  comm::on_rank_zero(world, [&] { return open_reply(std::move(reply)); });
+}
+
+/// Fetches the newest of these steps that is whole and undamaged. Called on rank 0 only,
+/// by a thread of its own.
+checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
+                                  RunLog& run, checkpoint::MirrorStore& store) {
+  const fs::path dir = checkpoint_dir(config);
+  const checkpoint::MirrorListing listing(store);
+  for (size_t i = 0; i < found.steps.size(); ++i) {
+    const auto step = listing.read(found.steps[i]);
+    if (!step) continue;
+    run.log().info(fmt::format("fetching step {} from {}, {}", step->step, store.place(),
+                               human_bytes(step->manifest.total_bytes())));
+    try {
+      checkpoint::fetch_checkpoint(
+          store, *step, dir, [&](const std::string& line) { run.log().status(line); });
+      return *step;
+    } catch (const InputError& error) {
+      if (i + 1 == found.steps.size()) throw;
+      run.log().warning(fmt::format(
+          "CHECKPOINT DAMAGED in the mirror: {}; going back to the one before it",
+          error.message()));
+    }
+  }
+  throw InputError("mirror", fmt::format("{}: no checkpoint is whole any more; set "
+                                         "checkpoint.resume = \"never\" to begin anew",
+                                         store.place()));
+}
+
+/// Waits until this machine sees the checkpoint that rank 0 has fetched. Collective.
+void prove_fetched(const Session& session, const std::string& run, int64_t step) {
+  const fs::path dir = checkpoint_dir(session.config);
+  checkpoint::prove_checkpoints_dir(dir, run, checkpoint::kNameSeconds, *session.world);
+  comm::on_all_ranks(*session.world, [&] {
+    const fs::path manifest =
+        dir / run::step_directory_name(step) / run::kManifestFile;
+    const system::Stopwatch watch;
+    while (!fs::exists(manifest)) {
+      if (watch.seconds() > checkpoint::kNameSeconds) {
+        throw TemporaryError(
+            "mirror", fmt::format("rank {} does not see {}, which rank 0 has fetched; "
+                                  "every node must see the same directory",
+                                  session.world->rank(), manifest.string()));
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  });
+}
+
+}  // namespace
+
+MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
+  const bool looks = config.checkpoint.mirror &&
+                     config.checkpoint.resume.kind != ResumeFrom::Kind::Never;
+  if (!looks) return {};
+  const Json told = Json::parse(comm::on_rank_zero(world, [&] {
+    MirrorPast past;
+    if (!run::read_run_identity(config.run.dir)) {
+      try {
+        const auto store = store_of(config);
+        past.run = checkpoint::read_mirror_owner(*store).value_or("");
+        past.attempt = checkpoint::MirrorListing(*store).highest_attempt();
+      } catch (const Error& error) {
+        if (!checkpoint::has_committed(checkpoint_dir(config))) {
+          raise_unreachable(config, error);
+        }
+        past = {};
+      }
+    }
+    return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});
+  }));
+  return {told.at("run").get<std::string>(), told.at("attempt").get<int>()};
+}
+
+void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
+  const RunConfig& config = session.config;
+  if (!config.checkpoint.mirror) return;
+  const fs::path dir = checkpoint_dir(config);
+  std::unique_ptr<checkpoint::MirrorStore> store;
+  Found found;
+  const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
+    if (asks_for_own(config) && !checkpoint::has_committed(dir)) {
+      store = store_of(config);
+      try {
+        found = find_in_mirror(config, start, run, *store);
+      } catch (const Error& error) {
+        raise_unreachable(config, error);
+      }
+    }
+    return json_text(Json{{"run", found.run}, {"any", !found.steps.empty()}});
+  }));
+  if (!told.at("any").get<bool>()) return;
+  const auto owner = told.at("run").get<std::string>();
+  // Rank 0 may be the one that has lost its mount.
+  checkpoint::confirm_missing(dir, owner, *session.world);
+  const system::Stopwatch watch;
+  checkpoint::MirrorStep fetched;
+  work_beside(
+      *session.world,
+      [&] {
+        make_directories_durable(dir);
+        run::write_checkpoints_owner(dir, owner);
+        fetched = fetch_best(config, found, run, *store);
+      },
+      [&] { store->stop(); });
+  const int64_t step = std::stoll(comm::on_rank_zero(
+      *session.world, [&] { return std::to_string(fetched.step); }));
+  prove_fetched(session, owner, step);
+  if (session.world->rank() > 0) return;
+  const uint64_t bytes = fetched.manifest.total_bytes();
+  run.log().info(fmt::format("step {} restored from {}: {} in {:.1f} s", step,
+                             store->place(), human_bytes(bytes), watch.seconds()));
+  run.event(run::kMirrorRestoreEvent, {{"step", step},
+                                       {"of_attempt", fetched.attempt},
+                                       {"bytes", bytes},
+                                       {"seconds", watch.seconds()},
+                                       {"retries", store->retries()}});
+}
+
+}  // namespace longhaul::train
