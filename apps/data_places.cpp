@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
 namespace {
@@ -25,6 +26,7 @@ std::vector<fs::path> named_by(const fs::path& entry) {
 }  // namespace
 
 fs::path place_of(const fs::path& path) {
+  if (objects::is_address(path)) return path;
   std::error_code problem;
   fs::path place = fs::weakly_canonical(fs::absolute(path), problem);
   if (problem) place = fs::absolute(path).lexically_normal();

@@ -24,6 +24,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
@@ -235,11 +236,30 @@ constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name",   "--flags"};
 constexpr const char* kOtherStart = "submit";
+/// The verbs whose --out may be an address: they write here and then upload.
+constexpr const char* kUploads[] = {"export", "import", "build", "build-bert"};
+
+/// Returns what is wrong with a path to write to; empty where nothing is.
+std::string problem_of_output(const std::string& word, bool uploads) {
+  if (!uploads || !objects::is_address(word)) return as_address(word);
+  try {
+    (void)objects::parse_address(word);
+  } catch (const InputError& error) {
+    return error.message();
+  }
+  return {};
+}
 
 /// Refuses paths that only a shell would have understood, so that none becomes a
 /// directory named "~".
 void check_paths(CLI::App& verb) {
   for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
+  const CLI::App* above = verb.get_parent();
+  // Of the two verbs named export, that of data writes to paths alone.
+  const bool of_data = above != nullptr && above->get_name() == "data";
+  const bool uploads = std::ranges::any_of(kUploads, [&](const char* name) {
+    return verb.get_name() == name && !(of_data && verb.get_name() == "export");
+  });
   for (CLI::Option* option : verb.get_options()) {
     const auto is_text = [&](const char* name) { return option->check_name(name); };
     const bool words = verb.get_name() == kOtherStart && option->check_name("config");
@@ -248,11 +268,13 @@ void check_paths(CLI::App& verb) {
       continue;
     }
     const bool writes = option->check_name("--out") || option->check_name("--dir");
-    option->check([writes](const std::string& word) {
+    option->check([writes, uploads](const std::string& word) {
       std::string meant = unexpanded(word);
       // What is read is looked for where it is opened.
-      if (writes && meant.empty()) meant = as_address(word);
-      return meant.empty() ? meant : fmt::format("\"{}\": {}", word, meant);
+      if (writes && meant.empty()) meant = problem_of_output(word, uploads);
+      // What is wrong with an address is told without the secrets in it.
+      if (meant.empty() || (uploads && objects::is_address(word))) return meant;
+      return fmt::format("\"{}\": {}", word, meant);
     });
   }
 }

@@ -7,13 +7,14 @@
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
 
 std::vector<std::string> missing_inputs(const RunConfig& config) {
   std::vector<std::string> missing;
   const auto look = [&](const fs::path& path, const char* key) {
-    if (path.empty() || fs::exists(path)) return;
+    if (path.empty() || objects::is_address(path) || fs::exists(path)) return;
     missing.push_back(fmt::format("{}: {} is not on this machine", key, path.string()));
   };
   const auto look_at_data = [&](const DataPaths& paths, const char* key) {
@@ -35,8 +36,17 @@ std::vector<std::string> missing_inputs(const RunConfig& config) {
   return missing;
 }
 
+std::vector<std::string> unlooked_addresses(const RunConfig& config) {
+  std::vector<std::string> lines;
+  for (const fs::path& address : addresses_of(config)) {
+    lines.push_back(address.string() + " is an address, looked at by train");
+  }
+  return lines;
+}
+
 void check_first_weights(const RunConfig& config, const ModelConfig& model) {
   const fs::path& weights = config.init.weights;
+  // An address is never there: train fetches it and looks.
   if (weights.empty() || !fs::exists(weights)) return;
   using Kind = ResumeFrom::Kind;
   const Kind resume = config.checkpoint.resume.kind;
@@ -56,6 +66,8 @@ void check_before_start(const RunConfig& config, int ranks) {
   }
   checkpoint::refuse_dangling(config.run.dir);
   checkpoint::refuse_dangling(checkpoint_dir(config));
+  // A whole model is not fetched for a check: train fetches it and looks.
+  if (objects::is_address(config.model.config)) return;
   const ModelConfig model =
       load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);

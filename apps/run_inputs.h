@@ -12,6 +12,10 @@ namespace longhaul::apps {
 /// have: "data.train: data/mine is not on this machine".
 std::vector<std::string> missing_inputs(const RunConfig& config);
 
+/// Returns a line for each address that a run reads: "s3://b/model is an address, looked
+/// at by train". No store is asked.
+std::vector<std::string> unlooked_addresses(const RunConfig& config);
+
 /// Throws InputError where the weights that a run begins with are here and are not those
 /// of its model (checkpoint/hf/model_check.h). A run that goes on from a checkpoint is
 /// not looked at.

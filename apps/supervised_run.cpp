@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/terminal.h"
 #include "longhaul/train/log/metrics.h"
@@ -42,7 +43,8 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   using cluster::PathRole;
   std::vector<cluster::NeededPath> needed;
   const auto add = [&](const char* what, const fs::path& path, PathRole role) {
-    if (path.empty() || needed.size() >= kMostNeeded) return;
+    if (path.empty() || objects::is_address(path)) return;  // nodes fetch copies
+    if (needed.size() >= kMostNeeded) return;
     needed.push_back({what, fs::absolute(path).lexically_normal(), role});
   };
   const auto add_data = [&](const char* what, const fs::path& path) {

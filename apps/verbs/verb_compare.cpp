@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/objects/local_input.h"
 #include "apps/program.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
@@ -153,7 +154,11 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "  longhaul compare runs/a runs/b --tolerance 0\n"
       "Exit 1 where a tensor differs by more than the tolerance, or where the two have "
       "no tensor in common.");
-  verb->callback([options, &outcome] { outcome.exit_code = run_compare(*options); });
+  verb->callback([options, &outcome] {
+    options->first = local_input(options->first);
+    options->second = local_input(options->second);
+    outcome.exit_code = run_compare(*options);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -139,8 +139,9 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
 /// it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
-  const auto missing = missing_inputs(config);
-  warnings.insert(warnings.end(), missing.begin(), missing.end());
+  for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
+    warnings.insert(warnings.end(), lines.begin(), lines.end());
+  }
   if (!fs::exists(config.model.config)) {
     warnings.emplace_back(
         "the settings are not checked against the model, since model.config is not here");

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "apps/data_arguments.h"
+#include "apps/objects/local_input.h"
+#include "apps/objects/output_place.h"
 #include "apps/program.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/json.h"
@@ -60,7 +62,10 @@ void run_bert(const BertCommand& command) {
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  const auto tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
+  const OutputPlace out(command.common.out,
+                        {.replaces = options.force, .goes_on = true});
+  options.out = out.path();
+  const auto tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   std::ranges::for_each(tokenizer->warnings(), say_warning);
   system::StagedProgress stages;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {
@@ -73,10 +78,11 @@ void run_bert(const BertCommand& command) {
   const data::DataDescription made = data::describe_bert(options.out).value();
   if (command.common.json) {
     fmt::print("{}\n", json_text(made.json));
-    return;
+  } else {
+    fmt::print("{}first example   {}\n", made.text,
+               sample(reader, *tokenizer, options.out / record.shards.front().name));
   }
-  fmt::print("{}first example   {}\n", made.text,
-             sample(reader, *tokenizer, options.out / record.shards.front().name));
+  out.upload();
 }
 
 void add_what(CLI::App& verb, BertCommand& command) {

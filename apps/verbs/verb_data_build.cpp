@@ -5,6 +5,8 @@
 #include <string>
 
 #include "apps/data_arguments.h"
+#include "apps/objects/local_input.h"
+#include "apps/objects/output_place.h"
 #include "apps/program.h"
 #include "apps/tasks.h"
 #include "apps/verbs/verbs.h"
@@ -99,9 +101,13 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 
 void run_build(const BuildCommand& command) {
   data::BuildOptions options = build_options(command);
+  const OutputPlace out(command.common.out, {.replaces = options.force,
+                                             .goes_on = true,
+                                             .processes = options.processes});
+  options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())
-    tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
+    tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   const system::SignalWatch signals;
   system::StagedProgress stages;
   if (options.process == 0) {
@@ -129,6 +135,7 @@ void run_build(const BuildCommand& command) {
   } else {
     print_report(report, shown);
   }
+  out.upload(report.validation_path.value_or(fs::path()));
 }
 
 void add_inputs(CLI::App& verb, BuildCommand& command) {

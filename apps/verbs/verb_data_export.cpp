@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/json.h"
@@ -83,7 +84,10 @@ void add_data_export(CLI::App& data, Outcome&) {
       "Columns: input_ids (int32), attention_mask (int8), labels (int64, -100 where a "
       "token is no target).\n"
       "Example: longhaul data export data/wiki --out data/wiki-hf --seq-len 8192");
-  verb->callback([command] { run_export(*command); });
+  verb->callback([command] {
+    command->store = local_input(command->store);
+    run_export(*command);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/config/load.h"
@@ -89,7 +90,10 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
   verb->footer(
       "Ends with 78 when something is missing or damaged.\n"
       "Example: longhaul data inspect data/wiki --config run.toml");
-  verb->callback([command, &outcome] { outcome.exit_code = run_inspect(*command); });
+  verb->callback([command, &outcome] {
+    command->path = local_input(command->path);
+    outcome.exit_code = run_inspect(*command);
+  });
 }
 
 }  // namespace longhaul::apps

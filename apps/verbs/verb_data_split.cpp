@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/data_arguments.h"
+#include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -99,7 +100,10 @@ void add_data_split(CLI::App& data, Outcome&) {
       "Nothing is tokenized again. Equal documents go to the same side.\n"
       "Example: longhaul data split data/wiki --out-train data/train --out-validation "
       "data/val --share 1%");
-  verb->callback([command] { run_split(*command); });
+  verb->callback([command] {
+    command->store = local_input(command->store);
+    run_split(*command);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
+#include "apps/objects/output_place.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs/verbs.h"
@@ -121,7 +123,10 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
   verb->callback([options, &outcome] {
+    options->source = local_input(options->source);
     outcome.exit_code = run_together([&](const World& world) {
+      const OutputPlace out(options->output.out, {.processes = world->size()});
+      options->output.out = out.path();
       const system::SignalWatch signals;  // stopped like this it leaves nothing
       checkpoint::with_fall_back(
           options->source,
@@ -129,6 +134,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
           [&](const std::string& line) {
             if (world->rank() == 0) say_warning(line);
           });
+      out.upload();
     });
   });
 }

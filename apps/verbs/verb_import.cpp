@@ -3,6 +3,8 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
+#include "apps/objects/output_place.h"
 #include "apps/verbs/import_flags.h"
 #include "apps/verbs/verbs.h"
 #include "apps/weights_output.h"
@@ -14,6 +16,7 @@
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/imports/foreign_source.h"
 #include "longhaul/imports/to_checkpoint.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
@@ -101,12 +104,16 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
       name);
 }
 
-void run_import(const ImportCall& options) {
+void run_import(ImportCall options) {
   const bool to_checkpoint = options.format == "checkpoint";
   if (to_checkpoint && !options.output.dtype.empty()) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
   export_options(options.output);  // a wrong one is told before a long read
+  const OutputPlace out(options.output.out, {});
+  options.output.out = out.path();
+  options.source = local_input(options.source);
+  options.config = local_input(options.config);
   imports::ForeignOptions from;
   from.config = options.config;
   from.want_optimizer = to_checkpoint;
@@ -121,10 +128,16 @@ void run_import(const ImportCall& options) {
   } else {
     import_hf(model, options);
   }
+  out.upload();
 }
 
 void import_what_is_given(ImportCall& call) {
   if (call.with_flags) {
+    if (objects::is_address(call.output.out)) {
+      throw InputError("arguments", "--out " + call.output.out +
+                                        ": with --flags this is a run file: give a "
+                                        "path of a local or shared file system");
+    }
     call.flags.out = call.output.out;
     return import_flags(call.flags);
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
@@ -90,7 +91,7 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "inspect",
       "Says what a checkpoint, run, token store, BERT data, model or tokenizer "
       "directory, safetensors file or tokenizer.json is, and whether it is complete");
-  verb->add_option("path", options->path, "a file or directory of one of these kinds")
+  verb->add_option("path", options->path, "a file or directory of one of these kinds, or its address (s3://BUCKET/KEY)")
       ->required();
   verb->add_flag("--json", options->json, "machine-readable");
   verb->add_flag(
@@ -101,7 +102,10 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
   verb->footer(
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");
-  verb->callback([options, &outcome] { outcome.exit_code = run_inspect(*options); });
+  verb->callback([options, &outcome] {
+    options->path = local_input(options->path);
+    outcome.exit_code = run_inspect(*options);
+  });
 }
 
 }  // namespace longhaul::apps

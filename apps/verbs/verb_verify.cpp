@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -93,7 +94,7 @@ void add_verify(CLI::App& program, Outcome&) {
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");
-  verb->callback([path] { run_verify(*path); });
+  verb->callback([path] { run_verify(local_input(*path)); });
 }
 
 }  // namespace longhaul::apps

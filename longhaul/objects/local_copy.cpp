@@ -173,7 +173,7 @@ struct LocalCopies::State {
     if (bytes > free || (most_bytes > 0 && bytes > most_bytes)) {
       fail_input("objects",
                  "{}: a copy of {} is needed, and {} are there; make room, raise "
-                 "data.cache_size or name a larger disk with data.cache",
+                 "data.cache_gb or name a larger disk with data.cache",
                  dir.string(), human_bytes(bytes),
                  human_bytes(most_bytes > 0 ? std::min(free, most_bytes) : free));
     }

@@ -26,7 +26,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "observe", "session", "log", "step", "proof", "save"],
-    "apps": ["start", "pages", "version", "new", "try", "verbs"],
+    "apps": ["objects", "start", "pages", "version", "new", "try", "verbs"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {

@@ -9,6 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -112,7 +113,9 @@ std::vector<fs::path> paths_of_run(const RunConfig& config) {
   };
   for (const TrainSource& source : config.data.train) add(source.path);
   for (const ValidationSource& source : config.data.validation) add(source.path);
-  std::erase_if(paths, [](const fs::path& path) { return path.empty(); });
+  std::erase_if(paths, [](const fs::path& path) {
+    return path.empty() || objects::is_address(path);
+  });
   return paths;
 }
 

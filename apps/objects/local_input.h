@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace longhaul::apps {
+
+/// Returns a path of this machine for what an argument names: the path itself, or for an
+/// address that of a local copy, which is fetched where it is not there. Lines on
+/// standard error tell of a fetch. The copy stays until this process ends.
+std::string local_input(const std::string& named);
+
+}  // namespace longhaul::apps
