@@ -203,7 +203,7 @@ struct LocalCopies::State {
     if (total <= most_bytes) return;
     fail_input("objects",
                "{}: a copy of {} does not fit beside those in use into {}; raise "
-               "data.cache_size",
+               "data.cache_gb",
                dir.string(), human_bytes(bytes), human_bytes(most_bytes));
   }
 
