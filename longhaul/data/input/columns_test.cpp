@@ -10,6 +10,7 @@
 
 #include "longhaul/base/hash.h"
 #include "tests/support/inputs.h"
+#include "tests/support/memory_objects.h"
 
 namespace longhaul::data {
 namespace {
@@ -303,6 +304,62 @@ TEST(Columns, AreReadInPartsWithTheirRows) {
       }
     }
   }
+}
+
+/// Returns a table that takes 200 KB, more than one request reads for a footer.
+std::shared_ptr<arrow::Table> long_table() {
+  std::vector<std::optional<std::string>> values;
+  for (int i = 0; i < 3000; ++i) {
+    values.emplace_back(hash_hex(std::to_string(i)) + hash_hex(std::to_string(-i)));
+  }
+  return table_of({{"text", texts<arrow::StringBuilder>(values)}});
+}
+
+TEST(Columns, OfObjectsAreReadAsThoseOfFiles) {
+  const TestDirectory dir;
+  const auto objects = std::make_shared<MemoryObjects>();
+  const auto table = long_table();
+  const std::pair<const char*, std::string> files[] = {
+      {"a.parquet", as_parquet(*table, 500)},
+      {"a.arrow", as_arrow(*table, Ipc::Stream, 500)},
+      {"b.arrow", as_arrow(*table, Ipc::File, 500)}};
+  for (const auto& [name, content] : files) {
+    objects->put(name, content);
+    InputOptions options;
+    options.arguments = {std::string("s3://b/") + name};
+    options.objects = objects;
+    std::vector<FinishedRange> of_object;
+    std::vector<FinishedRange> of_file;
+    EXPECT_EQ(read_records(options, 60'000, &of_object),
+              read_records(inputs_of({dir.write(name, content)}), 60'000, &of_file));
+    ASSERT_EQ(of_object.size(), of_file.size()) << name;
+    ASSERT_GT(of_object.size(), 1U) << name;
+    for (size_t i = 0; i < of_file.size(); ++i) {
+      EXPECT_EQ(of_object[i].hash, of_file[i].hash) << name;
+      EXPECT_EQ(of_object[i].stored_bytes, of_file[i].stored_bytes) << name;
+    }
+  }
+}
+
+TEST(Columns, OfAnObjectThatCannotBeReadNowMayBeReadLater) {
+  const auto objects = std::make_shared<MemoryObjects>();
+  objects->put("a.parquet", as_parquet(*long_table(), 3000));
+  InputOptions options;
+  options.arguments = {"s3://b/a.parquet"};
+  options.objects = objects;
+  const InputSet inputs(options);
+  int reads = 0;
+  objects->before_read = [&](uint64_t) {
+    if (++reads > 1) throw TemporaryError("objects", "the store is away");
+  };
+  EXPECT_THROW(
+      {
+        const auto reader = inputs.open(inputs.parts(1 << 20).at(0));
+        RawRecord record;
+        while (reader->next(record)) {
+        }
+      },
+      TemporaryError);
 }
 
 TEST(Columns, ThatAreAbsentOrOfAnotherTypeAreRefusedByName) {
