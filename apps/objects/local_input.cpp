@@ -5,18 +5,33 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/objects/mirrored_checkpoint.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 
+namespace {
+
+void tell(const std::string& line) {
+  fmt::print(stderr, "{}\n", system::printable(line));
+}
+
+}  // namespace
+
+std::string local_checkpoint(const std::string& named) {
+  if (!objects::is_address(named)) return named;
+  if (const auto copy = mirrored_checkpoint(objects::parse_address(named), tell)) {
+    return copy->string();
+  }
+  return local_input(named);
+}
+
 std::string local_input(const std::string& named) {
   if (!objects::is_address(named)) return named;
   objects::CopyPlace place;
-  place.tell = [](const std::string& line) {
-    fmt::print(stderr, "{}\n", system::printable(line));
-  };
+  place.tell = tell;
   objects::keep_copies(std::move(place));
   return objects::readable(named).string();
 }

@@ -9,4 +9,8 @@ namespace longhaul::apps {
 /// standard error tell of a fetch. The copy stays until this process ends.
 std::string local_input(const std::string& named);
 
+/// Does the same for what may be a checkpoint: the address of a mirror means its newest
+/// whole checkpoint.
+std::string local_checkpoint(const std::string& named);
+
 }  // namespace longhaul::apps

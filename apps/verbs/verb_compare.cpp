@@ -155,8 +155,8 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "Exit 1 where a tensor differs by more than the tolerance, or where the two have "
       "no tensor in common.");
   verb->callback([options, &outcome] {
-    options->first = local_input(options->first);
-    options->second = local_input(options->second);
+    options->first = local_checkpoint(options->first);
+    options->second = local_checkpoint(options->second);
     outcome.exit_code = run_compare(*options);
   });
 }

@@ -103,7 +103,7 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");
   verb->callback([options, &outcome] {
-    options->path = local_input(options->path);
+    options->path = local_checkpoint(options->path);
     outcome.exit_code = run_inspect(*options);
   });
 }
