@@ -8,6 +8,7 @@
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/bert/shards/hdf5_shard.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/train/session/staged_inputs.h"
 #include "tests/support/bert_examples.h"
 
 namespace longhaul::train {
@@ -133,6 +134,20 @@ TEST_F(PackedShards, ARunThatNamesThemNeedsAReader) {
       needs((dir_ / "none_*.hdf5").string()));  // opening the data refuses it by name
   EXPECT_FALSE(needs(pack(shards_).string()));
   EXPECT_FALSE(needs_shard_reader(RunConfig()));
+}
+
+TEST(StagedInputs, FilesOfReadyIdsArePackedFromTheStoreAndOtherAddressesAreCopied) {
+  for (const char* entry : {"s3://b/ids/*.jsonl.gz", "s3://b/a.parquet", "s3://b/x.json",
+                            "s3://b/a.arrow"}) {
+    EXPECT_TRUE(is_packed_in_place(entry)) << entry;
+    EXPECT_TRUE(needs_packing(entry, "input_ids")) << entry;
+  }
+  for (const char* entry : {"s3://b/store", "s3://b/a.txt", "s3://b/shard.hdf5",
+                            "data/ids.jsonl", "data/store"}) {
+    EXPECT_FALSE(is_packed_in_place(entry)) << entry;
+  }
+  const DataPaths local = {{"data/store", "s3://b/ids/*.jsonl"}};
+  EXPECT_EQ(local_paths(local), local.entries);
 }
 
 }  // namespace
