@@ -5,7 +5,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from fault_proxy import FaultProxy  # noqa: E402
-from servers import environment, serve  # noqa: E402
+from servers import environment, forget_other_stores, serve  # noqa: E402
+
+forget_other_stores()
 
 
 @pytest.fixture(scope="session")

@@ -38,9 +38,10 @@ class Rule:
 
     fault: a code of ANSWERS; "reset" (before the answer), "reset_in_body", "truncated" (the right
     Content-Length and fewer bytes), "longer" or "shorter" (a Content-Length that is wrong by
-    `bytes`), "whole" (the range that was asked for is overlooked), "stall" (nothing for `seconds` in the middle of the body), "slow" (`seconds` before
-    the answer), "cut_upload" (the connection is reset when `bytes` of the request's body have
-    come), or "call" (`call` runs between the server's sound answer and its end at the client).
+    `bytes`), "whole" (the range that was asked for is overlooked), "stall" (nothing for `seconds`
+    in the middle of the body), "slow" (`seconds` before the answer), "cut_upload" (the connection
+    is reset when `bytes` of the request's body have come), or "call" (`call` runs between the
+    server's sound answer and its end at the client).
     """
     fault: str
     methods: tuple = ("GET",)

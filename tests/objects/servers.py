@@ -27,6 +27,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def forget_other_stores():
+    """Takes out of our environment what names another store, its keys or its authorities."""
+    for name in list(os.environ):
+        if name.startswith("AWS_") or name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE",
+                                               "REQUESTS_CA_BUNDLE"):
+            del os.environ[name]
+
+
 def program_of_python(name):
     """A program that came with a package of this Python."""
     path = pathlib.Path(sys.executable).parent / name
@@ -38,14 +46,13 @@ def environment(home, endpoint, certificates=None, patience=None, secret=SECRET_
     """The variables with which a program finds a store, and no other file or server for it."""
     home.mkdir(parents=True, exist_ok=True)
     found = {
-        "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ENDPOINT_URL": "", "AWS_REGION": REGION,
-        "AWS_DEFAULT_REGION": REGION, "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token or "",
-        "AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(home / ".aws/config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(home / ".aws/credentials"), "AWS_PROFILE": "default",
-        "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"),
-        "no_proxy": HOST, "NO_PROXY": HOST,
+        "AWS_ENDPOINT_URL_S3": endpoint, "AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": secret, "AWS_EC2_METADATA_DISABLED": "true",
+        "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "no_proxy": HOST,
+        "NO_PROXY": HOST,
     }
+    if token:
+        found["AWS_SESSION_TOKEN"] = token
     if certificates:
         found["AWS_CA_BUNDLE"] = str(certificates)
     if patience is not None:
@@ -131,9 +138,10 @@ class Store:
 def command_of(name, port, folder):
     if name == "moto":
         return [sys.executable, "-m", "moto.server", "-H", HOST, "-p", str(port)]
-    return [program_of_python("rclone"), "serve", "s3", "--addr", f"{HOST}:{port}",
-            "--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--config", os.devnull,
-            "--cache-dir", folder / "cache", "--dir-cache-time", "1s", folder / "data"]
+    keys = [] if name == "open" else ["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"]
+    return [program_of_python("rclone"), "serve", "s3", "--addr", f"{HOST}:{port}", *keys,
+            "--config", os.devnull, "--cache-dir", folder / "cache", "--dir-cache-time", "1s",
+            folder / "data"]
 
 
 def wait_until_it_answers(process, port, log):
@@ -148,15 +156,15 @@ def wait_until_it_answers(process, port, log):
 
 @contextlib.contextmanager
 def serve(name, folder):
-    """Runs "moto", which keeps objects in its memory, or "rclone", which keeps them as files and
-    checks signatures, with one empty bucket; yields the Store."""
+    """Runs "moto", which keeps objects in memory, "rclone", which keeps them as files and checks
+    signatures, or "open", which is rclone without keys. It has one empty bucket. Yields the
+    Store."""
     (folder / "data").mkdir(parents=True)
     port, log = free_port(), folder / "log.txt"
-    own = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     with log.open("wb") as out:
         process = subprocess.Popen(list(map(str, command_of(name, port, folder))), stdout=out,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   env={**own, "HOME": str(folder)})
+                                   env={**os.environ, "HOME": str(folder)})
     try:
         wait_until_it_answers(process, port, log)
         store = Store(name, f"http://{HOST}:{port}")

@@ -1,0 +1,434 @@
+"""Checkpoints that are copied to a store: a run whose directory is lost goes on from them bitwise,
+in any layout, and neither a slow store nor a broken one holds training up."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+from fault_proxy import FaultProxy, Rule, make_authority
+from programs import command_of, later
+from runs import PACE, curve, state, steps_of, tensors, write_config
+from servers import environment, free_port
+
+WRONG, TEMPORARY = 78, 75
+STEPS = 8
+EVERY = ["checkpoint.every=2"]
+SENT = ("PUT", "POST")
+
+
+def sets(*words):
+    return [word for one in words for word in ("--set", one)]
+
+
+class Run:
+    """One run and its mirror. The directory of the run is lost whenever a test says so."""
+
+    def __init__(self, run, store, folder, name, endpoint=None, patience=None, server_env=()):
+        self.run, self.store, self.folder, self.name = run, store, folder, name
+        self.config = write_config(folder)
+        self.dir = folder / "run"
+        self.env = {**environment(folder / "home", endpoint or store.endpoint, patience=patience),
+                    **dict(server_env)}
+        self.sets = [*EVERY, f'checkpoint.mirror="s3://corpus/{name}"']
+        store.remove_all(f"{name}/")
+
+    def train(self, *more, check=True, ranks=1, nodes=1, timeout=150):
+        return self.run("longhaul", "train", self.config, *sets(*self.sets, *more), env=self.env,
+                        check=check, ranks=ranks, nodes=nodes, timeout=timeout)
+
+    def start(self, *more, ranks=1):
+        command, environment_of_ranks = command_of(
+            "longhaul", ["train", self.config, *sets(*self.sets, *more)], ranks)
+        return subprocess.Popen(command, env={**environment_of_ranks, **self.env},
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def lose(self):
+        shutil.rmtree(self.dir)
+
+    def keys(self):
+        return [key.removeprefix(self.name + "/") for key in self.store.keys(self.name + "/")]
+
+    def mirrored(self):
+        """The steps of which the mirror has a manifest."""
+        found = (re.match(r"step_(\d+)/manifest\.a\d+\.json$", key) for key in self.keys())
+        return sorted({int(match[1]) for match in found if match})
+
+    def events(self, kind):
+        lines = (self.dir / "events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+    def resumed_at(self, result):
+        """The step at which a start went on; 0 for one that began anew."""
+        found = re.search(r"^weights, moments and data position: .*step_(\d+) ", result.stdout,
+                          re.M)
+        return int(found[1]) if found else 0
+
+    def last(self, step=STEPS):
+        return self.dir / "checkpoints" / f"step_{step:08}"
+
+    def ends_as(self, whole, after):
+        """What is on the disk of the steps after the lost one is what an undisturbed run has."""
+        mine, theirs = steps_of(self.dir), steps_of(whole)
+        assert min(mine) == after + 1 and max(mine) == max(theirs)
+        assert curve(self.dir) == curve(whole)[after:]
+        assert tensors(self.last(max(mine))) == tensors(whole / "checkpoints" / self.last(
+            max(mine)).name)
+        assert state(self.last(max(mine))) == state(whole / "checkpoints" / self.last(
+            max(mine)).name)
+
+
+@pytest.fixture(scope="session")
+def whole(run, tmp_path_factory):
+    """Returns the directory of an undisturbed run without a mirror."""
+    done = {}
+
+    def get(*more, ranks=1):
+        if (more, ranks) not in done:
+            root = tmp_path_factory.mktemp("whole")
+            run("longhaul", "train", write_config(root), *sets(*EVERY, *more), ranks=ranks)
+            done[more, ranks] = root / "run"
+        return done[more, ranks]
+    return get
+
+
+@pytest.fixture
+def mirrored(run, store, tmp_path, request):
+    """Makes the run of a test. Its mirror's name is the test's."""
+    name = re.sub(r"\W+", "-", request.node.name)[-60:].strip("-")
+
+    def make(endpoint=None, patience=None, server=store, server_env=(), folder="one"):
+        (tmp_path / folder).mkdir()
+        return Run(run, server, tmp_path / folder, name, endpoint, patience, server_env)
+    return make
+
+
+def wait_for(happened, process=None, seconds=90):
+    limit = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < limit
+        assert process is None or process.poll() is None, "the run ended"
+        time.sleep(0.005)
+
+
+# --- a machine that is lost
+
+@pytest.mark.parametrize("server", ["rclone", *later("moto")])
+def test_a_run_whose_directory_is_lost_goes_on_bitwise(servers, whole, mirrored, server):
+    mine = mirrored(server=servers(server))
+    first = mine.train("run.stop_after=4")
+    assert "checkpoint step 4 mirrored" in first.stdout, first.stdout
+    assert mine.mirrored() == [2, 4]
+    assert {"step_00000004/a1_rank_00000.safetensors", "step_00000004/manifest.a1.json"} <= set(
+        mine.keys())
+    mine.lose()
+    again = mine.train()
+    assert mine.resumed_at(again) == 4
+    mine.ends_as(whole(), 4)
+    assert steps_of(mine.dir)[5]["attempt"] > 1  # never the number of an attempt that mirrored
+    mine.run("longhaul", "verify", mine.dir)
+    # What came from the mirror is what the run had saved.
+    assert mine.mirrored() == [2, 4, 6, 8]
+    # What the run says of itself goes along.
+    assert {"run/events.jsonl", "run/metrics.jsonl"} <= set(mine.keys())
+
+
+def test_the_mirror_has_the_bytes_that_were_saved(mirrored):
+    mine = mirrored()
+    mine.train()
+    for path in mine.last().iterdir():
+        name = path.name if path.name != "manifest.json" else "manifest.a1.json"
+        assert mine.store.get(f"{mine.name}/step_00000008/{name}") == path.read_bytes(), name
+
+
+@pytest.mark.parametrize("first, then", [
+    ((2, []), (1, [])), *later(((1, []), (2, ["parallel.zero=3"])),
+                               ((2, ["parallel.tp=2"]), (2, [])),
+                               ((4, []), (2, ["parallel.pp=2"])))])
+def test_another_layout_goes_on_from_the_mirror_as_from_the_disk(mirrored, first, then):
+    runs = [mirrored(folder=name) for name in ("disk", "mirror")]
+    for mine in runs:
+        mine.store.remove_all(f"{mine.name}/")
+        mine.train("run.stop_after=4", *first[1], ranks=first[0])
+        assert mine.mirrored() == [2, 4]
+        if mine is runs[1]:
+            mine.lose()
+        assert mine.resumed_at(mine.train(*then[1], ranks=then[0])) == 4
+    assert curve(runs[0].dir)[4:] == curve(runs[1].dir)
+    assert tensors(runs[0].last()) == tensors(runs[1].last())
+
+
+def test_several_machines_without_a_shared_run_directory_entry(mirrored, whole):
+    """Two ranks that pretend to be on two machines."""
+    mine = mirrored()
+    mine.train("run.stop_after=4", ranks=2, nodes=2)
+    mine.lose()
+    mine.train(ranks=2, nodes=2)
+    mine.ends_as(whole(ranks=2), 4)
+
+
+def test_of_several_attempts_the_newest_counts(mirrored):
+    mine = mirrored()
+    mine.train("run.stop_after=4")
+    # Back to step 2, and on with another rate: step 4 is there twice.
+    mine.train("checkpoint.resume=2", "optimizer.lr=1e-3", "run.stop_after=4")
+    newest = tensors(mine.last(4))
+    assert steps_of(mine.dir)[4]["attempt"] == 2
+    mine.lose()
+    result = mine.train("run.stop_after=4", "optimizer.lr=1e-3", check=False)
+    assert result.returncode == 0 and tensors(mine.last(4)) == newest
+
+
+def test_a_killed_run_is_lost_with_its_machine(mirrored, whole):
+    mine = mirrored()
+    longer = "run.steps=40"
+    process = mine.start(PACE, longer)
+    wait_for(lambda: len(mine.mirrored()) >= 3, process)
+    process.kill()
+    process.wait()
+    reached = mine.mirrored()[-1]
+    mine.lose()
+    result = mine.train(longer)
+    assert mine.resumed_at(result) >= reached
+    mine.ends_as(whole(longer), mine.resumed_at(result))
+
+
+# --- what is in the mirror and is no checkpoint
+
+def cut(mine, key):
+    sound = mine.store.get(f"{mine.name}/{key}")
+    mine.store.put(f"{mine.name}/{key}", sound[:-1])
+
+
+def flip(mine, key):
+    content = bytearray(mine.store.get(f"{mine.name}/{key}"))
+    content[len(content) // 2] ^= 4
+    mine.store.put(f"{mine.name}/{key}", bytes(content))
+
+
+def remove(mine, key):
+    mine.store.remove(f"{mine.name}/{key}")
+
+
+@pytest.mark.parametrize("harm, file", [
+    (remove, "manifest.a1.json"), (cut, "a1_rank_00000.safetensors"),
+    (flip, "a1_rank_00000.safetensors"), *later(
+        (remove, "a1_rank_00000.safetensors"), (remove, "a1_state.json"),
+        (flip, "manifest.a1.json"), (cut, "manifest.a1.json"), (flip, "a1_state.json"))])
+def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
+    mine = mirrored()
+    mine.train("run.stop_after=6")
+    harm(mine, f"step_00000006/{file}")
+    mine.lose()
+    result = mine.train()
+    assert mine.resumed_at(result) == 4, result.stdout
+    mine.ends_as(whole(), 4)
+    # And the step is in the mirror again, whole.
+    mine.lose()
+    assert mine.resumed_at(mine.train(check=False)) == 8
+
+
+def test_a_run_killed_while_it_copies_leaves_no_copy_that_is_taken(store, mirrored, whole):
+    with FaultProxy(store.endpoint) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint)
+        proxy.rules = [Rule("slow", methods=SENT, keys="step_00000004/a1_rank_00000.safe",
+                            seconds=600)]
+        process = mine.start(PACE)
+        wait_for(lambda: proxy.faults(), process)
+        process.kill()
+        process.wait()
+        proxy.rules = []
+        assert mine.mirrored() == [2]
+        mine.lose()
+        assert mine.resumed_at(mine.train()) == 2
+    mine.ends_as(whole(), 2)
+
+
+@pytest.mark.parametrize("server", ["moto", *later("rclone")])
+def test_a_mirror_full_of_half_uploads_is_a_mirror(servers, mirrored, whole, server):
+    mine = mirrored(server=servers(server))
+    mine.train("run.stop_after=4")
+    for step in (4, 6, 9):
+        for file in ("a1_rank_00000.safetensors", "manifest.a1.json", "a2_rank_00000.safetensors"):
+            mine.store.begin_upload(f"{mine.name}/step_{step:08}/{file}", b"half" * 1000)
+    mine.lose()
+    assert mine.resumed_at(mine.train()) == 4
+    mine.ends_as(whole(), 4)
+
+
+def test_another_run_does_not_take_the_place_of_a_mirror(mirrored):
+    mine, other = mirrored(), mirrored(folder="other")
+    mine.train("run.stop_after=2")
+    before = mine.keys()
+    other.run("longhaul", "train", other.config, *sets("run.stop_after=2", "checkpoint.every=2"))
+    result = other.train(check=False)
+    assert mine.keys() == before or result.returncode == 0
+    said = result.stdout + result.stderr
+    assert f"s3://corpus/{mine.name}" in said
+    assert mine.mirrored() == [2], said
+
+
+def test_old_copies_go_by_the_rule_of_the_mirror(mirrored):
+    mine = mirrored()
+    mine.train("checkpoint.keep=2", "checkpoint.mirror_keep=3")
+    assert mine.mirrored() == [4, 6, 8]
+    assert not [key for key in mine.keys() if key.startswith("step_00000002/")]
+    assert sorted(p.name for p in (mine.dir / "checkpoints").glob("step_*")) == [
+        "step_00000006", "step_00000008"]
+
+
+# --- a store that is slow, broken or away
+
+def test_a_mirror_that_is_away_holds_nothing_up(store, mirrored, whole):
+    with FaultProxy(store.endpoint) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint, patience=2)
+        mine.train("run.stop_after=2")
+        proxy.rules = [Rule("SlowDown", methods=("GET", "HEAD", *SENT))]
+        begin = time.monotonic()
+        result = mine.train()
+        assert time.monotonic() - begin < 45
+        said = result.stdout + result.stderr
+        assert "MIRROR" in said and f"s3://corpus/{mine.name}" in said
+        assert curve(mine.dir) == curve(whole())
+        assert mine.events("mirror_failed"), said
+        assert mine.mirrored() == [2]
+        # The next start copies what the mirror lacks.
+        proxy.rules = []
+        mine.train()
+        assert mine.mirrored()[-1] == 8
+
+
+@pytest.mark.parametrize("fault", ["ExpiredToken", *later("AccessDenied", "NoSuchBucket")])
+def test_a_mirror_that_refuses_is_told_and_training_goes_on(store, mirrored, whole, fault):
+    with FaultProxy(store.endpoint) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint, patience=2)
+        proxy.rules = [Rule(fault, methods=SENT, keys="step_00000004", first=2)]
+        result = mine.train()
+        assert "MIRROR FAILED" in result.stdout + result.stderr
+    assert curve(mine.dir) == curve(whole())
+    assert 2 in mine.mirrored() and 4 not in mine.mirrored()
+    assert mine.events("mirror_failed")[0]["step"] == 4
+
+
+def test_a_slow_mirror_falls_behind_and_says_so(store, mirrored, whole):
+    slow = Rule("slow", methods=SENT, keys="step_", seconds=0.3)
+    with FaultProxy(store.endpoint, [slow]) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint)
+        result = mine.train("checkpoint.every=1")
+    assert "THE MIRROR FALLS BEHIND" in result.stdout + result.stderr
+    assert mine.events("mirror_behind")
+    assert mine.mirrored()[-1] == 8 and len(mine.mirrored()) < 8
+    assert curve(mine.dir) == curve(whole())
+    # No step waited for the store: all were done before the first copies were.
+    assert sum(r["step_time_s"] for r in steps_of(mine.dir).values()) < 2
+
+
+@pytest.mark.parametrize("fault", ["SlowDown", *later("reset", "InternalError", "cut_upload")])
+def test_a_fault_that_passes_costs_nothing_but_a_retry(store, mirrored, whole, fault):
+    with FaultProxy(store.endpoint, [Rule(fault, methods=SENT, keys="step_", times=4)]) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint)
+        mine.train("run.stop_after=4")
+        assert proxy.faults() == {fault: 4}
+        assert sum(event["retries"] for event in mine.events("mirrored")) >= 1
+        mine.lose()
+        proxy.rules = [Rule(name, keys="step_", times=2, bytes=100)
+                       for name in ("truncated", "shorter", "reset_in_body")]
+        assert mine.resumed_at(mine.train()) == 4
+    mine.ends_as(whole(), 4)
+
+
+def test_a_start_with_a_checkpoint_on_its_disk_fetches_nothing(store, mirrored, whole):
+    with FaultProxy(store.endpoint) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint)
+        mine.train("run.stop_after=4")
+        proxy.requests.clear()
+        mine.train()
+        assert [r.path for r in proxy.requests
+                if r.method == "GET" and r.path.endswith("safetensors")] == []
+    assert curve(mine.dir) == curve(whole())
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_nobody_at_the_mirror(mirrored, whole, lost):
+    """Without a checkpoint on the disk a run does not begin anew; with one it needs no mirror."""
+    mine = mirrored()
+    mine.train("run.stop_after=4")
+    mine.env.update(AWS_ENDPOINT_URL_S3=f"http://127.0.0.1:{free_port()}",
+                    LONGHAUL_OBJECTS_PATIENCE="2")
+    if lost:
+        mine.lose()
+    begin = time.monotonic()
+    result = mine.train(check=not lost)
+    assert time.monotonic() - begin < 45
+    if lost:
+        assert result.returncode == TEMPORARY, result.stderr
+        assert f"s3://corpus/{mine.name}" in result.stderr
+        assert not (mine.dir / "metrics.jsonl").exists() or not steps_of(mine.dir)
+    else:
+        assert curve(mine.dir) == curve(whole())
+
+
+def test_a_bucket_that_is_gone_is_no_empty_mirror(mirrored):
+    mine = mirrored()
+    mine.sets[-1] = 'checkpoint.mirror="s3://no-such-bucket/run"'
+    result = mine.train(check=False)
+    assert result.returncode == WRONG, (result.returncode, result.stderr)
+    assert "no-such-bucket" in result.stderr
+
+
+def test_over_https(store, mirrored, whole, tmp_path):
+    authority, context = make_authority(tmp_path / "tls")
+    with FaultProxy(store.endpoint, tls=context) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint, server_env={"AWS_CA_BUNDLE": str(authority)})
+        mine.train("run.stop_after=4")
+        mine.lose()
+        assert mine.resumed_at(mine.train()) == 4
+    mine.ends_as(whole(), 4)
+
+
+def test_verbs_read_the_mirror(mirrored):
+    mine = mirrored()
+    mine.train()
+    place = f"s3://corpus/{mine.name}"
+    mine.run("longhaul", "verify", f"{place}/step_00000008", env=mine.env)
+    for source, out in ((f"{place}/step_00000008", "there"), (mine.last(), "here")):
+        mine.run("longhaul", "export", source, "--out", mine.folder / out, env=mine.env)
+    here, there = ({p.name: p.read_bytes() for p in (mine.folder / name).iterdir()}
+                   for name in ("here", "there"))
+    assert here == there
+
+
+# --- at random
+
+@pytest.mark.parametrize("seed", later(*range(12)))
+def test_machines_lost_at_random_from_behind_a_bad_network(store, mirrored, whole, seed):
+    chance = random.Random(seed)
+    longer, ranks = "run.steps=60", chance.choice([1, 2])
+    faults = [Rule(name, methods=("GET", "HEAD", *SENT), share=0.05, seconds=0.5, bytes=100)
+              for name in ("SlowDown", "InternalError", "reset", "reset_in_body", "truncated",
+                           "shorter", "longer", "slow")]
+    faults.append(Rule("cut_upload", methods=("PUT",), share=0.05))
+    with FaultProxy(store.endpoint, faults, seed) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint)
+        for _ in range(5):
+            before = mine.mirrored()[-1:] or [0]
+            process = mine.start(PACE, longer, ranks=ranks)
+            goal = before[0] + chance.choice([2, 4, 8])
+            wait_for(lambda: process.poll() is not None
+                     or (mine.mirrored()[-1:] or [0])[0] >= min(goal, 60), seconds=120)
+            time.sleep(chance.random() * 0.3)
+            subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=False)
+            process.kill()
+            process.wait()
+            if chance.random() < 0.7:
+                shutil.rmtree(mine.dir, ignore_errors=True)
+        reached = (mine.mirrored()[-1:] or [0])[0]
+        shutil.rmtree(mine.dir, ignore_errors=True)
+        result = mine.train(longer, ranks=ranks)
+        assert mine.resumed_at(result) >= reached
+    assert tensors(mine.last(60)) == tensors(
+        whole(longer, ranks=ranks) / "checkpoints/step_00000060")
+

@@ -1,0 +1,401 @@
+"""Every verb that reads names of files understands an address, or refuses it at once; no secret is
+written anywhere, and no network is touched where no address is given."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from fault_proxy import FaultProxy, Rule, Stalled
+from programs import BIN, later
+from runs import PACE, curve, tensors, write_config
+from servers import ACCESS_KEY, SECRET_KEY, environment
+from transformers import LlamaForCausalLM
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from small_model import make_model, write_corpus  # noqa: E402
+
+WRONG = 78
+TOKEN = "token-5d1be0a7c3-of-the-tests"
+
+
+def address(name):
+    return f"s3://corpus/{name}"
+
+
+@pytest.fixture(scope="session")
+def local(run, tmp_path_factory):
+    """A model, a store, a state dict of PyTorch and a run, as local files."""
+    root = tmp_path_factory.mktemp("made")
+    make_model(root / "model")
+    write_corpus(root / "corpus")
+    run("longhaul", "data", "build", root / "corpus/*.txt", "--tokenizer", root / "model", "--out",
+        root / "store", "--holdout", "20%")
+    state = LlamaForCausalLM.from_pretrained(root / "model").state_dict()
+    torch.save(state, root / "state.pt")
+    (root / "training").mkdir()
+    run("longhaul", "train", write_config(root / "training"), "--set", "run.steps=4")
+    (root / "training/run").rename(root / "run")
+    return root
+
+
+@pytest.fixture(scope="session")
+def filled(store, local):
+    for name in ("model", "store", "store-val"):
+        store.put_folder(name, local / name)
+    store.put_file("state.pt", local / "state.pt")
+    store.put_folder("run", local / "run")
+    return store
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(result, *words, code=WRONG):
+    said = result.stderr
+    assert result.returncode == code, (result.returncode, result.stdout, said)
+    assert "longhaul: error: " in said and "please report" not in said, said
+    for word in words:
+        assert word in said, (word, said)
+
+
+# --- verbs
+
+@pytest.mark.parametrize("name", ["store", "model", *later(
+    "run", "run/checkpoints/step_00000004", "model/tokenizer.json",
+    "model/model.safetensors.index.json")])
+def test_inspect_says_of_objects_what_it_says_of_files(run, local, filled, env, name):
+    here = run("longhaul", "inspect", local / name, check=False, env=env)
+    there = run("longhaul", "inspect", address(name), check=False, env=env)
+    assert there.returncode == here.returncode
+    assert there.stdout.replace(address(name), str(local / name)) == here.stdout
+
+
+def test_data_inspect_and_verify(run, local, filled, env):
+    here = run("longhaul", "data", "inspect", local / "store", "--json", env=env)
+    there = run("longhaul", "data", "inspect", address("store"), "--json", env=env)
+    assert {**json.loads(there.stdout), "path": ""} == {**json.loads(here.stdout), "path": ""}
+    for name in ("store", "run/checkpoints/step_00000004"):
+        assert run("longhaul", "verify", address(name), env=env).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["store/tokens_00000.bin", *later(
+    "run/checkpoints/step_00000004/a1_rank_00000.safetensors")])
+def test_verify_finds_a_bit_that_changed_in_the_store(run, local, filled, env, name):
+    sound = (local / name).read_bytes()
+    broken = bytearray(sound)
+    broken[len(broken) // 2] ^= 4
+    filled.put(name, bytes(broken))
+    try:
+        result = run("longhaul", "verify", address(str(pathlib.PurePath(name).parent)), env=env,
+                     check=False)
+    finally:
+        filled.put(name, sound)
+    assert result.returncode == WRONG
+    assert pathlib.PurePath(name).name in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("form", ["hf", *later("checkpoint")])
+def test_import(run, local, filled, env, tmp_path, form):
+    for where, root in (("here", str(local)), ("there", "s3://corpus")):
+        run("longhaul", "import", f"{root}/state.pt", "--config", f"{root}/model", "--format", form,
+            "--out", tmp_path / where, env=env)
+    if form == "hf":
+        assert files(tmp_path / "here") == files(tmp_path / "there")
+    else:
+        steps = [next((tmp_path / where).rglob("step_*")) for where in ("here", "there")]
+        assert tensors(steps[0]) == tensors(steps[1])
+
+
+@pytest.mark.parametrize("name", ["run/checkpoints/step_00000004", *later("run", "model")])
+def test_export(run, local, filled, env, tmp_path, name):
+    run("longhaul", "export", local / name, "--out", tmp_path / "here", env=env)
+    run("longhaul", "export", address(name), "--out", tmp_path / "there", env=env)
+    assert files(tmp_path / "here") == files(tmp_path / "there")
+
+
+def test_eval_and_generate(run, local, filled, env):
+    def evaluated(root):
+        words = ["eval", f"{root}/model", "--data", f"{root}/store-val", "--seq-len", "64",
+                 "--max-sequences", "4", "--json"]
+        return json.loads(run("longhaul", *words, env=env).stdout)["loss"]
+
+    def continued(root):
+        words = ["generate", f"{root}/model", "--prompt", "The sea", "--max-new-tokens", "8",
+                 "--json"]
+        return json.loads(run("longhaul", *words, env=env).stdout)["ids"]
+
+    assert evaluated("s3://corpus") == evaluated(local)
+    assert continued("s3://corpus") == continued(local)
+
+
+# --- training on data in a store
+
+def sets(*words):
+    return [word for one in words for word in ("--set", one)]
+
+
+def data_at(root, cache):
+    model = json.dumps(str(root) + "/model")
+    return [f"model.config={model}", f'data.train=[{{ path = "{root}/store" }}]',
+            f'data.validation=[{{ name = "v", path = "{root}/store-val" }}]', "validation.every=4",
+            "validation.batches=1", f'data.cache="{cache}"', "run.steps=4"]
+
+
+@pytest.fixture(scope="session")
+def trained(run, local, tmp_path_factory):
+    """The curve of a run on the local files."""
+    root = tmp_path_factory.mktemp("trained")
+    run("longhaul", "train", write_config(root), *sets(*data_at(local, root / "cache")))
+    return curve(root / "run")
+
+
+@pytest.mark.parametrize("ranks", [2, *later(1)])
+def test_training_on_objects_is_bitwise_that_on_files(run, local, filled, trained, tmp_path, ranks):
+    cache = tmp_path / "cache"
+    words = sets(*data_at("s3://corpus", cache))
+    total = sum(filled.sizes("store/").values())
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        run("longhaul", "train", write_config(tmp_path), *words, env=env, ranks=ranks)
+        if ranks == 1:
+            assert curve(tmp_path / "run") == trained
+        # Once for both ranks of the node.
+        assert proxy.bytes_sent("corpus/store/") < 1.2 * total
+        proxy.requests.clear()
+        run("longhaul", "train", write_config(tmp_path, "again"), *words, env=env)
+        assert curve(tmp_path / "again") == trained
+        assert proxy.bytes_sent("corpus/store/") == 0  # the copies were kept
+        # A copy that changed on the disk is fetched anew.
+        for copy in cache.rglob("tokens_*.bin"):
+            damaged = bytearray(copy.read_bytes())
+            damaged[len(damaged) // 2] ^= 4
+            copy.chmod(0o644)
+            copy.write_bytes(damaged)
+        run("longhaul", "train", write_config(tmp_path, "third"), *words, env=env)
+        assert curve(tmp_path / "third") == trained
+        assert proxy.bytes_sent("corpus/store/tokens") > 0
+
+
+@pytest.mark.parametrize("fault", ["truncated", *later("SlowDown", "reset_in_body", "shorter")])
+def test_copies_are_sound_whatever_fails_in_between(run, local, filled, trained, tmp_path, fault):
+    rules = [Rule(fault, keys="corpus/(store|model)", times=4, bytes=100)]
+    with FaultProxy(filled.endpoint, rules) as proxy:
+        run("longhaul", "train", write_config(tmp_path),
+            *sets(*data_at("s3://corpus", tmp_path / "cache")),
+            env=environment(tmp_path / "home", proxy.endpoint))
+        assert proxy.faults() == {fault: 4}
+    assert curve(tmp_path / "run") == trained
+
+
+def test_a_store_that_was_replaced_is_fetched_anew(run, local, filled, tmp_path):
+    filled.put_folder("moving", local / "store")
+    words = sets(*data_at("s3://corpus", tmp_path / "cache"),
+                 'data.train=[{ path = "s3://corpus/moving" }]', "data.validation=[]")
+    env = environment(tmp_path / "home", filled.endpoint)
+    run("longhaul", "train", write_config(tmp_path, "one"), *words, env=env)
+    filled.put_folder("moving", local / "store-val")
+    run("longhaul", "train", write_config(tmp_path, "two"), *words, env=env)
+    run("longhaul", "train", write_config(tmp_path, "here"),
+        *sets(*data_at(local, tmp_path / "c"),
+              f'data.train=[{{ path = "{local}/store-val" }}]', "data.validation=[]"))
+    assert curve(tmp_path / "two") == curve(tmp_path / "here") != curve(tmp_path / "one")
+
+
+def test_copies_keep_to_the_space_that_they_may_take(run, local, filled, tmp_path):
+    cache, size = tmp_path / "cache", sum(filled.sizes("store/").values())
+    filled.put_folder("second", local / "store")
+
+    def train(name, limit, check=True):
+        return run("longhaul", "train", write_config(tmp_path, name), *sets(
+            *data_at(local, cache), f'data.train=[{{ path = "s3://corpus/{name}" }}]',
+            "data.validation=[]", f'data.cache_size="{limit}"'), check=check,
+            env=environment(tmp_path / "home", filled.endpoint))
+
+    for name in ("store", "second"):
+        train(name, int(1.5 * size))
+        kept = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+        assert size <= kept <= 1.5 * size
+    assert curve(tmp_path / "store") == curve(tmp_path / "second")
+    shutil.rmtree(cache)
+    refused(train("store", size // 2, check=False), address("store"), "data.cache_size")
+
+
+@pytest.mark.soak
+def test_a_fetch_that_is_killed_leaves_no_copy_that_is_taken(filled, run, trained, tmp_path):
+    slow = Rule("stall", keys="corpus/store/tokens", seconds=600, times=1)
+    words = sets(*data_at("s3://corpus", tmp_path / "cache"))
+    with FaultProxy(filled.endpoint, [slow]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        process = subprocess.Popen([BIN / "longhaul", "train", write_config(tmp_path), *words],
+                                   env={**os.environ, **env}, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        limit = time.monotonic() + 60
+        while not proxy.faults():
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        run("longhaul", "train", write_config(tmp_path), *words, env=env)
+    assert curve(tmp_path / "run") == trained
+
+
+# --- places where an address makes no sense, and addresses of other kinds
+
+@pytest.mark.parametrize("setting, words", [
+    ('run.dir="s3://corpus/run"', ["run.dir", "s3://corpus/run", "checkpoint.mirror"]),
+    ('data.train=[{ path = "gs://corpus/store" }]', ["gs://corpus/store", "s3://"]),
+    *later(('data.cache="s3://corpus/cache"', ["data.cache", "s3://corpus/cache"]),
+           ('checkpoint.mirror="gs://corpus/run"', ["checkpoint.mirror", "gs://corpus/run"]),
+           ('checkpoint.mirror="/a/directory"', ["checkpoint.mirror", "s3://"]),
+           ('model.config="gs://corpus/model"', ["gs://corpus/model"]),
+           ('data.train=[{ path = "https://host/store" }]', ["https://host/store"]))])
+def test_config_and_train_refuse_alike(run, env, tmp_path, setting, words):
+    config = write_config(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for verb in ("config", "train"):
+        refused(run("longhaul", verb, config, "--set", setting, check=False, env=env,
+                    cwd=tmp_path), *words)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", [
+    ["data", "build", "gs://corpus/*.jsonl", "--vocab-size", "300", "--out", "store"],
+    *later(["inspect", "gs://corpus/store"], ["verify", "gs://corpus/store"],
+           ["import", "gs://corpus/state.pt", "--out", "hf"],
+           ["export", "gs://corpus/run", "--out", "hf"],
+           ["eval", "gs://corpus/model", "--data", "store"],
+           ["generate", "gs://corpus/model", "--prompt", "a"])])
+def test_verbs_refuse_addresses_of_other_kinds_by_name(run, env, tmp_path, arguments):
+    result = run("longhaul", *arguments, check=False, env=env, cwd=tmp_path)
+    refused(result, next(word for word in arguments if word.startswith("gs://")), "s3://")
+    assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == []
+
+
+def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, local, filled,
+                                                                         tmp_path):
+    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
+    export = ["export", local / "run", "--out"]
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        for name, words in (("built", build), ("exported", export)):
+            run("longhaul", *words, address(name), env=env)
+            run("longhaul", *words, tmp_path / name, env=env)
+            filled.get_folder(name, tmp_path / f"{name}-there")
+            assert files(tmp_path / name) == files(tmp_path / f"{name}-there")
+            # A second one does not take its place.
+            refused(run("longhaul", *words, address(name), check=False, env=env), address(name))
+        # What makes a store of files comes last.
+        sent = [r.path for r in proxy.requests if r.method in ("PUT", "POST")]
+        assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
+
+
+def test_without_the_program_for_objects_the_reason_is_told(run, env, tmp_path):
+    (tmp_path / "bin").mkdir()
+    shutil.copy2(BIN / "longhaul", tmp_path / "bin/longhaul")
+    result = subprocess.run([tmp_path / "bin/longhaul", "inspect", address("store")], text=True,
+                            capture_output=True, env={**os.environ, **env}, timeout=60)
+    refused(result, address("store"), "longhaul-objects")
+
+
+# --- secrets
+
+@pytest.mark.parametrize("text", [
+    f"s3://{ACCESS_KEY}:{SECRET_KEY}@corpus/store", *later(
+        f"s3://corpus/store?access_key={ACCESS_KEY}&secret_key={SECRET_KEY}",
+        f"s3://{SECRET_KEY}@corpus/store")])
+def test_a_secret_in_an_address_is_refused_and_not_repeated(run, env, tmp_path, text):
+    for arguments in (["inspect", text], ["config", write_config(tmp_path), "--set",
+                                          f'checkpoint.mirror="{text}"']):
+        result = run("longhaul", *arguments, check=False, env=env)
+        refused(result, "s3://")
+        assert SECRET_KEY not in result.stdout + result.stderr
+
+
+def holders(folder, secrets):
+    """Files that hold one of the secrets."""
+    return [path for path in folder.rglob("*") if path.is_file()
+            and any(secret.encode() in path.read_bytes() for secret in secrets)]
+
+
+def descendants(pid):
+    try:
+        found = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [p for child in map(int, found) for p in (child, *descendants(child))]
+
+
+def arguments_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_no_secret_is_written_anywhere(servers, local, tmp_path):
+    """Also where the store refuses in the middle of the run. moto does not look at the keys."""
+    store = servers("moto")
+    for name in ("model", "store", "store-val"):
+        store.put_folder(name, local / name)
+    config, output = write_config(tmp_path), tmp_path / "output.txt"
+    words = sets(*data_at("s3://corpus", tmp_path / "cache"), "run.steps=30", "checkpoint.every=5",
+                 'checkpoint.mirror="s3://corpus/secret-run"', "validation.every=10", PACE)
+    seen = set()
+    with FaultProxy(store.endpoint) as proxy, output.open("wb") as out:
+        env = environment(tmp_path / "home", proxy.endpoint, patience=2, token=TOKEN)
+        process = subprocess.Popen([BIN / "longhaul", "train", config, *words], stdout=out,
+                                   stderr=subprocess.STDOUT, env={**os.environ, **env})
+        limit = time.monotonic() + 120
+        while process.poll() is None:
+            assert time.monotonic() < limit
+            for pid in (process.pid, *descendants(process.pid)):
+                seen.add(arguments_of(pid))
+            if proxy.count("PUT", "POST", keys="secret-run") > 6 and not proxy.rules:
+                proxy.rules = [Rule("AccessDenied", methods=("PUT", "POST"), keys="secret-run")]
+            time.sleep(0.01)
+    assert process.returncode == 0, output.read_text()
+    assert any(b"longhaul" in words for words in seen)
+    assert store.keys("secret-run/")
+    secrets = [SECRET_KEY, TOKEN]
+    assert not any(secret.encode() in words for secret in secrets for words in seen)
+    assert holders(tmp_path, secrets) == []
+    for key in store.keys("secret-run/"):
+        assert not any(secret.encode() in store.get(key) for secret in secrets)
+
+
+# --- no address, no network
+
+def test_nothing_is_connected_to_where_no_address_is_given(run, local, tmp_path):
+    with Stalled() as silent:
+        env = {**environment(tmp_path / "home", silent.endpoint), "http_proxy": silent.endpoint,
+               "https_proxy": silent.endpoint, "AWS_ENDPOINT_URL": silent.endpoint}
+        run("longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+            "--out", tmp_path / "store", env=env)
+        run("longhaul", "inspect", local / "store", env=env)
+        run("longhaul", "verify", local / "store", env=env)
+        run("longhaul", "train", write_config(tmp_path),
+            *sets(*data_at(local, tmp_path / "cache")), env=env)
+        run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "hf", env=env)
+        time.sleep(0.2)
+        assert silent.connections == 0
+
+
+def test_no_process_for_objects_is_started_where_no_address_is_given(local, tmp_path):
+    process = subprocess.Popen(
+        [BIN / "longhaul", "train", write_config(tmp_path),
+         *sets(*data_at(local, tmp_path / "cache"), "run.steps=40", PACE)],
+        stdout=subprocess.DEVNULL, env={**os.environ, "HOME": str(tmp_path)})
+    seen = set()
+    while process.poll() is None:
+        seen |= {arguments_of(pid) for pid in descendants(process.pid)}
+        time.sleep(0.02)
+    assert process.returncode == 0
+    assert not any(b"longhaul-objects" in words for words in seen), seen
