@@ -74,6 +74,7 @@ struct Updates {
 
 TORCH_LIBRARY_IMPL(longhaul, CUDA, library) {
   ops::fused::implement_by_kernels<OnStream>(library);
+  ops::fused::implement_by_kernel<OnStream>(library, ops::fused::grouped_gradient);
   optim::implement_updates<Updates>(library);
 }
 

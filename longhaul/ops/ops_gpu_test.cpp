@@ -4,6 +4,7 @@
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/linear/linear.h"
@@ -70,6 +71,29 @@ TEST_P(GpuOps, LinearIsTheSame) {
     const at::Tensor y = linear(in, weight, std::make_shared<WeightGradients>());
     backward(y, dy.to(device));
     return {y, in.grad(), weight->grad()};
+  });
+}
+
+TEST_P(GpuOps, ExpertsAreTheSame) {
+  constexpr int64_t kExperts = 4, kWidth = 136, kFeatures = 264;
+  const at::Tensor offsets = at::tensor({0, 0, 33, 33, 133}, at::kInt);  // two are empty
+  const at::Tensor x = random({133, kFeatures}), dy = random({133, kWidth});
+  const at::Tensor w = random({kExperts, kWidth, kFeatures});
+  compare([&](at::Device device) -> Results {
+    const at::Tensor all = w.to(device), in = leaf(x.to(device));
+    const at::Tensor gradients = at::ones_like(all, at::kFloat);
+    ExpertWeights weights;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const auto parameter =
+          tensor::make_parameter(std::to_string(e), {kWidth, kFeatures}, {});
+      parameter->set_frozen(false);
+      parameter->bind(all[e], gradients[e]);
+      weights.push_back({parameter});
+    }
+    const at::Tensor y = grouped_linear(in, offsets.to(device), weights,
+                                        std::make_shared<WeightGradients>(), fused())[0];
+    backward(y, dy.to(device));
+    return {y, in.grad(), gradients};
   });
 }
 

@@ -64,6 +64,11 @@ inline void __syncthreads(std::source_location at = std::source_location::curren
   longhaul::cuda_host::wait_for_block(at);
 }
 
+inline void __syncwarp(unsigned mask = 0xffffffffU,
+                       std::source_location at = std::source_location::current()) {
+  longhaul::cuda_host::exchange(mask, 0, longhaul::cuda_host::own_lane(), at);
+}
+
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
               std::source_location at = std::source_location::current()) {

@@ -232,7 +232,7 @@ at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
 }
 
 /// Adds the gradients of the weights. LibTorch's grouped product would round them to bf16
-/// before they are added, so that a GPU takes one expert after another.
+/// before they are added, so that a GPU takes a kernel of our own.
 void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fused,
                 const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_grad;

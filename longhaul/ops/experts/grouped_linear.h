@@ -23,7 +23,7 @@ using ExpertWeights = std::vector<std::vector<tensor::ParameterPtr>>;
 /// Where the weights of all experts lie at equal distances in one memory, as their bucket
 /// has them, the experts are one grouped product, whose offsets stay on the device. The
 /// plain form, which is the reference, is a loop over experts, for which the host reads
-/// the offsets. A GPU takes this loop for the gradients of the weights.
+/// the offsets.
 std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor& offsets,
                                        const ExpertWeights& weights,
                                        const WeightGradientsPtr& gradients, bool fused);

@@ -130,6 +130,25 @@ kernels::SumRows<T> kernel_of(TypeOf<sum_rows>, const Tensor& x, const Tensor& p
 }
 
 template <typename T>
+kernels::GroupedGradient<T> kernel_of(TypeOf<grouped_gradient>, const Tensor& dy,
+                                      const Tensor& x, const Tensor& offsets, bool add,
+                                      const Tensor& grad) {
+  const bool wide = grad.scalar_type() == at::kFloat;
+  return {.dy = Memory(dy),
+          .dy_stride = dy.stride(0),
+          .x = Memory(x),
+          .x_stride = x.stride(0),
+          .offsets = Memory(offsets),
+          .experts = grad.size(0),
+          .M = dy.size(1),
+          .N = x.size(1),
+          .y = Memory(wide ? Tensor() : grad),
+          .wide = Memory(wide ? grad : Tensor()),
+          .stride = grad.stride(0),
+          .add = add};
+}
+
+template <typename T>
 kernels::CrossEntropy<T> kernel_of(TypeOf<cross_entropy>, const Tensor& logits,
                                    const Tensor& targets, double scale, double z_loss,
                                    bool want_gradient, const Tensor& loss,

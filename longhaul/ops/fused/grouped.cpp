@@ -49,21 +49,9 @@ void grouped_product_on_cpu(const at::Tensor& x, const at::Tensor& offsets,
 void grouped_gradient_on_cpu(const at::Tensor& dy, const at::Tensor& x,
                              const at::Tensor& offsets, bool add,
                              const at::Tensor& grad) {
-  const bool wide = grad.scalar_type() == at::kFloat;
   if (products_are_own(x)) {
     return kernels::run(
-        kernels::GroupedGradient{.dy = Memory(dy),
-                                 .dy_stride = dy.stride(0),
-                                 .x = Memory(x),
-                                 .x_stride = x.stride(0),
-                                 .offsets = Memory(offsets),
-                                 .experts = grad.size(0),
-                                 .M = dy.size(1),
-                                 .N = x.size(1),
-                                 .y = Memory(wide ? at::Tensor() : grad),
-                                 .wide = Memory(wide ? grad : at::Tensor()),
-                                 .stride = grad.stride(0),
-                                 .add = add});
+        kernel_of<kernels::Bf16>(grouped_gradient, dy, x, offsets, add, grad));
   }
   for_experts(offsets, [&](int64_t e, int64_t first, int64_t rows) {
     at::Tensor of_expert = grad.select(0, e);

@@ -145,6 +145,25 @@ struct SumRows {
   T* y;
 };
 
+/// Computes dy^T x over the rows of each expert, for dy [R, M] and x [R, N], whose rows
+/// are dy_stride and x_stride apart. The rows of expert e are [offsets[e], offsets[e +
+/// 1]), and there may be none. The results [M, N] lie `stride` apart. They go to y,
+/// rounded once, or to `wide` in fp32; the other one is null. With `add` they are added
+/// to the previous content. Otherwise experts without rows get 0.
+template <typename T>
+struct GroupedGradient {
+  const T* dy;
+  int64_t dy_stride;
+  const T* x;
+  int64_t x_stride;
+  const int32_t* offsets;
+  int64_t experts, M, N;
+  T* y;
+  float* wide;
+  int64_t stride;
+  bool add;
+};
+
 // ---- Dropout
 // ---------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ struct Product {
 /// rows of x [R, K] and y [R, N] are x_stride and y_stride apart; those of expert e are
 /// [offsets[e], offsets[e + 1]), and there may be none. The matrices b_e [K, N] lie
 /// b_stride apart, and `b` is that of expert 0. The instruction sets that have Product
-/// have this kernel and the next.
+/// have this kernel, and GroupedGradient in bf16.
 struct GroupedProduct {
   const Bf16* x;
   int64_t x_stride;
@@ -58,22 +58,6 @@ struct GroupedProduct {
   int64_t K, N;
   Bf16* y;
   int64_t y_stride;
-};
-
-/// Computes dy^T x over the rows of each expert, for dy [R, M] and x [R, N]; the rows are
-/// those of GroupedProduct. The results [M, N] lie `stride` apart and go to y or to
-/// `wide`, with or without `add`, as those of Product. Experts without rows get 0.
-struct GroupedGradient {
-  const Bf16* dy;
-  int64_t dy_stride;
-  const Bf16* x;
-  int64_t x_stride;
-  const int32_t* offsets;
-  int64_t experts, M, N;
-  Bf16* y;
-  float* wide;
-  int64_t stride;
-  bool add;
 };
 
 /// The function that runs a kernel on one instruction set; null if the set has none.
@@ -97,7 +81,7 @@ using TypedKernels =
 /// All kernels of one instruction set; an absent kernel is null.
 struct KernelTable : TypedKernels<float>,
                      TypedKernels<Bf16>,
-                     Entries<Product, GroupedProduct, GroupedGradient> {
+                     Entries<Product, GroupedProduct, GroupedGradient<Bf16>> {
   void (*narrow)(const float* x, Bf16* y, int64_t count);
   void (*widen)(const Bf16* x, float* y, int64_t count);
   void (*weight_gradient)(const Bf16* dy, int64_t dy_stride, const Bf16* x,

@@ -79,7 +79,7 @@ void grouped_product_loop(const GroupedProduct& g) {
 
 /// Computes the gradients of experts' matrices. Each result has the bits of one product.
 template <void (*kProduct)(const Product&)>
-void grouped_gradient_loop(const GroupedGradient& g) {
+void grouped_gradient_loop(const GroupedGradient<Bf16>& g) {
   const int64_t element = g.wide != nullptr ? sizeof(float) : sizeof(Bf16);
   auto* results =
       g.wide != nullptr ? reinterpret_cast<char*>(g.wide) : reinterpret_cast<char*>(g.y);

@@ -94,9 +94,9 @@ TEST(GroupedGradient, HasTheBitsOfAProductForEachExpert) {
       const auto before = random_values(g.experts() * matrix, 3);
       auto wide = before, want = before;
       auto narrow = random_values<Bf16>(g.experts() * matrix, 4), want_narrow = narrow;
-      GroupedGradient gradient{dy.data(),      dy_stride,   x.data(), x_stride,
-                               offsets.data(), g.experts(), M,        g.N,
-                               nullptr,        wide.data(), matrix,   add};
+      GroupedGradient<Bf16> gradient{dy.data(),      dy_stride,   x.data(), x_stride,
+                                     offsets.data(), g.experts(), M,        g.N,
+                                     nullptr,        wide.data(), matrix,   add};
       run(gradient, isa);
       gradient.wide = nullptr;
       gradient.y = narrow.data();
