@@ -188,9 +188,13 @@ const Attention& first_attention(const Network& network) {
   return std::get<Attention>(network.blocks.at(0).at(0).branches.at(0).core);
 }
 
-bool has_experts(const Network& network) {
-  return std::ranges::any_of(
-      network.blocks, [](const Block& block) { return experts_of(block) != nullptr; });
+bool has_experts(const Network& network) { return first_experts(network) != nullptr; }
+
+const Experts* first_experts(const Network& network) {
+  for (const Block& block : network.blocks) {
+    if (const Experts* experts = experts_of(block)) return experts;
+  }
+  return nullptr;
 }
 
 const Experts* experts_of(const Block& block) {

@@ -255,10 +255,7 @@ void check_bytes(const RunConfig& config, const ModelConfig& model) {
 
 /// Throws ConfigError where the settings of experts do not fit the model.
 void check_experts(const RunConfig& config, const ModelConfig& model) {
-  const families::Experts* experts = nullptr;
-  for (const families::Block& block : model.network.blocks) {
-    if (experts == nullptr) experts = families::experts_of(block);
-  }
+  const families::Experts* experts = families::first_experts(model.network);
   const int64_t ep = config.parallel.ep;
   if (experts == nullptr) {
     if (ep == 1) return;

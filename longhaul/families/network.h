@@ -193,6 +193,8 @@ struct Network {
 const Attention& first_attention(const Network& network);
 /// Returns the block's experts, or null if the block has none.
 const Experts* experts_of(const Block& block);
+/// Returns the experts of the first block that has some, or null if no block has any.
+const Experts* first_experts(const Network& network);
 /// Returns whether a block of the network has experts.
 bool has_experts(const Network& network);
 

@@ -77,6 +77,16 @@ TEST(Mixtral, ItsExpertsHaveTheNamesOfItsFilesAndTheOtherFormOfTransformers5) {
                 {".mlp.gate.weight", ".block_sparse_moe.gate.weight"}}));
 }
 
+TEST(Mixtral, ItsFirstExpertsAreThoseOfTheFirstLayerThatHasSome) {
+  families::Network network = parse_mixtral().network;
+  EXPECT_EQ(families::first_experts(network), families::experts_of(network.blocks[0]));
+  network.blocks[0].pop_back();  // leaves the attention
+  EXPECT_EQ(families::first_experts(network), families::experts_of(network.blocks[1]));
+  network.blocks.clear();
+  EXPECT_EQ(families::first_experts(network), nullptr);
+  EXPECT_FALSE(families::has_experts(network));
+}
+
 TEST(Mixtral, AttentionSeesTheWindowAndWithoutOneAll) {
   EXPECT_EQ(first_attention(parse_mixtral().network).window, std::nullopt);
   const ModelConfig within = parse_mixtral({{"sliding_window", 4096}});

@@ -10,17 +10,6 @@
 #include "longhaul/base/error.h"
 
 namespace longhaul::train {
-namespace {
-
-/// Returns the experts of the model's first layer that has some, or null.
-const families::Experts* experts_in(const families::Network& network) {
-  for (const families::Block& block : network.blocks) {
-    if (const families::Experts* experts = families::experts_of(block)) return experts;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 double ExpertLoads::effective(size_t layer) const {
   const std::vector<int64_t>& of = counts.at(layer);
@@ -73,7 +62,8 @@ nn::RouterContext router_context(const Session& session) {
 }
 
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
-  const families::Experts* experts = experts_in(session.model_config.network);
+  const families::Experts* experts =
+      families::first_experts(session.model_config.network);
   if (experts == nullptr) return {};
   // Every rank of a tp group has counted the same tokens.
   for (comm::Communicator* group : {&session.mesh().data(), &session.mesh().pp()}) {
@@ -120,7 +110,8 @@ std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k)
 
 at::Tensor expert_shares(const Session& session,
                          const std::vector<std::vector<int64_t>>& loads) {
-  const families::Experts* experts = experts_in(session.model_config.network);
+  const families::Experts* experts =
+      families::first_experts(session.model_config.network);
   if (experts == nullptr) return {};
   const auto layers = std::ssize(session.model_config.network.blocks);
   const int64_t each = experts->router.out;
