@@ -213,6 +213,14 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
             assert len({waits[i]["device_allocations"] for i in places}) == 1
 
 
+@pytest.mark.parametrize("settings,warnings", [(PLAIN, 1), *later(([], 0))])
+def test_a_start_says_once_where_the_host_waits_for_products_of_experts(run, store, tmp_path,
+                                                                        settings, warnings):
+    done = train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *FP32, *DEVICE, *settings,
+                 "run.steps=1")
+    assert (done.stdout + done.stderr).count("products of experts run one expert") == warnings
+
+
 @pytest.mark.parametrize("settings", [
     ['memory.recompute="full"', "memory.offload_activations=true"],
     *later(['memory.recompute="selective"'], ['memory.recompute="full"'])])

@@ -3,8 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -114,6 +116,17 @@ void for_stacks(const std::vector<at::Tensor>& stacks, const at::Tensor& y,
 }
 
 const LibraryOp kGroupedMm("aten::_grouped_mm", "", "self mat2 offs");
+
+/// Returns whether LibTorch's grouped product is one kernel on the GPU that a name like
+/// "NVIDIA H100 sm_90" ends with. On other GPUs it is a loop, for which LibTorch reads
+/// the offsets on the host.
+bool is_one_kernel(const std::string& name) {
+  const size_t at = name.rfind("sm_");
+  if (at == std::string::npos) return false;
+  int architecture = 0;
+  std::from_chars(name.data() + at + 3, name.data() + name.size(), architecture);
+  return architecture / 10 == 9 || architecture / 10 == 10;
+}
 
 /// Returns whether LibTorch's grouped product takes this factor: each row or column
 /// begins at a multiple of 16 bytes.
@@ -308,6 +321,25 @@ std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor
   GroupedSaved kept{weights, offsets, gradients, rows.again, fused};
   if (!at::GradMode::is_enabled()) return columns_of(projected(rows.x, kept), kept);
   return GroupedNode::apply(rows.x, std::move(kept));
+}
+
+std::string describe_offset_waits(at::ScalarType type, at::Device device,
+                                  const std::string& name, bool fused) {
+  if (device.is_cpu()) return {};
+  if (!fused) return "run.fused is false";
+  const bool adds = fused::grouped_gradient.serves(device);
+  if (fused::grouped_product.serves(device) && adds) return {};
+  if (!device.is_cuda()) return fmt::format("{} has no grouped product", name);
+  if (type != at::kBFloat16) {
+    return "LibTorch's grouped product is in bf16 alone, which precision.compute chooses";
+  }
+  if (!kGroupedMm.serves(device)) return kGroupedMm.obstacle(device);
+  if (!is_one_kernel(name)) {
+    return fmt::format(
+        "LibTorch's grouped product is one kernel on sm_90 and sm_100, and a loop on {}",
+        name);
+  }
+  return adds ? "" : "the gradients of weights have no kernel here";
 }
 
 }  // namespace longhaul::ops

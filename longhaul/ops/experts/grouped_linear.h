@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
 #include <vector>
 
 #include "longhaul/ops/linear/linear_input.h"
@@ -27,5 +28,11 @@ using ExpertWeights = std::vector<std::vector<tensor::ParameterPtr>>;
 std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor& offsets,
                                        const ExpertWeights& weights,
                                        const WeightGradientsPtr& gradients, bool fused);
+
+/// Returns why the host reads the offsets of the experts' products, and waits for the
+/// device there; empty where the offsets stay on the device, or the device is a CPU.
+/// `name` is what device::name() says of the device.
+std::string describe_offset_waits(at::ScalarType type, at::Device device,
+                                  const std::string& name, bool fused);
 
 }  // namespace longhaul::ops

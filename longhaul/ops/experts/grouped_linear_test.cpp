@@ -201,6 +201,28 @@ TEST_P(GroupedLinear, HasTheSameResultsWithoutAGraph) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_TRUE(at::equal(y[i], found[i]));
 }
 
+TEST(GroupedLinearOnADevice, SaysWhyTheHostWaitsForOffsets) {
+  const auto why = [](at::ScalarType type, const std::string& name, bool fused = true) {
+    return describe_offset_waits(type, at::kCUDA, name, fused);
+  };
+  EXPECT_EQ(describe_offset_waits(at::kFloat, at::kCPU, "cpu", false), "");
+  EXPECT_EQ(why(at::kBFloat16, "NVIDIA H100 sm_90", false), "run.fused is false");
+  EXPECT_EQ(why(at::kFloat, "NVIDIA H100 sm_90"),
+            "LibTorch's grouped product is in bf16 alone, which precision.compute "
+            "chooses");
+  EXPECT_EQ(describe_offset_waits(at::kBFloat16, at::kPrivateUse1, "a card", true),
+            "a card has no grouped product");
+  const LibraryOp grouped("aten::_grouped_mm", "", "self mat2 offs");
+  if (!grouped.serves(at::kCUDA)) GTEST_SKIP() << grouped.obstacle(at::kCUDA);
+  for (const char* name : {"NVIDIA A100 sm_80", "NVIDIA RTX PRO 6000 sm_120", "GPU"}) {
+    EXPECT_NE(why(at::kBFloat16, name).find("a loop on " + std::string(name)),
+              std::string::npos);
+  }
+  for (const char* name : {"NVIDIA H100 sm_90", "NVIDIA B200 sm_100", "B300 sm_103"}) {
+    EXPECT_EQ(why(at::kBFloat16, name).find("a loop"), std::string::npos) << name;
+  }
+}
+
 TEST(Stacked, AreMatricesAtEqualDistances) {
   const at::Tensor all = at::arange(100);
   const auto at = [&](int64_t from, int64_t rows = 3) {

@@ -148,21 +148,22 @@ struct Operator {
                  });
   }
 
-  /// Returns whether the device of `x` has a kernel.
-  bool serves(const at::Tensor& x) const {
-    return handle().hasKernelForDispatchKey(key_of(x));
+  /// Returns whether the device, or that of `x`, has a kernel.
+  bool serves(at::Device device) const {
+    return handle().hasKernelForDispatchKey(key_of(device));
   }
+  bool serves(const at::Tensor& x) const { return serves(x.device()); }
 
   /// Runs the kernel of the device of first_tensor(arguments...).
   void operator()(const typename A::Type&... arguments) const {
     RECORD_FUNCTION(kFullName.chars.data(), {});
-    handle().redispatch(c10::DispatchKeySet(key_of(first_tensor(arguments...))),
+    handle().redispatch(c10::DispatchKeySet(key_of(first_tensor(arguments...).device())),
                         Wire<typename A::Type>::pack(arguments)...);
   }
 
  private:
-  static c10::DispatchKey key_of(const at::Tensor& x) {
-    return c10::computeDispatchKey(std::nullopt, std::nullopt, x.device());
+  static c10::DispatchKey key_of(at::Device device) {
+    return c10::computeDispatchKey(std::nullopt, std::nullopt, device);
   }
   /// Returns the dispatcher's handle, which is found once, after the operator was
   /// declared.

@@ -18,6 +18,7 @@
 #include "longhaul/device/plugin.h"
 #include "longhaul/objects/readable.h"
 #include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/ops/linear/products.h"
@@ -141,6 +142,19 @@ void check_device_fit(const Session& session,
   if (!warning.empty()) log.warning(warning);
 }
 
+/// Logs where the host waits for the device in each product of experts.
+void tell_offset_waits(const Session& session, system::Logger& log) {
+  if (!families::has_experts(session.model_config.network)) return;
+  const std::string why = ops::describe_offset_waits(
+      tensor::to_scalar_type(session.policy.compute), session.device,
+      device::name(session.device), session.config.run.fused);
+  if (why.empty()) return;
+  log.warning(
+      fmt::format("products of experts run one expert after another, and the "
+                  "host waits for the device in each layer: {}",
+                  why));
+}
+
 /// Builds the model's parts on this rank, and their memory.
 void build_parts(Session& session,
                  const std::map<std::string, tensor::ParameterClass>& classes,
@@ -153,6 +167,7 @@ void build_parts(Session& session,
     log.info(note);
   }
   check_device_fit(session, classes, log);
+  tell_offset_waits(session, log);
   const auto placed = build_chunks(session, classes);
   session.flat = std::make_unique<tensor::FlatBuffers>(
       placed, session.policy, session.device,
