@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import tomllib
 from typing import NamedTuple
 
@@ -352,6 +353,43 @@ def test_page_has_each_recipe_with_its_command():
     text = PAGE.read_text()
     commands = re.findall(r"^longhaul config recipes/(\S+)\.toml --ranks (\d+)$", text, re.M)
     assert dict(commands) == {name: str(fit.ranks) for name, fit in FITS.items()}
+
+
+def commands_of_the_page():
+    """All of its lines that are a command, as words."""
+    blocks = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in lines]
+
+
+def test_the_page_makes_the_data_of_moe_small_as_the_demo_does():
+    demo = (SOURCE / "tools/demo.sh").read_text().replace("\\\n", " ")
+    for of_demo, of_page in [('run "$longhaul"', "longhaul"), ('"$python" ', ""),
+                             ("$store", "demo-run/data"), ("$dir", "demo-run")]:
+        demo = demo.replace(of_demo, of_page)
+    commands = [words for words in commands_of_the_page()
+                if words[:2] == ["longhaul", "data"] or words[0] == "tools/demo_corpus.py"]
+    assert len(commands) == 3
+    of_demo = [shlex.split(line) for line in demo.splitlines()
+               if line.startswith(("longhaul data", "tools/demo_corpus.py"))]
+    assert all(words in of_demo for words in commands)
+    _, tokenizer, build = (dict(zip(words, words[1:])) for words in commands)
+    assert int(tokenizer["--vocab-size"]) == MODELS["moe-small"]["vocab_size"]
+    recipe = tomllib.loads(path_of("moe-small").read_text())
+    assert int(build["--seq-len"]) == recipe["data"]["seq_len"]
+    assert build["--out"] == recipe["data"]["train"][0]["path"]
+    assert build["--out"] + "-val" == recipe["data"]["validation"][0]["path"]
+
+
+def test_the_page_trains_moe_small_on_one_rank_and_with_its_experts_over_two(run):
+    commands = commands_of_the_page()
+    assert ["longhaul", "train", "recipes/moe-small.toml"] in commands
+    [launched] = [words for words in commands if words[1] == "launch"]
+    assert launched == ["longhaul", "launch", "-n", "2", "recipes/moe-small.toml",
+                        "--set", "parallel.ep=2"]
+    for ranks, ep in [(1, 1), (2, 2)]:
+        layout = described(run, "moe-small", ranks, f"parallel.ep={ep}")["layout"]
+        assert (layout["dp"], layout["ep"]) == (ranks, ep)
 
 
 # Scaled down: the numbers of the optimizer and the schedule stay, ranks and model shrink.
