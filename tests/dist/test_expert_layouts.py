@@ -56,6 +56,12 @@ def test_routers_choose_in_a_layout_as_on_one_rank(trained, name):
     assert max(max(layer) for layer in one) > 1.5 * 8 * 32 * 3 / 8  # there is something to see
 
 
+def test_results_have_the_ranks_over_which_experts_lie(trained):
+    run = trained(EXPERTS["dp4_ep2_zero1"], *FP32, "run.steps=8", **QWEN)
+    told = json.loads((run / "results.json").read_text())["results"]["parameters"]
+    assert (told["Data parallel degree"], told["Expert parallel degree"]) == (4, 2)
+
+
 @pytest.mark.parametrize("name", ["dp4_ep2_zero1", *later("ep2_tp2_dp2", "ep4_pp2", "ep2_cp2")])
 def test_mixtral_balanced_by_the_step_before_is_one_rank(judged, name):
     ours, one = (judged(layout, *FP32, *GLOBAL, steps=10, **MIXTRAL)

@@ -31,6 +31,7 @@ Json run_parameters(const Session& session, int64_t total_steps) {
           {"Tensor parallel degree", config.parallel.tp},
           {"Pipeline parallel degree", config.parallel.pp},
           {"Context parallel degree", config.parallel.cp},
+          {"Expert parallel degree", config.parallel.ep},
           {"ZeRO stage", config.parallel.zero},
           {"Batch size", config.batch.micro_size},
           {kAccumulationParameter, session.batch.accumulation},
