@@ -127,6 +127,7 @@ struct UnitForward {
   int taken = 0;
   int64_t keys = 0;    ///< width of all keys of the unit, and also of its values
   int64_t routed = 0;  ///< experts that each token is sent to; 0: the unit has none
+  int64_t routes = 0;  ///< experts among which the unit's router chooses
   int64_t logits = 0;  ///< width of the head's result
   KeptRows logits_of = KeptRows::Tokens;
 

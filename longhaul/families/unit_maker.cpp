@@ -180,6 +180,7 @@ void UnitMaker::take_input(const Feature& x) {
 Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k,
                           bool normalised) {
   unit_.forward.routed = top_k;
+  unit_.forward.routes = logits.width;
   keep_rows(KeptKind::FeedForward, logits, logits.width, kAlways);  // probabilities
   // For each choice the number of its expert, its token, its row and its place among all
   // choices, in 64 bits, and its weight; before they are normalised, weights and a sum.

@@ -63,6 +63,27 @@ TEST(RankCosts, OfAPipelineSendOneBoundaryAStepAndDirection) {
   EXPECT_EQ(first.traffic.bytes(TrafficKind::Context), 0);
 }
 
+/// By the formulas of docs/experts.md, for 32 layers and 8 micro batches of 4096 tokens,
+/// each of which goes to 2 of 8 experts.
+TEST(RankCosts, OfExpertsSendRowsBothWaysAndTheirNumbersBefore) {
+  const ModelDescription model =
+      load_model_config(source_dir() / "tests/fixtures/configs/mixtral-8x7b.json")
+          .description;
+  const int64_t rows = 4096 * 2 * 7 / 8, row = 4096 * 2, numbers = 7 * 8;
+  for (const int64_t forwards : {1, 2}) {
+    const RunConfig config =
+        accepted("", {"parallel.ep=8", "batch.global_size=64", "batch.micro_size=1",
+                      "data.seq_len=4096",
+                      forwards == 2 ? "memory.recompute=full" : "memory.recompute=none"})
+            .config;
+    const LayoutDescription layout =
+        describe_layout(config, model, 8, Placement::even(8));
+    const Traffic traffic = LayoutCosts(config, model, layout).of(0).traffic;
+    EXPECT_EQ(traffic.bytes(TrafficKind::Experts),
+              32 * 8 * ((forwards + 1) * rows * (row + 4 + row) + forwards * numbers));
+  }
+}
+
 /// Asks for every rank. Ranks with one place along pp and tp have equal costs.
 TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
   const ModelDescription model = llama3_70b();

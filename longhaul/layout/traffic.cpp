@@ -9,6 +9,8 @@
 namespace longhaul::layout {
 namespace {
 
+constexpr int64_t kRowCountBytes = 8;
+
 /// Counts the messages of one rank in one step.
 class StepTraffic {
  public:
@@ -157,13 +159,17 @@ class StepTraffic {
 
   /// Adds the rows of tokens that go to the ranks of their experts and come back, with
   /// one fp32 weight each on the way there, in the forward and again in the backward
-  /// (parallel/expert/). Experts are taken to have equally many rows.
+  /// (parallel/expert/). Each forward begins with the experts' numbers of rows. Experts
+  /// are taken to have equally many rows.
   void experts(const UnitDescription& unit, int64_t forwards) {
     const int64_t ep = layout_.ep;
     if (ep == 1 || unit.forward.routed == 0) return;
     const int64_t rows = passes_.tokens.inside * unit.forward.routed / ep * (ep - 1);
     const int64_t row = passes_.features * passes_.form.compute_bytes;
     const int64_t times = forwards * (runs(unit) + 1);
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::AllToAll,
+                 forwards * runs(unit),
+                 unit.forward.routes / ep * (ep - 1) * kRowCountBytes);
     traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
                  rows * (row + 4));
     traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
@@ -244,8 +250,9 @@ const char* traffic_name(TrafficKind kind) {
 }
 
 const char* exchange_name(Exchange exchange) {
-  constexpr std::array<const char*, 5> kNames = {"send_recv", "all_reduce", "all_gather",
-                                                 "reduce_scatter", "broadcast"};
+  constexpr std::array<const char*, 6> kNames = {"send_recv",  "all_reduce",
+                                                 "all_gather", "reduce_scatter",
+                                                 "broadcast",  "all_to_all"};
   return kNames.at(static_cast<size_t>(exchange));
 }
 

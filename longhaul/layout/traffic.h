@@ -11,7 +11,7 @@ enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
   Tensor,     ///< sums and rows of split features and of the loss
   Context,    ///< keys, values and their gradients
-  Experts,    ///< rows of tokens, their experts' results and the gradients of both
+  Experts,    ///< rows of tokens, their numbers, experts' results and the gradients
   Gradients,  ///< gradients of weights, made one on the ranks that hold the weights
   Weights,    ///< weights gathered from the ranks that update them
 };
@@ -21,7 +21,14 @@ const char* traffic_name(TrafficKind kind);
 
 /// The operations of comm/ that a step is made of. exchange_name() returns comm's names:
 /// "all_reduce" ...
-enum class Exchange { SendRecv, AllReduce, AllGather, ReduceScatter, Broadcast };
+enum class Exchange {
+  SendRecv,
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  Broadcast,
+  AllToAll
+};
 const char* exchange_name(Exchange exchange);
 
 /// Operations of one kind in one group, in a step of one rank.
