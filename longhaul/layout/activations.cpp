@@ -226,18 +226,20 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
 
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision) {
-  std::map<int, int64_t> units;
+  using Buffers = std::map<int64_t, int64_t>;  // how many, by their elements
+  std::map<int, Buffers> units;
   for (const BucketPlan& bucket : buckets) {
-    if (!bucket.grads_stay && !bucket.frozen) units[bucket.unit] += bucket.num_elements;
+    if (!bucket.grads_stay && !bucket.frozen) ++units[bucket.unit][bucket.num_elements];
   }
-  std::vector<int64_t> sizes;
-  for (const auto& [unit, size] : units) sizes.push_back(size);
-  std::ranges::sort(sizes, std::greater<>());
+  Buffers most, before;
+  for (const auto& [unit, own] : units) {
+    for (const auto& [size, count] : own) {
+      most[size] = std::max(most[size], before[size] + count);
+    }
+    before = own;
+  }
   int64_t elements = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    // The largest unit is a table, the smallest ones are blocks.
-    if (i == 0 || i + 2 >= sizes.size()) elements += sizes[i];
-  }
+  for (const auto& [size, count] : most) elements += size * count;
   return elements * (precision.gradients == StateType::Fp32 ? 4 : 2);
 }
 

@@ -54,8 +54,9 @@ struct ChunkBytes {
 ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
                        const LayoutDescription& layout, const MeshIndex& at, int chunk);
 
-/// Returns the bytes of gradients that are formed whole and then cut: the gradients of
-/// the largest unit and of two blocks, one of which is being reduced.
+/// Returns the bytes of gradients that are formed whole and then cut. A buffer serves all
+/// buckets of its size. There are as many as two units that follow each other need, one
+/// of which is being reduced: those of one table and of two blocks.
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision);
 

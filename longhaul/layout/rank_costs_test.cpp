@@ -84,6 +84,31 @@ TEST(RankCosts, OfExpertsSendRowsBothWaysAndTheirNumbersBefore) {
   }
 }
 
+TEST(RankCosts, OfWholeGradientsAreThoseOfATableAndOfTwoBlocks) {
+  const auto elements = [](const std::vector<std::vector<int64_t>>& units) {
+    std::vector<BucketPlan> buckets;
+    for (size_t unit = units.size(); unit-- > 0;) {
+      for (const int64_t size : units[unit]) {
+        BucketPlan bucket;
+        bucket.unit = static_cast<int>(unit);
+        bucket.num_elements = size;
+        bucket.grads_stay = false;
+        buckets.push_back(bucket);
+      }
+    }
+    return whole_gradients(buckets, PrecisionSection()) / 4;
+  };
+  EXPECT_EQ(elements({}), 0);
+  EXPECT_EQ(elements({{100}, {10}, {10}, {10}, {100}}), 100 + 2 * 10);
+  EXPECT_EQ(elements({{10}, {10}, {10}}), 2 * 10);
+  EXPECT_EQ(elements({{100}, {10}, {100}}), 100 + 10);
+  // Experts outweigh a table, and have a bucket of their own.
+  EXPECT_EQ(elements({{100}, {10, 300}, {10, 300}, {10, 300}, {100}}), 100 + 2 * 310);
+  // Every other block has experts.
+  EXPECT_EQ(elements({{100}, {10, 20}, {10, 300}, {10, 20}, {10, 300}, {100}}),
+            100 + 2 * 10 + 20 + 300);
+}
+
 /// Asks for every rank. Ranks with one place along pp and tp have equal costs.
 TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
   const ModelDescription model = llama3_70b();
