@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "apps/other_launcher.h"
+#include "apps/start/other_launcher.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/node_choice.h"
-#include "apps/other_launcher.h"
+#include "apps/start/other_launcher.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/start/launch_ground.h"

@@ -10,7 +10,7 @@
 
 #include "apps/data_places.h"
 #include "apps/mpirun_end.h"
-#include "apps/other_launcher.h"
+#include "apps/start/other_launcher.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs/verbs.h"

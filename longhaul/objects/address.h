@@ -25,10 +25,10 @@ struct Address {
 /// them.
 bool is_address(const fs::path& path);
 
-/// Reads "s3://BUCKET/KEY". Throws InputError for a text without a bucket, for a bucket's
-/// name that no store allows, for a key with an empty part, "." or "..", for control
-/// characters, and for what looks like secrets in the address ("KEY:SECRET@bucket",
-/// "?access_key=").
+/// Reads "s3://BUCKET/KEY". Throws InputError for a text without a bucket, and for a
+/// bucket's name that no store allows. Also throws InputError for a key with an empty
+/// part, ".", ".." or control characters, and for what looks like secrets in the address
+/// ("KEY:SECRET@bucket", "?access_key=").
 Address parse_address(const fs::path& path);
 
 }  // namespace longhaul::objects

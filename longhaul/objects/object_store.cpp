@@ -41,11 +41,12 @@ pid_t start_service(int socket) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
   std::error_code absent;
   if (!fs::exists(program, absent)) {
-    fail_input("objects",
-               "{} is not there, so no address of an object store can be opened: this "
-               "build has no S3 part of Arrow (the wheel of pyarrow has it); install the "
-               "whole program, or copy the files here by other means (docs/offline.md)",
-               program.string());
+    fail_input(
+        "objects",
+        "{} is not there, so no address of an object store can be opened. This "
+        "build has no S3 part of Arrow, which the wheel of pyarrow has. Install the "
+        "whole program, or copy the files here by other means (docs/offline.md)",
+        program.string());
   }
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
@@ -196,7 +197,7 @@ struct ObjectStore::State {
            std::span<std::byte> data = {}) {
     request["what"] = what;
     request.update(address_fields(address));
-    const std::string text = request.dump();
+    const std::string text = json_text(request);
     const std::shared_ptr<Service> one = living();
     std::future<Json> answer;
     uint64_t number = 0;

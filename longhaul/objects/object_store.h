@@ -22,10 +22,10 @@ struct ObjectInfo {
   std::string version = {};
 };
 
-/// Reads and writes objects of an S3-compatible store. The work is done by a process of
-/// its own, the program longhaul-objects beside this one, which is started by the first
-/// request and ends with this object: so this program holds no connection, no secret and
-/// no thread of that library, and may fork.
+/// Reads and writes objects of an S3-compatible store. A process of its own does the
+/// work: the program longhaul-objects beside this one. The first request starts the
+/// process, which ends with this object. So this program holds no connection and no
+/// secret, has no thread of that library, and may fork.
 ///
 /// Region, endpoint, credentials and the file of certificates come from the environment's
 /// usual variables and the files of ~/.aws (docs/objects.md). A request that fails for a
@@ -46,9 +46,9 @@ class ObjectStore {
   /// Returns what the store says about an object; nothing where there is no such object.
   std::optional<ObjectInfo> look(const Address& address);
   /// Returns all objects whose key is the address's key, a slash and more, at any depth,
-  /// sorted by the bytes of their keys; objects of size 0 whose key ends with a slash are
-  /// left out. An empty key lists the bucket. None where no key begins so. Versions are
-  /// empty where they are not asked for, since each of them takes a request.
+  /// sorted by the bytes of their keys; nothing where there is no such object. It leaves
+  /// out objects of size 0 whose key ends with a slash. An empty key lists the bucket.
+  /// Versions are empty where they are not asked for, since each of them takes a request.
   std::vector<ObjectInfo> list(const Address& prefix, bool versions);
 
   /// Reads exactly `to.size()` bytes from `offset` on. Throws TemporaryError where the

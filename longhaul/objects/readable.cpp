@@ -58,9 +58,10 @@ fs::path readable(const fs::path& path) {
   std::string text = path.string();
   if (text.find_first_of("*?[") != std::string::npos) {
     throw InputError("objects",
-                     text + ": patterns of addresses name inputs of `longhaul data "
-                            "build` and files of ready ids alone; name one object or "
-                            "the prefix of all that is meant");
+                     text +
+                         ": patterns of addresses name inputs of `longhaul data "
+                         "build` and files of ready ids alone; name one object or "
+                         "the prefix of all that is meant");
   }
   while (text.ends_with('/')) text.pop_back();
   Shared& one = shared();

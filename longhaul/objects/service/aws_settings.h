@@ -24,8 +24,8 @@ struct AwsSettings {
 /// address and for a file of certificates that cannot be read.
 AwsSettings aws_settings();
 
-/// Returns a setting of one profile in the text of a file like ~/.aws/config; a setting
-/// below "s3 =" counts as one of the profile. Empty where there is none.
+/// Returns a setting of one profile in the text of a file like ~/.aws/config; the empty
+/// text where there is none. A setting below "s3 =" counts as one of the profile.
 std::string profile_setting(const std::string& text, const std::string& profile,
                             const std::string& name);
 

@@ -362,8 +362,8 @@ struct S3Store::State {
   }
 
   /// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
-  /// that is shorter than was asked for as whole and leaves the rest of the bytes as they
-  /// were, so the last ones are set by chance before, with `last` as the last one.
+  /// that is too short as whole, and leaves the rest of the bytes as they were. So the
+  /// last bytes are set by chance before, and the very last one to `last`.
   arrow::Result<bool> read_once(Opened& one, uint64_t offset, std::span<std::byte> to,
                                 std::byte last) {
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));

@@ -16,7 +16,7 @@ namespace longhaul::objects {
 /// call it.
 class S3Store {
  public:
-  /// Arrow's S3 part starts with the first request.
+  /// Starts nothing: the first request starts Arrow's S3 part.
   S3Store();
   /// Ends Arrow's S3 part.
   ~S3Store();

@@ -91,8 +91,8 @@ int serve_objects(int socket) {
       if (!system::receive_all(socket, text.data(), text.size())) break;
       pool.add([&store, &sending, socket, number = head.number, request = text] {
         std::vector<std::byte> data;
-        const std::string reply =
-            reply_of([&] { return answer_of(store, Json::parse(request), data).dump(); });
+        const std::string reply = reply_of(
+            [&] { return json_text(answer_of(store, Json::parse(request), data)); });
         if (reply.front() != kAnswerMark) data.clear();
         const Head answer{number, reply.size(), data.size(), store.counts()};
         const std::lock_guard lock(sending);

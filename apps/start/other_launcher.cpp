@@ -1,4 +1,4 @@
-#include "apps/other_launcher.h"
+#include "apps/start/other_launcher.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
