@@ -26,7 +26,7 @@ namespace {
 
 /// Files that make a directory count, so that they come after all others, in this order.
 constexpr std::array<std::string_view, 7> kLast{
-    "model.safetensors.index.json", "config.json", "state.json",   "dataset_info.json",
+    "model.safetensors.index.json", "config.json", "state.json",      "dataset_info.json",
     data::kBertRecordName,          "store.json",  run::kManifestFile};
 constexpr int kFilesAtOnce = 4;
 
@@ -73,9 +73,8 @@ void upload_directory(const fs::path& dir, const objects::Address& to) {
   for (const objects::Address& old : objects_below(to)) store->remove(old);
   const auto put = [&](const fs::path& file) { store->put(file, address_of(file)); };
   const auto first_last = std::ranges::find_if(files, comes_last);
-  system::share_among_threads(
-      std::distance(files.begin(), first_last), kFilesAtOnce,
-      [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
+  system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
+                              [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
   std::for_each(first_last, files.end(), put);
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
@@ -90,8 +89,9 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
   if (!is_address_) return;
   const objects::Address address = objects::parse_address(named);
   if (address.key.empty()) {
-    throw InputError("objects", named + ": names a whole bucket; add a key to write "
-                                        "below, as s3://BUCKET/KEY");
+    throw InputError("objects", named +
+                                    ": names a whole bucket; add a key to write "
+                                    "below, as s3://BUCKET/KEY");
   }
   if (use.processes > 1) {
     throw InputError(
@@ -102,7 +102,8 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
   }
   named_ = address.text();
   const fs::path whole = objects::default_cache().parent_path() / "uploads" /
-                         hash_hex(named_).substr(0, 16) / fs::path(address.key).filename();
+                         hash_hex(named_).substr(0, 16) /
+                         fs::path(address.key).filename();
   path_ = whole.string();
   // Objects may lie there already where an upload was ended, which left the directory.
   const bool was_here = fs::exists(whole);

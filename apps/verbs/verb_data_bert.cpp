@@ -62,8 +62,7 @@ void run_bert(const BertCommand& command) {
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  const OutputPlace out(command.common.out,
-                        {.replaces = options.force, .goes_on = true});
+  const OutputPlace out(command.common.out, {.replaces = options.force, .goes_on = true});
   options.out = out.path();
   const auto tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   std::ranges::for_each(tokenizer->warnings(), say_warning);

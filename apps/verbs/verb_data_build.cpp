@@ -101,9 +101,9 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 
 void run_build(const BuildCommand& command) {
   data::BuildOptions options = build_options(command);
-  const OutputPlace out(command.common.out, {.replaces = options.force,
-                                             .goes_on = true,
-                                             .processes = options.processes});
+  const OutputPlace out(
+      command.common.out,
+      {.replaces = options.force, .goes_on = true, .processes = options.processes});
   options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())

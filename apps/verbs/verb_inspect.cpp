@@ -91,7 +91,9 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "inspect",
       "Says what a checkpoint, run, token store, BERT data, model or tokenizer "
       "directory, safetensors file or tokenizer.json is, and whether it is complete");
-  verb->add_option("path", options->path, "a file or directory of one of these kinds, or its address (s3://BUCKET/KEY)")
+  verb->add_option(
+          "path", options->path,
+          "a file or directory of one of these kinds, or its address (s3://BUCKET/KEY)")
       ->required();
   verb->add_flag("--json", options->json, "machine-readable");
   verb->add_flag(

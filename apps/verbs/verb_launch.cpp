@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "apps/node_choice.h"
-#include "apps/start/other_launcher.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/start/launch_ground.h"
+#include "apps/start/other_launcher.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/clock.h"

@@ -10,9 +10,9 @@
 
 #include "apps/data_places.h"
 #include "apps/mpirun_end.h"
-#include "apps/start/other_launcher.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
+#include "apps/start/other_launcher.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"

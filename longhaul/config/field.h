@@ -25,7 +25,7 @@ struct Field {
   /// The values that are built, as TOML text; empty if all are.
   std::vector<std::string> built;
   bool takes_objects = false;  ///< a path that may be the address of objects
-  std::string rule;  ///< the range in words, for messages and the reference
+  std::string rule;            ///< the range in words, for messages and the reference
   std::function<bool(double)> in_range;
 
   /// Stores a value. Throws ConfigError with the value's place if the type is wrong.

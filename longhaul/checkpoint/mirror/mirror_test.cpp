@@ -90,7 +90,7 @@ class DirectoryStore : public MirrorStore {
   bool has(const std::string& name) const { return fs::exists(dir_ / name); }
   fs::path path(const std::string& name) const { return dir_ / name; }
 
-  std::string refused;            ///< fetch() and put() throw for this name
+  std::string refused;             ///< fetch() and put() throw for this name
   std::atomic<bool> held = false;  ///< put() waits while this is true
   std::vector<std::string> order;
   std::vector<std::string> removed;
@@ -262,9 +262,8 @@ TEST(Mirror, AFetchedCheckpointIsTheOneThatWasSaved) {
   const auto entries = list_checkpoints(back.path());
   ASSERT_EQ(entries.size(), 1U);
   EXPECT_TRUE(entries[0].valid) << entries[0].problem;
-  EXPECT_HAS(message_of<InputError>([&] {
-               fetch_checkpoint(store, list_mirror(store)[0], back.path());
-             }),
+  EXPECT_HAS(message_of<InputError>(
+                 [&] { fetch_checkpoint(store, list_mirror(store)[0], back.path()); }),
              "is there already");
 }
 
@@ -278,9 +277,8 @@ TEST(Mirror, AFetchedFileIsComparedWithItsHash) {
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   store.put_text(bytes, name);
   const MirrorStep step = list_mirror(store)[0];
-  EXPECT_HAS(
-      message_of<InputError>([&] { fetch_checkpoint(store, step, back.path()); }),
-      "a1_rank_00001.safetensors: its bytes have hash");
+  EXPECT_HAS(message_of<InputError>([&] { fetch_checkpoint(store, step, back.path()); }),
+             "a1_rank_00001.safetensors: its bytes have hash");
   EXPECT_TRUE(fs::is_empty(back.path()));
 }
 

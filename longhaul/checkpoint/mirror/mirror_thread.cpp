@@ -133,8 +133,8 @@ void MirrorThread::lead() {
       std::unique_lock lock(mutex_);
       at_work_ = false;
       under_way_.reset();
-      changed_.wait(
-          lock, [&] { return stopped_ || queued_ || back_to_ || run_files_wanted_; });
+      changed_.wait(lock,
+                    [&] { return stopped_ || queued_ || back_to_ || run_files_wanted_; });
       if (stopped_) return;
       back = std::exchange(back_to_, std::nullopt);
       wanted = std::exchange(queued_, std::nullopt);

@@ -140,9 +140,9 @@ void end_mirror_step(MirrorStore& store, const Manifest& manifest, double patien
     const auto missing = missing_in(listing.objects(manifest.step), manifest);
     if (!missing) break;
     if (Clock::now() >= end) {
-      throw TemporaryError(
-          "mirror", fmt::format("step {} is not whole in {} after {:.0f} s: {}",
-                                manifest.step, store.place(), patience, *missing));
+      throw TemporaryError("mirror",
+                           fmt::format("step {} is not whole in {} after {:.0f} s: {}",
+                                       manifest.step, store.place(), patience, *missing));
     }
     // Sleeps in short parts, so that `look` is asked often.
     for (auto slept = milliseconds(0); slept < pause && Clock::now() < end;

@@ -404,11 +404,11 @@ void BackgroundSaver::start_cleaning() {
   cleaner_->join();
   cleaner_->at_work = true;
   const auto refused = failure_of([&] {
-    cleaner_->thread = std::thread(
-        [cleaner = cleaner_.get(), dir = options_.dir,
-         retention = Retention{options_.keep, options_.milestone_every, verified_,
-                               options_.lock, [this] { ++cleaner_->come_to; },
-                               options_.held}] {
+    cleaner_->thread =
+        std::thread([cleaner = cleaner_.get(), dir = options_.dir,
+                     retention = Retention{
+                         options_.keep, options_.milestone_every, verified_,
+                         options_.lock, [this] { ++cleaner_->come_to; }, options_.held}] {
           system::leave_signals_to_main_thread();
           std::vector<std::string> notes;
           const auto failure = failure_of([&] {

@@ -42,9 +42,8 @@ class ObjectInputs : public ::testing::Test {
 };
 
 TEST_F(ObjectInputs, AreNamedByAddressPatternAndPrefix) {
-  for (const char* key :
-       {"in/c.jsonl", "in/a.jsonl", "in/b/d.jsonl", "in/.e.jsonl", "in/LICENSE",
-        "inside/f.jsonl", "in.jsonl", "top.txt"}) {
+  for (const char* key : {"in/c.jsonl", "in/a.jsonl", "in/b/d.jsonl", "in/.e.jsonl",
+                          "in/LICENSE", "inside/f.jsonl", "in.jsonl", "top.txt"}) {
     objects_->put(key, line(key));
   }
   EXPECT_EQ(named("s3://b/in/c.jsonl"), "in/c.jsonl");
@@ -55,9 +54,10 @@ TEST_F(ObjectInputs, AreNamedByAddressPatternAndPrefix) {
   EXPECT_EQ(named("s3://b/in*/?.jsonl"), "in/a.jsonl in/c.jsonl inside/f.jsonl");
   EXPECT_EQ(named("s3://b/inside/"), "inside/f.jsonl");
   EXPECT_EQ(named("s3://b/in/b"), "in/b/d.jsonl");
-  EXPECT_HAS(error("s3://b/in"), "s3://b/in: holds data and also directories with data, "
-                                 "such as s3://b/in/b/d.jsonl; write "
-                                 "'s3://b/in/**/*.jsonl' for all the files");
+  EXPECT_HAS(error("s3://b/in"),
+             "s3://b/in: holds data and also directories with data, "
+             "such as s3://b/in/b/d.jsonl; write "
+             "'s3://b/in/**/*.jsonl' for all the files");
   EXPECT_HAS(error("s3://b/in/*.csv"), "'s3://b/in/*.csv' matches no object");
   EXPECT_HAS(error("s3://b/no/such.jsonl"),
              "s3://b/no/such.jsonl: no such object, and none below it");
@@ -108,8 +108,7 @@ TEST_F(ObjectInputs, SavedWithSaveToDiskAreReadInTheOrderOfTheirState) {
   objects_->put("set/a.arrow", "a");
   EXPECT_EQ(named("s3://b/set"), "set/z.arrow set/a.arrow");
   objects_->remove("set/a.arrow");
-  EXPECT_HAS(error("s3://b/set"),
-             "s3://b/set/a.arrow: missing, but state.json names it");
+  EXPECT_HAS(error("s3://b/set"), "s3://b/set/a.arrow: missing, but state.json names it");
 }
 
 TEST_F(ObjectInputs, AreKnownAgainByTheirVersion) {

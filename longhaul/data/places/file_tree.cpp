@@ -59,8 +59,7 @@ const FileTree& local_tree() {
   return tree;
 }
 
-ListedTree::ListedTree(std::shared_ptr<InputObjects> store,
-                       const objects::Address& place)
+ListedTree::ListedTree(std::shared_ptr<InputObjects> store, const objects::Address& place)
     : store_(std::move(store)), bucket_("s3://" + place.bucket) {
   if (!place.key.empty()) {
     if (auto object = store_->look(place)) add(std::move(*object));

@@ -96,12 +96,11 @@ void ObjectReader::read_side_by_side(uint64_t offset, std::span<std::byte> to) {
   for (uint64_t at = 0; at < to.size(); at += each) {
     parts.push_back(to.subspan(at, std::min<uint64_t>(each, to.size() - at)));
   }
-  system::share_among_threads(
-      std::ssize(parts), kPiecesAhead, [&](int64_t i) {
-        const auto& part = parts[static_cast<size_t>(i)];
-        const auto at = static_cast<uint64_t>(part.data() - to.data());
-        object_->store->read(object_->info, offset + at, part);
-      });
+  system::share_among_threads(std::ssize(parts), kPiecesAhead, [&](int64_t i) {
+    const auto& part = parts[static_cast<size_t>(i)];
+    const auto at = static_cast<uint64_t>(part.data() - to.data());
+    object_->store->read(object_->info, offset + at, part);
+  });
 }
 
 void ObjectReader::ask_ahead(uint64_t from) {

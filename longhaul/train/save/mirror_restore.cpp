@@ -164,8 +164,7 @@ void prove_fetched(const Session& session, const std::string& run, int64_t step)
   const fs::path dir = checkpoint_dir(session.config);
   checkpoint::prove_checkpoints_dir(dir, run, checkpoint::kNameSeconds, *session.world);
   comm::on_all_ranks(*session.world, [&] {
-    const fs::path manifest =
-        dir / run::step_directory_name(step) / run::kManifestFile;
+    const fs::path manifest = dir / run::step_directory_name(step) / run::kManifestFile;
     const system::Stopwatch watch;
     while (!fs::exists(manifest)) {
       if (watch.seconds() > checkpoint::kNameSeconds) {
@@ -235,8 +234,8 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
         fetched = fetch_best(config, found, run, *store);
       },
       [&] { store->stop(); });
-  const int64_t step = std::stoll(comm::on_rank_zero(
-      *session.world, [&] { return std::to_string(fetched.step); }));
+  const int64_t step = std::stoll(
+      comm::on_rank_zero(*session.world, [&] { return std::to_string(fetched.step); }));
   prove_fetched(session, owner, step);
   if (session.world->rank() > 0) return;
   const uint64_t bytes = fetched.manifest.total_bytes();

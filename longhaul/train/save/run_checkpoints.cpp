@@ -309,10 +309,10 @@ void RunCheckpoints::wait_for_mirror() {
     const bool first = world_->rank() == 0;
     const double waited = first ? watch.seconds() : 0.0;
     // Rank 0's thread and clock count, and any rank's signal.
-    std::array<int64_t, 4> told = {
-        first && mirror_->busy() ? 1 : 0, waited >= kMirrorEndSeconds ? 1 : 0,
-        waited >= kMirrorSignalSeconds ? 1 : 0,
-        longhaul::system::raised_signal().number != 0 ? 1 : 0};
+    std::array<int64_t, 4> told = {first && mirror_->busy() ? 1 : 0,
+                                   waited >= kMirrorEndSeconds ? 1 : 0,
+                                   waited >= kMirrorSignalSeconds ? 1 : 0,
+                                   longhaul::system::raised_signal().number != 0 ? 1 : 0};
     world_->all_reduce_wait(told, comm::ReduceOp::Sum);
     tell_mirror();
     if (told[0] == 0) return;

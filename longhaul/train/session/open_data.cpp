@@ -72,8 +72,7 @@ Source open_paths(const Session& session, const DataPaths& entry,
                   const std::string& field, const char* key,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
                   system::Logger& log) {
-  const Named named =
-      readable(session, {local_paths(entry), field, key}, shards, log);
+  const Named named = readable(session, {local_paths(entry), field, key}, shards, log);
   std::vector<Source> parts;
   for (const fs::path& path : named.paths) {
     parts.push_back(open_path(session, path, named.field, tokenizer));

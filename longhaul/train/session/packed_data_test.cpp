@@ -137,8 +137,8 @@ TEST_F(PackedShards, ARunThatNamesThemNeedsAReader) {
 }
 
 TEST(StagedInputs, FilesOfReadyIdsArePackedFromTheStoreAndOtherAddressesAreCopied) {
-  for (const char* entry : {"s3://b/ids/*.jsonl.gz", "s3://b/a.parquet", "s3://b/x.json",
-                            "s3://b/a.arrow"}) {
+  for (const char* entry :
+       {"s3://b/ids/*.jsonl.gz", "s3://b/a.parquet", "s3://b/x.json", "s3://b/a.arrow"}) {
     EXPECT_TRUE(is_packed_in_place(entry)) << entry;
     EXPECT_TRUE(needs_packing(entry, "input_ids")) << entry;
   }

@@ -232,8 +232,8 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
   session.threads = set_threads(config.run.threads, *session.node);
   take_hardware_profile(session);
   stage_inputs(config, *session.world, log);
-  session.model_config = load_model_config(objects::readable(config.model.config),
-                                           config.model.override_);
+  session.model_config =
+      load_model_config(objects::readable(config.model.config), config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
