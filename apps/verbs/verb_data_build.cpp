@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/data_arguments.h"
@@ -15,6 +16,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/objects/readable.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -70,6 +72,13 @@ std::string describe_bad(const std::string& line) {
   return detail.empty() ? text : text + ": " + detail;
 }
 
+/// Returns what the requests to an object store have met so far; nothing where there was
+/// none.
+std::optional<objects::ObjectCounts> counts_of_objects() {
+  const objects::ObjectCounts counts = objects::shared_store()->counts();
+  return counts.requests == 0 ? std::nullopt : std::optional(counts);
+}
+
 void print_report(const data::BuildReport& report, const data::InspectOptions& shown) {
   if (report.stood_already) {
     fmt::print(
@@ -80,6 +89,11 @@ void print_report(const data::BuildReport& report, const data::InspectOptions& s
   fmt::print("{}", data::describe_data(report.train_path, shown).value().text);
   if (report.validation_path) {
     fmt::print("\n{}", data::describe_data(*report.validation_path, shown).value().text);
+  }
+  if (const auto counts = counts_of_objects()) {
+    fmt::print("\nobjects: {} read in {} requests, {} of them tried again\n",
+               human_bytes(counts->read), grouped(counts->requests),
+               grouped(counts->retries));
   }
   if (report.bad_examples.empty()) return;
   fmt::print("\nbroken records, the first {} of {}\n", report.bad_examples.size(),
@@ -95,6 +109,11 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
   json["train"] = data::describe_data(report.train_path, shown).value().json;
   if (report.validation_path) {
     json["validation"] = data::describe_data(*report.validation_path, shown).value().json;
+  }
+  if (const auto counts = counts_of_objects()) {
+    json["objects"] = {{"requests", counts->requests},
+                       {"retries", counts->retries},
+                       {"bytes_read", counts->read}};
   }
   fmt::print("{}\n", json_text(json));
 }
