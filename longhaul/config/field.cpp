@@ -243,7 +243,7 @@ void check_expanded(const Value& value, const std::string& name,
   if (meant.empty()) meant = unexpanded(path);
   if (meant.empty()) return;
   if (objects::is_address(path)) fail_at(value.where, "{}: {}", name, meant);
-  fail_at(value.where, "{} = \"{}\": {}", name, path, meant);
+  fail_at(value.where, "{} = \"{}\": {}", name, objects::without_secrets(path), meant);
 }
 
 void fail_choice(const Value& value, const std::string& name,

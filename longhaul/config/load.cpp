@@ -11,6 +11,7 @@
 #include "longhaul/config/other_words.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/config/value.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul {
@@ -95,7 +96,7 @@ size_t next_setting(const std::string& argument, size_t begin,
 /// file. Without a value the key is removed.
 void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
-  const std::string where = "--set " + argument;
+  const std::string where = "--set " + objects::without_secrets(argument);
   const size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0) {
     fail_at(where, "expected section.key=value");
@@ -134,7 +135,8 @@ void apply_set(Table& root, const std::string& argument,
   }
   if (const size_t next = next_setting(argument, equals + 1, names)) {
     fail_at(where, "each setting has a --set of its own: --set {} --set {}",
-            argument.substr(0, next), argument.substr(next + 1));
+            objects::without_secrets(argument.substr(0, next)),
+            objects::without_secrets(argument.substr(next + 1)));
   }
   Value value = parse_toml_value(argument.substr(equals + 1), where);
   if (Entry* entry = find(*table, path.back())) {

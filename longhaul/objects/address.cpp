@@ -22,13 +22,6 @@ std::string with_both_slashes(const fs::path& path) {
   return text;
 }
 
-/// Hides what may be a secret: everything up to an "@".
-std::string without_secrets(std::string_view text) {
-  const size_t at = text.find('@');
-  if (at == std::string_view::npos) return std::string(text.substr(0, text.find('?')));
-  return "s3://...@" + std::string(text.substr(at + 1));
-}
-
 void check_bucket(const std::string& bucket, std::string_view text) {
   const bool plain = std::ranges::all_of(bucket, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
@@ -78,6 +71,25 @@ std::string Address::text() const {
 
 Address Address::operator/(std::string_view name) const {
   return {bucket, key.empty() ? std::string(name) : fmt::format("{}/{}", key, name)};
+}
+
+std::string without_secrets(std::string_view text) {
+  std::string shown(text);
+  const size_t scheme = shown.find(":/");
+  if (scheme == std::string::npos) return shown;
+  const size_t begin = std::min(shown.find_first_not_of('/', scheme + 1), shown.size());
+  const size_t options = shown.find('?', begin);
+  if (shown.find('=', std::min(options, shown.size())) != std::string::npos) {
+    shown.erase(options);
+  }
+  const size_t at = shown.rfind('@');
+  if (at != std::string::npos && at > begin)
+    return shown.replace(begin, at - begin, "...");
+  // "s3://KEY:SECRET": a secret may hold slashes, so nothing behind the colon is shown.
+  const bool of_store = std::string_view(shown).substr(0, scheme).ends_with("s3");
+  const size_t colon = shown.find(':', begin);
+  if (of_store && colon < shown.find('/', begin)) shown.replace(begin, shown.npos, "...");
+  return shown;
 }
 
 bool is_address(const fs::path& path) {

@@ -31,4 +31,8 @@ bool is_address(const fs::path& path);
 /// ("KEY:SECRET@bucket", "?access_key=").
 Address parse_address(const fs::path& path);
 
+/// Returns a text for messages in which an address may stand. What may be credentials in
+/// the address ("KEY:SECRET@", "?access_key=") is left out.
+std::string without_secrets(std::string_view text);
+
 }  // namespace longhaul::objects

@@ -1,5 +1,6 @@
 #include "longhaul/objects/readable.h"
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -56,6 +57,12 @@ void keep_copies(CopyPlace place) {
 fs::path readable(const fs::path& path) {
   if (!is_address(path)) return path;
   std::string text = path.string();
+  while (text.ends_with('/')) text.pop_back();
+  // What may be a secret is refused first, and not repeated. A "?" of a pattern is none
+  // that begins options.
+  std::string plain = text;
+  if (plain.find('=') == std::string::npos) std::ranges::replace(plain, '?', '*');
+  const Address address = parse_address(fs::path(plain));
   if (text.find_first_of("*?[") != std::string::npos) {
     throw InputError("objects",
                      text +
@@ -63,7 +70,6 @@ fs::path readable(const fs::path& path) {
                          "build` and files of ready ids alone; name one object or "
                          "the prefix of all that is meant");
   }
-  while (text.ends_with('/')) text.pop_back();
   Shared& one = shared();
   LocalCopies* copies = nullptr;
   {
@@ -74,7 +80,7 @@ fs::path readable(const fs::path& path) {
     }
     copies = &*one.copies;
   }
-  return copies->get(parse_address(fs::path(text)));
+  return copies->get(address);
 }
 
 }  // namespace longhaul::objects
