@@ -102,6 +102,8 @@ std::optional<MirrorStep> MirrorListing::read(int64_t step,
         problem = "it is not there any more";
       }
     } catch (const InputError& error) {
+      // What the store refuses says nothing about the checkpoint.
+      if (error.area() == "objects") throw;
       problem = error.message();
     }
     if (skipped != nullptr) {

@@ -48,7 +48,7 @@ class MirrorListing {
   std::vector<int> manifests(int64_t step) const;
   /// Returns the checkpoint of a step, for which manifests are read; nothing where none
   /// is whole. If given, `skipped` receives a line for each manifest that was passed
-  /// over.
+  /// over. Throws what the store throws: a store that refuses has not lost a checkpoint.
   std::optional<MirrorStep> read(int64_t step,
                                  std::vector<std::string>* skipped = nullptr) const;
   /// Returns the highest attempt that has written any object; 0 where there is none.

@@ -75,6 +75,7 @@ class DirectoryStore : public MirrorStore {
   }
 
   std::optional<std::string> read_text(const std::string& name) override {
+    if (name == denied) throw InputError("objects", "no permission");
     if (!fs::exists(dir_ / name)) return std::nullopt;
     return longhaul::read_text(dir_ / name);
   }
@@ -90,6 +91,7 @@ class DirectoryStore : public MirrorStore {
   bool has(const std::string& name) const { return fs::exists(dir_ / name); }
   fs::path path(const std::string& name) const { return dir_ / name; }
 
+  std::string denied;              ///< read_text() throws for this name
   std::string refused;             ///< fetch() and put() throw for this name
   std::atomic<bool> held = false;  ///< put() waits while this is true
   std::vector<std::string> order;
@@ -209,6 +211,17 @@ TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
   // A half upload counts for the number of the next attempt.
   store.put_text("x", "step_00000009/a7_state.json");
   EXPECT_EQ(MirrorListing(store).highest_attempt(), 7);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
+TEST(Mirror, AStoreThatRefusesIsNoCheckpointThatIsPassedOver) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (const int64_t step : {5, 6}) mirrored(store, dir.path(), step, 1);
+  store.denied = "step_00000006/manifest.a1.json";
+  EXPECT_HAS(message_of<InputError>([&] { list_mirror(store); }), "no permission");
+  write_file(store.path(store.denied), "{");
+  store.denied.clear();
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
@@ -87,6 +88,11 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     if (whole) found.steps.push_back(step);
   }
   for (const std::string& line : skipped) run.log().warning(line);
+  if (found.steps.empty() && !skipped.empty()) {
+    throw InputError("mirror", fmt::format("none of its {} is whole: {}",
+                                           counted(std::ssize(skipped), "checkpoint"),
+                                           skipped.front()));
+  }
   if (found.steps.empty()) {
     run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
                                checkpoint_dir(config).string()));
@@ -148,7 +154,8 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
           store, *step, dir, [&](const std::string& line) { run.log().status(line); });
       return *step;
     } catch (const InputError& error) {
-      if (i + 1 == found.steps.size()) throw;
+      // What the store refuses says nothing about the checkpoint.
+      if (i + 1 == found.steps.size() || error.area() == "objects") throw;
       run.log().warning(fmt::format(
           "CHECKPOINT DAMAGED in the mirror: {}; going back to the one before it",
           error.message()));
