@@ -451,6 +451,24 @@ TEST(MirrorThread, OnlyTheNewestOfSeveralStepsWaits) {
                       {Kind::Behind, 6}, {Kind::Done, 5}, {Kind::Done, 7}}));
 }
 
+TEST(MirrorThread, AStepIsNotWholeBeforeEveryRankSaysThatItsFilesAre) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path path = saved(dir.path(), 5, 1);
+  Mirroring run(store, dir.path());
+  run.ranks[0]->committed(5);
+  while (!fs::exists(dir / run::kMirrorTurnFile)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // The store lists rank 1's files, which the rank has not compared yet.
+  send_mirror_files(store, path, Manifest::read(path), 1, kRanks);
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  EXPECT_TRUE(steps_of(store).empty());
+  run.ranks[1]->committed(5);
+  run.wait();
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+}
+
 TEST(MirrorThread, TellsWhatAnyRankCouldNotSendAndTriesTheNextStep) {
   const TempDir dir;
   DirectoryStore store;

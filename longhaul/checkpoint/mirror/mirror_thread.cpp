@@ -23,7 +23,14 @@ using std::chrono::milliseconds;
 
 constexpr auto kFirstLook = milliseconds(200);
 constexpr auto kLongestPause = milliseconds(5000);
-constexpr const char* kFailurePrefix = "mirror_failure_";
+// The names of the files by which other ranks answer rank 0's turn.
+constexpr std::string_view kFailurePrefix = "mirror_failure_";
+constexpr std::string_view kSentPrefix = "mirror_sent_";
+
+/// Returns the name of the file that says that a rank has sent its files in a turn.
+std::string sent_name(int attempt, int64_t serial, int rank) {
+  return fmt::format("{}a{}_{}_rank_{:05}", kSentPrefix, attempt, serial, rank);
+}
 
 std::string failure_text(const Failure& failure) {
   return fmt::format("[{}] {}", failure.area, failure.message);
@@ -198,12 +205,14 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
         ++come_to_;
         return stopped_.load();
       });
-  end_mirror_step(*store_, manifest, kFilesSeconds, [&] {
+  const auto look = [&] {
     if (stopped_) throw TemporaryError("mirror", "the run ends");
     if (options_.lock != nullptr) options_.lock->check();
     look_for_failures();
     ++come_to_;
-  });
+  };
+  wait_for_ranks(look);
+  end_mirror_step(*store_, manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();
   done.seconds = watch.seconds();
   done.retries = store_->retries() - retries;
@@ -272,12 +281,12 @@ void MirrorThread::tell_turn(int64_t step, bool open) {
   if (options_.ranks == 1) return;
   if (open || !turn_open_) ++serial_;
   turn_open_ = open;
-  if (open) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
-      if (entry.path().filename().string().starts_with(kFailurePrefix)) {
-        fs::remove(entry.path(), ignored);
-      }
+  // The answers to an earlier turn, or to the one that ends.
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kFailurePrefix) || name.starts_with(kSentPrefix)) {
+      fs::remove(entry.path(), ignored);
     }
   }
   write_text_atomic(options_.checkpoints / run::kMirrorTurnFile,
@@ -320,6 +329,32 @@ void MirrorThread::look_for_failures() const {
   }
 }
 
+/// Waits until the other ranks have sent and compared their files of this turn. A listing
+/// does not tell: it also names what a rank is about to find wrong and to remove, and
+/// what an earlier turn has left.
+void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
+  const system::Stopwatch watch;
+  auto pause = kFirstLook;
+  for (int rank = 1; rank < options_.ranks;) {
+    look();
+    std::error_code ignored;
+    while (rank < options_.ranks &&
+           fs::exists(options_.checkpoints / sent_name(options_.attempt, serial_, rank),
+                      ignored)) {
+      ++rank;
+    }
+    if (rank == options_.ranks) return;
+    if (watch.seconds() > kFilesSeconds) {
+      throw TemporaryError("mirror", fmt::format("rank {} has not sent its files within "
+                                                 "{:.0f} s",
+                                                 rank, kFilesSeconds));
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, pause, [&] { return stopped_.load(); });
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
 /// Does the work of the other ranks: looks for rank 0's word while a step may be wanted.
 void MirrorThread::follow() {
   auto pause = kFirstLook;
@@ -357,6 +392,10 @@ void MirrorThread::take_turn(const Turn& turn) {
                         ++come_to_;
                         return stopped_.load();
                       });
+    if (stopped_) return;
+    write_text_atomic(
+        options_.checkpoints / sent_name(options_.attempt, turn.serial, options_.rank),
+        "");
   });
   if (!failure || stopped_) return;
   Failure::of([&] {

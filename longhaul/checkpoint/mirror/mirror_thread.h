@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -109,6 +110,7 @@ class MirrorThread {
   void tell_turn(int64_t step, bool open);
   std::optional<Turn> read_turn() const;
   void look_for_failures() const;
+  void wait_for_ranks(const std::function<void()>& look);
   void take_turn(const Turn& turn);
   void report(MirrorReport report);
 
