@@ -510,5 +510,23 @@ TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
              "holds the checkpoints of another run");
 }
 
+TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (const int64_t step : {5, 6}) saved(dir.path(), step, 1);
+  Mirroring run(store, dir.path());
+  run.committed(5);
+  run.wait();
+  EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
+  store.remove(run::kCheckpointsOwnerFile);
+  claim_mirror(store, std::string(32, 'b'));
+  const size_t sent = store.order.size();
+  run.committed(6);
+  run.wait();
+  EXPECT_EQ(store.order.size(), sent);
+  EXPECT_HAS(run.ranks[0]->take_reports().at(0).message,
+             "holds the checkpoints of another run");
+}
+
 }  // namespace
 }  // namespace longhaul::checkpoint

@@ -219,16 +219,19 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   return done;
 }
 
-/// Makes the mirror this run's, once.
+/// Makes the mirror this run's, and later proves that it still is: another run may have
+/// begun anew there.
 void MirrorThread::claim() {
-  if (claimed_) return;
   if (options_.lock != nullptr) options_.lock->check();
-  if (options_.begins_anew && read_mirror_owner(*store_) != options_.run) {
+  if (!was_claimed_ && options_.begins_anew &&
+      read_mirror_owner(*store_) != options_.run) {
     supersede_mirror(*store_, -1, std::numeric_limits<int>::max());
     store_->remove(run::kCheckpointsOwnerFile);
   }
+  claimed_ = false;
   claim_mirror(*store_, options_.run);
   claimed_ = true;
+  was_claimed_ = true;
 }
 
 void MirrorThread::go_back(int64_t step) {

@@ -116,9 +116,10 @@ class MirrorThread {
 
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
-  bool claimed_ = false;
-  int64_t serial_ = 0;      ///< of the newest turn that was told or seen
-  bool turn_open_ = false;  ///< rank 0's
+  bool claimed_ = false;      ///< the last look found the mirror to be this run's
+  bool was_claimed_ = false;  ///< an earlier one did
+  int64_t serial_ = 0;        ///< of the newest turn that was told or seen
+  bool turn_open_ = false;    ///< rank 0's
   std::atomic<bool> stopped_ = false;
   std::atomic<uint64_t> come_to_ = 0;
 
