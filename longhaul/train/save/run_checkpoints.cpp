@@ -315,7 +315,11 @@ void RunCheckpoints::wait_for_mirror() {
                                    longhaul::system::raised_signal().number != 0 ? 1 : 0};
     world_->all_reduce_wait(told, comm::ReduceOp::Sum);
     tell_mirror();
-    if (told[0] == 0) return;
+    if (told[0] == 0) {
+      // No later save tries a copy again that has failed.
+      if (first && mirror_->newest() != newest_) warn_of_mirror(waited);
+      return;
+    }
     if (told[1] > 0 || (told[2] > 0 && told[3] > 0)) return warn_of_mirror(waited);
     if (first) {
       log_.log().status(fmt::format("waiting for the mirror: {:.0f} s, {:.0f} at most",
