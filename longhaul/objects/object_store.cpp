@@ -140,20 +140,40 @@ struct ObjectStore::State {
     if (stopped) throw TemporaryError("objects", "no more requests are sent");
     if (service && !service->gone) return service;
     if (service) {
-      const std::lock_guard counts(service->mutex);
-      earlier.requests += service->counts.requests;
-      earlier.retries += service->counts.retries;
-      earlier.read += service->counts.read;
-      earlier.written += service->counts.written;
+      const ObjectCounts last = [&] {
+        const std::lock_guard own(service->mutex);
+        return service->counts;
+      }();
+      earlier.requests += last.requests;
+      earlier.retries += last.retries;
+      earlier.read += last.read;
+      earlier.written += last.written;
+      service.reset();
     }
-    service = std::make_shared<Service>();
-    service->receiver = std::thread([&one = *service] { receive(one); });
+    // It counts once its thread runs: without the thread nobody would get an answer.
+    auto started = std::make_shared<Service>();
+    started->receiver = std::thread([&one = *started] { receive(one); });
+    service = std::move(started);
     return service;
   }
 
   /// Gives each answer to the request that waits for it, until the process ends.
   static void receive(Service& one) {
     system::leave_signals_to_main_thread();
+    // Where there is no memory for an answer, all who wait are told, as at the end.
+    static_cast<void>(Failure::of([&] { receive_answers(one); }));
+    one.gone = true;
+    const std::lock_guard lock(one.mutex);
+    for (auto& [number, waiting] : one.waiting) {
+      waiting.answer.set_exception(std::make_exception_ptr(
+          TemporaryError("objects",
+                         "the process longhaul-objects has ended while it "
+                         "worked on a request; start again")));
+    }
+    one.waiting.clear();
+  }
+
+  static void receive_answers(Service& one) {
     Head head;
     std::string text;
     while (system::receive_all(one.socket, &head, sizeof(head)) &&
@@ -182,15 +202,6 @@ struct ObjectStore::State {
       }
       text.clear();
     }
-    one.gone = true;
-    const std::lock_guard lock(one.mutex);
-    for (auto& [number, waiting] : one.waiting) {
-      waiting.answer.set_exception(std::make_exception_ptr(
-          TemporaryError("objects",
-                         "the process longhaul-objects has ended while it "
-                         "worked on a request; start again")));
-    }
-    one.waiting.clear();
   }
 
   Json ask(const char* what, const Address& address, Json request,
