@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -20,7 +19,8 @@
 namespace longhaul::objects {
 namespace {
 
-/// How long a request may still take when nobody waits for its answer any more.
+/// How long requests and the end of Arrow's S3 part may still take when nobody waits for
+/// an answer any more.
 constexpr std::chrono::seconds kLastSeconds{3};
 
 Json fields_of(const ObjectInfo& object) {
@@ -80,7 +80,6 @@ int serve_objects(int socket) {
   }
   S3Store store;
   std::mutex sending;
-  std::promise<void> ended;
   {
     system::WorkerPool pool(kRequestsInFlight);
     Head head;
@@ -103,12 +102,12 @@ int serve_objects(int socket) {
       });
     }
     store.give_up();
-    // Threads of Arrow and of a request that hangs do not hold the process up.
-    std::thread([left = ended.get_future()] {
-      if (left.wait_for(kLastSeconds) == std::future_status::timeout) ::_exit(0);
+    // Neither a request that hangs nor Arrow's own end holds the process up.
+    std::thread([] {
+      std::this_thread::sleep_for(kLastSeconds);
+      ::_exit(0);
     }).detach();
   }
-  ended.set_value();
   return 0;
 }
 
