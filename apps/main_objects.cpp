@@ -1,5 +1,7 @@
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "longhaul/objects/protocol.h"
@@ -17,6 +19,9 @@ int main() {
                stderr);
     return 64;
   }
+  // Credentials are in this process's memory, and core files lie where others read them.
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
   // What the starting process has open is none of this one's business.
   ::close_range(longhaul::objects::kServiceSocket + 1, ~0U, 0);
   return longhaul::objects::serve_objects(longhaul::objects::kServiceSocket);
