@@ -44,6 +44,9 @@ constexpr int kFetchThreads = 4;
 /// Pieces in which put() hands a file to Arrow, and how many of them are under way.
 constexpr uint64_t kPutBytes = uint64_t{16} << 20;
 constexpr int kPutPieces = 4;
+/// The most bytes of an object: Arrow sends 10,000 parts, which a store allows, of 10
+/// MiB.
+constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
 /// Threads of Arrow that send the parts of objects.
 constexpr int kPartThreads = 8;
 /// Objects whose opening is remembered.
@@ -525,6 +528,12 @@ std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
 std::string S3Store::put(const fs::path& from, const Address& to) {
   const File file = File::open_read(from);
   const uint64_t size = file.size();
+  if (size > kLargestPut) {
+    fail_input("objects",
+               "{}: has {}, and an object that is written here has {} at most; split the "
+               "file, or spread the checkpoint over more ranks",
+               from.string(), human_bytes(size), human_bytes(kLargestPut));
+  }
   ++state_->patience->requests;
   auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
   state_->check(made.status(), to, "write");
