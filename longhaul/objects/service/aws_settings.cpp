@@ -104,6 +104,12 @@ AwsSettings aws_settings() {
   settings.virtual_hosts =
       is_true(variable({"AWS_VIRTUAL_HOSTING"})) ||
       profile_setting(text, profile, "addressing_style") == "virtual";
+  std::string sums = variable({"AWS_REQUEST_CHECKSUM_CALCULATION"});
+  if (sums.empty()) {
+    sums = profile_setting(text, profile, "request_checksum_calculation");
+  }
+  settings.checksums =
+      settings.endpoint.empty() && !has_word("when_required WHEN_REQUIRED", sums);
   settings.anonymous = is_true(variable({"AWS_NO_SIGN_REQUEST"}));
   if (settings.scheme == "https") settings.certificates = certificate_file();
   return settings;

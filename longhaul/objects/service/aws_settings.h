@@ -14,14 +14,18 @@ struct AwsSettings {
   std::string region;          ///< empty: the bucket's own is asked for
   bool virtual_hosts = false;  ///< whether a bucket is part of the host's name
   bool anonymous = false;
+  /// Whether the client sends checksums that the store compares: at AWS, where neither
+  /// AWS_REQUEST_CHECKSUM_CALCULATION nor the profile says "when_required".
+  bool checksums = true;
   std::string certificates;  ///< file of the authorities' certificates
 };
 
 /// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
-/// AWS_VIRTUAL_HOSTING, AWS_NO_SIGN_REQUEST, AWS_CA_BUNDLE, SSL_CERT_FILE, and, of the
-/// profile AWS_PROFILE in AWS_CONFIG_FILE or ~/.aws/config, endpoint_url, region and
-/// addressing_style. Throws InputError for an endpoint that is no http:// or https://
-/// address and for a file of certificates that cannot be read.
+/// AWS_VIRTUAL_HOSTING, AWS_NO_SIGN_REQUEST, AWS_REQUEST_CHECKSUM_CALCULATION,
+/// AWS_CA_BUNDLE, SSL_CERT_FILE, and, of the profile AWS_PROFILE in AWS_CONFIG_FILE or
+/// ~/.aws/config, endpoint_url, region, addressing_style and
+/// request_checksum_calculation. Throws InputError for an endpoint that is no http:// or
+/// https:// address and for a file of certificates that cannot be read.
 AwsSettings aws_settings();
 
 /// Returns a setting of one profile in the text of a file like ~/.aws/config; the empty

@@ -18,7 +18,7 @@ class AwsSettingsTest : public testing::Test {
     for (const char* name :
          {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
           "AWS_VIRTUAL_HOSTING", "AWS_NO_SIGN_REQUEST", "AWS_CA_BUNDLE", "SSL_CERT_FILE",
-          "AWS_PROFILE"}) {
+          "AWS_PROFILE", "AWS_REQUEST_CHECKSUM_CALCULATION"}) {
       ::unsetenv(name);
     }
     ::setenv("AWS_CONFIG_FILE", (dir_.path() / "config").c_str(), 1);
@@ -71,6 +71,21 @@ TEST_F(AwsSettingsTest, AccessWithoutCredentialsIsAskedForByTheUsualVariable) {
   EXPECT_FALSE(aws_settings().anonymous);
   set("AWS_NO_SIGN_REQUEST", "YES");
   EXPECT_TRUE(aws_settings().anonymous);
+}
+
+TEST_F(AwsSettingsTest, AStoreComparesNothingWhereNoChecksumsAreSent) {
+  EXPECT_TRUE(aws_settings().checksums);
+  set("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported");
+  EXPECT_TRUE(aws_settings().checksums);
+  set("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_REQUIRED");
+  EXPECT_FALSE(aws_settings().checksums);
+  ::unsetenv("AWS_REQUEST_CHECKSUM_CALCULATION");
+  write_text_durable(dir_.path() / "config",
+                     "[default]\nrequest_checksum_calculation = when_required\n");
+  EXPECT_FALSE(aws_settings().checksums);
+  set("AWS_CONFIG_FILE", (dir_.path() / "none").string());
+  set("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000");
+  EXPECT_FALSE(aws_settings().checksums);
 }
 
 TEST_F(AwsSettingsTest, AnEndpointThatIsNoAddressIsRefusedWithoutRepeatingIt) {

@@ -231,7 +231,7 @@ struct S3Store::State {
     if (one) return one;
     const AwsSettings settings = aws_settings();
     if (!started) {
-      has_checksums = settings.endpoint.empty();
+      has_checksums = settings.checksums;
       // The checksums behind a body that the client would add are unknown to many stores
       // but AWS's. Nobody else reads the environment here: `mutex` is held.
       if (!has_checksums)
