@@ -127,6 +127,10 @@ struct KnownError {
 };
 constexpr const char* kCredentials =
     "give other credentials in the environment or in ~/.aws/credentials";
+// An answer to HEAD has no body, in which AWS would say what is wrong.
+constexpr const char* kRefusedHead =
+    "the store does not say why; mostly the credentials have expired or the region is "
+    "another: renew the credentials, or set AWS_REGION, and start again";
 constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {"ACCESS_DENIED", ErrorKind::Input,
      "the credentials do not allow it, or the object is absent and the bucket may not be "
@@ -139,6 +143,10 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {"EXPIRED", ErrorKind::Input,
      "the credentials have expired; renew them in the environment or in "
      "~/.aws/credentials and start again"},
+    {"HTTP status 400) during HeadObject operation: No response body", ErrorKind::Input,
+     kRefusedHead},
+    {"HTTP status 400) during HeadBucket operation: No response body", ErrorKind::Input,
+     kRefusedHead},
     {"NO_SUCH_BUCKET", ErrorKind::Input,
      "the bucket is not there; correct the address or make the bucket"},
     {"REQUEST_TIME_TOO_SKEWED", ErrorKind::Input,
@@ -151,19 +159,39 @@ bool names(const arrow::Status& status, std::string_view word) {
   return status.message().find(word) != std::string::npos;
 }
 
+/// Returns the message without the key, which may hold the words of an error.
+std::string words_of(const arrow::Status& status, const Address& address) {
+  std::string words = status.message();
+  for (size_t at = 0; !address.key.empty();) {
+    at = words.find(address.key + "'", at);
+    if (at == std::string::npos) break;
+    words.erase(at, address.key.size());
+  }
+  return words;
+}
+
+/// Returns whether the store may say that credentials have expired.
+bool may_be_expired(const arrow::Status& status, const Address& address) {
+  const std::string words = words_of(status, address);
+  return words.find("xpired") != std::string::npos ||
+         (words.find("HTTP status 400") != std::string::npos &&
+          words.find("No response body") != std::string::npos);
+}
+
 /// Throws the error of a request that has failed for good.
 [[noreturn]] void fail(const arrow::Status& status, const Address& address,
                        const char* doing, const Patience& patience) {
+  const std::string words = words_of(status, address);
   for (const KnownError& known : kKnownErrors) {
     // Errors that Arrow's client does not know have only their name in the message.
     std::string plain;
     for (const char c : std::string_view(known.name)) {
       if (c != '_') plain += static_cast<char>(std::tolower(c));
     }
-    std::string message = status.message();
+    std::string message = words;
     std::ranges::transform(message, message.begin(),
                            [](unsigned char c) { return std::tolower(c); });
-    if (!names(status, std::string("AWS Error ") + known.name) &&
+    if (words.find(std::string("AWS Error ") + known.name) == std::string::npos &&
         message.find(plain) == std::string::npos) {
       continue;
     }
@@ -293,7 +321,7 @@ struct S3Store::State {
           return result.status();
         }
       }();
-      if (status.ok() || !again || !names(status, "xpired")) return result;
+      if (status.ok() || !again || !may_be_expired(status, address)) return result;
       ++patience->retries;
       forget_credentials();
     }
