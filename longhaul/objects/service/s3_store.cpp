@@ -236,7 +236,7 @@ bool is_absent(const arrow::Status& status) {
 
 struct S3Store::State {
   struct Opened {
-    std::shared_ptr<arrow::io::RandomAccessFile> file;
+    std::shared_ptr<arrow::io::RandomAccessFile> file;  ///< guarded by `mutex`
     ObjectInfo object;
   };
 
@@ -400,10 +400,22 @@ struct S3Store::State {
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
     for (std::byte& byte : tail) byte = chance_byte();
     tail.back() = last;
-    const auto got = request(one.object.address, [&](auto&) {
-      return one.file->ReadAt(static_cast<int64_t>(offset),
+    bool again = false;
+    const auto got =
+        request(one.object.address, [&](auto& store) -> arrow::Result<int64_t> {
+          std::shared_ptr<arrow::io::RandomAccessFile> file;
+          if (std::exchange(again, true)) {
+            // The file was opened with the credentials that have expired.
+            ARROW_ASSIGN_OR_RAISE(file, store.OpenInputFile(path_of(one.object.address)));
+            const std::lock_guard lock(mutex);
+            one.file = file;
+          } else {
+            const std::lock_guard lock(mutex);
+            file = one.file;
+          }
+          return file->ReadAt(static_cast<int64_t>(offset),
                               static_cast<int64_t>(to.size()), to.data());
-    });
+        });
     // A body that is longer than the range does not fit.
     if (!got.ok() && names(got.status(), "Failed to flush response stream")) return false;
     if (!got.ok()) return got.status();
