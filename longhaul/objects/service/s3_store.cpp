@@ -127,6 +127,9 @@ struct KnownError {
 };
 constexpr const char* kCredentials =
     "give other credentials in the environment or in ~/.aws/credentials";
+constexpr const char* kExpired =
+    "the credentials have expired; renew them in the environment or in "
+    "~/.aws/credentials and start again";
 // An answer to HEAD has no body, in which AWS would say what is wrong.
 constexpr const char* kRefusedHead =
     "the store does not say why; mostly the credentials have expired or the region is "
@@ -140,9 +143,7 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {"SIGNATURE_DOES_NOT_MATCH", ErrorKind::Input, kCredentials},
     {"INVALID_SIGNATURE", ErrorKind::Input, kCredentials},
     {"MISSING_AUTHENTICATION_TOKEN", ErrorKind::Input, kCredentials},
-    {"EXPIRED", ErrorKind::Input,
-     "the credentials have expired; renew them in the environment or in "
-     "~/.aws/credentials and start again"},
+    {"EXPIRED", ErrorKind::Input, kExpired},
     {"HTTP status 400) during HeadObject operation: No response body", ErrorKind::Input,
      kRefusedHead},
     {"HTTP status 400) during HeadBucket operation: No response body", ErrorKind::Input,
@@ -325,6 +326,19 @@ struct S3Store::State {
       ++patience->retries;
       forget_credentials();
     }
+  }
+
+  /// Writes an object, once more where credentials have expired.
+  template <typename Write>
+  auto write(Write once) {
+    try {
+      return once();
+    } catch (const Error& error) {
+      if (error.message().find(kExpired) == std::string::npos) throw;
+    }
+    ++patience->retries;
+    forget_credentials();
+    return once();
   }
 
   void require_bucket(const Address& address, const char* doing) {
@@ -574,56 +588,61 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
                "file, or spread the checkpoint over more ranks",
                from.string(), human_bytes(size), human_bytes(kLargestPut));
   }
-  ++state_->patience->requests;
-  auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
-  state_->check(made.status(), to, "write");
-  const std::shared_ptr<arrow::io::OutputStream> stream = *made;
-  BlockHasher hasher;
-  try {
-    const auto pieces = std::make_shared<std::counting_semaphore<>>(kPutPieces);
-    for (uint64_t offset = 0; offset < size; offset += kPutBytes) {
-      pieces->acquire();
-      std::vector<uint8_t> bytes(std::min(kPutBytes, size - offset));
-      auto piece = std::make_shared<SentPiece>(std::move(bytes), pieces);
-      const std::span<std::byte> content(
-          reinterpret_cast<std::byte*>(const_cast<uint8_t*>(piece->data())),
-          static_cast<size_t>(piece->size()));
-      file.read_at(offset, content);
-      hasher.update(content);
-      state_->check(stream->Write(std::shared_ptr<arrow::Buffer>(std::move(piece))), to,
-                    "write");
+  return state_->write([&] {
+    ++state_->patience->requests;
+    auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+    state_->check(made.status(), to, "write");
+    const std::shared_ptr<arrow::io::OutputStream> stream = *made;
+    BlockHasher hasher;
+    try {
+      const auto pieces = std::make_shared<std::counting_semaphore<>>(kPutPieces);
+      for (uint64_t offset = 0; offset < size; offset += kPutBytes) {
+        pieces->acquire();
+        std::vector<uint8_t> bytes(std::min(kPutBytes, size - offset));
+        auto piece = std::make_shared<SentPiece>(std::move(bytes), pieces);
+        const std::span<std::byte> content(
+            reinterpret_cast<std::byte*>(const_cast<uint8_t*>(piece->data())),
+            static_cast<size_t>(piece->size()));
+        file.read_at(offset, content);
+        hasher.update(content);
+        state_->check(stream->Write(std::shared_ptr<arrow::Buffer>(std::move(piece))), to,
+                      "write");
+      }
+      if (file.size() != size) {
+        fail_input("objects", "{}: has changed its length while it was copied to {}",
+                   from.string(), to.text());
+      }
+      state_->check(stream->Close(), to, "write");
+    } catch (...) {
+      static_cast<void>(stream->Abort());
+      throw;
     }
-    if (file.size() != size) {
-      fail_input("objects", "{}: has changed its length while it was copied to {}",
-                 from.string(), to.text());
+    state_->bytes_written += size;
+    const std::string hash = combine_hashes(hasher.finish());
+    if (!state_->has_checksums && state_->hash_of(to, size) != hash) {
+      remove(to);
+      throw TemporaryError(
+          "objects",
+          fmt::format("{}: the store has other bytes than it was sent from {}; "
+                      "the object was removed, start again",
+                      to.text(), from.string()));
     }
-    state_->check(stream->Close(), to, "write");
-  } catch (...) {
-    static_cast<void>(stream->Abort());
-    throw;
-  }
-  state_->bytes_written += size;
-  const std::string hash = combine_hashes(hasher.finish());
-  if (!state_->has_checksums && state_->hash_of(to, size) != hash) {
-    remove(to);
-    throw TemporaryError(
-        "objects", fmt::format("{}: the store has other bytes than it was sent from {}; "
-                               "the object was removed, start again",
-                               to.text(), from.string()));
-  }
-  return hash;
+    return hash;
+  });
 }
 
 void S3Store::put_text(const std::string& text, const Address& to) {
-  ++state_->patience->requests;
-  auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
-  state_->check(made.status(), to, "write");
-  const arrow::Status written =
-      (*made)->Write(text.data(), static_cast<int64_t>(text.size()));
-  if (!written.ok()) static_cast<void>((*made)->Abort());
-  state_->check(written, to, "write");
-  state_->check((*made)->Close(), to, "write");
-  state_->bytes_written += text.size();
+  state_->write([&] {
+    ++state_->patience->requests;
+    auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+    state_->check(made.status(), to, "write");
+    const arrow::Status written =
+        (*made)->Write(text.data(), static_cast<int64_t>(text.size()));
+    if (!written.ok()) static_cast<void>((*made)->Abort());
+    state_->check(written, to, "write");
+    state_->check((*made)->Close(), to, "write");
+    state_->bytes_written += text.size();
+  });
 }
 
 void S3Store::remove(const Address& address) {
