@@ -70,6 +70,21 @@ std::string last_name(const Address& address) {
                              : address.key.substr(address.key.rfind('/') + 1);
 }
 
+/// Returns a directory of /tmp into which only this user writes.
+fs::path own_temporary() {
+  fs::path dir = fmt::format("/tmp/longhaul-{}", ::geteuid());
+  struct stat status{};
+  const bool there = ::mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST;
+  const bool own = there && ::lstat(dir.c_str(), &status) == 0 &&
+                   S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+                   (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (own) return dir;
+  fail_input("objects",
+             "{}: others may write there, so no copy there can be trusted; set HOME or "
+             "XDG_CACHE_HOME, or name a directory with data.cache",
+             dir.string());
+}
+
 /// What one copy consists of.
 struct Content {
   std::string id;
@@ -299,7 +314,7 @@ fs::path default_cache() {
   const char* const home = std::getenv("HOME");
   const fs::path base = cache != nullptr && *cache == '/'  ? fs::path(cache)
                         : home != nullptr && *home != '\0' ? fs::path(home) / ".cache"
-                                                           : fs::path("/tmp");
+                                                           : own_temporary();
   return base / "longhaul/objects";
 }
 

@@ -36,7 +36,8 @@ class LocalCopies {
 };
 
 /// Returns the directory of copies where the user names none: longhaul/objects in
-/// $XDG_CACHE_HOME or ~/.cache.
+/// $XDG_CACHE_HOME or ~/.cache. Without a home it is in a directory of /tmp that is this
+/// user's alone; throws InputError where others may write to that one.
 fs::path default_cache();
 
 }  // namespace longhaul::objects
