@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdio>
 #include <iterator>
+#include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -61,6 +63,21 @@ std::vector<objects::Address> objects_below(const objects::Address& address) {
   return found;
 }
 
+/// Returns an object that no call of these verbs has written: no store, model or
+/// checkpoint lies at the address, and the object is none of `names` below it.
+std::optional<objects::Address> foreign_object(const std::vector<objects::Address>& there,
+                                               const objects::Address& address,
+                                               const std::set<std::string>& names) {
+  const size_t outside = address.key.size() + 1;
+  std::optional<objects::Address> foreign;
+  for (const objects::Address& one : there) {
+    const std::string name = one.key.substr(outside);
+    if (std::ranges::find(kLast, name) != kLast.end()) return std::nullopt;
+    if (!foreign && !names.contains(name)) foreign = one;
+  }
+  return foreign;
+}
+
 void upload_directory(const fs::path& dir, const objects::Address& to) {
   const auto store = objects::shared_store();
   const std::vector<fs::path> files = files_below(dir);
@@ -70,7 +87,20 @@ void upload_directory(const fs::path& dir, const objects::Address& to) {
   const auto address_of = [&](const fs::path& file) {
     return to / file.lexically_relative(dir).generic_string();
   };
-  for (const objects::Address& old : objects_below(to)) store->remove(old);
+  const std::vector<objects::Address> there = objects_below(to);
+  std::set<std::string> names;
+  for (const fs::path& file : files) {
+    names.insert(file.lexically_relative(dir).generic_string());
+  }
+  if (const auto foreign = foreign_object(there, to, names)) {
+    throw InputError(
+        "objects",
+        fmt::format(
+            "{}: lies where {} is to be written, and is no part of a store, model "
+            "or checkpoint; delete it and start again. What was made is in {}",
+            foreign->text(), to.text(), dir.string()));
+  }
+  for (const objects::Address& old : there) store->remove(old);
   const auto put = [&](const fs::path& file) { store->put(file, address_of(file)); };
   const auto first_last = std::ranges::find_if(files, comes_last);
   system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
@@ -107,11 +137,15 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
   path_ = whole.string();
   // Objects may lie there already where an upload was ended, which left the directory.
   const bool was_here = fs::exists(whole);
-  if (!use.replaces && !was_here && !objects_below(address).empty()) {
-    throw InputError("objects",
-                     fmt::format("{}: objects lie there already; name another address, "
-                                 "or delete them first",
-                                 named));
+  const std::vector<objects::Address> there =
+      was_here ? std::vector<objects::Address>() : objects_below(address);
+  if (use.replaces ? foreign_object(there, address, {}).has_value() : !there.empty()) {
+    throw InputError(
+        "objects",
+        fmt::format("{}: objects lie there already{}; name another address, "
+                    "or delete them first",
+                    named,
+                    use.replaces ? " that are no store, and are not replaced" : ""));
   }
   if (!use.goes_on) fs::remove_all(whole);
   fs::create_directories(whole.parent_path());

@@ -20,7 +20,8 @@ struct OutputUse {
 class OutputPlace {
  public:
   /// Throws InputError where objects lie below the address already that are not to be
-  /// replaced and that no ended call of this verb has left. Also throws InputError for an
+  /// replaced and that no ended call of this verb has left. Only a store, model or
+  /// checkpoint is ever replaced, as on the disk. Also throws InputError for an
   /// address with several processes, which may run on several machines.
   OutputPlace(const std::string& named, const OutputUse& use);
 
@@ -29,7 +30,8 @@ class OutputPlace {
 
   /// Copies what was written to the address, the files that make it count at the end, and
   /// deletes the directory. Does the same for `beside`, a directory whose path is path()
-  /// and an ending, where it is not empty. Standard error tells what was uploaded. Does
+  /// and an ending, where it is not empty. Throws InputError, and deletes nothing, where
+  /// other objects have come to lie there. Standard error tells what was uploaded. Does
   /// nothing where a path was named.
   void upload(const fs::path& beside = {}) const;
 
