@@ -10,6 +10,7 @@ import time
 import pytest
 from corpus import KINDS, address, documents, inputs_of, lines_of, same_store, write_corpus
 from fault_proxy import FaultProxy, Rule, make_authority
+from processes import descendants, wait_until_gone
 from programs import BIN, later, split
 from servers import ACCESS_KEY, SECRET_KEY, environment, free_port
 
@@ -358,29 +359,6 @@ def test_many_objects_are_read_at_once_but_not_too_many(run, local, filled, many
     same_store(tmp_path / "store", many / "store")
 
 
-def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def gone(pids):
-    limit = time.monotonic() + 5
-    while any(map(alive, pids)):
-        assert time.monotonic() < limit, pids
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("reached", [0.5, *later(0.1, 0.9)])
 def test_a_killed_build_goes_on_and_leaves_no_process(run, local, filled, many, tmp_path,
                                                       reached):
@@ -396,10 +374,10 @@ def test_a_killed_build_goes_on_and_leaves_no_process(run, local, filled, many, 
         while proxy.bytes_sent("corpus/many/") < reached * total:
             assert process.poll() is None and time.monotonic() < limit
             time.sleep(0.005)
-        started = children(process.pid)
+        started = descendants(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        gone(started)
+        wait_until_gone(started)
         assert not (tmp_path / "store").exists()
         proxy.rules, before = [], proxy.bytes_sent("corpus/many/")
         run("longhaul", *words, env=environment(tmp_path / "home", proxy.endpoint))
@@ -421,7 +399,7 @@ def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
         while not proxy.faults():
             assert process.poll() is None and time.monotonic() < limit
             time.sleep(0.01)
-        started = children(process.pid)
+        started = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) != 0
-        gone(started)
+        wait_until_gone(started)
