@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
+#include <stop_token>
 #include <utility>
 
 #include "apps/objects/mirrored_checkpoint.h"
@@ -19,6 +21,15 @@ void tell(const std::string& line) {
 }
 
 }  // namespace
+
+StopObjectsAtSignal::StopObjectsAtSignal(const system::SignalWatch& signals)
+    : watch_([&signals](const std::stop_token& stop) {
+        system::leave_signals_to_main_thread();
+        while (!stop.stop_requested() && signals.raised() == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        if (signals.raised() != 0) objects::shared_store()->stop();
+      }) {}
 
 std::string local_checkpoint(const std::string& named) {
   if (!objects::is_address(named)) return named;

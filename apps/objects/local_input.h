@@ -1,6 +1,9 @@
 #pragma once
 
 #include <string>
+#include <thread>
+
+#include "longhaul/system/signals.h"
 
 namespace longhaul::apps {
 
@@ -12,5 +15,15 @@ std::string local_input(const std::string& named);
 /// Does the same for what may be a checkpoint: the address of a mirror means its newest
 /// whole checkpoint.
 std::string local_checkpoint(const std::string& named);
+
+/// Ends the requests to the object store of this process when a signal asks the process
+/// to end: a store that does not answer does not hold it up. `signals` must outlive it.
+class StopObjectsAtSignal {
+ public:
+  explicit StopObjectsAtSignal(const system::SignalWatch& signals);
+
+ private:
+  std::jthread watch_;
+};
 
 }  // namespace longhaul::apps

@@ -128,6 +128,7 @@ void run_build(const BuildCommand& command) {
   if (!command.tokenizer.empty())
     tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   const system::SignalWatch signals;
+  const StopObjectsAtSignal stop_objects(signals);
   system::StagedProgress stages;
   if (options.process == 0) {
     if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);

@@ -324,6 +324,11 @@ void ObjectStore::stop() {
   if (state_->service) ::shutdown(state_->service->socket, SHUT_RDWR);
 }
 
+void ObjectStore::remove_all(const Address& prefix) {
+  LH_CHECK(!prefix.key.empty(), "objects", "a bucket is not removed");
+  state_->ask("remove_all", prefix, Json::object());
+}
+
 ObjectCounts ObjectStore::counts() const {
   const std::lock_guard lock(state_->mutex);
   ObjectCounts counts = state_->earlier;

@@ -44,6 +44,9 @@ class ObjectMirror : public MirrorStore {
   }
 
   void remove(const std::string& name) override { store_.remove(address_ / name); }
+  void remove_all(const std::string& below) override {
+    store_.remove_all(address_ / below);
+  }
   void stop() override { store_.stop(); }
   int64_t retries() const override { return store_.counts().retries; }
 

@@ -35,6 +35,8 @@ class MirrorStore {
   /// Returns a small object's text; nothing where there is no such object.
   virtual std::optional<std::string> read_text(const std::string& name) = 0;
   virtual void remove(const std::string& name) = 0;
+  /// Removes everything below a name.
+  virtual void remove_all(const std::string& below) = 0;
   /// Makes requests under way, and all later ones, throw TemporaryError.
   virtual void stop() = 0;
   /// Returns how many requests were tried again so far.

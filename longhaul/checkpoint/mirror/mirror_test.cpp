@@ -85,6 +85,11 @@ class DirectoryStore : public MirrorStore {
     fs::remove(dir_ / name);
     removed.push_back(name);
   }
+  void remove_all(const std::string& below) override {
+    const std::lock_guard lock(mutex);
+    fs::remove_all(dir_ / below);
+    removed.push_back(below);
+  }
   void stop() override { stopped = true; }
   int64_t retries() const override { return 0; }
 
@@ -364,6 +369,7 @@ class SharedStore : public MirrorStore {
     return store_.read_text(name);
   }
   void remove(const std::string& name) override { store_.remove(name); }
+  void remove_all(const std::string& below) override { store_.remove_all(below); }
   void stop() override {}
   int64_t retries() const override { return 0; }
 

@@ -67,9 +67,7 @@ void remove_step(MirrorStore& store, const MirrorListing& listing, int64_t step)
   for (const int attempt : listing.manifests(step)) {
     store.remove(name_in(step, mirror_manifest_name(attempt)));
   }
-  for (const auto& [name, size] : listing.objects(step)) {
-    if (!mirror_manifest_attempt(name)) store.remove(name_in(step, name));
-  }
+  store.remove_all(run::step_directory_name(step));
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ std::unique_ptr<ByteStream> open_bytes(StoredFile& file, uint64_t begin) {
   const Compression compression = file.compression();
   LH_CHECK(begin == 0 || compression == Compression::None, "data",
            "a compressed file begins at 0, not {}", begin);
+  file.begin(begin);
   if (compression == Compression::Gzip) return std::make_unique<GzipStream>(file);
   if (compression == Compression::Zstd) return std::make_unique<ZstdStream>(file);
   return std::make_unique<PlainStream>(file, begin);

@@ -73,9 +73,11 @@ std::vector<fs::path> named_paths(const std::string& argument) {
   const std::vector<fs::path> paths = expand_pattern(argument);
   const bool pattern = is_pattern(argument);
   if (paths.empty() || (!pattern && !fs::exists(paths.front()))) {
-    refuse_argument(
-        pattern ? "'" + argument + "' matches no file" : missing_path(argument),
-        "corpus/*.jsonl.gz");
+    const std::string other = pattern ? as_address(argument) : std::string();
+    refuse_argument(!other.empty() ? argument + ": " + other
+                    : pattern      ? "'" + argument + "' matches no file"
+                                   : missing_path(argument),
+                    "corpus/*.jsonl.gz");
   }
   return paths;
 }

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <future>
+#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -13,6 +16,7 @@
 #include "longhaul/data/input/range_reader.h"
 #include "longhaul/data/input/stored_file.h"
 #include "longhaul/data/places/object_reader.h"
+#include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
 namespace {
@@ -92,6 +96,11 @@ void check_options_have_a_use(const InputOptions& options,
   }
 }
 
+/// Bytes of small objects that a reader asks for before it needs them, and how many.
+constexpr uint64_t kSmallObjects = kObjectPiece;
+constexpr size_t kReadersAhead = 4;
+constexpr int kProvers = 2;
+
 class PartReader final : public RecordReader {
  public:
   PartReader(const InputSet& inputs, InputPart part)
@@ -107,7 +116,9 @@ class PartReader final : public RecordReader {
     while (finished_.size() < part_.ranges.size()) {
       const InputRange& range = part_.ranges[finished_.size()];
       if (!reader_) {
-        reader_ = open_range(files_[finished_.size()], range, options_);
+        open_ahead();
+        reader_ = std::move(readers_.front());
+        readers_.pop_front();
         records_ = 0;
       }
       record.clear();
@@ -118,14 +129,15 @@ class PartReader final : public RecordReader {
         return true;
       }
       FinishedRange finished = reader_->finish();
-      const auto& object = files_[finished_.size()].object;
-      if (object) object->store->prove_unchanged(object->info);
+      prove_object(files_[finished_.size()]);
       finished.range = range;
       finished.records = records_;
       done_ += reader_->bytes_read();
       reader_.reset();
       finished_.push_back(std::move(finished));
     }
+    // Nothing of a part counts before its end.
+    for (std::future<void>& proof : std::exchange(proofs_, {})) proof.get();
     return false;
   }
   uint64_t bytes_read() const override {
@@ -134,13 +146,46 @@ class PartReader final : public RecordReader {
   const std::vector<FinishedRange>& finished() const override { return finished_; }
 
  private:
+  /// Opens the reader of the next range, and those behind it whose objects are small, so
+  /// that their first bytes are asked for at once.
+  void open_ahead() {
+    uint64_t ahead = 0;
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      ahead += files_[opened_ - 1 - i].stored_bytes;
+    }
+    while (opened_ < part_.ranges.size()) {
+      const InputFile& file = files_[opened_];
+      const bool needed = readers_.empty();
+      const bool small = file.object && !has_columns(file.format) &&
+                         ahead + file.stored_bytes <= kSmallObjects &&
+                         readers_.size() < kReadersAhead;
+      if (!needed && !small) break;
+      ahead += needed ? 0 : file.stored_bytes;
+      readers_.push_back(open_range(file, part_.ranges[opened_], options_));
+      ++opened_;
+    }
+  }
+
+  /// Begins to prove that an object is the one that was found.
+  void prove_object(const InputFile& file) {
+    if (!file.object) return;
+    if (!provers_) provers_.emplace(kProvers);
+    proofs_.push_back(provers_->add(
+        [object = file.object] { object->store->prove_unchanged(object->info); }));
+  }
+
   std::vector<InputFile> files_;  // one file for each range
   InputOptions options_;
   InputPart part_;
   std::unique_ptr<RangeReader> reader_;
+  std::deque<std::unique_ptr<RangeReader>> readers_;  ///< of the ranges behind it
+  size_t opened_ = 0;                                 ///< ranges that have had a reader
   std::vector<FinishedRange> finished_;
+  std::vector<std::future<void>> proofs_;
   int64_t records_ = 0;
   uint64_t done_ = 0;
+  /// The last member: its threads end before what they use.
+  std::optional<system::WorkerPool> provers_;
 };
 
 }  // namespace
@@ -206,7 +251,9 @@ uint64_t InputSet::reader_bytes(const InputPart& part) const {
     } else if (file.format == InputFormat::Arrow) {
       bytes = arrow_reader_bytes(file, range, options_);
     }
-    if (file.object) bytes += std::min(kObjectReaderBytes, file.stored_bytes);
+    if (file.object) {
+      bytes += std::min(kObjectReaderBytes, file.stored_bytes) + kSmallObjects;
+    }
     most = std::max(most, bytes);
   }
   return most;

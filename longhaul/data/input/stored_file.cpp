@@ -51,6 +51,10 @@ StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash
 }
 StoredFile::~StoredFile() = default;
 
+void StoredFile::begin(uint64_t offset) {
+  if (object_) object_->begin(offset);
+}
+
 std::span<const char> StoredFile::read(uint64_t offset, std::span<char> to) {
   if (offset >= size_) return {};
   const auto count = static_cast<size_t>(std::min<uint64_t>(to.size(), size_ - offset));

@@ -29,6 +29,9 @@ class StoredFile {
   /// Returns whether the file is an object, so that other code cannot open its path.
   bool is_object() const { return object_ != nullptr; }
 
+  /// Asks an object for the bytes from `offset` on, so that they come before they are
+  /// read. Does nothing for a file of the disk.
+  void begin(uint64_t offset);
   /// Reads the bytes from `offset` on, at most to.size(), and hashes the bytes in the
   /// hash range. Returns fewer bytes only at the end of the file.
   std::span<const char> read(uint64_t offset, std::span<char> to);

@@ -107,7 +107,10 @@ void ObjectReader::ask_ahead(uint64_t from) {
   constexpr size_t kMostPieces = kPiecesAhead + 1;
   while (pieces_.size() < kMostPieces && from < ahead_end_) {
     const uint64_t end = std::min(from + piece_bytes_, ahead_end_);
-    if (!pool_) pool_.emplace(kPiecesAhead);
+    if (!pool_) {
+      const uint64_t left = ahead_end_ - from;
+      pool_.emplace(left <= kFirstPiece ? 1 : kPiecesAhead);
+    }
     Piece& piece = pieces_.emplace_back();
     piece.begin = from;
     piece.end = end;

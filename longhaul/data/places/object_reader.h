@@ -33,6 +33,9 @@ class ObjectReader {
                uint64_t ahead_end = UINT64_MAX);
   ~ObjectReader();
 
+  /// Asks for the bytes from `offset` on, so that they come before they are read.
+  void begin(uint64_t offset) { ask_ahead(offset); }
+
   /// Fills `to`, which must lie inside the object. Throws what the store throws.
   void read(uint64_t offset, std::span<std::byte> to);
 

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
@@ -93,6 +94,12 @@ struct Patience {
   }
 };
 
+/// Whether this thread's requests are tried again but kFewRetries times, since its caller
+/// looks what has come of them.
+thread_local bool few_retries = false;
+constexpr int64_t kFewRetries = 1;
+constexpr const char* kUnknownAuthority = "SSL certificate problem";
+
 /// Decides about each request of Arrow's client that has failed.
 class Retries : public af::S3RetryStrategy {
  public:
@@ -101,6 +108,8 @@ class Retries : public af::S3RetryStrategy {
   bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
     thread_local Clock::time_point since;
     if (attempted == 0) since = Clock::now();
+    if (few_retries && attempted >= kFewRetries) return false;
+    if (error.message.find(kUnknownAuthority) != std::string::npos) return false;
     // A skewed clock: the client corrects itself by the time of the first answer.
     const bool skewed = error.exception_name == "RequestTimeTooSkewed";
     const bool passing = skewed
@@ -150,6 +159,11 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
      kRefusedHead},
     {"NO_SUCH_BUCKET", ErrorKind::Input,
      "the bucket is not there; correct the address or make the bucket"},
+    {"NO_SUCH_KEY", ErrorKind::Input,
+     "the object is not there any more; start again when no program changes the objects"},
+    {kUnknownAuthority, ErrorKind::Input,
+     "the authority that has signed the store's certificate is unknown here; name the "
+     "file of its certificates in AWS_CA_BUNDLE"},
     {"REQUEST_TIME_TOO_SKEWED", ErrorKind::Input,
      "this machine's clock and the store's differ; set the clock"},
     {"NETWORK_CONNECTION", ErrorKind::Temporary,
@@ -228,6 +242,9 @@ class SentPiece : public arrow::Buffer {
 std::string path_of(const Address& address) {
   return address.key.empty() ? address.bucket : address.bucket + "/" + address.key;
 }
+
+/// What Arrow's client says of an object that is absent.
+const arrow::Status kAbsent = arrow::Status::IOError("Path does not exist");
 
 bool is_absent(const arrow::Status& status) {
   return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY");
@@ -358,12 +375,47 @@ struct S3Store::State {
     seen.insert(address.bucket);
   }
 
+  /// Returns what the store says about a request that has failed with `told`. An answer
+  /// to HEAD has no body, so this asks for the first byte of the object.
+  arrow::Status reason(const Address& address, const arrow::Status& told) {
+    if (!names(told, "No response body") && !is_absent(told)) return told;
+    af::FileInfo info(path_of(address), af::FileType::File);
+    info.set_size(1);
+    const auto got = request(address, [&](auto& store) -> arrow::Result<int64_t> {
+      ARROW_ASSIGN_OR_RAISE(const auto file, store.OpenInputFile(info));
+      std::byte byte{};
+      return file->ReadAt(0, 1, &byte);
+    });
+    return got.ok() ? told : got.status();
+  }
+
+  /// Removes what `remove` removes, until `is_gone` says so. Arrow's client makes a
+  /// directory of the last object's prefix afterwards, which some stores refuse.
+  void remove(const Address& address,
+              const std::function<arrow::Status(af::S3FileSystem&)>& remove,
+              const std::function<bool()>& is_gone) {
+    const Clock::time_point since = Clock::now();
+    for (int64_t attempt = 0;; ++attempt) {
+      few_retries = true;
+      const arrow::Status status = request(address, remove);
+      few_retries = false;
+      if (status.ok() || is_absent(status) || is_gone()) return;
+      try {
+        check(reason(address, status), address, "remove");
+      } catch (const TemporaryError&) {
+        if (!patience->has_time(since)) throw;
+      }
+      ++patience->retries;
+      std::this_thread::sleep_for(Seconds(wait_before(attempt)));
+    }
+  }
+
   /// Opens an object, which takes a request; null where it is absent.
   std::shared_ptr<Opened> open(const Address& address) {
     auto file = request(
         address, [&](auto& store) { return store.OpenInputFile(path_of(address)); });
     if (!file.ok() && is_absent(file.status())) return nullptr;
-    check(file.status(), address, "open");
+    if (!file.ok()) check(reason(address, file.status()), address, "open");
     auto size = (*file)->GetSize();
     check(size.status(), address, "open");
     auto metadata = (*file)->ReadMetadata();
@@ -387,6 +439,7 @@ struct S3Store::State {
     }
     std::shared_ptr<Opened> one = open(object.address);
     if (!one) {
+      check(reason(object.address, kAbsent), object.address, "open");
       fail_input("objects", "{}: the object is not there any more; start again",
                  object.address.text());
     }
@@ -442,6 +495,7 @@ struct S3Store::State {
     const auto first = read_once(one, offset, to, chance_byte());
     if (!first.ok() || *first) return first;
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
+    ++patience->retries;
     std::array<std::byte, kTailBytes> bytes{};
     const std::span<std::byte> again = std::span(bytes).first(tail.size());
     const auto second =
@@ -495,7 +549,8 @@ S3Store::~S3Store() {
 std::optional<ObjectInfo> S3Store::look(const Address& address) {
   const std::shared_ptr<State::Opened> one = state_->open(address);
   if (one) return one->object;
-  state_->require_bucket(address, "look at");
+  const arrow::Status why = state_->reason(address, kAbsent);
+  if (!is_absent(why)) state_->check(why, address, "look at");
   return std::nullopt;
 }
 
@@ -646,9 +701,15 @@ void S3Store::put_text(const std::string& text, const Address& to) {
 }
 
 void S3Store::remove(const Address& address) {
-  const arrow::Status status = state_->request(
-      address, [&](auto& store) { return store.DeleteFile(path_of(address)); });
-  if (!is_absent(status)) state_->check(status, address, "remove");
+  state_->remove(
+      address, [&](auto& store) { return store.DeleteFile(path_of(address)); },
+      [&] { return state_->open(address) == nullptr; });
+}
+
+void S3Store::remove_all(const Address& prefix) {
+  state_->remove(
+      prefix, [&](auto& store) { return store.DeleteDir(path_of(prefix)); },
+      [&] { return list(prefix, /*versions=*/false).empty(); });
 }
 
 ObjectCounts S3Store::counts() const {

@@ -30,6 +30,7 @@ class S3Store {
   std::string put(const fs::path& from, const Address& to);
   void put_text(const std::string& text, const Address& to);
   void remove(const Address& address);
+  void remove_all(const Address& prefix);
   ObjectCounts counts() const;
   /// Makes requests that fail from now on fail at once, since nobody waits for them.
   void give_up();

@@ -65,6 +65,8 @@ Json answer_of(S3Store& store, const Json& request, std::vector<std::byte>& data
     store.put_text(request.at("text").get<std::string>(), address);
   } else if (what == "remove") {
     store.remove(address);
+  } else if (what == "remove_all") {
+    store.remove_all(address);
   } else {
     throw Error(ErrorKind::Internal, "objects", "unknown request " + what);
   }

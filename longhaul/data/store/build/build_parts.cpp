@@ -50,6 +50,14 @@ void check_ranges(const InputPart& part, const std::vector<FinishedRange>& finis
            finished.size());
 }
 
+/// Throws TemporaryError when the build was asked to stop.
+void refuse_to_go_on(const BuildOptions& options) {
+  if (!options.stop || !options.stop()) return;
+  throw TemporaryError(
+      "data",
+      "stopped; the finished parts are kept, and the same command goes on from there");
+}
+
 }  // namespace
 
 void BuildMeter::add(uint64_t bytes, int64_t tokens) {
@@ -57,11 +65,7 @@ void BuildMeter::add(uint64_t bytes, int64_t tokens) {
   now_.bytes += bytes;
   now_.tokens += tokens;
   if (options_.progress) options_.progress(now_);
-  if (options_.stop && options_.stop()) {
-    throw TemporaryError(
-        "data",
-        "stopped; the finished parts are kept, and the same command goes on from there");
-  }
+  refuse_to_go_on(options_);
 }
 
 void refuse_dropped_before(const BuildOptions& options, int64_t dropped) {
@@ -122,7 +126,10 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
   };
   const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
   system::run_on_threads(static_cast<int>(most), [&](int) { lane(); });
-  if (!failures.empty()) std::rethrow_exception(failures.begin()->second);
+  if (failures.empty()) return;
+  // What fails when the build is asked to stop are requests that were ended.
+  refuse_to_go_on(context.options);
+  std::rethrow_exception(failures.begin()->second);
 }
 
 void build_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
