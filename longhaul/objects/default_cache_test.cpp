@@ -23,8 +23,8 @@ class DefaultCacheTest : public testing::Test {
 };
 
 TEST_F(DefaultCacheTest, IsTheUsersOwnWhereThereIsAHome) {
-  ::setenv("HOME", "/home/me", 1);
-  EXPECT_EQ(default_cache(), "/home/me/.cache/longhaul/objects");
+  ::setenv("HOME", "/a/home", 1);
+  EXPECT_EQ(default_cache(), "/a/home/.cache/longhaul/objects");
   ::setenv("XDG_CACHE_HOME", "/cache", 1);
   EXPECT_EQ(default_cache(), "/cache/longhaul/objects");
 }
