@@ -30,6 +30,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/service/aws_settings.h"
+#include "longhaul/objects/service/store_errors.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::objects {
@@ -98,7 +99,6 @@ struct Patience {
 /// looks what has come of them.
 thread_local bool few_retries = false;
 constexpr int64_t kFewRetries = 1;
-constexpr const char* kUnknownAuthority = "SSL certificate problem";
 
 /// Decides about each request of Arrow's client that has failed.
 class Retries : public af::S3RetryStrategy {
@@ -109,7 +109,7 @@ class Retries : public af::S3RetryStrategy {
     thread_local Clock::time_point since;
     if (attempted == 0) since = Clock::now();
     if (few_retries && attempted >= kFewRetries) return false;
-    if (error.message.find(kUnknownAuthority) != std::string::npos) return false;
+    if (error.message.find(kUntrusted) != std::string::npos) return false;
     // A skewed clock: the client corrects itself by the time of the first answer.
     const bool skewed = error.exception_name == "RequestTimeTooSkewed";
     const bool passing = skewed
@@ -128,97 +128,14 @@ class Retries : public af::S3RetryStrategy {
   std::shared_ptr<Patience> patience_;
 };
 
-/// What AWS's names of errors mean to a person.
-struct KnownError {
-  const char* name;  ///< as Arrow writes it: "AWS Error ACCESS_DENIED during"
-  ErrorKind kind;
-  const char* advice;
-};
-constexpr const char* kCredentials =
-    "give other credentials in the environment or in ~/.aws/credentials";
-constexpr const char* kExpired =
-    "the credentials have expired; renew them in the environment or in "
-    "~/.aws/credentials and start again";
-// An answer to HEAD has no body, in which AWS would say what is wrong.
-constexpr const char* kRefusedHead =
-    "the store does not say why; mostly the credentials have expired or the region is "
-    "another: renew the credentials, or set AWS_REGION, and start again";
-constexpr std::array kKnownErrors = std::to_array<KnownError>({
-    {"ACCESS_DENIED", ErrorKind::Input,
-     "the credentials do not allow it, or the object is absent and the bucket may not be "
-     "listed; allow it, or set AWS_NO_SIGN_REQUEST=1 for a public bucket"},
-    {"INVALID_ACCESS_KEY_ID", ErrorKind::Input, kCredentials},
-    {"INVALID_CLIENT_TOKEN_ID", ErrorKind::Input, kCredentials},
-    {"SIGNATURE_DOES_NOT_MATCH", ErrorKind::Input, kCredentials},
-    {"INVALID_SIGNATURE", ErrorKind::Input, kCredentials},
-    {"MISSING_AUTHENTICATION_TOKEN", ErrorKind::Input, kCredentials},
-    {"EXPIRED", ErrorKind::Input, kExpired},
-    {"HTTP status 400) during HeadObject operation: No response body", ErrorKind::Input,
-     kRefusedHead},
-    {"HTTP status 400) during HeadBucket operation: No response body", ErrorKind::Input,
-     kRefusedHead},
-    {"NO_SUCH_BUCKET", ErrorKind::Input,
-     "the bucket is not there; correct the address or make the bucket"},
-    {"NO_SUCH_KEY", ErrorKind::Input,
-     "the object is not there any more; start again when no program changes the objects"},
-    {kUnknownAuthority, ErrorKind::Input,
-     "the authority that has signed the store's certificate is unknown here; name the "
-     "file of its certificates in AWS_CA_BUNDLE"},
-    {"REQUEST_TIME_TOO_SKEWED", ErrorKind::Input,
-     "this machine's clock and the store's differ; set the clock"},
-    {"NETWORK_CONNECTION", ErrorKind::Temporary,
-     "the store does not answer; look at the network and at AWS_ENDPOINT_URL_S3"},
-});
-
 bool names(const arrow::Status& status, std::string_view word) {
   return status.message().find(word) != std::string::npos;
-}
-
-/// Returns the message without the key, which may hold the words of an error.
-std::string words_of(const arrow::Status& status, const Address& address) {
-  std::string words = status.message();
-  for (size_t at = 0; !address.key.empty();) {
-    at = words.find(address.key + "'", at);
-    if (at == std::string::npos) break;
-    words.erase(at, address.key.size());
-  }
-  return words;
-}
-
-/// Returns whether the store may say that credentials have expired.
-bool may_be_expired(const arrow::Status& status, const Address& address) {
-  const std::string words = words_of(status, address);
-  return words.find("xpired") != std::string::npos ||
-         (words.find("HTTP status 400") != std::string::npos &&
-          words.find("No response body") != std::string::npos);
 }
 
 /// Throws the error of a request that has failed for good.
 [[noreturn]] void fail(const arrow::Status& status, const Address& address,
                        const char* doing, const Patience& patience) {
-  const std::string words = words_of(status, address);
-  for (const KnownError& known : kKnownErrors) {
-    // Errors that Arrow's client does not know have only their name in the message.
-    std::string plain;
-    for (const char c : std::string_view(known.name)) {
-      if (c != '_') plain += static_cast<char>(std::tolower(c));
-    }
-    std::string message = words;
-    std::ranges::transform(message, message.begin(),
-                           [](unsigned char c) { return std::tolower(c); });
-    if (words.find(std::string("AWS Error ") + known.name) == std::string::npos &&
-        message.find(plain) == std::string::npos) {
-      continue;
-    }
-    throw Error(known.kind, "objects",
-                fmt::format("{}: cannot {} it: {}; {}", address.text(), doing,
-                            status.message(), known.advice));
-  }
-  throw TemporaryError(
-      "objects",
-      fmt::format("{}: cannot {} it: {}; it was tried for up to {:.0f} seconds, start "
-                  "again later",
-                  address.text(), doing, status.message(), patience.seconds));
+  throw store_error(status.message(), address, doing, patience.seconds);
 }
 
 /// A buffer that says when Arrow has no more use for it.
@@ -339,7 +256,8 @@ struct S3Store::State {
           return result.status();
         }
       }();
-      if (status.ok() || !again || !may_be_expired(status, address)) return result;
+      if (status.ok() || !again || !may_be_expired(status.message(), address))
+        return result;
       ++patience->retries;
       forget_credentials();
     }
@@ -351,7 +269,7 @@ struct S3Store::State {
     try {
       return once();
     } catch (const Error& error) {
-      if (error.message().find(kExpired) == std::string::npos) throw;
+      if (!says_expired(error)) throw;
     }
     ++patience->retries;
     forget_credentials();

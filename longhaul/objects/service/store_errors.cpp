@@ -1,0 +1,104 @@
+#include "longhaul/objects/service/store_errors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace longhaul::objects {
+namespace {
+
+/// What AWS's names of errors mean to a person.
+struct KnownError {
+  const char* name;  ///< as Arrow writes it: "AWS Error ACCESS_DENIED during"
+  ErrorKind kind;
+  const char* advice;
+};
+constexpr const char* kCredentials =
+    "give other credentials in the environment or in ~/.aws/credentials";
+constexpr const char* kExpired =
+    "the credentials have expired; renew them in the environment or in "
+    "~/.aws/credentials and start again";
+// An answer to HEAD has no body, in which AWS would say what is wrong.
+constexpr const char* kRefusedHead =
+    "the store does not say why; mostly the credentials have expired or the region is "
+    "another: renew the credentials, or set AWS_REGION, and start again";
+constexpr std::array kKnownErrors = std::to_array<KnownError>({
+    {kUntrusted, ErrorKind::Input,
+     "the store's certificate is not trusted here; name the file of its authorities in "
+     "AWS_CA_BUNDLE, or set the clock where the certificate seems to have expired"},
+    {"ACCESS_DENIED", ErrorKind::Input,
+     "the credentials do not allow it, or the object is absent and the bucket may not be "
+     "listed; allow it, or set AWS_NO_SIGN_REQUEST=1 for a public bucket"},
+    {"INVALID_ACCESS_KEY_ID", ErrorKind::Input, kCredentials},
+    {"INVALID_CLIENT_TOKEN_ID", ErrorKind::Input, kCredentials},
+    {"SIGNATURE_DOES_NOT_MATCH", ErrorKind::Input, kCredentials},
+    {"INVALID_SIGNATURE", ErrorKind::Input, kCredentials},
+    {"MISSING_AUTHENTICATION_TOKEN", ErrorKind::Input, kCredentials},
+    {"EXPIRED", ErrorKind::Input, kExpired},
+    {"HTTP status 400) during HeadObject operation: No response body", ErrorKind::Input,
+     kRefusedHead},
+    {"HTTP status 400) during HeadBucket operation: No response body", ErrorKind::Input,
+     kRefusedHead},
+    {"NO_SUCH_BUCKET", ErrorKind::Input,
+     "the bucket is not there; correct the address or make the bucket"},
+    {"NO_SUCH_KEY", ErrorKind::Input,
+     "the object is not there any more; start again when no program changes the objects"},
+    {"REQUEST_TIME_TOO_SKEWED", ErrorKind::Input,
+     "this machine's clock and the store's differ; set the clock"},
+    {"NETWORK_CONNECTION", ErrorKind::Temporary,
+     "the store does not answer; look at the network and at AWS_ENDPOINT_URL_S3"},
+});
+
+/// Returns the message without the key, which may hold the words of an error.
+std::string words_of(const std::string& message, const Address& address) {
+  std::string words = message;
+  for (size_t at = 0; !address.key.empty();) {
+    at = words.find(address.key + "'", at);
+    if (at == std::string::npos) break;
+    words.erase(at, address.key.size());
+  }
+  return words;
+}
+
+}  // namespace
+
+Error store_error(const std::string& message, const Address& address,
+                  std::string_view doing, double patience) {
+  const std::string words = words_of(message, address);
+  std::string lower = words;
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return std::tolower(c); });
+  for (const KnownError& known : kKnownErrors) {
+    // Errors that Arrow's client does not know have only their name in the message.
+    std::string plain;
+    for (const char c : std::string_view(known.name)) {
+      if (c != '_') plain += static_cast<char>(std::tolower(c));
+    }
+    if (words.find(std::string("AWS Error ") + known.name) == std::string::npos &&
+        lower.find(plain) == std::string::npos) {
+      continue;
+    }
+    return {known.kind, "objects",
+            fmt::format("{}: cannot {} it: {}; {}", address.text(), doing, message,
+                        known.advice)};
+  }
+  return TemporaryError("objects",
+                        fmt::format("{}: cannot {} it: {}; it was tried for up to {:.0f} "
+                                    "seconds, start again later",
+                                    address.text(), doing, message, patience));
+}
+
+bool may_be_expired(const std::string& message, const Address& address) {
+  const std::string words = words_of(message, address);
+  return words.find("xpired") != std::string::npos ||
+         (words.find("HTTP status 400") != std::string::npos &&
+          words.find("No response body") != std::string::npos);
+}
+
+bool says_expired(const Error& error) {
+  return error.message().find(kExpired) != std::string::npos;
+}
+
+}  // namespace longhaul::objects

@@ -1,0 +1,53 @@
+#include "longhaul/objects/service/store_errors.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/scratch_directory.h"
+
+namespace longhaul::objects {
+namespace {
+
+const Address kAddress{"bucket", "expired/accessdenied.jsonl"};
+const std::string kWhen =
+    "When reading information for key 'expired/accessdenied.jsonl' in bucket 'bucket': ";
+
+Error error_of(const std::string& problem) {
+  return store_error(kWhen + problem, kAddress, "read", 120.0);
+}
+
+TEST(StoreErrors, WhatMayPassIsTemporaryAndWhatIsRefusedIsNot) {
+  const auto kind = [](const std::string& problem) { return error_of(problem).kind(); };
+  EXPECT_EQ(kind("AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 28"),
+            ErrorKind::Temporary);
+  EXPECT_EQ(kind("AWS Error INTERNAL_FAILURE during GetObject operation: again"),
+            ErrorKind::Temporary);
+  EXPECT_EQ(kind("AWS Error ACCESS_DENIED during HeadObject operation: no"),
+            ErrorKind::Input);
+  EXPECT_EQ(kind("AWS Error UNKNOWN (HTTP status 400) during GetObject operation: Unable "
+                 "to parse ExceptionName: ExpiredToken Message: The provided token has "
+                 "expired."),
+            ErrorKind::Input);
+}
+
+TEST(StoreErrors, WordsOfTheKeyDecideNothing) {
+  const std::string passing =
+      kWhen + "AWS Error SLOW_DOWN during GetObject operation: again";
+  EXPECT_FALSE(may_be_expired(passing, kAddress));
+  EXPECT_EQ(store_error(passing, kAddress, "read", 120.0).kind(), ErrorKind::Temporary);
+  EXPECT_HAS(store_error(passing, kAddress, "read", 120.0).message(),
+             "s3://bucket/expired/accessdenied.jsonl: cannot read it");
+}
+
+TEST(StoreErrors, ABareRefusalOfHeadMayBeThatOfExpiredCredentials) {
+  const std::string bare =
+      "AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response "
+      "body.";
+  EXPECT_TRUE(may_be_expired(kWhen + bare, kAddress));
+  EXPECT_EQ(error_of(bare).kind(), ErrorKind::Input);
+  EXPECT_HAS(error_of(bare).message(), "the credentials have expired or the region");
+  EXPECT_FALSE(says_expired(error_of(bare)));
+  EXPECT_TRUE(says_expired(error_of("ExpiredToken Message: The token has expired.")));
+}
+
+}  // namespace
+}  // namespace longhaul::objects
