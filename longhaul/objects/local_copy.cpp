@@ -33,12 +33,17 @@ namespace {
 // DIR/ID/copy.json the files' sizes and hashes; without it there is no copy
 // DIR/ID/proved    which boot of the machine has compared the files with their hashes
 // DIR/ID.lock      exclusively locked by who fetches or deletes, shared by who uses
-// DIR/ID.part      a copy that is being fetched
+// DIR/ID.part      a copy that is being fetched; `planned` in it says how large it will be
+// DIR/room.lock    locked by who looks for room and takes it
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";
+constexpr const char* kPlanned = "planned";
+constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
+/// How long to wait for the room of copies that others use.
+constexpr auto kRoomWait = std::chrono::seconds(60);
 
 /// A lock on a file, which the system releases when the process ends.
 class FileLock {
@@ -101,47 +106,69 @@ struct Content {
   }
 };
 
+Content content_of(const Address& address, std::vector<ObjectInfo> objects,
+                   bool one_object) {
+  Content content;
+  content.name = last_name(address);
+  content.one_object = one_object;
+  content.objects = std::move(objects);
+  std::string identity = address.text();
+  for (const ObjectInfo& object : content.objects) {
+    identity +=
+        fmt::format("\n{} {} {}", object.address.key, object.version, object.size);
+    content.bytes += object.size;
+  }
+  content.id = hash_hex(identity);
+  return content;
+}
+
+/// A copy that may be deleted when its lock can be taken.
+struct Unused {
+  fs::file_time_type last_use;
+  std::string id;
+  uint64_t bytes = 0;
+};
+
 }  // namespace
 
 struct LocalCopies::State {
-  std::shared_ptr<ObjectStore> store;
+  /// The lock of a copy that this process uses.
+  struct Held {
+    FileLock lock;
+    uint64_t bytes = 0;
+    int users = 0;
+  };
+  CopyRequests requests;
   fs::path dir;
   uint64_t most_bytes = 0;
   std::function<void(const std::string&)> tell;
-  std::mutex mutex;  ///< one get() at a time; guards `held`
-  std::map<std::string, FileLock> held;
+  std::mutex mutex;  ///< guards what follows; nobody fetches under it
+  std::map<std::string, Held> held;
   std::map<std::string, fs::path> got;  ///< by address
+  uint64_t reserved = 0;
 
   void say(const std::string& line) const {
     if (tell) tell(line);
   }
 
   Content look(const Address& address) const {
-    Content content;
-    content.name = last_name(address);
-    std::string identity = address.text();
     if (!address.key.empty()) {
-      if (const auto object = store->look(address)) {
-        content.objects = {*object};
-        content.one_object = true;
+      if (const auto object = requests.look(address)) {
+        return content_of(address, {*object}, true);
       }
     }
-    if (!content.one_object) content.objects = store->list(address, true);
-    if (content.objects.empty()) {
-      fail_input("objects",
-                 "{}: there is neither such an object nor one below it; correct the "
-                 "address",
-                 address.text());
-    }
-    for (const ObjectInfo& object : content.objects) {
-      identity +=
-          fmt::format("\n{} {} {}", object.address.key, object.version, object.size);
-      content.bytes += object.size;
-    }
-    content.id = hash_hex(identity);
-    return content;
+    Content content = content_of(address, requests.list(address), false);
+    if (!content.objects.empty()) return content;
+    fail_input("objects",
+               "{}: there is neither such an object nor one below it; correct the "
+               "address",
+               address.text());
   }
 
+  fs::path path_of(const Content& content) const {
+    return copy_dir(content.id) / content.name;
+  }
+  fs::path part_dir(const std::string& id) const { return dir / (id + ".part"); }
   fs::path copy_dir(const std::string& id) const { return dir / id; }
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
@@ -182,50 +209,92 @@ struct LocalCopies::State {
     return false;
   }
 
-  /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit.
-  void make_room(uint64_t bytes) const {
-    const uint64_t free = fs::space(dir).available;
-    if (bytes > free || (most_bytes > 0 && bytes > most_bytes)) {
-      fail_input("objects",
-                 "{}: a copy of {} is needed, and {} are there; make room, raise "
-                 "data.cache_gb or name a larger disk with data.cache",
-                 dir.string(), human_bytes(bytes),
-                 human_bytes(most_bytes > 0 ? std::min(free, most_bytes) : free));
-    }
-    if (most_bytes == 0) return;
-    std::vector<std::pair<fs::file_time_type, std::string>> copies;
-    std::map<std::string, uint64_t> sizes;
-    uint64_t total = bytes;
+  /// Returns all copies, the longest unused first, and adds to `total` what they and
+  /// those that are being fetched take. Deletes what a killed fetch has left.
+  std::vector<Unused> all_copies(uint64_t& total) const {
+    std::vector<Unused> copies;
     for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
       std::error_code absent;
       if (entry.path().extension() != ".lock") continue;
       const std::string id = entry.path().stem().string();
+      if (const fs::path part = part_dir(id); fs::exists(part / kPlanned, absent)) {
+        FileLock lock(entry.path());
+        if (lock.take(LOCK_EX)) {
+          fs::remove_all(part);
+        } else {
+          total += std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
+        }
+      }
       if (!fs::exists(copy_dir(id) / kRecord, absent)) continue;
-      sizes[id] = read_json(copy_dir(id) / kRecord).value("bytes", uint64_t{0});
-      total += sizes[id];
-      copies.emplace_back(entry.last_write_time(), id);
+      copies.push_back(
+          {entry.last_write_time(), id,
+           read_json(copy_dir(id) / kRecord).value("bytes", uint64_t{0})});
+      total += copies.back().bytes;
     }
-    std::ranges::sort(copies);
-    for (const auto& [used, id] : copies) {
-      if (total <= most_bytes) return;
-      FileLock lock(lock_file(id));
-      if (held.contains(id) || !lock.take(LOCK_EX)) continue;
-      fs::remove_all(copy_dir(id));
-      total -= sizes[id];
-      say(fmt::format("deleted a copy of {} that was unused the longest, to make room",
-                      human_bytes(sizes[id])));
-    }
-    if (total <= most_bytes) return;
-    fail_input("objects",
-               "{}: a copy of {} does not fit beside those in use into {}; raise "
-               "data.cache_gb",
-               dir.string(), human_bytes(bytes), human_bytes(most_bytes));
+    std::ranges::sort(copies, {}, &Unused::last_use);
+    return copies;
   }
 
-  void fetch(const Content& content, const Address& address) const {
-    make_room(content.bytes);
-    const fs::path part = dir / (content.id + ".part");
+  /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit.
+  /// Deletes none and returns false where they do not fit beside those in use.
+  bool make_room(uint64_t bytes) const {
+    uint64_t total = bytes;
+    uint64_t free = fs::space(dir).available;
+    const auto fits = [&] {
+      return bytes <= free && (most_bytes == 0 || total <= most_bytes);
+    };
+    std::vector<std::pair<Unused, FileLock>> leaving;
+    for (Unused& copy : all_copies(total)) {
+      if (fits()) break;
+      FileLock lock(lock_file(copy.id));
+      if (!lock.take(LOCK_EX)) continue;
+      total -= copy.bytes;
+      free += copy.bytes;
+      leaving.emplace_back(std::move(copy), std::move(lock));
+    }
+    if (!fits()) return false;
+    for (const auto& [copy, lock] : leaving) {
+      fs::remove_all(copy_dir(copy.id));
+      say(fmt::format("deleted a copy of {} that was unused the longest, to make room",
+                      human_bytes(copy.bytes)));
+    }
+    return true;
+  }
+
+  /// Makes room for a copy and its directory, so that others count it. The caller has the
+  /// copy's lock.
+  void take_room(const Content& content, const Address& address, bool waits) const {
+    const fs::path part = part_dir(content.id);
     fs::remove_all(part);
+    const auto limit = std::chrono::steady_clock::now() + kRoomWait;
+    const bool never = most_bytes > 0 && content.bytes > most_bytes;
+    while (!never) {
+      {
+        FileLock room(lock_file(kRoom));
+        while (!room.take(LOCK_EX)) std::this_thread::sleep_for(kLockWait);
+        if (make_room(content.bytes)) {
+          fs::create_directories(part);
+          write_text_atomic(part / kPlanned, std::to_string(content.bytes) + "\n");
+          return;
+        }
+      }
+      if (!waits || std::chrono::steady_clock::now() > limit) break;
+      std::this_thread::sleep_for(kLockWait);
+    }
+    fail_input("objects",
+               "{}: a copy takes {}, for which {} has no room: {}{} are free on the "
+               "disk, and what is in use stays. Make room, raise data.cache_gb or name a "
+               "larger disk with data.cache",
+               address.text(), human_bytes(content.bytes), dir.string(),
+               most_bytes == 0
+                   ? ""
+                   : fmt::format("data.cache_gb allows {}, ", human_bytes(most_bytes)),
+               human_bytes(fs::space(dir).available));
+  }
+
+  void fetch(const Content& content, const Address& address, bool waits) const {
+    take_room(content, address, waits);
+    const fs::path part = part_dir(content.id);
     Json files = Json::array();
     for (const ObjectInfo& object : content.objects) {
       const fs::path name = content.file(object, address);
@@ -243,7 +312,7 @@ struct LocalCopies::State {
           const auto index = static_cast<size_t>(number);
           const ObjectInfo& object = content.objects[index];
           const std::string hash =
-              store->fetch(object, part / content.file(object, address));
+              requests.fetch(object, part / content.file(object, address));
           done += object.size;
           const std::lock_guard lock(telling);
           files[index]["hash"] = hash;
@@ -257,18 +326,74 @@ struct LocalCopies::State {
         {"address", address.text()}, {"bytes", content.bytes}, {"files", files}};
     write_text_durable(part / kRecord, json_text(record, 1) + "\n");
     write_text_durable(part / kProved, boot_of_machine() + "\n");
+    fs::remove(part / kPlanned);
     sync_directory(part);
     fs::rename(part, copy_dir(content.id));
     sync_directory(dir);
     say(fmt::format("fetched {} of {}", human_bytes(content.bytes), address.text()));
+  }
+
+  /// Has a copy here, and holds it once more.
+  void take(const Content& content, const Address& address, bool waits) {
+    {
+      const std::lock_guard guard(mutex);
+      if (const auto found = held.find(content.id); found != held.end()) {
+        ++found->second.users;
+        return;
+      }
+    }
+    make_directories_durable(dir);
+    FileLock lock(lock_file(content.id));
+    auto told = std::chrono::steady_clock::now();
+    bool shared = false;
+    while (!lock.take(LOCK_EX)) {
+      // Those that use a copy, which one of them has proved, share the lock.
+      if (lock.take(LOCK_SH)) {
+        std::error_code absent;
+        shared = fs::exists(copy_dir(content.id) / kRecord, absent);
+        if (shared) break;
+        lock.release();
+      }
+      std::this_thread::sleep_for(kLockWait);
+      const auto now = std::chrono::steady_clock::now();
+      if (now - told < kTellEvery) continue;
+      told = now;
+      say(fmt::format("waiting for another process that fetches {}", address.text()));
+    }
+    if (!shared && !is_good(content.id)) fetch(content, address, waits);
+    lock.touch();
+    while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
+    const std::lock_guard guard(mutex);
+    // Another thread may have come first. Then its lock stays, and this one goes.
+    const auto [place, first] =
+        held.try_emplace(content.id, Held{std::move(lock), content.bytes, 0});
+    ++place->second.users;
+  }
+
+  void let_go(const std::string& id) {
+    const std::lock_guard guard(mutex);
+    const auto found = held.find(id);
+    if (--found->second.users == 0) held.erase(found);
   }
 };
 
 LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
                          uint64_t most_bytes,
                          std::function<void(const std::string&)> tell)
-    : state_(std::make_unique<State>()) {
-  state_->store = std::move(store);
+    : LocalCopies(
+          CopyRequests{[store](const Address& address) { return store->look(address); },
+                       [store](const Address& address) {
+                         return store->list(address, /*versions=*/true);
+                       },
+                       [store](const ObjectInfo& object, const fs::path& to) {
+                         return store->fetch(object, to);
+                       }},
+          std::move(dir), most_bytes, std::move(tell)) {}
+
+LocalCopies::LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes,
+                         std::function<void(const std::string&)> tell)
+    : state_(std::make_shared<State>()) {
+  state_->requests = std::move(requests);
   state_->dir = std::move(dir);
   state_->most_bytes = most_bytes;
   state_->tell = std::move(tell);
@@ -276,37 +401,45 @@ LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
 LocalCopies::~LocalCopies() = default;
 
 fs::path LocalCopies::get(const Address& address) {
-  const std::lock_guard guard(state_->mutex);
-  if (const auto known = state_->got.find(address.text()); known != state_->got.end()) {
-    return known->second;
+  {
+    const std::lock_guard guard(state_->mutex);
+    if (const auto known = state_->got.find(address.text()); known != state_->got.end()) {
+      return known->second;
+    }
   }
   const Content content = state_->look(address);
-  make_directories_durable(state_->dir);
-  FileLock lock(state_->lock_file(content.id));
-  auto told = std::chrono::steady_clock::now();
-  bool shared = false;
-  while (!lock.take(LOCK_EX)) {
-    // Those that use a copy, which one of them has proved, share the lock.
-    if (lock.take(LOCK_SH)) {
-      std::error_code absent;
-      shared = fs::exists(state_->copy_dir(content.id) / kRecord, absent);
-      if (shared) break;
-      lock.release();
-    }
-    std::this_thread::sleep_for(kLockWait);
-    const auto now = std::chrono::steady_clock::now();
-    if (now - told < kTellEvery) continue;
-    told = now;
-    state_->say(
-        fmt::format("waiting for another process that fetches {}", address.text()));
+  state_->take(content, address, /*waits=*/false);
+  const std::lock_guard guard(state_->mutex);
+  return state_->got.emplace(address.text(), state_->path_of(content)).first->second;
+}
+
+std::shared_ptr<const fs::path> LocalCopies::hold(const Address& prefix,
+                                                  std::vector<ObjectInfo> objects,
+                                                  bool waits) {
+  const Content content = content_of(prefix, std::move(objects), false);
+  state_->take(content, prefix, waits);
+  return {new fs::path(state_->path_of(content)),
+          [state = state_, id = content.id](const fs::path* path) {
+            delete path;
+            state->let_go(id);
+          }};
+}
+
+std::shared_ptr<const void> LocalCopies::reserve(const Address& prefix, uint64_t bytes) {
+  const std::lock_guard guard(state_->mutex);
+  uint64_t others = state_->reserved;
+  for (const auto& [id, held] : state_->held) others += held.bytes;
+  if (const uint64_t most = state_->most_bytes; most > 0 && others + bytes > most) {
+    fail_input("objects",
+               "{}: to read it in order takes {} of copies at a time, and what else the "
+               "run reads takes {}; data.cache_gb allows {}. Raise it",
+               prefix.text(), human_bytes(bytes), human_bytes(others), human_bytes(most));
   }
-  if (!shared && !state_->is_good(content.id)) state_->fetch(content, address);
-  lock.touch();
-  while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
-  state_->held.emplace(content.id, std::move(lock));
-  const fs::path path = state_->copy_dir(content.id) / content.name;
-  state_->got.emplace(address.text(), path);
-  return path;
+  state_->reserved += bytes;
+  return {nullptr, [state = state_, bytes](const void*) {
+            const std::lock_guard again(state->mutex);
+            state->reserved -= bytes;
+          }};
 }
 
 fs::path default_cache() {

@@ -3,11 +3,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/objects/object_store.h"
 
 namespace longhaul::objects {
+
+/// The requests that copies need, which ObjectStore explains. A test gives its own.
+struct CopyRequests {
+  std::function<std::optional<ObjectInfo>(const Address&)> look;
+  /// Returns versions, too.
+  std::function<std::vector<ObjectInfo>(const Address&)> list;
+  std::function<std::string(const ObjectInfo&, const fs::path&)> fetch;
+};
 
 /// Copies of objects on a local disk, which all processes of a machine share and which
 /// stay for the next start: `data.cache`. A copy lies under its address and the versions
@@ -17,10 +27,13 @@ namespace longhaul::objects {
 class LocalCopies {
  public:
   /// `dir` is made when it is needed. What the copies take is kept below `most_bytes`
-  /// (0: no limit) by deleting those that no process uses, the longest unused first.
+  /// (0: no limit) and within the disk by deleting those that no process uses, the
+  /// longest unused first.
   /// `tell` gets a line when a fetch begins and, every ten seconds, how far it is; it may
   /// be empty.
   LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir, uint64_t most_bytes = 0,
+              std::function<void(const std::string&)> tell = {});
+  LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes = 0,
               std::function<void(const std::string&)> tell = {});
   ~LocalCopies();
 
@@ -30,9 +43,20 @@ class LocalCopies {
   /// prefix is there, and where the copy would not fit into `most_bytes` or on the disk.
   fs::path get(const Address& address);
 
+  /// Returns the path of a copy of some objects below a prefix, whose versions are known.
+  /// They have their names below that path. The copy stays while the result lives; then
+  /// it may go when others need its room. Throws InputError for an object that has
+  /// another version, and names it. Where there is no room, `waits` says to wait a minute
+  /// for others to let go of their copies before that is an InputError.
+  std::shared_ptr<const fs::path> hold(const Address& prefix,
+                                       std::vector<ObjectInfo> objects, bool waits);
+  /// Notes that copies of objects below a prefix will take `bytes`, while the result
+  /// lives. Throws InputError where that and what is held now exceed `most_bytes`.
+  std::shared_ptr<const void> reserve(const Address& prefix, uint64_t bytes);
+
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 /// Returns the directory of copies where the user names none: longhaul/objects in

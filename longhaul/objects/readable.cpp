@@ -1,8 +1,8 @@
 #include "longhaul/objects/readable.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -15,7 +15,8 @@ struct Shared {
   std::mutex mutex;
   std::shared_ptr<ObjectStore> store;
   CopyPlace place;
-  std::optional<LocalCopies> copies;
+  std::shared_ptr<LocalCopies> copies;
+  std::map<std::string, std::shared_ptr<const Pieces>> pieces;  ///< by address
 };
 
 /// Returns what this process shares. It is never destroyed: a child that ends must not
@@ -40,6 +41,23 @@ std::shared_ptr<ObjectStore> store_of(Shared& one) {
   return one.store;
 }
 
+std::shared_ptr<LocalCopies> shared_copies() {
+  Shared& one = shared();
+  const std::lock_guard lock(one.mutex);
+  if (!one.copies) {
+    const fs::path dir = one.place.dir.empty() ? default_cache() : one.place.dir;
+    one.copies = std::make_shared<LocalCopies>(store_of(one), dir, one.place.most_bytes,
+                                               tell_as_asked);
+  }
+  return one.copies;
+}
+
+Address without_slashes(const fs::path& path) {
+  std::string text = path.string();
+  while (text.ends_with('/')) text.pop_back();
+  return parse_address(fs::path(text));
+}
+
 }  // namespace
 
 std::shared_ptr<ObjectStore> shared_store() {
@@ -62,7 +80,7 @@ fs::path readable(const fs::path& path) {
   // that begins options.
   std::string plain = text;
   if (plain.find('=') == std::string::npos) std::ranges::replace(plain, '?', '*');
-  const Address address = parse_address(fs::path(plain));
+  static_cast<void>(parse_address(fs::path(plain)));
   if (text.find_first_of("*?[") != std::string::npos) {
     throw InputError("objects",
                      text +
@@ -70,17 +88,30 @@ fs::path readable(const fs::path& path) {
                          "build` and files of ready ids alone; name one object or "
                          "the prefix of all that is meant");
   }
-  Shared& one = shared();
-  LocalCopies* copies = nullptr;
+  const Address address = without_slashes(path);
   {
-    const std::lock_guard lock(one.mutex);
-    if (!one.copies) {
-      const fs::path dir = one.place.dir.empty() ? default_cache() : one.place.dir;
-      one.copies.emplace(store_of(one), dir, one.place.most_bytes, tell_as_asked);
-    }
-    copies = &*one.copies;
+    const std::lock_guard lock(shared().mutex);
+    const auto found = shared().pieces.find(address.text());
+    if (found != shared().pieces.end()) return found->second->dir();
   }
-  return copies->get(address);
+  return shared_copies()->get(address);
+}
+
+void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
+                    const std::function<bool(const std::string&)>& comes_later) {
+  const Address prefix = without_slashes(address);
+  auto pieces =
+      std::make_shared<const Pieces>(shared_copies(), prefix, objects, comes_later);
+  const std::lock_guard lock(shared().mutex);
+  shared().pieces[prefix.text()] = std::move(pieces);
+}
+
+std::shared_ptr<const Pieces> pieces_at(const fs::path& dir) {
+  const std::lock_guard lock(shared().mutex);
+  for (const auto& [address, pieces] : shared().pieces) {
+    if (pieces->dir() == dir) return pieces;
+  }
+  return nullptr;
 }
 
 }  // namespace longhaul::objects

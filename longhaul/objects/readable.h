@@ -6,6 +6,7 @@
 #include <string>
 
 #include "longhaul/objects/object_store.h"
+#include "longhaul/objects/pieces.h"
 
 namespace longhaul::objects {
 
@@ -31,5 +32,12 @@ void keep_copies(CopyPlace place);
 /// LocalCopies::get() throws, and InputError for a pattern of addresses. Any thread may
 /// call it.
 fs::path readable(const fs::path& path);
+
+/// Has an address read in pieces: readable() returns Pieces::dir() for it from now on.
+/// The other arguments are those of Pieces. Throws what Pieces throws.
+void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
+                    const std::function<bool(const std::string& name)>& comes_later);
+/// Returns the pieces whose directory `dir` is; null where it is none of theirs.
+std::shared_ptr<const Pieces> pieces_at(const fs::path& dir);
 
 }  // namespace longhaul::objects

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
 #include "longhaul/data/places/input_objects.h"
+#include "longhaul/objects/local_copy.h"
 
 namespace longhaul::data {
 
@@ -74,6 +76,29 @@ class MemoryObjects final : public InputObjects {
     const auto found = objects_.find(address.key);
     if (found == objects_.end()) return std::nullopt;
     return found->second.content;
+  }
+
+  /// Returns what copies of these objects ask for.
+  objects::CopyRequests copy_requests() {
+    objects::CopyRequests requests;
+    requests.look = [this](const objects::Address& address) { return look(address); };
+    requests.list = [this](const objects::Address& prefix) { return versions(prefix); };
+    requests.fetch = [this](const objects::ObjectInfo& object, const fs::path& to) {
+      prove_unchanged(object);
+      std::string content(object.size, '\0');
+      read(object, 0, std::as_writable_bytes(std::span(content)));
+      write_text_durable(to, content);
+      BlockHasher hasher;
+      hasher.update(std::as_bytes(std::span(content)));
+      return combine_hashes(hasher.finish());
+    };
+    return requests;
+  }
+  /// Returns the objects below a prefix with their versions.
+  std::vector<objects::ObjectInfo> versions(const objects::Address& prefix) {
+    std::vector<objects::ObjectInfo> found = list(prefix);
+    for (objects::ObjectInfo& object : found) object = look(object.address).value();
+    return found;
   }
 
   /// Called before each read, by the thread that reads.
