@@ -14,6 +14,7 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
+#include "longhaul/objects/readable.h"
 
 namespace longhaul::data {
 namespace {
@@ -68,7 +69,7 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
   check_utf8_path(path);
   if (is_token_store(path)) {
     refuse_field(path, field, "a token store");
-    return store_source(path, seq_len, document_mask, verify);
+    return store_source(path, seq_len, document_mask, verify, objects::pieces_at(path));
   }
   if (is_example_store(path)) {
     refuse_field(path, field, "a directory of packed examples");

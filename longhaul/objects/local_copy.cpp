@@ -33,7 +33,7 @@ namespace {
 // DIR/ID/copy.json the files' sizes and hashes; without it there is no copy
 // DIR/ID/proved    which boot of the machine has compared the files with their hashes
 // DIR/ID.lock      exclusively locked by who fetches or deletes, shared by who uses
-// DIR/ID.part      a copy that is being fetched; `planned` in it says how large it will be
+// DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets
 // DIR/room.lock    locked by who looks for room and takes it
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";

@@ -53,8 +53,7 @@ std::vector<ObjectInfo> Pieces::named(const std::vector<std::string>& names) con
   for (const std::string& name : names) {
     const auto found = objects_.find(name);
     if (found == objects_.end()) {
-      fail_input("objects", "{}: was not there when the run began",
-                 (prefix_ / name).text());
+      fail_input("objects", "{}: was not there when the run began", name_of(name));
     }
     objects.push_back(found->second);
   }

@@ -24,6 +24,8 @@ class Pieces {
 
   /// Returns the directory of the objects that are here from the start.
   const fs::path& dir() const { return *first_; }
+  /// Returns an object's address, for people.
+  std::string name_of(const std::string& name) const { return (prefix_ / name).text(); }
   /// Returns the size of an object; nothing where there is none of this name.
   std::optional<uint64_t> size(const std::string& name) const;
   /// Returns a directory that holds these objects while the result lives. Fetches what is

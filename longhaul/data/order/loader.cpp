@@ -90,6 +90,23 @@ void Loader::start_ahead() {
   ahead_ = std::async(std::launch::async | std::launch::deferred, [this] { prepare(); });
 }
 
+void Loader::fetch_ahead(const std::vector<int64_t>& last) const {
+  // Sequences from the first one of the step that was just read to the run's last.
+  const int64_t steps = options_.last_step - next_step_ + 1;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (last[i] < 0) continue;
+    const TokenSource& source = *sources_[i].source;
+    const int64_t next = source.next_piece(last[i]);
+    const int64_t away = (next - last[i]) / options_.global_size;
+    if (options_.last_step > 0 && away >= steps) continue;
+    source.fetch_ahead(next % source.num_sequences());
+  }
+}
+
+bool Loader::ready(std::chrono::milliseconds limit) const {
+  return !ahead_.valid() || ahead_.wait_for(limit) != std::future_status::timeout;
+}
+
 void Loader::prepare() {
   const Prepared& from = steps_[current_];
   Prepared& to = steps_[1 - current_];
@@ -109,6 +126,7 @@ void Loader::prepare() {
   batch.micro_batches.resize(static_cast<size_t>(micro_batches()));
   batch.num_targets.clear();
   uint64_t content = 0;
+  std::vector<int64_t> last(sources_.size(), -1);
   for (int64_t m = 0; m < micro_batches(); ++m) {
     TokenBatch& micro = batch.micro_batches[static_cast<size_t>(m)];
     sources_.front().source->shape(micro, rows);
@@ -116,6 +134,7 @@ void Loader::prepare() {
       const int64_t in_step = (m * options_.data_size + options_.data_rank) * rows + j;
       const PhaseStream::Place place = to.stream->place(consumed + in_step);
       sources_[place.source].source->read(place.index, micro, j);
+      last[place.source] = place.index;
       micro.sequences.push_back(batch.first_sequence + in_step);
       for (int64_t i = 0; i < micro.seq_len; ++i) {
         micro.index.push_back(static_cast<int32_t>(i));
@@ -128,6 +147,7 @@ void Loader::prepare() {
       batch.num_targets[term] += micro.num_targets(term);
     }
   }
+  if (!options_.shuffle) fetch_ahead(last);
   batch.content_hash = static_cast<int64_t>(content);
   to.cursor.phases.back().consumed += options_.global_size;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -94,6 +95,10 @@ class Loader {
   /// Continues from another cursor, as a new loader of the same sources would.
   void restart(const LoaderOptions& options, Cursor start);
 
+  /// Waits until next() can return at once, `limit` at most. Returns whether it can, and
+  /// true where next() reads the step itself.
+  bool ready(std::chrono::milliseconds limit) const;
+
   /// Returns the next step's batches of this rank and moves the cursor past the whole
   /// step. The result stays valid until the next call, and the caller may alter it.
   /// Throws the errors of the reading thread.
@@ -134,6 +139,9 @@ class Loader {
   /// Reads the step after the current step into the other element of steps_.
   void prepare();
   void start_ahead();
+  /// Has the sources of a sequential order fetch what follows their `last` sequences,
+  /// unless the run ends before. -1: nothing was read.
+  void fetch_ahead(const std::vector<int64_t>& last) const;
 
   std::vector<WeightedSource> sources_;
   LoaderOptions options_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -15,7 +16,7 @@ namespace longhaul::data {
 namespace {
 
 /// A source whose tokens identify source and sequence: sequence i is (tag, i, i, ...).
-class TaggedSource final : public TokenSource {
+class TaggedSource : public TokenSource {
  public:
   TaggedSource(int32_t tag, int64_t sequences, int64_t length)
       : tag_(tag), sequences_(sequences), length_(length) {}
@@ -420,6 +421,47 @@ TEST(SyntheticSource, IsUniformAndRepeatable) {
   synthetic_source(100, 64, 10, 5)->read(99, again, 0);
   EXPECT_TRUE(std::equal(again.tokens.begin(), again.tokens.end(),
                          batch.tokens.begin() + 99 * 64));
+}
+
+/// A source whose pieces have ten sequences each, and what was fetched ahead of it.
+class SourceInPieces final : public TaggedSource {
+ public:
+  using TaggedSource::TaggedSource;
+  int64_t next_piece(int64_t index) const override {
+    return std::min(num_sequences(), index / 10 * 10 + 10);
+  }
+  void fetch_ahead(int64_t index) const override { ahead.push_back(index); }
+  mutable std::vector<int64_t> ahead;
+};
+
+TEST(Loader, FetchesTheNextPieceOfASequentialOrderUntilTheRunEnds) {
+  const auto ahead = [](bool shuffle, int64_t last_step) {
+    const auto source = std::make_shared<const SourceInPieces>(0, 30, 4);
+    LoaderOptions options;
+    options.shuffle = shuffle;
+    options.global_size = 5;
+    options.micro_size = 5;
+    options.prefetch = false;
+    options.last_step = last_step;
+    Loader loader({{source, 1.0, "pieces", {}}}, options);
+    EXPECT_TRUE(loader.ready(std::chrono::milliseconds(0)));
+    for (int64_t step = 0; step < 7; ++step) loader.next();
+    return source->ahead;
+  };
+  EXPECT_EQ(ahead(false, 0), (std::vector<int64_t>{10, 10, 20, 20, 0, 0, 10}));
+  // The last step fetches nothing that no step reads.
+  EXPECT_EQ(ahead(false, 7), (std::vector<int64_t>{10, 10, 20, 20, 0, 0}));
+  EXPECT_EQ(ahead(true, 0), std::vector<int64_t>{});
+}
+
+TEST(Loader, TellsWhetherTheNextStepIsReady) {
+  Loader loader(tagged({{100, 1.0}}), [] {
+    LoaderOptions options;
+    options.global_size = options.micro_size = 5;
+    return options;
+  }());
+  EXPECT_TRUE(loader.ready(std::chrono::seconds(60)));
+  EXPECT_EQ(loader.next().first_sequence, 0);
 }
 
 }  // namespace

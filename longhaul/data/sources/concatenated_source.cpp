@@ -50,9 +50,16 @@ class ConcatenatedSource final : public TokenSource {
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     LH_CHECK(index >= 0 && index < sequences_, "data", "sequence {} of {}", index,
              sequences_);
-    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), index);
-    const auto part = static_cast<size_t>(after - firsts_.begin()) - 1;
+    const size_t part = part_of(index);
     parts_[part]->read(index - firsts_[part], batch, row);
+  }
+  int64_t next_piece(int64_t index) const override {
+    const size_t part = part_of(index);
+    return firsts_[part] + parts_[part]->next_piece(index - firsts_[part]);
+  }
+  void fetch_ahead(int64_t index) const override {
+    const size_t part = part_of(index);
+    parts_[part]->fetch_ahead(index - firsts_[part]);
   }
 
   void check_rows(const std::atomic<bool>& stop) const override {
@@ -95,6 +102,10 @@ class ConcatenatedSource final : public TokenSource {
   }
 
  private:
+  size_t part_of(int64_t index) const {
+    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), index);
+    return static_cast<size_t>(after - firsts_.begin()) - 1;
+  }
   void check_losses(const TokenSource& part) const {
     if (part.losses() == losses()) return;
     throw InputError(

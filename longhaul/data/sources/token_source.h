@@ -74,6 +74,12 @@ class TokenSource {
   /// Copies sequence `index`, 0 <= index < num_sequences(), to row `row` of a batch that
   /// shape() has made.
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
+  /// Returns the first sequence behind `index` whose read needs files that are not those
+  /// of `index`, where a source fetches its files one after another; num_sequences()
+  /// where there is none.
+  virtual int64_t next_piece(int64_t /*index*/) const { return num_sequences(); }
+  /// Begins to fetch what the read of a sequence needs, and returns at once.
+  virtual void fetch_ahead(int64_t /*index*/) const {}
   /// Checks every row that read() might refuse, until `stop` is true, and throws
   /// InputError for a bad row. Reads all of the data where max_token_id() is 0.
   virtual void check_rows(const std::atomic<bool>& stop) const { (void)stop; }

@@ -5,10 +5,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/objects/pieces.h"
 
 namespace longhaul::data {
 
@@ -121,12 +123,18 @@ struct StoreInfo {
   std::vector<StoreFile> side_files() const;
 };
 
+/// The name of the file that StoreInfo is in.
+inline constexpr const char* kStoreRecord = "store.json";
+
 /// Returns true when the directory holds a store.json.
 bool is_token_store(const fs::path& path);
+/// Returns whether a file of a store is a shard's: neither store.json nor a side file.
+bool is_shard_file(std::string_view name);
 
 /// Reads and checks store.json and the sizes of the listed files. Throws InputError with
-/// the field or the file, the expected and the found value.
-StoreInfo read_store_info(const fs::path& path);
+/// the field or the file, the expected and the found value. With `pieces` the shards'
+/// files are objects of theirs, and `path` holds the others.
+StoreInfo read_store_info(const fs::path& path, const objects::Pieces* pieces = nullptr);
 /// Returns the text of store.json.
 std::string store_info_text(const StoreInfo& info);
 /// Computes tokens, documents, counts.not_targets and the fingerprint of a store from its

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -32,18 +34,25 @@ std::optional<StoreFile> optional_file(const JsonFields& fields, const char* nam
   return file_in(fields, name);
 }
 
+/// Throws InputError unless the store has the file in its size. `where` names it.
+void check_size(const std::string& where, std::optional<uint64_t> size,
+                const std::string& missing, const StoreFile& file) {
+  const auto fail = [&](const std::string& what) {
+    throw InputError("data", fmt::format("{}: {}; build the store again or copy it again",
+                                         where, what));
+  };
+  if (!size) fail("missing (" + missing + ")");
+  if (*size != file.bytes) {
+    fail(fmt::format("{} bytes, but store.json says {}", *size, file.bytes));
+  }
+}
+
 void check_file(const fs::path& dir, const StoreFile& file) {
   const fs::path path = join_inside(dir, file.name, "data");
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
-  const auto fail = [&](const std::string& what) {
-    throw InputError("data", fmt::format("{}: {}; build the store again or copy it again",
-                                         path.string(), what));
-  };
-  if (error) fail("missing (" + error.message() + ")");
-  if (size != file.bytes) {
-    fail(fmt::format("{} bytes, but store.json says {}", size, file.bytes));
-  }
+  check_size(path.string(), error ? std::nullopt : std::optional(size), error.message(),
+             file);
 }
 
 /// Throws InputError unless a shard's files have the sizes that follow from its counts.
@@ -225,13 +234,27 @@ StoreCounts counts_from_json(const Json& json, const fs::path& file) {
   return counts;
 }
 
-bool is_token_store(const fs::path& path) { return fs::exists(path / "store.json"); }
+bool is_token_store(const fs::path& path) { return fs::exists(path / kStoreRecord); }
 
-StoreInfo read_store_info(const fs::path& path) {
-  const fs::path file = path / "store.json";
+bool is_shard_file(std::string_view name) {
+  constexpr std::array<std::string_view, 5> kKinds = {"tokens_", "documents_", "targets_",
+                                                      "texts_", "hashes_"};
+  return name.find('/') == std::string_view::npos &&
+         std::ranges::any_of(kKinds, [&](auto kind) { return name.starts_with(kind); });
+}
+
+StoreInfo read_store_info(const fs::path& path, const objects::Pieces* pieces) {
+  const fs::path file = path / kStoreRecord;
   StoreInfo info = parse(read_json(file, kMaxInfoBytes), file);
   for (const StoreShard& shard : info.shards) {
-    for (const StoreFile& part : shard.files()) check_file(path, part);
+    for (const StoreFile& part : shard.files()) {
+      if (pieces == nullptr) {
+        check_file(path, part);
+      } else {
+        check_size(pieces->name_of(part.name), pieces->size(part.name), "no such object",
+                   part);
+      }
+    }
   }
   for (const StoreFile& part : info.side_files()) check_file(path, part);
   return info;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -13,8 +14,11 @@ namespace {
 
 class StoreSource final : public TokenSource {
  public:
-  StoreSource(const fs::path& path, int64_t length, bool document_mask, bool verify)
-      : store_(path, verify), length_(length), document_mask_(document_mask) {
+  StoreSource(const fs::path& path, int64_t length, bool document_mask, bool verify,
+              std::shared_ptr<const objects::Pieces> pieces)
+      : store_(path, verify, std::move(pieces)),
+        length_(length),
+        document_mask_(document_mask) {
     LH_CHECK(length > 0, "data", "sequences of {} tokens", length);
     // The last target of a sequence is the first token of the next sequence.
     sequences_ = (store_.info().tokens - 1) / length;
@@ -37,6 +41,7 @@ class StoreSource final : public TokenSource {
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     const BatchRow to = batch_row(*this, index, batch, row);
     const int64_t begin = index * length_;
+    store_.pass(begin);
     store_.read(begin, to.tokens);
     std::copy(to.tokens.begin() + 1, to.tokens.end(), to.targets.begin());
     store_.read(begin + length_, to.targets.last(1));
@@ -45,13 +50,22 @@ class StoreSource final : public TokenSource {
     if (document_mask_) mark_documents(begin, to);
   }
 
+  int64_t next_piece(int64_t index) const override {
+    if (!store_.in_pieces()) return sequences_;
+    const int64_t next = store_.next_shard(index * length_);
+    return std::min(sequences_, (next + length_ - 1) / length_);
+  }
+  void fetch_ahead(int64_t index) const override { store_.fetch_ahead(index * length_); }
+
   std::string describe() const override {
     const int64_t cut = store_.info().tokens - 1 - sequences_ * length_;
     return fmt::format(
-        "token store {}: {}, {}, {} of {}{}; {} left over at the end",
+        "token store {}: {}, {}, {} of {}{}{}; {} left over at the end",
         store_.path().string(), counted(store_.info().documents, "document"),
         counted(store_.info().tokens, "token"), counted(sequences_, "sequence"), length_,
-        document_mask_ ? " masked by document" : "", counted(cut, "token"));
+        document_mask_ ? " masked by document" : "",
+        store_.in_pieces() ? ", shard by shard" : "",
+        counted(cut, "token"));
   }
 
  private:
@@ -86,8 +100,10 @@ class StoreSource final : public TokenSource {
 }  // namespace
 
 std::unique_ptr<TokenSource> store_source(const fs::path& path, int64_t seq_len,
-                                          bool document_mask, bool verify) {
-  return std::make_unique<StoreSource>(path, seq_len, document_mask, verify);
+                                          bool document_mask, bool verify,
+                                          std::shared_ptr<const objects::Pieces> pieces) {
+  return std::make_unique<StoreSource>(path, seq_len, document_mask, verify,
+                                       std::move(pieces));
 }
 
 }  // namespace longhaul::data

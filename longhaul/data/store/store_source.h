@@ -12,7 +12,10 @@ namespace longhaul::data {
 /// is replaced by kIgnore among the targets. With `document_mask` positions and attention
 /// begin anew at each document. A document's last token still predicts the next
 /// document's first token, since generation begins after EOS in the same way.
-std::unique_ptr<TokenSource> store_source(const fs::path& path, int64_t seq_len,
-                                          bool document_mask, bool verify);
+/// The shards of a store in `pieces` come when a read touches them. A read lets those
+/// shards go that its sequence does not begin in.
+std::unique_ptr<TokenSource> store_source(
+    const fs::path& path, int64_t seq_len, bool document_mask, bool verify,
+    std::shared_ptr<const objects::Pieces> pieces = nullptr);
 
 }  // namespace longhaul::data

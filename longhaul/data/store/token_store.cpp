@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/store/token_store.h"
@@ -29,40 +31,97 @@ uint64_t last_end(const ProvedFile& ends) {
   return word_from<uint64_t>(ends.unproved().last(sizeof(uint64_t)).data());
 }
 
+std::vector<std::string> names_of(const StoreShard& shard) {
+  std::vector<std::string> names;
+  for (const StoreFile& file : shard.files()) names.push_back(file.name);
+  return names;
+}
+
+/// Returns the bytes of the two largest shards, which a reader holds at a border.
+uint64_t two_largest(const StoreInfo& info) {
+  uint64_t first = 0;
+  uint64_t second = 0;
+  for (const StoreShard& shard : info.shards) {
+    uint64_t bytes = 0;
+    for (const StoreFile& file : shard.files()) bytes += file.bytes;
+    second = std::max(second, std::min(first, bytes));
+    first = std::max(first, bytes);
+  }
+  return first + second;
+}
+
 }  // namespace
 
-TokenStore::TokenStore(const fs::path& path, bool verify)
-    : path_(path), info_(read_store_info(path)) {
+TokenStore::TokenStore(const fs::path& path, bool verify,
+                       std::shared_ptr<const objects::Pieces> pieces)
+    : path_(path),
+      verify_(verify),
+      pieces_(std::move(pieces)),
+      info_(read_store_info(path, pieces_.get())) {
+  if (pieces_) room_ = pieces_->reserve(two_largest(info_));
   int64_t tokens = 0;
   int64_t documents = 0;
   shards_.reserve(info_.shards.size());
   for (const StoreShard& from : info_.shards) {
-    std::shared_ptr<const ShardHashes> hashes;
-    if (verify) hashes = std::make_shared<ShardHashes>(path, from.hash_file);
-    const auto open = [&](const StoreFile& file) {
-      return ProvedFile(path, file, hashes);
-    };
     Shard shard;
     shard.first_token = tokens;
     shard.tokens = from.tokens;
     shard.first_document = documents;
     shard.documents = from.documents;
-    shard.token_file = open(from.token_file);
-    shard.ends = open(from.document_file);
-    if (from.target_file) shard.targets = open(*from.target_file);
-    if (from.text_file) shard.texts = open(*from.text_file);
-    if (const uint64_t end = last_end(shard.ends);
-        end != static_cast<uint64_t>(shard.tokens)) {
-      throw InputError(
-          "data",
-          fmt::format("{}: its last document ends at token {}, but the shard ends at {}; "
-                      "build the store again or copy it again",
-                      (path / from.document_file.name).string(), end, shard.tokens));
-    }
+    if (!pieces_) shard.files = open(from);
     tokens += shard.tokens;
     documents += shard.documents;
     shards_.push_back(std::move(shard));
   }
+}
+
+std::shared_ptr<const TokenStore::Files> TokenStore::open(const StoreShard& from) const {
+  const auto files = std::make_shared<Files>();
+  if (pieces_) files->held = pieces_->hold(names_of(from));
+  const fs::path& dir = pieces_ ? *files->held : path_;
+  std::shared_ptr<const ShardHashes> hashes;
+  if (verify_) hashes = std::make_shared<ShardHashes>(dir, from.hash_file);
+  files->token_file = ProvedFile(dir, from.token_file, hashes);
+  files->ends = ProvedFile(dir, from.document_file, hashes);
+  if (from.target_file) files->targets = ProvedFile(dir, *from.target_file, hashes);
+  if (from.text_file) files->texts = ProvedFile(dir, *from.text_file, hashes);
+  const uint64_t end = last_end(files->ends);
+  if (end == static_cast<uint64_t>(from.tokens)) return files;
+  throw InputError(
+      "data",
+      fmt::format("{}: its last document ends at token {}, but the shard ends at {}; "
+                  "build the store again or copy it again",
+                  (dir / from.document_file.name).string(), end, from.tokens));
+}
+
+std::shared_ptr<const TokenStore::Files> TokenStore::files_of(const Shard& shard) const {
+  if (!pieces_) return shard.files;
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Files>& files = here_[&shard];
+  if (!files) files = open(record_of(shard));
+  return files;
+}
+
+void TokenStore::pass(int64_t token) const {
+  if (!pieces_) return;
+  const Shard& kept = shard_of(token, &Shard::first_token);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(here_, [&](const auto& one) { return one.first != &kept; });
+}
+
+int64_t TokenStore::next_shard(int64_t token) const {
+  const Shard& shard = shard_of(token, &Shard::first_token);
+  return shard.first_token + shard.tokens;
+}
+
+void TokenStore::fetch_ahead(int64_t token) const {
+  if (!pieces_) return;
+  const Shard& shard = shard_of(token, &Shard::first_token);
+  {
+    const std::lock_guard lock(mutex_);
+    if (here_.contains(&shard)) return;
+  }
+  pieces_->fetch_ahead(names_of(record_of(shard)));
 }
 
 const TokenStore::Shard& TokenStore::shard_of(int64_t number,
@@ -81,7 +140,7 @@ void TokenStore::over_shards(int64_t begin, std::span<Value> out,
     const int64_t inside = begin - shard.first_token;
     const auto part =
         out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
-    copy(shard, static_cast<size_t>(inside), part);
+    copy(*files_of(shard), static_cast<size_t>(inside), part);
     begin += static_cast<int64_t>(part.size());
     out = out.subspan(part.size());
   }
@@ -90,10 +149,10 @@ void TokenStore::over_shards(int64_t begin, std::span<Value> out,
 void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
   uint32_t largest = 0;
   over_shards(begin, out,
-              [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
+              [&](const Files& files, size_t inside, std::span<int32_t> part) {
                 const auto size = static_cast<size_t>(info_.token_bytes);
                 const std::byte* const from =
-                    shard.token_file.at(inside * size, part.size() * size);
+                    files.token_file.at(inside * size, part.size() * size);
                 largest = std::max(largest, read_tokens(from, info_.token_bytes, part));
               });
   if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
@@ -108,14 +167,14 @@ void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
 }
 
 void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
-  over_shards(begin, out, [](const Shard& shard, size_t inside, std::span<uint8_t> part) {
-    if (shard.targets.empty()) {
+  over_shards(begin, out, [](const Files& files, size_t inside, std::span<uint8_t> part) {
+    if (files.targets.empty()) {
       std::ranges::fill(part, 1);
       return;
     }
     const size_t first = inside / 8;
     const std::byte* const bits =
-        shard.targets.at(first, (inside + part.size() + 7) / 8 - first);
+        files.targets.at(first, (inside + part.size() + 7) / 8 - first);
     for (size_t i = 0; i < part.size(); ++i) {
       const size_t bit = inside + i;
       part[i] = static_cast<uint8_t>(
@@ -124,26 +183,29 @@ void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
   });
 }
 
-int64_t TokenStore::end_in_shard(const Shard& shard, int64_t document) {
+int64_t TokenStore::end_in_shard(const Shard& shard, const Files& files,
+                                 int64_t document) {
   // A damaged end is limited to the shard's end, so that no reader reads beyond the
   // shard.
-  return static_cast<int64_t>(std::min(word_at<uint64_t>(shard.ends, document),
+  return static_cast<int64_t>(std::min(word_at<uint64_t>(files.ends, document),
                                        static_cast<uint64_t>(shard.tokens)));
 }
 
 int64_t TokenStore::document_end(int64_t document) const {
   const Shard& shard = shard_of(document, &Shard::first_document);
-  return shard.first_token + end_in_shard(shard, document - shard.first_document);
+  return shard.first_token +
+         end_in_shard(shard, *files_of(shard), document - shard.first_document);
 }
 
 int64_t TokenStore::document_of(int64_t token) const {
   const Shard& shard = shard_of(token, &Shard::first_token);
+  const auto files = files_of(shard);
   const int64_t inside = token - shard.first_token;
   int64_t low = 0;
   int64_t high = shard.documents - 1;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    if (end_in_shard(shard, middle) > inside) {
+    if (end_in_shard(shard, *files, middle) > inside) {
       high = middle;
     } else {
       low = middle + 1;
@@ -154,8 +216,9 @@ int64_t TokenStore::document_of(int64_t token) const {
 
 uint64_t TokenStore::text_bytes(int64_t document) const {
   const Shard& shard = shard_of(document, &Shard::first_document);
-  if (shard.texts.empty()) return 0;
-  return word_at<uint32_t>(shard.texts, document - shard.first_document);
+  const auto files = files_of(shard);
+  if (files->texts.empty()) return 0;
+  return word_at<uint32_t>(files->texts, document - shard.first_document);
 }
 
 }  // namespace longhaul::data

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -10,11 +13,18 @@ namespace longhaul::data {
 
 /// A mapped token store. Immutable; any thread may read. Tokens and documents are
 /// numbered through the whole store. A read throws InputError when a block that it
-/// touches has another hash than the store records. Each block is compared once.
+/// touches has another hash than the store records. Each block is compared once while its
+/// shard is open.
+///
+/// The shards of a store in pieces are objects. A read that touches a shard brings the
+/// shard here and waits for it. The shard stays until pass() lets it go. Such a read also
+/// throws what objects::Pieces::hold() throws.
 class TokenStore {
  public:
-  /// Without `verify` no block is compared with its hash.
-  explicit TokenStore(const fs::path& path, bool verify = true);
+  /// Without `verify` no block is compared with its hash. With `pieces`, whose directory
+  /// is `path`, reserves room for the two largest shards.
+  explicit TokenStore(const fs::path& path, bool verify = true,
+                      std::shared_ptr<const objects::Pieces> pieces = nullptr);
   const StoreInfo& info() const { return info_; }
   const fs::path& path() const { return path_; }
   /// Copies tokens [begin, begin + out.size()) of the whole store. Throws InputError when
@@ -30,34 +40,60 @@ class TokenStore {
   int64_t document_end(int64_t document) const;
   /// Returns the number of the document that holds a token.
   int64_t document_of(int64_t token) const;
+  bool in_pieces() const { return pieces_ != nullptr; }
+  /// Lets all shards go but that of a token, where they are pieces. Reads that are under
+  /// way keep theirs until they end.
+  void pass(int64_t token) const;
+  /// Returns the first token of the shard after a token's; the number of all tokens where
+  /// there is none.
+  int64_t next_shard(int64_t token) const;
+  /// Begins to bring the shard of a token here, where shards are pieces.
+  void fetch_ahead(int64_t token) const;
   /// Returns the UTF-8 bytes of a document's text; 0 for a document of ready ids.
   uint64_t text_bytes(int64_t document) const;
 
  private:
-  struct Shard {
-    int64_t first_token = 0;
-    int64_t tokens = 0;
-    int64_t first_document = 0;
-    int64_t documents = 0;
+  /// The open files of a shard.
+  struct Files {
+    std::shared_ptr<const fs::path> held;  ///< the directory of a piece
     ProvedFile token_file;
     ProvedFile ends;
     ProvedFile targets;  // empty: all are targets
     ProvedFile texts;    // empty: ready ids
   };
+  struct Shard {
+    int64_t first_token = 0;
+    int64_t tokens = 0;
+    int64_t first_document = 0;
+    int64_t documents = 0;
+    std::shared_ptr<const Files> files;  ///< null where shards are pieces
+  };
+  std::shared_ptr<const Files> open(const StoreShard& from) const;
+  /// Returns a shard's files, which stay open while the result lives.
+  std::shared_ptr<const Files> files_of(const Shard& shard) const;
+  const StoreShard& record_of(const Shard& shard) const {
+    return info_.shards[static_cast<size_t>(&shard - shards_.data())];
+  }
   /// Returns the shard that holds a token or a document; `first` is the member of a shard
   /// with the number of its first token or document.
   const Shard& shard_of(int64_t number, int64_t Shard::* first) const;
   /// Returns the end of a document, counted from the shard's first token and at most the
   /// shard's number of tokens.
-  static int64_t end_in_shard(const Shard& shard, int64_t document);
-  /// Calls copy(shard, first token inside, part of `out`) for each shard that holds
+  static int64_t end_in_shard(const Shard& shard, const Files& files, int64_t document);
+  /// Calls copy(files, first token inside, part of `out`) for each shard that holds
   /// tokens of [begin, begin + out.size()).
   template <typename Value, typename Copy>
   void over_shards(int64_t begin, std::span<Value> out, const Copy& copy) const;
 
   fs::path path_;
+  bool verify_;
+  std::shared_ptr<const objects::Pieces> pieces_;
+  std::shared_ptr<const void> room_;
   StoreInfo info_;
   std::vector<Shard> shards_;
+  mutable std::mutex mutex_;
+  /// The shards that are here, where shards are pieces.
+  mutable std::map<const Shard*, std::shared_ptr<const Files>> here_;
 };
 
 }  // namespace longhaul::data
