@@ -45,7 +45,8 @@ constexpr auto kTellEvery = std::chrono::seconds(10);
 /// How long to wait for the room of copies that others use.
 constexpr auto kRoomWait = std::chrono::seconds(60);
 
-/// A lock on a file, which the system releases when the process ends.
+/// A lock on a file, which the system releases when the process ends. A process that was
+/// forked meanwhile has the descriptor, too, so that closing it alone releases nothing.
 class FileLock {
  public:
   explicit FileLock(const fs::path& path)
@@ -53,7 +54,9 @@ class FileLock {
     if (fd_ < 0) throw refused("objects", "the file " + path.string(), errno);
   }
   ~FileLock() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ < 0) return;
+    release();
+    ::close(fd_);
   }
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileLock& operator=(FileLock&&) = delete;
@@ -363,6 +366,12 @@ struct LocalCopies::State {
     if (!shared && !is_good(content.id)) fetch(content, address, waits);
     lock.touch();
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
+    // The system may give the lock to another one while it changes its kind.
+    std::error_code absent;
+    if (!fs::exists(copy_dir(content.id) / kRecord, absent)) {
+      lock.release();
+      return take(content, address, waits);
+    }
     const std::lock_guard guard(mutex);
     // Another thread may have come first. Then its lock stays, and this one goes.
     const auto [place, first] =
