@@ -52,12 +52,6 @@ std::shared_ptr<LocalCopies> shared_copies() {
   return one.copies;
 }
 
-Address without_slashes(const fs::path& path) {
-  std::string text = path.string();
-  while (text.ends_with('/')) text.pop_back();
-  return parse_address(fs::path(text));
-}
-
 }  // namespace
 
 std::shared_ptr<ObjectStore> shared_store() {
@@ -70,6 +64,12 @@ void keep_copies(CopyPlace place) {
   Shared& one = shared();
   const std::lock_guard lock(one.mutex);
   one.place = std::move(place);
+}
+
+Address readable_address(const fs::path& path) {
+  std::string text = path.string();
+  while (text.ends_with('/')) text.pop_back();
+  return parse_address(fs::path(text));
 }
 
 fs::path readable(const fs::path& path) {
@@ -88,7 +88,7 @@ fs::path readable(const fs::path& path) {
                          "build` and files of ready ids alone; name one object or "
                          "the prefix of all that is meant");
   }
-  const Address address = without_slashes(path);
+  const Address address = readable_address(path);
   {
     const std::lock_guard lock(shared().mutex);
     const auto found = shared().pieces.find(address.text());
@@ -99,7 +99,7 @@ fs::path readable(const fs::path& path) {
 
 void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
                     const std::function<bool(const std::string&)>& comes_later) {
-  const Address prefix = without_slashes(address);
+  const Address prefix = readable_address(address);
   auto pieces =
       std::make_shared<const Pieces>(shared_copies(), prefix, objects, comes_later);
   const std::lock_guard lock(shared().mutex);

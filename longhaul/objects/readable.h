@@ -33,6 +33,10 @@ void keep_copies(CopyPlace place);
 /// call it.
 fs::path readable(const fs::path& path);
 
+/// Returns the address that readable() understands a text as: slashes at its end do not
+/// count.
+Address readable_address(const fs::path& path);
+
 /// Has an address read in pieces: readable() returns Pieces::dir() for it from now on.
 /// The other arguments are those of Pieces. Throws what Pieces throws.
 void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,

@@ -222,7 +222,7 @@ class Trainer {
 
     // 1. Batch.
     phase("batch", step);
-    data::StepBatch& batch = loader_.next();
+    data::StepBatch& batch = next_batch(session_, loader_, step, run_.log());
     const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
     const BatchTotals totals = sum_over_replicas(session_, batch);

@@ -228,6 +228,91 @@ def test_copies_keep_to_the_space_that_they_may_take(run, local, filled, tmp_pat
     refused(train("store", size // 2, check=False), address("store"), "data.cache_gb")
 
 
+# --- training on a store in the order of its sequences
+
+@pytest.fixture(scope="session")
+def parted(run, local, filled):
+    """The record of a store of many shards, and the bytes of its other files."""
+    run("longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+        "--out", local / "parted", "--part-size", "8kB")
+    filled.put_folder("parted", local / "parted")
+    record = json.loads((local / "parted/store.json").read_text())
+    assert len(record["shards"]) >= 4
+    of_shards = {file["name"] for shard in record["shards"] for file in shard.values()
+                 if isinstance(file, dict)}
+    record["beside"] = sum(len(content) for name, content in files(local / "parted").items()
+                           if name not in of_shards)
+    return record
+
+
+def bytes_of(shard):
+    return sum(file["bytes"] for file in shard.values() if isinstance(file, dict))
+
+
+def in_order(root, local, cache, steps, *more):
+    return sets(*data_at(root, cache), f'model.config="{local}/model"', "data.validation=[]",
+                f'data.train=[{{ path = "{root}/parted" }}]', "data.shuffle=false",
+                f"run.steps={steps}", *more)
+
+
+def steps_through(shards):
+    """So many steps of 8 sequences of 32 tokens read these shards."""
+    return sum(shard["tokens"] for shard in shards) // (8 * 32)
+
+
+@pytest.mark.parametrize("ranks", [1, *later(2)])
+def test_a_store_larger_than_the_cache_is_read_in_order(run, local, filled, parted, tmp_path,
+                                                        ranks):
+    shards = parted["shards"]
+    limit = parted["beside"] + 2 * max(map(bytes_of, shards))
+    assert limit < parted["beside"] + sum(map(bytes_of, shards))
+    steps, cache = steps_through(shards), tmp_path / "cache"
+    words = in_order("s3://corpus", local, cache, steps, f"data.cache_gb={limit / 1e9:.12f}")
+    with FaultProxy(filled.endpoint) as proxy:
+        run("longhaul", "train", write_config(tmp_path), *words, ranks=ranks,
+            env=environment(tmp_path / "home", proxy.endpoint))
+        # Each shard once for all ranks of the node, and the first one again where it goes round.
+        assert proxy.bytes_sent("corpus/parted/tokens_") < 1.5 * sum(
+            shard["token_file"]["bytes"] for shard in shards)
+    assert sum(path.stat().st_size for path in cache.rglob("*.bin")) <= limit
+    run("longhaul", "train", write_config(tmp_path, "here"),
+        *in_order(local, local, tmp_path / "none", steps), ranks=ranks)
+    assert curve(tmp_path / "run") == curve(tmp_path / "here")
+
+
+def test_a_start_in_the_middle_fetches_from_the_shard_of_its_place_on(run, local, filled, parted,
+                                                                      tmp_path):
+    shards, cache = parted["shards"], tmp_path / "cache"
+    middle = steps_through(shards[:2]) + 2
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        for steps in (middle, middle + 2):
+            proxy.requests.clear()
+            words = in_order("s3://corpus", local, cache, steps)
+            run("longhaul", "train", write_config(tmp_path), *words, env=env)
+            shutil.rmtree(cache)
+        assert proxy.bytes_sent(f"corpus/parted/{shards[0]['token_file']['name']}") == 0
+        assert proxy.bytes_sent(f"corpus/parted/{shards[2]['token_file']['name']}") > 0
+
+
+@pytest.mark.soak
+def test_a_shard_that_is_replaced_in_the_middle_of_a_run_is_named(run, local, filled, parted,
+                                                                  tmp_path):
+    name = parted["shards"][2]["token_file"]["name"]
+    sound = (local / "parted" / name).read_bytes()
+    replace = Rule("call", keys="corpus/parted/tokens", times=1,
+                   call=lambda: filled.put(f"parted/{name}", sound[::-1]))
+    try:
+        with FaultProxy(filled.endpoint, [replace]) as proxy:
+            words = in_order("s3://corpus", local, tmp_path / "cache",
+                             steps_through(parted["shards"]))
+            refused(run("longhaul", "train", write_config(tmp_path), *words, check=False,
+                        env=environment(tmp_path / "home", proxy.endpoint)),
+                    address(f"parted/{name}"))
+    finally:
+        filled.put(f"parted/{name}", sound)
+
+
 @pytest.mark.soak
 def test_a_fetch_that_is_killed_leaves_no_copy_that_is_taken(filled, run, trained, tmp_path):
     slow = Rule("stall", keys="corpus/store/tokens", seconds=600, times=1)

@@ -91,14 +91,13 @@ void Loader::start_ahead() {
 }
 
 void Loader::fetch_ahead(const std::vector<int64_t>& last) const {
-  // Sequences from the first one of the step that was just read to the run's last.
-  const int64_t steps = options_.last_step - next_step_ + 1;
+  // How far this rank still reads after the step that it has just read.
+  const int64_t left = (options_.last_step - next_step_) * options_.global_size;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (last[i] < 0) continue;
     const TokenSource& source = *sources_[i].source;
     const int64_t next = source.next_piece(last[i]);
-    const int64_t away = (next - last[i]) / options_.global_size;
-    if (options_.last_step > 0 && away >= steps) continue;
+    if (options_.last_step > 0 && next - last[i] > left) continue;
     source.fetch_ahead(next % source.num_sequences());
   }
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <numeric>
@@ -25,6 +26,7 @@
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/run_on_threads.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/train/session/device_fit.h"
 #include "longhaul/train/session/fingerprint.h"
 #include "longhaul/train/session/open_data.h"
@@ -34,6 +36,11 @@
 
 namespace longhaul::train {
 namespace {
+
+/// How often a rank that waits for its batch says that it lives.
+constexpr auto kDataLook = std::chrono::seconds(1);
+/// Seconds of waiting for a batch from which on the log tells of it.
+constexpr double kLongDataWait = 5.0;
 
 format::DType state_dtype(StateType type) {
   return type == StateType::Fp32 ? format::DType::F32 : format::DType::BF16;
@@ -377,6 +384,19 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
     options.changes.push_back({change.step, change.weights});
   }
   return options;
+}
+
+data::StepBatch& next_batch(const Session& session, data::Loader& loader, int64_t step,
+                            system::Logger& log) {
+  const system::Stopwatch watch;
+  while (!loader.ready(kDataLook)) {
+    if (run::RankRecord* record = session.world->ledger().record()) record->moved();
+  }
+  data::StepBatch& batch = loader.next();
+  if (watch.seconds() >= kLongDataWait) {
+    log.info(fmt::format("step {} waited {:.1f} s for its data", step, watch.seconds()));
+  }
+  return batch;
 }
 
 int64_t first_column(const Session& session, int64_t columns) {

@@ -110,6 +110,11 @@ void run_forward(const Session& session, StageRunner& runner,
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
                                    int64_t first_step = 1, int64_t last_step = 0);
 
+/// Returns the loader's next step. While a shard is fetched for it the rank's record
+/// moves, so that nobody takes the wait for a hang. The log tells of a long wait.
+data::StepBatch& next_batch(const Session& session, data::Loader& loader, int64_t step,
+                            system::Logger& log);
+
 /// Returns the first vocabulary column of this rank's logits, of which the rank has
 /// `columns`; the ranks of a tp group have the columns side by side. Collective over the
 /// ranks with the head.

@@ -5,14 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <future>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
 #include "longhaul/system/signals.h"
@@ -34,15 +39,106 @@ objects::CopyPlace copy_place(const RunConfig& config, system::Logger& log) {
   return place;
 }
 
-void stage(const fs::path& address, system::Logger& log) {
+/// All objects below some addresses, by address.
+using Listings = std::map<std::string, std::vector<objects::ObjectInfo>>;
+
+std::string listings_text(const Listings& listings) {
+  Json json = Json::object();
+  for (const auto& [address, objects] : listings) {
+    Json& all = json[address] = Json::array();
+    for (const objects::ObjectInfo& object : objects) {
+      all.push_back({object.address.key, object.size, object.version});
+    }
+  }
+  return json_text(json);
+}
+
+Listings parse_listings(const std::string& text) {
+  Listings listings;
+  const Json json = parse_json(text, "listings of stores");
+  for (const auto& [address, objects] : json.items()) {
+    const std::string bucket = objects::readable_address(address).bucket;
+    for (const Json& object : objects) {
+      listings[address].push_back({{bucket, object.at(0).get<std::string>()},
+                                   object.at(1).get<uint64_t>(),
+                                   object.at(2).get<std::string>()});
+    }
+  }
+  return listings;
+}
+
+/// Returns the addresses of data.train that are read in the order of their sequences.
+std::vector<fs::path> read_in_order(const RunConfig& config) {
+  std::vector<fs::path> found;
+  if (config.data.shuffle) return found;
+  const auto validates = [&](const fs::path& address) {
+    const auto is_same = [&](const fs::path& entry) {
+      return objects::is_address(entry) && objects::readable_address(entry) ==
+                                               objects::readable_address(address);
+    };
+    return std::ranges::any_of(config.data.validation, [&](const auto& set) {
+      return std::ranges::any_of(set.path.entries, is_same);
+    });
+  };
+  for (const TrainSource& source : config.data.train) {
+    for (const fs::path& entry : source.path.entries) {
+      if (objects::is_address(entry) && !is_packed_in_place(entry) &&
+          entry.string().find_first_of("*?[") == std::string::npos && !validates(entry)) {
+        found.push_back(entry);
+      }
+    }
+  }
+  return found;
+}
+
+/// Lists the token stores among addresses.
+Listings list_stores(const std::vector<fs::path>& addresses, system::Logger& log) {
+  Listings listings;
+  const auto store = objects::shared_store();
+  for (const fs::path& address : addresses) {
+    const objects::Address prefix = objects::readable_address(address);
+    if (store->look(prefix / data::kStoreRecord)) {
+      listings[address.string()] = store->list(prefix, /*versions=*/true);
+    } else {
+      log.info(fmt::format("{} is no token store: it is copied whole, although the order "
+                           "is sequential",
+                           address.string()));
+    }
+  }
+  return listings;
+}
+
+void stage(const fs::path& address, const Listings& listings, system::Logger& log) {
   const auto store = objects::shared_store();
   const uint64_t before = store->counts().read;
   const system::Stopwatch watch;
+  const auto listed = listings.find(address.string());
+  if (listed != listings.end()) {
+    objects::read_in_pieces(address, listed->second, data::is_shard_file);
+  }
   const fs::path copy = objects::readable(address);
   const uint64_t bytes = store->counts().read - before;
-  log.info(fmt::format("{} is read from {}: {} fetched by this rank in {:.1f} s",
+  log.info(fmt::format("{} is read from {}{}: {} fetched by this rank in {:.1f} s",
                        address.string(), copy.string(),
+                       listed == listings.end() ? "" : ", its shards as they come",
                        human_bytes(static_cast<double>(bytes)), watch.seconds()));
+}
+
+/// Does on a thread what may take longer than a collective may: the ranks meet while it
+/// goes on. Collective.
+void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
+  std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
+    system::leave_signals_to_main_thread();
+    return Failure::of(work);
+  });
+  using Status = std::future_status;
+  const auto busy = [&] { return result.wait_for(kMeeting) != Status::ready; };
+  while (world.any(busy())) {
+  }
+  const std::optional<Failure> failure = result.get();
+  comm::on_all_ranks(world, [&] {
+    if (failure) failure->raise();
+  });
 }
 
 }  // namespace
@@ -60,19 +156,18 @@ void stage_inputs(const RunConfig& config, comm::Communicator& world,
   std::erase_if(addresses, is_packed_in_place);
   if (addresses.empty()) return;
   objects::keep_copies(copy_place(config, log));
-  // A fetch takes longer than any collective may: ranks meet while their threads fetch.
-  std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
-    system::leave_signals_to_main_thread();
-    return Failure::of([&] {
-      for (const fs::path& address : addresses) stage(address, log);
+  const std::vector<fs::path> in_order = read_in_order(config);
+  std::string listed = "{}";
+  if (!in_order.empty()) {
+    // One rank lists, so that all read the same versions of the objects.
+    do_and_meet(world, [&] {
+      if (world.rank() == 0) listed = listings_text(list_stores(in_order, log));
     });
-  });
-  const auto busy = [&] { return result.wait_for(kMeeting) != std::future_status::ready; };
-  while (world.any(busy())) {
+    listed = world.broadcast_string(listed, 0);
   }
-  const std::optional<Failure> failure = result.get();
-  comm::on_all_ranks(world, [&] {
-    if (failure) failure->raise();
+  const Listings listings = parse_listings(listed);
+  do_and_meet(world, [&] {
+    for (const fs::path& address : addresses) stage(address, listings, log);
   });
   // The log may go before the copies do.
   objects::keep_copies({});
