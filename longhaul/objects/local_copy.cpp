@@ -35,6 +35,7 @@ namespace {
 // DIR/ID.lock      exclusively locked by who fetches or deletes, shared by who uses
 // DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets
 // DIR/room.lock    locked by who looks for room and takes it
+constexpr const char* kContent = "content";
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";
 constexpr const char* kPlanned = "planned";
@@ -112,7 +113,7 @@ struct Content {
 Content content_of(const Address& address, std::vector<ObjectInfo> objects,
                    bool one_object) {
   Content content;
-  content.name = last_name(address);
+  content.name = (fs::path(kContent) / last_name(address)).string();
   content.one_object = one_object;
   content.objects = std::move(objects);
   std::string identity = address.text();
@@ -229,9 +230,8 @@ struct LocalCopies::State {
         }
       }
       if (!fs::exists(copy_dir(id) / kRecord, absent)) continue;
-      copies.push_back(
-          {entry.last_write_time(), id,
-           read_json(copy_dir(id) / kRecord).value("bytes", uint64_t{0})});
+      copies.push_back({entry.last_write_time(), id,
+                        read_json(copy_dir(id) / kRecord).value("bytes", uint64_t{0})});
       total += copies.back().bytes;
     }
     std::ranges::sort(copies, {}, &Unused::last_use);

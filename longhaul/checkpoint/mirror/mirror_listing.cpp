@@ -146,16 +146,16 @@ std::vector<MirrorStep> list_mirror(MirrorStore& store,
   return found;
 }
 
-std::optional<std::string> read_mirror_owner(MirrorStore& store) {
+std::optional<MirrorOwner> read_mirror_owner(MirrorStore& store) {
   const auto text = store.read_text(run::kCheckpointsOwnerFile);
   if (!text) return std::nullopt;
   const std::string what = store.place() + "/" + run::kCheckpointsOwnerFile;
   const Json json = parse_json(*text, what);
   const JsonFields fields(json, "mirror", what);
-  auto owner = fields.get<std::string>("run");
-  const bool good = owner.size() == 32 &&
-                    owner.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner));
+  MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt")};
+  const bool good = owner.run.size() == 32 &&
+                    owner.run.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner.run));
   return owner;
 }
 

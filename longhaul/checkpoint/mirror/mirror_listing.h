@@ -69,7 +69,13 @@ std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& obj
 std::vector<MirrorStep> list_mirror(MirrorStore& store,
                                     std::vector<std::string>* skipped = nullptr);
 
-/// Returns the run that writes the mirror; nothing where none has begun to.
-std::optional<std::string> read_mirror_owner(MirrorStore& store);
+/// Who writes a mirror: of_run.json.
+struct MirrorOwner {
+  std::string run;  ///< the run's identity
+  int attempt = 0;  ///< the newest start of the run that has written
+};
+
+/// Returns who writes the mirror; nothing where none has begun to.
+std::optional<MirrorOwner> read_mirror_owner(MirrorStore& store);
 
 }  // namespace longhaul::checkpoint

@@ -259,12 +259,38 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
-  EXPECT_EQ(read_mirror_owner(store), std::nullopt);
-  claim_mirror(store, kRun);
-  claim_mirror(store, kRun);
-  EXPECT_EQ(read_mirror_owner(store), kRun);
-  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b')); }),
-             "holds the checkpoints of another run (" + kRun);
+  EXPECT_FALSE(read_mirror_owner(store));
+  claim_mirror(store, kRun, 1);
+  claim_mirror(store, kRun, 1);
+  EXPECT_EQ(read_mirror_owner(store)->run, kRun);
+  EXPECT_HAS(
+      message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b'), 1); }),
+      "holds the checkpoints of another run (" + kRun);
+}
+
+TEST(Mirror, AnOlderAttemptOfTheRunIsToldThatALaterOneWrites) {
+  DirectoryStore store;
+  claim_mirror(store, kRun, 2);
+  claim_mirror(store, kRun, 5);
+  EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
+  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, kRun, 2); }),
+             "is written by attempt 5 of this run, and this is attempt 2");
+  EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
+}
+
+TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
+  const TempDir dir;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  claim_mirror(store, kRun, 1);
+  const std::string anew(32, 'b');
+  EXPECT_HAS(
+      message_of<InputError>([&] { claim_mirror(store, anew, 2, std::string(32, 'c')); }),
+      "holds the checkpoints of another run (" + kRun);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+  claim_mirror(store, anew, 2, kRun);
+  EXPECT_EQ(read_mirror_owner(store)->run, anew);
+  EXPECT_TRUE(steps_of(store).empty());
 }
 
 TEST(Mirror, AFetchedCheckpointIsTheOneThatWasSaved) {
@@ -506,7 +532,7 @@ TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {
 TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
   const TempDir dir;
   DirectoryStore store;
-  claim_mirror(store, std::string(32, 'b'));
+  claim_mirror(store, std::string(32, 'b'), 1);
   saved(dir.path(), 5, 1);
   Mirroring run(store, dir.path());
   run.committed(5);
@@ -525,7 +551,7 @@ TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
   run.wait();
   EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
   store.remove(run::kCheckpointsOwnerFile);
-  claim_mirror(store, std::string(32, 'b'));
+  claim_mirror(store, std::string(32, 'b'), 1);
   const size_t sent = store.order.size();
   run.committed(6);
   run.wait();

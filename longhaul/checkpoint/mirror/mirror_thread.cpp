@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -223,15 +222,9 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
 /// begun anew there.
 void MirrorThread::claim() {
   if (options_.lock != nullptr) options_.lock->check();
-  if (!was_claimed_ && options_.begins_anew &&
-      read_mirror_owner(*store_) != options_.run) {
-    supersede_mirror(*store_, -1, std::numeric_limits<int>::max());
-    store_->remove(run::kCheckpointsOwnerFile);
-  }
   claimed_ = false;
-  claim_mirror(*store_, options_.run);
+  claim_mirror(*store_, options_.run, options_.attempt, options_.former_run);
   claimed_ = true;
-  was_claimed_ = true;
 }
 
 void MirrorThread::go_back(int64_t step) {

@@ -27,8 +27,9 @@ struct MirrorOptions {
   int ranks = 1;
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
-  /// Whether the run begins anew on purpose: whatever the mirror has belongs to the past.
-  bool begins_anew = false;
+  /// The identity that the run has given up in this start, to begin anew on purpose, or
+  /// the empty text. What the mirror has of it belongs to the past.
+  std::string former_run;
   fs::path run_dir;  ///< whose `run_files` go along to MIRROR/run/; rank 0 only
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
@@ -116,10 +117,9 @@ class MirrorThread {
 
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
-  bool claimed_ = false;      ///< the last look found the mirror to be this run's
-  bool was_claimed_ = false;  ///< an earlier one did
-  int64_t serial_ = 0;        ///< of the newest turn that was told or seen
-  bool turn_open_ = false;    ///< rank 0's
+  bool claimed_ = false;    ///< whether the last look found the mirror to be this start's
+  int64_t serial_ = 0;      ///< of the newest turn that was told or seen
+  bool turn_open_ = false;  ///< rank 0's
   std::atomic<bool> stopped_ = false;
   std::atomic<uint64_t> come_to_ = 0;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -72,17 +73,31 @@ void remove_step(MirrorStore& store, const MirrorListing& listing, int64_t step)
 
 }  // namespace
 
-void claim_mirror(MirrorStore& store, const std::string& run) {
+void claim_mirror(MirrorStore& store, const std::string& run, int attempt,
+                  const std::string& former) {
   const auto owner = read_mirror_owner(store);
-  if (owner == run) return;
-  if (owner) {
+  if (owner && owner->run == run && owner->attempt == attempt) return;
+  if (owner && owner->run == run && owner->attempt > attempt) {
+    throw InputError(
+        "mirror",
+        fmt::format("{} is written by attempt {} of this run, and this is attempt {}: "
+                    "another start goes on from the mirror; end one of the two, or give "
+                    "one a checkpoint.mirror of its own",
+                    store.place(), owner->attempt, attempt));
+  }
+  const bool own = owner && (owner->run == run || owner->run == former);
+  if (owner && !own) {
     throw InputError(
         "mirror",
         fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
                     "give checkpoint.mirror an address of its own",
-                    store.place(), *owner, run));
+                    store.place(), owner->run, run));
   }
-  store.put_text(json_text(Json{{"run", run}}) + "\n", run::kCheckpointsOwnerFile);
+  if (owner && owner->run != run) {
+    supersede_mirror(store, -1, std::numeric_limits<int>::max());
+  }
+  store.put_text(json_text(Json{{"run", run}, {"attempt", attempt}}) + "\n",
+                 run::kCheckpointsOwnerFile);
 }
 
 std::vector<int64_t> supersede_mirror(MirrorStore& store, int64_t step, int attempt) {

@@ -13,9 +13,12 @@ namespace longhaul::checkpoint {
 // alone and does not communicate. Rank 0 begins a step, then each rank sends its files,
 // and rank 0 ends the step once all of them are there.
 
-/// Writes into the mirror that it is of `run`. Throws InputError where it is of another
-/// run: nothing of that run may be overwritten. Called on rank 0 only.
-void claim_mirror(MirrorStore& store, const std::string& run);
+/// Writes into the mirror that this attempt of `run` writes it. Throws InputError where
+/// another run writes the mirror, of which nothing may be overwritten, or a later attempt
+/// of this run. What the run has written as `former`, before it began anew on purpose, is
+/// superseded. Called on rank 0 only.
+void claim_mirror(MirrorStore& store, const std::string& run, int attempt,
+                  const std::string& former = {});
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this

@@ -30,6 +30,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/service/aws_settings.h"
+#include "longhaul/objects/service/retries.h"
 #include "longhaul/objects/service/store_errors.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -37,8 +38,7 @@ namespace longhaul::objects {
 namespace {
 
 namespace af = arrow::fs;
-using Clock = std::chrono::steady_clock;
-using Seconds = std::chrono::duration<double>;
+using Clock = Patience::Clock;
 
 /// Bytes that one request of fetch() reads: whole blocks of the hash.
 constexpr uint64_t kFetchBytes = 8 * kHashBlockBytes;
@@ -53,9 +53,6 @@ constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
 constexpr int kPartThreads = 8;
 /// Objects whose opening is remembered.
 constexpr size_t kMostOpen = 512;
-constexpr double kFirstWait = 0.2;
-constexpr double kLongestWait = 10.0;
-
 /// Bytes at the end of a range that show whether all of it came.
 constexpr size_t kTailBytes = 16;
 
@@ -63,70 +60,6 @@ std::byte chance_byte() {
   thread_local std::minstd_rand chance(std::random_device{}());
   return static_cast<std::byte>(chance() >> 8);
 }
-
-double patience() {
-  const char* const text = std::getenv("LONGHAUL_OBJECTS_PATIENCE");
-  char* end = nullptr;
-  const double seconds = text == nullptr ? 0 : std::strtod(text, &end);
-  return text != nullptr && *text != '\0' && *end == '\0' && seconds > 0
-             ? seconds
-             : kPatienceSeconds;
-}
-
-/// Waits that double from kFirstWait to kLongestWait, each shortened by chance by up to a
-/// half, so that many processes do not come back at once.
-double wait_before(int64_t attempts) {
-  thread_local std::minstd_rand chance(std::random_device{}());
-  const double longest = std::min(
-      kLongestWait,
-      kFirstWait * static_cast<double>(int64_t{1} << std::min<int64_t>(attempts, 10)));
-  return longest * std::uniform_real_distribution<double>(0.5, 1.0)(chance);
-}
-
-/// Counts what is tried again, and says for how long.
-struct Patience {
-  double seconds = patience();
-  std::atomic<bool> over = false;
-  std::atomic<int64_t> requests = 0;
-  std::atomic<int64_t> retries = 0;
-
-  bool has_time(Clock::time_point since) const {
-    return !over && Seconds(Clock::now() - since).count() < seconds;
-  }
-};
-
-/// Whether this thread's requests are tried again but kFewRetries times, since its caller
-/// looks what has come of them.
-thread_local bool few_retries = false;
-constexpr int64_t kFewRetries = 1;
-
-/// Decides about each request of Arrow's client that has failed.
-class Retries : public af::S3RetryStrategy {
- public:
-  explicit Retries(std::shared_ptr<Patience> patience) : patience_(std::move(patience)) {}
-
-  bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
-    thread_local Clock::time_point since;
-    if (attempted == 0) since = Clock::now();
-    if (few_retries && attempted >= kFewRetries) return false;
-    if (error.message.find(kUntrusted) != std::string::npos) return false;
-    // A skewed clock: the client corrects itself by the time of the first answer.
-    const bool skewed = error.exception_name == "RequestTimeTooSkewed";
-    const bool passing = skewed
-                             ? attempted == 0
-                             : error.should_retry || error.exception_name == "SlowDown";
-    if (!passing || !patience_->has_time(since)) return false;
-    ++patience_->retries;
-    return true;
-  }
-  int64_t CalculateDelayBeforeNextRetry(const AWSErrorDetail&,
-                                        int64_t attempted) override {
-    return static_cast<int64_t>(1000 * wait_before(attempted));
-  }
-
- private:
-  std::shared_ptr<Patience> patience_;
-};
 
 bool names(const arrow::Status& status, std::string_view word) {
   return status.message().find(word) != std::string::npos;
@@ -215,7 +148,7 @@ struct S3Store::State {
     options.request_timeout = 30;
     options.background_writes = true;
     options.allow_delayed_open = true;
-    options.retry_strategy = std::make_shared<Retries>(patience);
+    options.retry_strategy = make_retries(patience);
     options.region = settings.region;
     if (options.region.empty()) {
       auto region = af::ResolveS3BucketRegion(address.bucket);
@@ -314,9 +247,10 @@ struct S3Store::State {
               const std::function<bool()>& is_gone) {
     const Clock::time_point since = Clock::now();
     for (int64_t attempt = 0;; ++attempt) {
-      few_retries = true;
-      const arrow::Status status = request(address, remove);
-      few_retries = false;
+      const arrow::Status status = [&] {
+        const FewRetries few;
+        return request(address, remove);
+      }();
       if (status.ok() || is_absent(status) || is_gone()) return;
       try {
         check(reason(address, status), address, "remove");
@@ -324,7 +258,7 @@ struct S3Store::State {
         if (!patience->has_time(since)) throw;
       }
       ++patience->retries;
-      std::this_thread::sleep_for(Seconds(wait_before(attempt)));
+      wait_before_retry(attempt);
     }
   }
 
@@ -437,7 +371,7 @@ struct S3Store::State {
                         one.object.address.text(), to.size(), offset, patience->seconds));
       }
       ++patience->retries;
-      std::this_thread::sleep_for(Seconds(wait_before(attempt)));
+      wait_before_retry(attempt);
     }
     bytes_read += to.size();
   }

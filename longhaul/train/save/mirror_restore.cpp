@@ -70,13 +70,13 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
                      checkpoint::MirrorStore& store) {
   Found found;
   const auto owner = checkpoint::read_mirror_owner(store);
-  found.run = owner.value_or(start.run());
+  found.run = owner ? owner->run : start.run();
   const run::RunPast& record = start.past();
-  if (owner && *owner != record.run && (record.newest || record.loads > 0)) {
+  if (owner && owner->run != record.run && (record.newest || record.loads > 0)) {
     run.log().warning(fmt::format(
         "{} holds the checkpoints of another run ({}), and this run ({}) has begun "
         "without them: they are not taken",
-        store.place(), *owner, record.run));
+        store.place(), owner->run, record.run));
     return found;
   }
   const checkpoint::MirrorListing listing(store);
@@ -196,8 +196,10 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
     if (!run::read_run_identity(config.run.dir)) {
       try {
         const auto store = store_of(config);
-        past.run = checkpoint::read_mirror_owner(*store).value_or("");
-        past.attempt = checkpoint::MirrorListing(*store).highest_attempt();
+        const auto owner = checkpoint::read_mirror_owner(*store);
+        past.run = owner ? owner->run : "";
+        past.attempt = std::max(owner ? owner->attempt : 0,
+                                checkpoint::MirrorListing(*store).highest_attempt());
       } catch (const Error& error) {
         if (!checkpoint::has_committed(checkpoint_dir(config))) {
           raise_unreachable(config, error);

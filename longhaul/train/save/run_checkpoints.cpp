@@ -140,7 +140,7 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   options.ranks = world_->size();
   options.keep = saves.mirror_keep.value_or(saves.keep);
   options.milestone_every = saves.milestone_every;
-  options.begins_anew = saves.resume.kind == ResumeFrom::Kind::Never;
+  options.former_run = start_.former_run();
   options.run_dir = config_.run.dir;
   options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
                        run::kResultsFile, run::kLogFile};

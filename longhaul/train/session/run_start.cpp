@@ -44,6 +44,7 @@ void RunStart::take_over(const std::string& run) {
 }
 
 void RunStart::begin_anew() {
+  former_run_ = past_.run;
   past_ = run::RunPast::begin();
   past_.write(run_dir_);
 }

@@ -37,6 +37,9 @@ class RunStart {
   /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
   /// begin_anew().
   const std::string& run() const { return past_.run; }
+  /// Returns the identity that begin_anew() has replaced in this process; empty where
+  /// none was.
+  const std::string& former_run() const { return former_run_; }
   /// Returns the run's record of itself. Call it on rank 0 only.
   const run::RunPast& past() const { return past_; }
   /// Gives the run the identity of the checkpoints that were found. Call it on rank 0
@@ -73,6 +76,7 @@ class RunStart {
   std::optional<run::RunLock> lock_;
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
+  std::string former_run_;
   int attempt_ = 1;
   bool begun_ = false;
   std::optional<int64_t> read_;

@@ -73,8 +73,8 @@ std::vector<fs::path> read_in_order(const RunConfig& config) {
   if (config.data.shuffle) return found;
   const auto validates = [&](const fs::path& address) {
     const auto is_same = [&](const fs::path& entry) {
-      return objects::is_address(entry) && objects::readable_address(entry) ==
-                                               objects::readable_address(address);
+      return objects::is_address(entry) &&
+             objects::readable_address(entry) == objects::readable_address(address);
     };
     return std::ranges::any_of(config.data.validation, [&](const auto& set) {
       return std::ranges::any_of(set.path.entries, is_same);
@@ -100,9 +100,10 @@ Listings list_stores(const std::vector<fs::path>& addresses, system::Logger& log
     if (store->look(prefix / data::kStoreRecord)) {
       listings[address.string()] = store->list(prefix, /*versions=*/true);
     } else {
-      log.info(fmt::format("{} is no token store: it is copied whole, although the order "
-                           "is sequential",
-                           address.string()));
+      log.info(
+          fmt::format("{} is no token store: it is copied whole, although the order "
+                      "is sequential",
+                      address.string()));
     }
   }
   return listings;
@@ -125,7 +126,8 @@ void stage(const fs::path& address, const Listings& listings, system::Logger& lo
 }
 
 /// Does on a thread what may take longer than a collective may: the ranks meet while it
-/// goes on. Collective.
+/// goes on. A signal, or the end of another rank, ends the requests under way.
+/// Collective.
 void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
   std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
     system::leave_signals_to_main_thread();
@@ -133,11 +135,38 @@ void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
   });
   using Status = std::future_status;
   const auto busy = [&] { return result.wait_for(kMeeting) != Status::ready; };
-  while (world.any(busy())) {
+  try {
+    while (world.any(busy())) {
+      if (system::raised_signal().number != 0) objects::shared_store()->stop();
+    }
+  } catch (...) {
+    objects::shared_store()->stop();
+    throw;
   }
   const std::optional<Failure> failure = result.get();
   comm::on_all_ranks(world, [&] {
     if (failure) failure->raise();
+  });
+}
+
+/// Throws TemporaryError unless all ranks have copies of the same versions of the
+/// objects: each machine has looked at them on its own. Collective.
+void prove_same_copies(const std::vector<fs::path>& addresses,
+                       comm::Communicator& world) {
+  std::string own;
+  for (const fs::path& address : addresses) {
+    // DIR/ID/content/NAME, where the ID follows from the versions.
+    own += objects::readable(address).parent_path().parent_path().filename().string();
+    own += "\n";
+  }
+  const std::string first = world.broadcast_string(own, 0);
+  comm::on_all_ranks(world, [&] {
+    if (own == first) return;
+    throw TemporaryError(
+        "objects", fmt::format("rank {} has copied other versions of the run's objects "
+                               "than rank 0: they were replaced meanwhile; start again "
+                               "when no program changes them",
+                               world.rank()));
   });
 }
 
@@ -169,6 +198,7 @@ void stage_inputs(const RunConfig& config, comm::Communicator& world,
   do_and_meet(world, [&] {
     for (const fs::path& address : addresses) stage(address, listings, log);
   });
+  prove_same_copies(addresses, world);
   // The log may go before the copies do.
   objects::keep_copies({});
 }
