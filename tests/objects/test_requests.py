@@ -102,7 +102,7 @@ def test_a_read_with_a_fault_that_stays(tool, server, fault, methods):
     assert result.returncode == code, (result.returncode, result.stderr)
     assert "s3://corpus" in result.stderr
     assert any(word in result.stderr for word in words), result.stderr
-    assert len(tool.proxy.requests) < (40 if code == TEMPORARY else 10)
+    assert len(tool.proxy.requests) < (40 if code == TEMPORARY else 16)
 
 
 @pytest.mark.parametrize("fault", ["SlowDown", "reset", "cut_upload", *later("InternalError")])

@@ -53,6 +53,8 @@ constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
 constexpr int kPartThreads = 8;
 /// Objects whose opening is remembered.
 constexpr size_t kMostOpen = 512;
+/// Room for the text of any error.
+constexpr int64_t kErrorBytes = 64 << 10;
 /// Bytes at the end of a range that show whether all of it came.
 constexpr size_t kTailBytes = 16;
 
@@ -95,6 +97,12 @@ std::string path_of(const Address& address) {
 
 /// What Arrow's client says of an object that is absent.
 const arrow::Status kAbsent = arrow::Status::IOError("Path does not exist");
+
+/// Returns whether a body was longer than the range that was asked for: a server that
+/// overlooks ranges, or the text of an error.
+bool does_not_fit(const arrow::Status& status) {
+  return names(status, "Failed to flush response stream");
+}
 
 bool is_absent(const arrow::Status& status) {
   return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY");
@@ -227,17 +235,21 @@ struct S3Store::State {
   }
 
   /// Returns what the store says about a request that has failed with `told`. An answer
-  /// to HEAD has no body, so this asks for the first byte of the object.
+  /// to HEAD has no body, and Arrow's client reads that of another one into the place of
+  /// the bytes that were asked for. So this asks for bytes with enough place.
   arrow::Status reason(const Address& address, const arrow::Status& told) {
-    if (!names(told, "No response body") && !is_absent(told)) return told;
+    if (!names(told, "No response body") && !is_absent(told) && !does_not_fit(told)) {
+      return told;
+    }
     af::FileInfo info(path_of(address), af::FileType::File);
-    info.set_size(1);
+    info.set_size(kErrorBytes);
     const auto got = request(address, [&](auto& store) -> arrow::Result<int64_t> {
       ARROW_ASSIGN_OR_RAISE(const auto file, store.OpenInputFile(info));
-      std::byte byte{};
-      return file->ReadAt(0, 1, &byte);
+      std::vector<std::byte> bytes(kErrorBytes);
+      return file->ReadAt(0, kErrorBytes, bytes.data());
     });
-    return got.ok() ? told : got.status();
+    const bool empty = !got.ok() && names(got.status(), "InvalidRange");
+    return got.ok() || empty ? told : got.status();
   }
 
   /// Removes what `remove` removes, until `is_gone` says so. Arrow's client makes a
@@ -335,9 +347,11 @@ struct S3Store::State {
           return file->ReadAt(static_cast<int64_t>(offset),
                               static_cast<int64_t>(to.size()), to.data());
         });
-    // A body that is longer than the range does not fit.
-    if (!got.ok() && names(got.status(), "Failed to flush response stream")) return false;
-    if (!got.ok()) return got.status();
+    if (!got.ok()) {
+      const arrow::Status why = reason(one.object.address, got.status());
+      if (does_not_fit(why)) return false;
+      return why;
+    }
     return static_cast<uint64_t>(*got) == to.size() && tail.back() != last;
   }
 

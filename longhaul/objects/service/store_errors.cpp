@@ -84,6 +84,17 @@ Error store_error(const std::string& message, const Address& address,
             fmt::format("{}: cannot {} it: {}; {}", address.text(), doing, message,
                         known.advice)};
   }
+  // Another refusal (HTTP status 4xx), but for "too late" and "too many".
+  const bool refused = words.find("HTTP status 4") != std::string::npos &&
+                       words.find("HTTP status 408") == std::string::npos &&
+                       words.find("HTTP status 429") == std::string::npos;
+  if (refused) {
+    return InputError(
+        "objects",
+        fmt::format("{}: cannot {} it: {}; the store refuses the request: look at the "
+                    "credentials, the address and AWS_ENDPOINT_URL_S3",
+                    address.text(), doing, message));
+  }
   return TemporaryError("objects",
                         fmt::format("{}: cannot {} it: {}; it was tried for up to {:.0f} "
                                     "seconds, start again later",

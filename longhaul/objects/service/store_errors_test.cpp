@@ -27,6 +27,16 @@ TEST(StoreErrors, WhatMayPassIsTemporaryAndWhatIsRefusedIsNot) {
                  "to parse ExceptionName: ExpiredToken Message: The provided token has "
                  "expired."),
             ErrorKind::Input);
+  const auto with_status = [&](int status) {
+    return kind("AWS Error UNKNOWN (HTTP status " + std::to_string(status) +
+                ") during GetObject operation: Message: something new");
+  };
+  for (const int status : {400, 401, 405, 409}) {
+    EXPECT_EQ(with_status(status), ErrorKind::Input) << status;
+  }
+  for (const int status : {408, 429, 500, 503}) {
+    EXPECT_EQ(with_status(status), ErrorKind::Temporary) << status;
+  }
 }
 
 TEST(StoreErrors, WordsOfTheKeyDecideNothing) {
