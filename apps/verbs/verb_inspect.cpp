@@ -21,6 +21,7 @@ namespace {
 
 struct InspectCall {
   std::string path;
+  std::string named;  ///< what the user has named; `path` may be a copy of it
   bool json = false;
   bool names = false;
 };
@@ -61,6 +62,17 @@ void print_names(const InspectCall& options) {
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
 
+/// Prints a text in which the address stands for the path of its copy.
+void print_of(const InspectCall& options, std::string text) {
+  for (size_t at = 0; options.path != options.named;) {
+    at = text.find(options.path, at);
+    if (at == std::string::npos) break;
+    text.replace(at, options.path.size(), options.named);
+    at += options.named.size();
+  }
+  fmt::print("{}", text);
+}
+
 int run_inspect(const InspectCall& options) {
   if (options.names) {
     print_names(options);
@@ -70,15 +82,15 @@ int run_inspect(const InspectCall& options) {
     auto data = data::describe_data(options.path);
     if (!data) data = data::describe_bert(options.path);
     if (data) {
-      fmt::print("{}", options.json ? json_text(data->json, 2) + "\n" : data->text);
+      print_of(options, options.json ? json_text(data->json, 2) + "\n" : data->text);
       return data->complete ? 0 : 78;
     }
   }
   const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
   if (options.json) {
-    fmt::print("{}\n", json_text(result.json, 2));
+    print_of(options, json_text(result.json, 2) + "\n");
   } else {
-    for (const std::string& line : result.lines) fmt::print("{}\n", line);
+    for (const std::string& line : result.lines) print_of(options, line + "\n");
   }
   return result.complete ? 0 : 78;
 }
@@ -105,7 +117,8 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");
   verb->callback([options, &outcome] {
-    options->path = local_checkpoint(options->path);
+    options->named = options->path;
+    options->path = local_checkpoint(options->named);
     outcome.exit_code = run_inspect(*options);
   });
 }

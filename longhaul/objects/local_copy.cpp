@@ -176,8 +176,8 @@ struct LocalCopies::State {
   fs::path copy_dir(const std::string& id) const { return dir / id; }
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
-  /// Returns whether the files have the sizes and, where this boot has not compared them
-  /// yet, the hashes of the record. A copy that has not is deleted.
+  /// Returns whether the files have the sizes of the record, and its hashes where this
+  /// boot has not compared a file since it was written. A copy that has not is deleted.
   bool is_good(const std::string& id) const {
     const fs::path copy = copy_dir(id);
     std::error_code absent;
@@ -188,6 +188,8 @@ struct LocalCopies::State {
     const auto broken = Failure::of([&] {
       const Json record = read_json(copy / kRecord);
       const bool proved = first_line(copy / kProved) == boot_of_machine();
+      const auto proved_at =
+          proved ? fs::last_write_time(copy / kProved) : fs::file_time_type::min();
       const Json& files = record.at("files");
       system::share_among_threads(
           static_cast<int64_t>(files.size()), kFilesAtOnce, [&](int64_t index) {
@@ -197,14 +199,14 @@ struct LocalCopies::State {
             if (fs::file_size(path) != file.at("size").get<uint64_t>()) {
               fail_input("objects", "{}: has another size", path.string());
             }
-            if (proved) return;
+            if (fs::last_write_time(path) <= proved_at) return;
             BlockHasher hasher;
             hasher.update(MappedFile(path).bytes());
             if (combine_hashes(hasher.finish()) != file.at("hash").get<std::string>()) {
               fail_input("objects", "{}: has another hash", path.string());
             }
           });
-      if (!proved) write_text_atomic(copy / kProved, boot_of_machine() + "\n");
+      write_text_atomic(copy / kProved, boot_of_machine() + "\n");
     });
     if (!broken) return true;
     say(fmt::format("a copy of an object is damaged and is fetched again: {}",

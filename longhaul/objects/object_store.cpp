@@ -36,17 +36,18 @@ namespace {
 /// How long the service may take to end after its socket was closed.
 constexpr int kEndTenths = 50;
 
-/// Starts the program longhaul-objects with `socket` as its kServiceSocket.
-pid_t start_service(int socket) {
+/// Starts the program longhaul-objects with `socket` as its kServiceSocket, for a request
+/// about an address.
+pid_t start_service(int socket, const Address& address) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
   std::error_code absent;
   if (!fs::exists(program, absent)) {
     fail_input(
         "objects",
-        "{} is not there, so no address of an object store can be opened. This "
+        "{}: {} is not there, so no address of an object store can be opened. This "
         "build has no S3 part of Arrow, which the wheel of pyarrow has. Install the "
         "whole program, or copy the files here by other means (docs/offline.md)",
-        program.string());
+        address.text(), program.string());
   }
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
@@ -88,14 +89,14 @@ struct ObjectStore::State {
   };
   /// The socket of a process that lives.
   struct Service {
-    Service() {
+    explicit Service(const Address& address) {
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         throw refused("objects", "a pair of sockets", errno);
       }
       socket = ends[0];
       try {
-        child = start_service(ends[1]);
+        child = start_service(ends[1], address);
       } catch (...) {
         ::close(ends[0]);
         ::close(ends[1]);
@@ -135,7 +136,7 @@ struct ObjectStore::State {
   bool stopped = false;
 
   /// Returns the process, which is started where there is none, or where it has ended.
-  std::shared_ptr<Service> living() {
+  std::shared_ptr<Service> living(const Address& address) {
     const std::lock_guard lock(mutex);
     if (stopped) throw TemporaryError("objects", "no more requests are sent");
     if (service && !service->gone) return service;
@@ -151,7 +152,7 @@ struct ObjectStore::State {
       service.reset();
     }
     // It counts once its thread runs: without the thread nobody would get an answer.
-    auto started = std::make_shared<Service>();
+    auto started = std::make_shared<Service>(address);
     started->receiver = std::thread([&one = *started] { receive(one); });
     service = std::move(started);
     return service;
@@ -209,7 +210,7 @@ struct ObjectStore::State {
     request["what"] = what;
     request.update(address_fields(address));
     const std::string text = json_text(request);
-    const std::shared_ptr<Service> one = living();
+    const std::shared_ptr<Service> one = living(address);
     std::future<Json> answer;
     uint64_t number = 0;
     {

@@ -288,7 +288,8 @@ def test_a_start_in_the_middle_fetches_from_the_shard_of_its_place_on(run, local
         env = environment(tmp_path / "home", proxy.endpoint)
         for steps in (middle, middle + 2):
             proxy.requests.clear()
-            words = in_order("s3://corpus", local, cache, steps)
+            goes_on = ['schedule.continue="keep"'] if steps > middle else []
+            words = in_order("s3://corpus", local, cache, steps, *goes_on)
             run("longhaul", "train", write_config(tmp_path), *words, env=env)
             shutil.rmtree(cache)
         assert proxy.bytes_sent(f"corpus/parted/{shards[0]['token_file']['name']}") == 0

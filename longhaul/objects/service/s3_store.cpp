@@ -105,7 +105,8 @@ bool does_not_fit(const arrow::Status& status) {
 }
 
 bool is_absent(const arrow::Status& status) {
-  return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY");
+  return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY") ||
+         names(status, "RESOURCE_NOT_FOUND");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ struct KnownError {
   const char* advice;
 };
 constexpr const char* kCredentials =
-    "give other credentials in the environment or in ~/.aws/credentials";
+    "give other credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or in "
+    "~/.aws/credentials";
 constexpr const char* kExpired =
     "the credentials have expired; renew them in the environment or in "
     "~/.aws/credentials and start again";

@@ -9,7 +9,7 @@
 namespace longhaul::objects {
 
 /// What the message of Arrow's client holds where it does not trust a certificate.
-inline constexpr const char* kUntrusted = "SSL certificate problem";
+inline constexpr const char* kUntrusted = "SSL peer certificate";
 
 /// Returns what Arrow's message about a request that has failed for good means to a
 /// person, and whether it may pass. `doing` is what could not be done to the object, such
