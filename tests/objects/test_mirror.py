@@ -154,6 +154,7 @@ def test_the_mirror_has_the_bytes_that_were_saved(mirrored):
         assert mine.store.get(f"{mine.name}/step_00000008/{name}") == path.read_bytes(), name
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("first, then", [
     ((2, []), (1, [])), *later(((1, []), (2, ["parallel.zero=3"])),
                                ((2, ["parallel.tp=2"]), (2, [])),
@@ -256,6 +257,7 @@ def test_a_run_killed_while_it_copies_leaves_no_copy_that_is_taken(store, mirror
     mine.ends_as(whole(), 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("server", ["moto", *later("rclone")])
 def test_a_mirror_full_of_half_uploads_is_a_mirror(servers, mirrored, whole, server):
     mine = mirrored(server=servers(server))
@@ -313,6 +315,7 @@ def test_a_mirror_that_is_away_holds_nothing_up(store, mirrored, whole):
         assert mine.mirrored()[-1] == 8
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", ["ExpiredToken", *later("AccessDenied", "NoSuchBucket")])
 def test_a_mirror_that_refuses_is_told_and_training_goes_on(store, mirrored, whole, fault):
     with FaultProxy(store.endpoint) as proxy:
@@ -325,6 +328,7 @@ def test_a_mirror_that_refuses_is_told_and_training_goes_on(store, mirrored, who
     assert mine.events("mirror_failed")[0]["step"] == 4
 
 
+@pytest.mark.soak
 def test_a_slow_mirror_falls_behind_and_says_so(store, mirrored, whole):
     slow = Rule("slow", methods=SENT, keys="step_", seconds=0.3)
     with FaultProxy(store.endpoint, [slow]) as proxy:
@@ -338,6 +342,7 @@ def test_a_slow_mirror_falls_behind_and_says_so(store, mirrored, whole):
     assert sum(r["step_time_s"] for r in steps_of(mine.dir).values()) < 2
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("fault", ["SlowDown", *later("reset", "InternalError", "cut_upload")])
 def test_a_fault_that_passes_costs_nothing_but_a_retry(store, mirrored, whole, fault):
     with FaultProxy(store.endpoint, [Rule(fault, methods=SENT, keys="step_", times=4)]) as proxy:
@@ -391,6 +396,7 @@ def test_a_bucket_that_is_gone_is_no_empty_mirror(mirrored):
     assert "no-such-bucket" in result.stderr
 
 
+@pytest.mark.soak
 def test_over_https(store, mirrored, whole, tmp_path):
     authority, context = make_authority(tmp_path / "tls")
     with FaultProxy(store.endpoint, tls=context) as proxy:
