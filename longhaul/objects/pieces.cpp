@@ -78,8 +78,8 @@ void Pieces::fetch_ahead(const std::vector<std::string>& names) const {
     std::thread([ahead = ahead_, copies = copies_, prefix = prefix_, names,
                  objects = std::move(objects)] {
       system::leave_signals_to_main_thread();
-      const auto failure = Failure::of(
-          [&] { (void)copies->hold(prefix, objects, /*waits=*/false); });
+      const auto failure =
+          Failure::of([&] { (void)copies->hold(prefix, objects, /*waits=*/false); });
       const std::lock_guard done(ahead->mutex);
       ahead->busy = false;
       if (!failure) ahead->done = names;

@@ -17,8 +17,8 @@ std::shared_ptr<ObjectStore> shared_store();
 
 /// How a process keeps the copies that readable() makes.
 struct CopyPlace {
-  fs::path dir;             ///< empty: default_cache()
-  uint64_t most_bytes = 0;  ///< 0: no limit
+  fs::path dir;                                  ///< empty: default_cache()
+  uint64_t most_bytes = 0;                       ///< 0: no limit
   std::function<void(const std::string&)> tell;  ///< gets lines of progress; may be empty
 };
 
@@ -28,9 +28,9 @@ void keep_copies(CopyPlace place);
 
 /// Returns a path of this machine for what a user named. For a path that is the path
 /// itself. For an address it is a local copy of the object, or of all objects below the
-/// prefix, which is fetched where it is not there. The copy stays until this process ends. Throws what
-/// LocalCopies::get() throws, and InputError for a pattern of addresses. Any thread may
-/// call it.
+/// prefix, which is fetched where it is not there. The copy stays until this process
+/// ends. Throws what LocalCopies::get() throws, and InputError for a pattern of
+/// addresses. Any thread may call it.
 fs::path readable(const fs::path& path);
 
 /// Returns the address that readable() understands a text as: slashes at its end do not

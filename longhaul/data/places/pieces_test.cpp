@@ -68,8 +68,7 @@ TEST_F(PiecesTest, CopiesTheSmallObjectsAtOnceAndOthersWhenTheyAreWanted) {
   EXPECT_EQ(read_text(*held / name(4)), std::string(kSize, '4'));
   EXPECT_EQ(fetched(3), 1);
   EXPECT_EQ(fetched(5), 0);
-  EXPECT_HAS(input_error([&] { (void)store.hold({"another"}); }),
-             "s3://b/store/another");
+  EXPECT_HAS(input_error([&] { (void)store.hold({"another"}); }), "s3://b/store/another");
 }
 
 TEST_F(PiecesTest, KeepsWhatIsHeldAndLetsTheRestGoForRoom) {
@@ -132,8 +131,7 @@ TEST_F(PiecesTest, FetchesAheadOnAThreadAndOnlyOnce) {
 TEST_F(PiecesTest, NamesAnObjectThatWasReplacedSinceItWasListed) {
   const objects::Pieces store = pieces(copies(0));
   memory.put("store/" + name(6), std::string(kSize, 'x'));
-  EXPECT_HAS(input_error([&] { (void)store.hold({name(6)}); }),
-             "s3://b/store/large_6");
+  EXPECT_HAS(input_error([&] { (void)store.hold({name(6)}); }), "s3://b/store/large_6");
   EXPECT_NO_THROW((void)store.hold({name(5)}));
 }
 
@@ -141,8 +139,7 @@ TEST_F(PiecesTest, ReservesRoomBesideWhatIsHeld) {
   const auto cache = copies(4 * kSize);
   const objects::Pieces store = pieces(cache);
   auto first = store.reserve(2 * kSize);
-  EXPECT_HAS(input_error([&] { (void)store.reserve(2 * kSize); }),
-             "data.cache_gb");
+  EXPECT_HAS(input_error([&] { (void)store.reserve(2 * kSize); }), "data.cache_gb");
   first.reset();
   EXPECT_NO_THROW((void)store.reserve(2 * kSize));
 }

@@ -147,8 +147,7 @@ TEST_F(StoreInPieces, NamesAShardThatWasReplacedSinceTheStart) {
   const std::string name = info.shards[1].token_file.name;
   memory.put("store/" + name, std::string(info.shards[1].token_file.bytes, 'x'));
   const auto here = open_source(dir / "store", kLength, true);
-  EXPECT_HAS(input_error([&] { expect_same(*there, *here, 0); }),
-             "store/" + name);
+  EXPECT_HAS(input_error([&] { expect_same(*there, *here, 0); }), "store/" + name);
 }
 
 TEST_F(StoreInPieces, FindsAShardOfAnotherBuild) {

@@ -64,8 +64,7 @@ class StoreSource final : public TokenSource {
         store_.path().string(), counted(store_.info().documents, "document"),
         counted(store_.info().tokens, "token"), counted(sequences_, "sequence"), length_,
         document_mask_ ? " masked by document" : "",
-        store_.in_pieces() ? ", shard by shard" : "",
-        counted(cut, "token"));
+        store_.in_pieces() ? ", shard by shard" : "", counted(cut, "token"));
   }
 
  private:
