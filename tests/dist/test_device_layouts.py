@@ -217,7 +217,7 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
 def test_a_start_says_once_where_the_host_waits_for_products_of_experts(run, store, tmp_path,
                                                                         settings, warnings):
     done = train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *FP32, *DEVICE, *settings,
-                 "run.steps=1")
+                 "run.stop_after=1")
     assert (done.stdout + done.stderr).count("products of experts run one expert") == warnings
 
 
