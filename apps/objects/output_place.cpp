@@ -63,45 +63,37 @@ std::vector<objects::Address> objects_below(const objects::Address& address) {
   return found;
 }
 
-/// Returns an object that no call of these verbs has written: no store, model or
-/// checkpoint lies at the address, and the object is none of `names` below it.
-std::optional<objects::Address> foreign_object(const std::vector<objects::Address>& there,
+/// Returns one of the objects `there`, which lie below an address, that must stay. Where
+/// a file of `records` lies at the top, none must, and else those that are not `names`.
+template <typename Records>
+std::optional<objects::Address> object_to_keep(const std::vector<objects::Address>& there,
                                                const objects::Address& address,
+                                               const Records& records,
                                                const std::set<std::string>& names) {
   const size_t outside = address.key.size() + 1;
-  std::optional<objects::Address> foreign;
+  std::optional<objects::Address> kept;
   for (const objects::Address& one : there) {
     const std::string name = one.key.substr(outside);
-    if (std::ranges::find(kLast, name) != kLast.end()) return std::nullopt;
-    if (!foreign && !names.contains(name)) foreign = one;
+    if (std::ranges::find(records, name) != std::ranges::end(records)) {
+      return std::nullopt;
+    }
+    if (!kept && !names.contains(name)) kept = one;
   }
-  return foreign;
+  return kept;
 }
 
-void upload_directory(const fs::path& dir, const objects::Address& to) {
+/// Deletes the objects `old` and copies the files of a directory to an address.
+void replace_objects(const std::vector<objects::Address>& old, const fs::path& dir,
+                     const objects::Address& to) {
   const auto store = objects::shared_store();
   const std::vector<fs::path> files = files_below(dir);
   const system::Stopwatch watch;
   uint64_t bytes = 0;
   for (const fs::path& file : files) bytes += fs::file_size(file);
-  const auto address_of = [&](const fs::path& file) {
-    return to / file.lexically_relative(dir).generic_string();
+  for (const objects::Address& one : old) store->remove(one);
+  const auto put = [&](const fs::path& file) {
+    store->put(file, to / file.lexically_relative(dir).generic_string());
   };
-  const std::vector<objects::Address> there = objects_below(to);
-  std::set<std::string> names;
-  for (const fs::path& file : files) {
-    names.insert(file.lexically_relative(dir).generic_string());
-  }
-  if (const auto foreign = foreign_object(there, to, names)) {
-    throw InputError(
-        "objects",
-        fmt::format(
-            "{}: lies where {} is to be written, and is no part of a store, model "
-            "or checkpoint; delete it and start again. What was made is in {}",
-            foreign->text(), to.text(), dir.string()));
-  }
-  for (const objects::Address& old : there) store->remove(old);
-  const auto put = [&](const fs::path& file) { store->put(file, address_of(file)); };
   const auto first_last = std::ranges::find_if(files, comes_last);
   system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
                               [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
@@ -109,14 +101,13 @@ void upload_directory(const fs::path& dir, const objects::Address& to) {
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
-  fs::remove_all(dir);
 }
 
 }  // namespace
 
 OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
-    : named_(named), path_(named), is_address_(objects::is_address(named)) {
-  if (!is_address_) return;
+    : path_(named) {
+  if (!objects::is_address(named)) return;
   const objects::Address address = objects::parse_address(named);
   if (address.key.empty()) {
     throw InputError("objects", named +
@@ -130,34 +121,65 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
                     "address; start one, or give a path that all of them see",
                     named, use.processes));
   }
-  named_ = address.text();
-  const fs::path whole = objects::default_cache().parent_path() / "uploads" /
-                         hash_hex(named_).substr(0, 16) /
-                         fs::path(address.key).filename();
+  const fs::path parent = objects::default_cache().parent_path() / "uploads" /
+                          hash_hex(address.text()).substr(0, 16);
+  const fs::path whole = parent / fs::path(address.key).filename();
   path_ = whole.string();
-  // Objects may lie there already where an upload was ended, which left the directory.
-  const bool was_here = fs::exists(whole);
-  const std::vector<objects::Address> there =
-      was_here ? std::vector<objects::Address>() : objects_below(address);
-  if (use.replaces ? foreign_object(there, address, {}).has_value() : !there.empty()) {
+  begun_ = parent.string() + ".begun";
+  places_.push_back({path_, address});
+  if (!use.beside.empty()) {
+    places_.push_back({path_ + use.beside, {address.bucket, address.key + use.beside}});
+  }
+  if (!use.replaces.empty()) replaced_.push_back(use.replaces);
+  // An upload that was ended has left objects. A directory alone does not say that: the
+  // objects beside it may be of another program.
+  goes_on_ = fs::exists(begun_);
+  for (const Place& place : places_) {
+    if (goes_on_) break;
+    if (!object_to_keep(objects_below(place.address), place.address, replaced_, {})) {
+      continue;
+    }
     throw InputError(
         "objects",
         fmt::format("{}: objects lie there already{}; name another address, "
                     "or delete them first",
-                    named,
-                    use.replaces ? " that are no store, and are not replaced" : ""));
+                    place.address.text(),
+                    replaced_.empty()
+                        ? ""
+                        : fmt::format(" without a {}, and are not replaced",
+                                      replaced_.front())));
   }
-  if (!use.goes_on) fs::remove_all(whole);
-  fs::create_directories(whole.parent_path());
+  if (!use.goes_on) {
+    for (const Place& place : places_) fs::remove_all(place.dir);
+  }
+  fs::create_directories(parent);
 }
 
-void OutputPlace::upload(const fs::path& beside) const {
-  if (!is_address_) return;
-  const objects::Address address = objects::parse_address(named_);
-  upload_directory(path_, address);
-  if (beside.empty()) return;
-  const std::string ending = beside.string().substr(path_.size());
-  upload_directory(beside, {address.bucket, address.key + ending});
+void OutputPlace::upload() const {
+  std::vector<std::vector<objects::Address>> old;
+  for (const Place& place : places_) {
+    const auto& [dir, to] = place;
+    old.push_back(objects_below(to));
+    std::set<std::string> names;
+    for (const fs::path& file : files_below(dir)) {
+      names.insert(file.lexically_relative(dir).generic_string());
+    }
+    const auto kept = goes_on_ ? object_to_keep(old.back(), to, kLast, names)
+                               : object_to_keep(old.back(), to, replaced_, {});
+    if (!kept) continue;
+    throw InputError(
+        "objects",
+        fmt::format("{}: lies where {} is to be written, and is not replaced; delete it "
+                    "and start again. What was made is in {}",
+                    kept->text(), to.text(), dir.string()));
+  }
+  if (places_.empty()) return;
+  write_text_durable(begun_, places_.front().address.text() + "\n");
+  for (size_t i = 0; i < places_.size(); ++i) {
+    replace_objects(old[i], places_[i].dir, places_[i].address);
+  }
+  fs::remove(begun_);
+  for (const Place& place : places_) fs::remove_all(place.dir);
 }
 
 }  // namespace longhaul::apps

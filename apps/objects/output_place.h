@@ -1,16 +1,21 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
 
 /// What a verb does with the place that its --out names.
 struct OutputUse {
-  bool replaces = false;  ///< what is there already
-  bool goes_on = false;   ///< with what an ended call left
-  int processes = 1;      ///< that write together
+  /// The file at the top of a directory that may be replaced; empty: none may.
+  std::string replaces = {};
+  bool goes_on = false;  ///< with what an ended call left
+  int processes = 1;     ///< that write together
+  /// The ending of the name of a second directory, beside the first; empty: none.
+  std::string beside = {};
 };
 
 /// Where a verb writes what its --out names. For a path that is the path itself. For an
@@ -19,26 +24,31 @@ struct OutputUse {
 /// goes on there.
 class OutputPlace {
  public:
-  /// Throws InputError where objects lie below the address already that are not to be
-  /// replaced and that no ended call of this verb has left. Only a store, model or
-  /// checkpoint is ever replaced, as on the disk. Also throws InputError for an
-  /// address with several processes, which may run on several machines.
+  /// Throws InputError where objects lie below an address already that are not to be
+  /// replaced and that no ended upload to this address has left. Also throws InputError
+  /// for an address with several processes, which may run on several machines.
   OutputPlace(const std::string& named, const OutputUse& use);
 
   /// Returns the path to write to.
   const std::string& path() const { return path_; }
 
-  /// Copies what was written to the address, the files that make it count at the end, and
-  /// deletes the directory. Does the same for `beside`, a directory whose path is path()
-  /// and an ending, where it is not empty. Throws InputError, and deletes nothing, where
-  /// other objects have come to lie there. Standard error tells what was uploaded. Does
-  /// nothing where a path was named.
-  void upload(const fs::path& beside = {}) const;
+  /// Copies what was written to the address, and what lies beside it, the files that
+  /// make it count at the end, and deletes the directories. Throws InputError, and
+  /// deletes nothing, where other objects have come to lie there. Standard error tells
+  /// what was uploaded. Does nothing where a path was named.
+  void upload() const;
 
  private:
-  std::string named_;
+  struct Place {
+    fs::path dir;
+    objects::Address address;
+  };
   std::string path_;
-  bool is_address_ = false;
+  std::vector<Place> places_;          ///< empty for a path
+  std::vector<std::string> replaced_;  ///< OutputUse::replaces
+  /// The file that is there while an upload to the address goes on, or was ended.
+  fs::path begun_;
+  bool goes_on_ = false;
 };
 
 }  // namespace longhaul::apps

@@ -11,6 +11,7 @@
 #include "apps/program.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/build_examples.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
@@ -62,7 +63,9 @@ void run_bert(const BertCommand& command) {
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  const OutputPlace out(command.common.out, {.replaces = options.force, .goes_on = true});
+  const OutputPlace out(
+      command.common.out,
+      {.replaces = options.force ? data::kBertRecordName : "", .goes_on = true});
   options.out = out.path();
   const auto tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   std::ranges::for_each(tokenizer->warnings(), say_warning);

@@ -16,6 +16,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/data/store/store.h"
 #include "longhaul/objects/readable.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
@@ -122,7 +123,10 @@ void run_build(const BuildCommand& command) {
   data::BuildOptions options = build_options(command);
   const OutputPlace out(
       command.common.out,
-      {.replaces = options.force, .goes_on = true, .processes = options.processes});
+      {.replaces = options.force ? data::kStoreRecord : "",
+       .goes_on = true,
+       .processes = options.processes,
+       .beside = options.holdout > 0 ? data::holdout_path("").string() : ""});
   options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())
@@ -155,7 +159,7 @@ void run_build(const BuildCommand& command) {
   } else {
     print_report(report, shown);
   }
-  out.upload(report.validation_path.value_or(fs::path()));
+  out.upload();
 }
 
 void add_inputs(CLI::App& verb, BuildCommand& command) {

@@ -383,6 +383,33 @@ def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, lo
         assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
 
 
+def test_objects_are_replaced_only_where_force_means_them(run, local, filled, env):
+    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
+    filled.put_folder("taken-val", local / "store-val")
+    refused(run("longhaul", *build, address("taken"), "--holdout", "20%", check=False, env=env),
+            address("taken-val"))
+    filled.put_folder("taken", local / "model")
+    before = filled.keys("taken")
+    refused(run("longhaul", *build, address("taken"), "--force", check=False, env=env),
+            address("taken"), "store.json")
+    assert filled.keys("taken") == before
+
+
+def test_an_upload_that_was_ended_goes_on(run, local, filled, tmp_path):
+    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+             "--holdout", "20%", "--out", address("ended")]
+    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="corpus/ended-val/store.json",
+                  times=1)
+    with FaultProxy(filled.endpoint, [denied]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*build, check=False, env=env), address("ended-val"))
+        run(*build, env=env)
+    for name in ("ended", "ended-val"):
+        filled.get_folder(name, tmp_path / name)
+    assert files(tmp_path / "ended") == files(local / "store")
+    assert files(tmp_path / "ended-val") == files(local / "store-val")
+
+
 def test_without_the_program_for_objects_the_reason_is_told(run, env, tmp_path):
     (tmp_path / "bin").mkdir()
     shutil.copy2(BIN / "longhaul", tmp_path / "bin/longhaul")
