@@ -128,6 +128,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
       const OutputPlace out(options->output.out, {.processes = world->size()});
       options->output.out = out.path();
       const system::SignalWatch signals;  // stopped like this it leaves nothing
+      const StopObjectsAtSignal stop_objects(signals);
       checkpoint::with_fall_back(
           options->source,
           [&](const fs::path& from) { run_export(*options, from, *world); },
