@@ -154,6 +154,11 @@ struct LocalCopies::State {
   void say(const std::string& line) const {
     if (tell) tell(line);
   }
+  /// Lets another process go on for a moment.
+  void wait() const {
+    if (requests.go_on) requests.go_on();
+    std::this_thread::sleep_for(kLockWait);
+  }
 
   Content look(const Address& address) const {
     if (!address.key.empty()) {
@@ -276,7 +281,7 @@ struct LocalCopies::State {
     while (!never) {
       {
         FileLock room(lock_file(kRoom));
-        while (!room.take(LOCK_EX)) std::this_thread::sleep_for(kLockWait);
+        while (!room.take(LOCK_EX)) wait();
         if (make_room(content.bytes)) {
           fs::create_directories(part);
           write_text_atomic(part / kPlanned, std::to_string(content.bytes) + "\n");
@@ -284,7 +289,7 @@ struct LocalCopies::State {
         }
       }
       if (!waits || std::chrono::steady_clock::now() > limit) break;
-      std::this_thread::sleep_for(kLockWait);
+      wait();
     }
     fail_input("objects",
                "{}: a copy takes {}, for which {} has no room: {}{} are free on the "
@@ -359,7 +364,7 @@ struct LocalCopies::State {
         if (shared) break;
         lock.release();
       }
-      std::this_thread::sleep_for(kLockWait);
+      wait();
       const auto now = std::chrono::steady_clock::now();
       if (now - told < kTellEvery) continue;
       told = now;
@@ -398,7 +403,8 @@ LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
                        },
                        [store](const ObjectInfo& object, const fs::path& to) {
                          return store->fetch(object, to);
-                       }},
+                       },
+                       [store] { store->require_going(); }},
           std::move(dir), most_bytes, std::move(tell)) {}
 
 LocalCopies::LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes,

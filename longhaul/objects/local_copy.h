@@ -17,6 +17,8 @@ struct CopyRequests {
   /// Returns versions, too.
   std::function<std::vector<ObjectInfo>(const Address&)> list;
   std::function<std::string(const ObjectInfo&, const fs::path&)> fetch;
+  /// Throws where nobody is to wait for other processes any more; may be empty.
+  std::function<void()> go_on = {};
 };
 
 /// Copies of objects on a local disk, which all processes of a machine share and which

@@ -135,10 +135,15 @@ struct ObjectStore::State {
   ObjectCounts earlier;  ///< of processes that have ended
   bool stopped = false;
 
+  /// The caller has `mutex`.
+  void require_going() const {
+    if (stopped) throw TemporaryError("objects", "no more requests are sent");
+  }
+
   /// Returns the process, which is started where there is none, or where it has ended.
   std::shared_ptr<Service> living(const Address& address) {
     const std::lock_guard lock(mutex);
-    if (stopped) throw TemporaryError("objects", "no more requests are sent");
+    require_going();
     if (service && !service->gone) return service;
     if (service) {
       const ObjectCounts last = [&] {
@@ -323,6 +328,11 @@ void ObjectStore::stop() {
   state_->stopped = true;
   // The thread that receives finds the end, and tells all who wait.
   if (state_->service) ::shutdown(state_->service->socket, SHUT_RDWR);
+}
+
+void ObjectStore::require_going() const {
+  const std::lock_guard lock(state_->mutex);
+  state_->require_going();
 }
 
 void ObjectStore::remove_all(const Address& prefix) {

@@ -83,6 +83,8 @@ class ObjectStore {
   /// Ends the work of this object: requests under way throw TemporaryError at once, and
   /// so do all later ones.
   void stop();
+  /// Throws TemporaryError once stop() was called.
+  void require_going() const;
 
   /// Returns what the requests have met so far. Asks no store.
   ObjectCounts counts() const;

@@ -116,6 +116,26 @@ TEST_F(PiecesTest, WaitsForTheRoomThatAnotherUserLetsGo) {
   EXPECT_EQ(read_text(*second / name(1)), std::string(kSize, '1'));
 }
 
+TEST_F(PiecesTest, StopsWaitingForAnotherFetchWhereItIsTold) {
+  // The other copies have a lock of their own, as another process has.
+  const auto cache = copies(0);
+  const objects::Pieces store = pieces(cache);
+  objects::CopyRequests requests = memory.copy_requests();
+  requests.go_on = [] { throw TemporaryError("objects", "told to end"); };
+  const auto told = std::make_shared<objects::LocalCopies>(requests, dir / "cache");
+  const objects::Pieces other = pieces(told);
+  int refused = 0;
+  memory.before_read = [&](uint64_t) {
+    try {
+      (void)other.hold({name(3)});
+    } catch (const TemporaryError&) {
+      ++refused;
+    }
+  };
+  (void)store.hold({name(3)});
+  EXPECT_EQ(refused, 1);
+}
+
 TEST_F(PiecesTest, FetchesAheadOnAThreadAndOnlyOnce) {
   const objects::Pieces store = pieces(copies(0));
   store.fetch_ahead({name(7)});
