@@ -12,7 +12,7 @@ namespace longhaul::objects {
 
 /// Returns the object store of this process, which is made at the first call. All parts
 /// of the program that read or write objects share it, and with it the limit of requests
-/// in flight.
+/// in flight, but a mirror of checkpoints, which has one of its own.
 std::shared_ptr<ObjectStore> shared_store();
 
 /// How a process keeps the copies that readable() makes.
