@@ -105,8 +105,7 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
 
 }  // namespace
 
-OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
-    : path_(named) {
+OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_(named) {
   if (!objects::is_address(named)) return;
   const objects::Address address = objects::parse_address(named);
   if (address.key.empty()) {
@@ -144,10 +143,9 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use)
         fmt::format("{}: objects lie there already{}; name another address, "
                     "or delete them first",
                     place.address.text(),
-                    replaced_.empty()
-                        ? ""
-                        : fmt::format(" without a {}, and are not replaced",
-                                      replaced_.front())));
+                    replaced_.empty() ? ""
+                                      : fmt::format(" without a {}, and are not replaced",
+                                                    replaced_.front())));
   }
   if (!use.goes_on) {
     for (const Place& place : places_) fs::remove_all(place.dir);
