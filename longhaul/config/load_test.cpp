@@ -27,18 +27,18 @@ TEST(Load, RequiredKeysAloneGiveTheDocumentedDefaults) {
 }
 
 TEST(Load, WhatIsReadMayBeAnAddressAndKeepsIt) {
-  const LoadedConfig loaded =
-      accepted("", {"model.config=\"s3://b/model\"", "init.weights=\"s3://b/model\"",
-                    "data.train=[{ path = [\"s3://b/store\", \"data/mine\"] }]",
-                    "data.validation=[{ name = \"v\", path = \"s3://b/store-val\" }]",
-                    "data.cache=\"/local/nvme\"", "data.cache_gb=200"});
+  const LoadedConfig loaded = accepted(
+      "", {"model.config=\"s3://bucket/model\"", "init.weights=\"s3://bucket/model\"",
+           "data.train=[{ path = [\"s3://bucket/store\", \"data/mine\"] }]",
+           "data.validation=[{ name = \"v\", path = \"s3://bucket/store-val\" }]",
+           "data.cache=\"/local/nvme\"", "data.cache_gb=200"});
   EXPECT_TRUE(loaded.warnings.empty());
-  EXPECT_EQ(loaded.config.data.train[0].path.text(), "s3://b/store,data/mine");
-  const std::vector<fs::path> addresses = {"s3://b/model", "s3://b/store",
-                                           "s3://b/store-val"};
+  EXPECT_EQ(loaded.config.data.train[0].path.text(), "s3://bucket/store,data/mine");
+  const std::vector<fs::path> addresses = {"s3://bucket/model", "s3://bucket/store",
+                                           "s3://bucket/store-val"};
   EXPECT_EQ(addresses_of(loaded.config), addresses);
   const std::string text = to_toml(loaded.config);
-  EXPECT_NE(text.find("weights = \"s3://b/model\""), std::string::npos) << text;
+  EXPECT_NE(text.find("weights = \"s3://bucket/model\""), std::string::npos) << text;
 }
 
 TEST(Load, EveryKindOfValueIsRead) {

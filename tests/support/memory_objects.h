@@ -24,7 +24,7 @@ class MemoryObjects final : public InputObjects {
     uint64_t size = 0;
   };
 
-  /// Makes or replaces an object of the bucket "b".
+  /// Makes or replaces an object of the bucket "bucket".
   void put(const std::string& key, std::string content) {
     const std::lock_guard lock(mutex_);
     objects_[key] = {std::move(content), "v" + std::to_string(++puts_)};
@@ -41,7 +41,7 @@ class MemoryObjects final : public InputObjects {
   std::optional<objects::ObjectInfo> look(const objects::Address& address) override {
     const std::lock_guard lock(mutex_);
     const auto found = objects_.find(address.key);
-    if (address.bucket != "b" || found == objects_.end()) return std::nullopt;
+    if (address.bucket != "bucket" || found == objects_.end()) return std::nullopt;
     return info(found->first);
   }
   std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
@@ -49,7 +49,7 @@ class MemoryObjects final : public InputObjects {
     const std::string start = prefix.key.empty() ? "" : prefix.key + "/";
     std::vector<objects::ObjectInfo> found;
     for (const auto& [key, object] : objects_) {
-      if (prefix.bucket != "b" || !key.starts_with(start)) continue;
+      if (prefix.bucket != "bucket" || !key.starts_with(start)) continue;
       found.push_back(info(key));
       found.back().version.clear();
     }
@@ -111,7 +111,7 @@ class MemoryObjects final : public InputObjects {
   };
   objects::ObjectInfo info(const std::string& key) const {
     const Object& object = objects_.at(key);
-    return {{"b", key}, object.content.size(), object.version};
+    return {{"bucket", key}, object.content.size(), object.version};
   }
 
   mutable std::mutex mutex_;

@@ -326,7 +326,7 @@ TEST(Columns, OfObjectsAreReadAsThoseOfFiles) {
   for (const auto& [name, content] : files) {
     objects->put(name, content);
     InputOptions options;
-    options.arguments = {std::string("s3://b/") + name};
+    options.arguments = {std::string("s3://bucket/") + name};
     options.objects = objects;
     std::vector<FinishedRange> of_object;
     std::vector<FinishedRange> of_file;
@@ -345,7 +345,7 @@ TEST(Columns, OfAnObjectThatCannotBeReadNowMayBeReadLater) {
   const auto objects = std::make_shared<MemoryObjects>();
   objects->put("a.parquet", as_parquet(*long_table(), 3000));
   InputOptions options;
-  options.arguments = {"s3://b/a.parquet"};
+  options.arguments = {"s3://bucket/a.parquet"};
   options.objects = objects;
   const InputSet inputs(options);
   int reads = 0;

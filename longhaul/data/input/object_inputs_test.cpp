@@ -21,14 +21,16 @@ class ObjectInputs : public ::testing::Test {
     options.objects = objects_;
     return options;
   }
-  /// Returns the addresses that an argument names, without "s3://b/", joined by blanks.
+  /// Returns the addresses that an argument names, without "s3://bucket/", joined by
+  /// blanks.
   std::string named(const std::string& argument) const {
     std::string text;
     const InputSet inputs(options({argument}));
     for (const InputFile& file : inputs.files()) {
       const std::string address = file.path.string();
-      EXPECT_TRUE(address.starts_with("s3://b/")) << address;
-      text += (text.empty() ? "" : " ") + address.substr(7);
+      EXPECT_TRUE(address.starts_with("s3://bucket/")) << address;
+      text +=
+          (text.empty() ? "" : " ") + address.substr(std::string("s3://bucket/").size());
     }
     return text;
   }
@@ -36,7 +38,7 @@ class ObjectInputs : public ::testing::Test {
     return input_error([&] { named(argument); });
   }
   std::string fingerprint() const {
-    return InputSet(options({"s3://b/in"})).fingerprint();
+    return InputSet(options({"s3://bucket/in"})).fingerprint();
   }
   std::shared_ptr<MemoryObjects> objects_ = std::make_shared<MemoryObjects>();
 };
@@ -46,34 +48,34 @@ TEST_F(ObjectInputs, AreNamedByAddressPatternAndPrefix) {
                           "in/LICENSE", "inside/f.jsonl", "in.jsonl", "top.txt"}) {
     objects_->put(key, line(key));
   }
-  EXPECT_EQ(named("s3://b/in/c.jsonl"), "in/c.jsonl");
-  EXPECT_EQ(named("s3://b/in/*.jsonl"), "in/a.jsonl in/c.jsonl");
-  EXPECT_EQ(named("s3://b/in/**/*.jsonl"), "in/a.jsonl in/b/d.jsonl in/c.jsonl");
-  EXPECT_EQ(named("s3://b/**/*.jsonl"),
+  EXPECT_EQ(named("s3://bucket/in/c.jsonl"), "in/c.jsonl");
+  EXPECT_EQ(named("s3://bucket/in/*.jsonl"), "in/a.jsonl in/c.jsonl");
+  EXPECT_EQ(named("s3://bucket/in/**/*.jsonl"), "in/a.jsonl in/b/d.jsonl in/c.jsonl");
+  EXPECT_EQ(named("s3://bucket/**/*.jsonl"),
             "in.jsonl in/a.jsonl in/b/d.jsonl in/c.jsonl inside/f.jsonl");
-  EXPECT_EQ(named("s3://b/in*/?.jsonl"), "in/a.jsonl in/c.jsonl inside/f.jsonl");
-  EXPECT_EQ(named("s3://b/inside/"), "inside/f.jsonl");
-  EXPECT_EQ(named("s3://b/in/b"), "in/b/d.jsonl");
-  EXPECT_HAS(error("s3://b/in"),
-             "s3://b/in: holds data and also directories with data, "
-             "such as s3://b/in/b/d.jsonl; write "
-             "'s3://b/in/**/*.jsonl' for all the files");
-  EXPECT_HAS(error("s3://b/in/*.csv"), "'s3://b/in/*.csv' matches no object");
-  EXPECT_HAS(error("s3://b/no/such.jsonl"),
-             "s3://b/no/such.jsonl: no such object, and none below it");
-  EXPECT_HAS(error("s3://b/in/**.jsonl"), "'**.jsonl' holds more than **");
+  EXPECT_EQ(named("s3://bucket/in*/?.jsonl"), "in/a.jsonl in/c.jsonl inside/f.jsonl");
+  EXPECT_EQ(named("s3://bucket/inside/"), "inside/f.jsonl");
+  EXPECT_EQ(named("s3://bucket/in/b"), "in/b/d.jsonl");
+  EXPECT_HAS(error("s3://bucket/in"),
+             "s3://bucket/in: holds data and also directories with data, "
+             "such as s3://bucket/in/b/d.jsonl; write "
+             "'s3://bucket/in/**/*.jsonl' for all the files");
+  EXPECT_HAS(error("s3://bucket/in/*.csv"), "'s3://bucket/in/*.csv' matches no object");
+  EXPECT_HAS(error("s3://bucket/no/such.jsonl"),
+             "s3://bucket/no/such.jsonl: no such object, and none below it");
+  EXPECT_HAS(error("s3://bucket/in/**.jsonl"), "'**.jsonl' holds more than **");
 }
 
 TEST_F(ObjectInputs, ANameBothOfAnObjectAndOfAPrefixMeansTheObject) {
   objects_->put("in/a.jsonl", line("one"));
   objects_->put("in/a.jsonl/b.jsonl", line("two"));
-  EXPECT_EQ(named("s3://b/in/a.jsonl"), "in/a.jsonl");
+  EXPECT_EQ(named("s3://bucket/in/a.jsonl"), "in/a.jsonl");
 }
 
 TEST_F(ObjectInputs, WhoseKeysAreNoPathsArePassedOverAndNamed) {
   objects_->put("in/a.jsonl", line("one"));
   objects_->put("in//b.jsonl", line("two"));
-  const InputSet inputs(options({"s3://b/in"}));
+  const InputSet inputs(options({"s3://bucket/in"}));
   EXPECT_EQ(inputs.files().size(), 1U);
   EXPECT_HAS(inputs.passed_over(), "b.jsonl");
 }
@@ -88,7 +90,7 @@ TEST_F(ObjectInputs, GiveTheRecordsThatTheSameFilesGive) {
   std::vector<std::string> addresses;
   for (const fs::path& file : files) {
     objects_->put(file.filename().string(), read_text(file));
-    addresses.push_back("s3://b/" + file.filename().string());
+    addresses.push_back("s3://bucket/" + file.filename().string());
   }
   std::vector<FinishedRange> of_files;
   std::vector<FinishedRange> of_objects;
@@ -106,9 +108,10 @@ TEST_F(ObjectInputs, SavedWithSaveToDiskAreReadInTheOrderOfTheirState) {
   objects_->put("set/dataset_info.json", "{}");
   objects_->put("set/z.arrow", "z");
   objects_->put("set/a.arrow", "a");
-  EXPECT_EQ(named("s3://b/set"), "set/z.arrow set/a.arrow");
+  EXPECT_EQ(named("s3://bucket/set"), "set/z.arrow set/a.arrow");
   objects_->remove("set/a.arrow");
-  EXPECT_HAS(error("s3://b/set"), "s3://b/set/a.arrow: missing, but state.json names it");
+  EXPECT_HAS(error("s3://bucket/set"),
+             "s3://bucket/set/a.arrow: missing, but state.json names it");
 }
 
 TEST_F(ObjectInputs, AreKnownAgainByTheirVersion) {
@@ -121,7 +124,7 @@ TEST_F(ObjectInputs, AreKnownAgainByTheirVersion) {
 
 TEST_F(ObjectInputs, ThatAreReplacedWhileTheyAreReadGiveNoFinishedRange) {
   objects_->put("in/a.jsonl", line("one") + line("two"));
-  const InputSet inputs(options({"s3://b/in/a.jsonl"}));
+  const InputSet inputs(options({"s3://bucket/in/a.jsonl"}));
   const auto parts = inputs.parts(1 << 20);
   const auto reader = inputs.open(parts.at(0));
   RawRecord record;
@@ -131,17 +134,18 @@ TEST_F(ObjectInputs, ThatAreReplacedWhileTheyAreReadGiveNoFinishedRange) {
     while (reader->next(record)) {
     }
   };
-  EXPECT_HAS(input_error(read_on), "s3://b/in/a.jsonl: was replaced");
+  EXPECT_HAS(input_error(read_on), "s3://bucket/in/a.jsonl: was replaced");
   EXPECT_TRUE(reader->finished().empty());
 }
 
 TEST_F(ObjectInputs, ReportTheirAddressInProblems) {
   objects_->put("in/a.jsonl", line("one") + "{broken\n");
-  const InputSet inputs(options({"s3://b/in/a.jsonl"}));
-  EXPECT_EQ(inputs.describe({0, 2, 0, 0}), "s3://b/in/a.jsonl:2");
+  const InputSet inputs(options({"s3://bucket/in/a.jsonl"}));
+  EXPECT_EQ(inputs.describe({0, 2, 0, 0}), "s3://bucket/in/a.jsonl:2");
   objects_->put("in/b.json", gzipped(line("one")));
-  const auto packed = [&] { read_records(options({"s3://b/in/b.json"})); };
-  EXPECT_HAS(input_error(packed), "s3://b/in/b.json: gzip data in a file whose name");
+  const auto packed = [&] { read_records(options({"s3://bucket/in/b.json"})); };
+  EXPECT_HAS(input_error(packed),
+             "s3://bucket/in/b.json: gzip data in a file whose name");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class Reading : public ::testing::Test {
   ObjectReader open(size_t size, ObjectReader::Use use, uint64_t end = UINT64_MAX) {
     content_ = numbered(size);
     objects_->put("k", content_);
-    const auto info = objects_->look({"b", "k"}).value();
+    const auto info = objects_->look({"bucket", "k"}).value();
     return {std::make_shared<const StoredObject>(objects_, info), use, end};
   }
   void expect_read(ObjectReader& reader, uint64_t offset, size_t count) {

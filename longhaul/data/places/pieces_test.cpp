@@ -17,7 +17,7 @@ namespace longhaul::data {
 namespace {
 
 constexpr uint64_t kSize = 1000;
-const objects::Address kPrefix{"b", "store"};
+const objects::Address kPrefix{"bucket", "store"};
 
 /// Ten large objects and a small one. A copy of a large one takes kSize.
 class PiecesTest : public ::testing::Test {
@@ -68,7 +68,8 @@ TEST_F(PiecesTest, CopiesTheSmallObjectsAtOnceAndOthersWhenTheyAreWanted) {
   EXPECT_EQ(read_text(*held / name(4)), std::string(kSize, '4'));
   EXPECT_EQ(fetched(3), 1);
   EXPECT_EQ(fetched(5), 0);
-  EXPECT_HAS(input_error([&] { (void)store.hold({"another"}); }), "s3://b/store/another");
+  EXPECT_HAS(input_error([&] { (void)store.hold({"another"}); }),
+             "s3://bucket/store/another");
 }
 
 TEST_F(PiecesTest, KeepsWhatIsHeldAndLetsTheRestGoForRoom) {
@@ -94,10 +95,10 @@ TEST_F(PiecesTest, RefusesWhatDoesNotFitBesideWhatIsHeld) {
   const auto first = store.hold({name(0)});
   const auto second = store.hold({name(1)});
   const std::vector<objects::ObjectInfo> third = {
-      *memory.look({"b", "store/" + name(2)})};
+      *memory.look({"bucket", "store/" + name(2)})};
   const std::string message =
       input_error([&] { (void)cache->hold(kPrefix, third, false); });
-  EXPECT_HAS(message, "s3://b/store");
+  EXPECT_HAS(message, "s3://bucket/store");
   EXPECT_HAS(message, "data.cache_gb");
   EXPECT_EQ(bytes_on_disk(), 2 * kSize);
   EXPECT_EQ(fetched(2), 0);
@@ -151,7 +152,8 @@ TEST_F(PiecesTest, FetchesAheadOnAThreadAndOnlyOnce) {
 TEST_F(PiecesTest, NamesAnObjectThatWasReplacedSinceItWasListed) {
   const objects::Pieces store = pieces(copies(0));
   memory.put("store/" + name(6), std::string(kSize, 'x'));
-  EXPECT_HAS(input_error([&] { (void)store.hold({name(6)}); }), "s3://b/store/large_6");
+  EXPECT_HAS(input_error([&] { (void)store.hold({name(6)}); }),
+             "s3://bucket/store/large_6");
   EXPECT_NO_THROW((void)store.hold({name(5)}));
 }
 

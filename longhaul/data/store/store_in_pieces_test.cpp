@@ -16,7 +16,7 @@ namespace longhaul::data {
 namespace {
 
 constexpr int64_t kLength = 16;
-const objects::Address kStore{"b", "store"};
+const objects::Address kStore{"bucket", "store"};
 
 /// A store of several shards on the disk, and the same in objects.
 class StoreInPieces : public BuildTest {
@@ -138,7 +138,7 @@ TEST_F(StoreInPieces, SaysWhereTheNextShardBegins) {
 TEST_F(StoreInPieces, RefusesAtOnceACacheThatIsTooSmall) {
   const std::string message =
       input_error([&] { (void)source(beside_shards() + largest()); });
-  EXPECT_HAS(message, "s3://b/store");
+  EXPECT_HAS(message, "s3://bucket/store");
   EXPECT_HAS(message, "data.cache_gb");
 }
 

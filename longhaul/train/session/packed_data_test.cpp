@@ -137,16 +137,16 @@ TEST_F(PackedShards, ARunThatNamesThemNeedsAReader) {
 }
 
 TEST(StagedInputs, FilesOfReadyIdsArePackedFromTheStoreAndOtherAddressesAreCopied) {
-  for (const char* entry :
-       {"s3://b/ids/*.jsonl.gz", "s3://b/a.parquet", "s3://b/x.json", "s3://b/a.arrow"}) {
+  for (const char* entry : {"s3://bucket/ids/*.jsonl.gz", "s3://bucket/a.parquet",
+                            "s3://bucket/x.json", "s3://bucket/a.arrow"}) {
     EXPECT_TRUE(is_packed_in_place(entry)) << entry;
     EXPECT_TRUE(needs_packing(entry, "input_ids")) << entry;
   }
-  for (const char* entry : {"s3://b/store", "s3://b/a.txt", "s3://b/shard.hdf5",
-                            "data/ids.jsonl", "data/store"}) {
+  for (const char* entry : {"s3://bucket/store", "s3://bucket/a.txt",
+                            "s3://bucket/shard.hdf5", "data/ids.jsonl", "data/store"}) {
     EXPECT_FALSE(is_packed_in_place(entry)) << entry;
   }
-  const DataPaths local = {{"data/store", "s3://b/ids/*.jsonl"}};
+  const DataPaths local = {{"data/store", "s3://bucket/ids/*.jsonl"}};
   EXPECT_EQ(local_paths(local), local.entries);
 }
 
