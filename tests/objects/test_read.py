@@ -17,7 +17,7 @@ from servers import ACCESS_KEY, SECRET_KEY, environment, free_port
 WRONG, TEMPORARY = 78, 75
 PATIENCE = 2      # seconds, of tests in which a fault stays
 PARTS = ["--part-size", "200KB"]
-AND_THEN = 12     # seconds that a program may take beside its patience, on a busy machine
+AND_THEN = 45     # seconds that a program may take beside its patience, on a busy machine
 # Faults that pass, met by each of the first requests that read an object.
 PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_in_body",
            "truncated", "longer", "shorter", "slow"]
@@ -401,5 +401,5 @@ def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
             time.sleep(0.01)
         started = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) != 0
+        assert process.wait(timeout=60) != 0
         wait_until_gone(started)
