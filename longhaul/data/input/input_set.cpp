@@ -136,8 +136,13 @@ class PartReader final : public RecordReader {
       reader_.reset();
       finished_.push_back(std::move(finished));
     }
-    // Nothing of a part counts before its end.
-    for (std::future<void>& proof : std::exchange(proofs_, {})) proof.get();
+    // Nothing of a part counts before all its objects are proved.
+    try {
+      for (std::future<void>& proof : std::exchange(proofs_, {})) proof.get();
+    } catch (...) {
+      finished_.clear();
+      throw;
+    }
     return false;
   }
   uint64_t bytes_read() const override {
