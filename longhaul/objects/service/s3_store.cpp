@@ -577,6 +577,9 @@ void S3Store::remove_all(const Address& prefix) {
   state_->remove(
       prefix, [&](auto& store) { return store.DeleteDir(path_of(prefix)); },
       [&] { return list(prefix, /*versions=*/false).empty(); });
+  // rclone's server makes an object of the marker of a directory, without its slash.
+  const std::shared_ptr<State::Opened> marker = state_->open(prefix);
+  if (marker && marker->object.size == 0) remove(prefix);
 }
 
 ObjectCounts S3Store::counts() const {
