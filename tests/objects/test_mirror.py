@@ -290,8 +290,9 @@ def test_old_copies_go_by_the_rule_of_the_mirror(servers, mirrored, server):
     assert time.monotonic() - begin < 110  # a removal that is tried for long takes 120
     steps = mine.mirrored()  # one that a newer save has overtaken may be left out
     assert steps[-1] == 8 and len(steps) <= 3
-    left = [key for key in mine.keys() if key.startswith("step_")
-            and int(key[5:13]) not in steps]
+    # rclone's server lists a directory that has become empty as an object of no bytes.
+    left = [key for key, size in mine.store.sizes(f"{mine.name}/step_").items()
+            if size > 0 and int(key.split("step_")[1][:8]) not in steps]
     assert left == []
     assert sorted(p.name for p in (mine.dir / "checkpoints").glob("step_*")) == [
         "step_00000006", "step_00000008"]

@@ -441,12 +441,18 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
       static_cast<int64_t>(objects.size()), kRequestsInFlight, [&](int64_t index) {
         ObjectInfo& object = objects[static_cast<size_t>(index)];
         const std::shared_ptr<State::Opened> one = state_->open(object.address);
+        // rclone's server lists a directory that has become empty as an object.
+        if (!one && object.size == 0) {
+          object.address.key.clear();
+          return;
+        }
         if (!one) {
           fail_input("objects", "{}: was removed while the store was listed; start again",
                      object.address.text());
         }
         object = one->object;
       });
+  std::erase_if(objects, [](const ObjectInfo& one) { return one.address.key.empty(); });
   return objects;
 }
 
@@ -577,9 +583,6 @@ void S3Store::remove_all(const Address& prefix) {
   state_->remove(
       prefix, [&](auto& store) { return store.DeleteDir(path_of(prefix)); },
       [&] { return list(prefix, /*versions=*/false).empty(); });
-  // rclone's server makes an object of the marker of a directory, without its slash.
-  const std::shared_ptr<State::Opened> marker = state_->open(prefix);
-  if (marker && marker->object.size == 0) remove(prefix);
 }
 
 ObjectCounts S3Store::counts() const {
