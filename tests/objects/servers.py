@@ -120,8 +120,10 @@ class Store:
         self.client.delete_object(Bucket=bucket, Key=key)
 
     def remove_all(self, prefix="", bucket=BUCKET):
-        for key in self.keys(prefix, bucket):
-            self.remove(key, bucket)
+        # rclone's server lists a directory that has become empty as an object of no bytes.
+        for key, size in self.sizes(prefix, bucket).items():
+            if size > 0:
+                self.remove(key, bucket)
 
     def begin_upload(self, key, part, bucket=BUCKET):
         """What a writer leaves that was killed in the middle: one part and no end."""

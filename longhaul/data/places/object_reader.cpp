@@ -17,7 +17,7 @@ constexpr uint64_t kWindow = uint64_t{64} << 10;
 constexpr uint64_t kRunBeforeAhead = uint64_t{2} << 20;
 /// The first piece is small, so that its bytes come soon; each later one is twice as
 /// large, up to kObjectPiece.
-constexpr uint64_t kFirstPiece = uint64_t{1} << 20;
+constexpr uint64_t kFirstPiece = uint64_t{4} << 20;
 
 }  // namespace
 

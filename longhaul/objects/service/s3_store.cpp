@@ -294,10 +294,9 @@ struct S3Store::State {
 
   /// Returns an opened object of the wanted version.
   std::shared_ptr<Opened> opened_as(const ObjectInfo& object) {
-    const std::string path = path_of(object.address);
     {
       const std::lock_guard lock(mutex);
-      const auto found = opened.find(path);
+      const auto found = opened.find(path_of(object.address));
       if (found != opened.end() && found->second->object.version == object.version) {
         return found->second;
       }
@@ -315,13 +314,19 @@ struct S3Store::State {
                  "again when nobody changes it",
                  object.address.text());
     }
+    remember(one);
+    return one;
+  }
+
+  /// Keeps an opened object for the reads that follow.
+  void remember(const std::shared_ptr<Opened>& one) {
+    const std::string path = path_of(one->object.address);
     const std::lock_guard lock(mutex);
     if (opened.insert_or_assign(path, one).second) order.push_back(path);
     while (order.size() > kMostOpen) {
       opened.erase(order.front());
       order.pop_front();
     }
-    return one;
   }
 
   /// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
@@ -415,7 +420,7 @@ S3Store::~S3Store() {
 
 std::optional<ObjectInfo> S3Store::look(const Address& address) {
   const std::shared_ptr<State::Opened> one = state_->open(address);
-  if (one) return one->object;
+  if (one) return state_->remember(one), one->object;
   const arrow::Status why = state_->reason(address, kAbsent);
   if (!is_absent(why)) state_->check(why, address, "look at");
   return std::nullopt;
