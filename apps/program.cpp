@@ -255,7 +255,7 @@ std::string problem_of_output(const std::string& word, bool uploads) {
 void check_paths(CLI::App& verb) {
   for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
   const CLI::App* above = verb.get_parent();
-  // Of the two verbs named export, that of data writes to paths alone.
+  // Two verbs are named export. `data export` uploads nothing.
   const bool of_data = above != nullptr && above->get_name() == "data";
   const bool uploads = std::ranges::any_of(kUploads, [&](const char* name) {
     return verb.get_name() == name && !(of_data && verb.get_name() == "export");

@@ -357,7 +357,7 @@ struct LocalCopies::State {
     auto told = std::chrono::steady_clock::now();
     bool shared = false;
     while (!lock.take(LOCK_EX)) {
-      // Those that use a copy, which one of them has proved, share the lock.
+      // The processes that use a copy share its lock. One of them has proved the copy.
       if (lock.take(LOCK_SH)) {
         std::error_code absent;
         shared = fs::exists(copy_dir(content.id) / kRecord, absent);

@@ -82,7 +82,7 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   const checkpoint::MirrorListing listing(store);
   std::vector<std::string> skipped;
   for (const int64_t step : listing.steps()) {
-    // Of older steps it is enough that they have a manifest: they are rarely wanted.
+    // An older step is rarely wanted, so here its manifest must only be there.
     const bool whole = found.steps.empty() ? listing.read(step, &skipped).has_value()
                                            : !listing.manifests(step).empty();
     if (whole) found.steps.push_back(step);
