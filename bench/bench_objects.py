@@ -27,6 +27,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "objects"))
+from bench_peer_memory import MODEL  # noqa: E402
 from servers import BUCKET, client_of, environment, forget_other_stores, serve  # noqa: E402
 
 READERS = 16
@@ -34,13 +35,6 @@ OBJECTS = 24
 BUILD_TARGET = 0.8
 TRAIN_TARGET = 0.95
 PIECE = 1 << 20
-MODEL = {
-    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 8000,
-    "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8,
-    "num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
-    "initializer_range": 0.02, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-}
 SAVES = """
 [run]
 dir = "{dir}"

@@ -12,6 +12,7 @@ import time
 import pytest
 import torch
 from fault_proxy import FaultProxy, Rule, Stalled
+from processes import arguments_of, descendants
 from programs import BIN, later
 from runs import PACE, curve, tensors, write_config
 from servers import ACCESS_KEY, SECRET_KEY, environment
@@ -436,21 +437,6 @@ def holders(folder, secrets):
     """Files that hold one of the secrets."""
     return [path for path in folder.rglob("*") if path.is_file()
             and any(secret.encode() in path.read_bytes() for secret in secrets)]
-
-
-def descendants(pid):
-    try:
-        found = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [p for child in map(int, found) for p in (child, *descendants(child))]
-
-
-def arguments_of(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_no_secret_is_written_anywhere(servers, local, tmp_path):
