@@ -96,8 +96,9 @@ void check_options_have_a_use(const InputOptions& options,
   }
 }
 
-/// Bytes of small objects that a reader asks for before it needs them, and how many.
-constexpr uint64_t kSmallObjects = kObjectPiece;
+/// What a reader asks for before it needs it: the first piece of the next object, or some
+/// small objects.
+constexpr uint64_t kBytesAhead = kLargestPiece;
 constexpr size_t kReadersAhead = 4;
 constexpr int kProvers = 2;
 
@@ -151,21 +152,22 @@ class PartReader final : public RecordReader {
   const std::vector<FinishedRange>& finished() const override { return finished_; }
 
  private:
-  /// Opens the reader of the next range, and those behind it whose objects are small, so
-  /// that their first bytes are asked for at once.
+  /// Opens the reader of the next range, and some behind it, so that their first bytes
+  /// come while this one is read.
   void open_ahead() {
+    const auto bytes = [this](size_t range) {
+      return std::min(files_[range].stored_bytes, kLargestPiece);
+    };
     uint64_t ahead = 0;
-    for (size_t i = 0; i < readers_.size(); ++i) {
-      ahead += files_[opened_ - 1 - i].stored_bytes;
-    }
+    for (size_t i = 1; i < readers_.size(); ++i) ahead += bytes(opened_ - i);
     while (opened_ < part_.ranges.size()) {
       const InputFile& file = files_[opened_];
       const bool needed = readers_.empty();
-      const bool small = file.object && !has_columns(file.format) &&
-                         ahead + file.stored_bytes <= kSmallObjects &&
-                         readers_.size() < kReadersAhead;
-      if (!needed && !small) break;
-      ahead += needed ? 0 : file.stored_bytes;
+      const bool has_room = file.object && !has_columns(file.format) &&
+                            ahead + bytes(opened_) <= kBytesAhead &&
+                            readers_.size() < kReadersAhead;
+      if (!needed && !has_room) break;
+      ahead += needed ? 0 : bytes(opened_);
       readers_.push_back(open_range(file, part_.ranges[opened_], options_));
       ++opened_;
     }
@@ -257,7 +259,7 @@ uint64_t InputSet::reader_bytes(const InputPart& part) const {
       bytes = arrow_reader_bytes(file, range, options_);
     }
     if (file.object) {
-      bytes += std::min(kObjectReaderBytes, file.stored_bytes) + kSmallObjects;
+      bytes += std::min(kObjectReaderBytes, file.stored_bytes) + kBytesAhead;
     }
     most = std::max(most, bytes);
   }

@@ -29,6 +29,11 @@ ObjectReader::ObjectReader(std::shared_ptr<const StoredObject> object, Use use,
       run_before_ahead_(use == Use::FrontToBack ? 0 : kRunBeforeAhead) {}
 ObjectReader::~ObjectReader() = default;
 
+void ObjectReader::begin(uint64_t offset) {
+  piece_bytes_ = kObjectPiece;
+  ask_ahead(offset, 1);
+}
+
 void ObjectReader::read(uint64_t offset, std::span<std::byte> to) {
   LH_CHECK(offset <= object_->info.size && to.size() <= object_->info.size - offset,
            "data", "{}: bytes {} to {} of {}", object_->info.address.text(), offset,
@@ -103,10 +108,10 @@ void ObjectReader::read_side_by_side(uint64_t offset, std::span<std::byte> to) {
   });
 }
 
-void ObjectReader::ask_ahead(uint64_t from) {
-  constexpr size_t kMostPieces = kPiecesAhead + 1;
-  while (pieces_.size() < kMostPieces && from < ahead_end_) {
-    const uint64_t end = std::min(from + piece_bytes_, ahead_end_);
+void ObjectReader::ask_ahead(uint64_t from, size_t pieces) {
+  while (pieces_.size() < pieces && from < ahead_end_) {
+    uint64_t end = std::min(from + piece_bytes_, ahead_end_);
+    if (ahead_end_ - end <= piece_bytes_ / 2) end = ahead_end_;
     if (!pool_) {
       const uint64_t left = ahead_end_ - from;
       pool_.emplace(left <= kFirstPiece ? 1 : kPiecesAhead);

@@ -13,12 +13,14 @@
 
 namespace longhaul::data {
 
-/// The largest piece of an object that is read by one request, and how many pieces are
-/// asked for before they are needed.
+/// The piece of an object that one request reads, and how many pieces are asked for
+/// before they are needed. The last piece takes a rest of up to half a piece with it.
 inline constexpr uint64_t kObjectPiece = uint64_t{8} << 20;
+inline constexpr uint64_t kLargestPiece = kObjectPiece + kObjectPiece / 2;
 inline constexpr int kPiecesAhead = 4;
 /// The memory of one ObjectReader: the pieces ahead and the one that is read.
-inline constexpr uint64_t kObjectReaderBytes = kObjectPiece * (kPiecesAhead + 1);
+inline constexpr uint64_t kObjectReaderBytes =
+    kObjectPiece * kPiecesAhead + kLargestPiece;
 
 /// Reads the bytes of one object. Where they are read in order, the next ones are asked
 /// for before they are needed. Not thread-safe.
@@ -33,8 +35,8 @@ class ObjectReader {
                uint64_t ahead_end = UINT64_MAX);
   ~ObjectReader();
 
-  /// Asks for the bytes from `offset` on, so that they come before they are read.
-  void begin(uint64_t offset) { ask_ahead(offset); }
+  /// Asks for one piece from `offset` on, so that it comes before it is read.
+  void begin(uint64_t offset);
 
   /// Fills `to`, which must lie inside the object. Throws what the store throws.
   void read(uint64_t offset, std::span<std::byte> to);
@@ -56,7 +58,8 @@ class ObjectReader {
   size_t read_alone(uint64_t offset, std::span<std::byte> to);
   /// Fills a large `to` by several requests at once.
   void read_side_by_side(uint64_t offset, std::span<std::byte> to);
-  void ask_ahead(uint64_t from);
+  /// Asks for pieces from `from` on until there are `pieces` of them.
+  void ask_ahead(uint64_t from, size_t pieces = kPiecesAhead + 1);
 
   std::shared_ptr<const StoredObject> object_;
   uint64_t ahead_end_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 
 #include "longhaul/base/error.h"
 #include "tests/support/memory_objects.h"
@@ -47,8 +48,24 @@ TEST_F(Reading, FrontToBackGivesAllBytesAndAsksForEachOnce) {
   }
   EXPECT_EQ(bytes_asked(), kSize);
   for (const auto& request : objects_->requests()) {
-    EXPECT_LE(request.size, kObjectPiece);
+    EXPECT_LE(request.size, kLargestPiece);
   }
+}
+
+TEST_F(Reading, BegunAsksForOnePieceWithASmallRest) {
+  constexpr size_t kSize = 12'000'000;
+  ObjectReader reader = open(kSize, ObjectReader::Use::FrontToBack);
+  reader.begin(0);
+  expect_read(reader, 0, kSize);
+  EXPECT_EQ(objects_->requests().size(), 1U);
+
+  constexpr size_t kLarge = 40'000'000;
+  ObjectReader large = open(kLarge, ObjectReader::Use::FrontToBack);
+  large.begin(0);
+  while (objects_->requests().size() < 2) std::this_thread::yield();
+  EXPECT_EQ(bytes_asked(), kSize + kObjectPiece);
+  expect_read(large, 0, kLarge);
+  EXPECT_EQ(bytes_asked(), kSize + kLarge);
 }
 
 TEST_F(Reading, OfARangeAsksForNothingFarBehindItsEnd) {
