@@ -3,21 +3,31 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "longhaul/objects/protocol.h"
 #include "longhaul/objects/service/service.h"
 #include "longhaul/system/standard_streams.h"
 
+namespace {
+
+constexpr int kLowest = 19;  // of setpriority()
+
+}  // namespace
+
 // The process that reads and writes objects for longhaul, which starts it at the first
 // address and tells it by a socket what to do.
 
-int main() {
+int main(int count, char** arguments) {
   longhaul::system::guard_standard_streams();
   if (::isatty(longhaul::objects::kServiceSocket) != 0 ||
       ::lseek(longhaul::objects::kServiceSocket, 0, SEEK_CUR) != -1 || errno != ESPIPE) {
     std::fputs("longhaul-objects: longhaul starts this program where it needs it\n",
                stderr);
     return 64;
+  }
+  if (count > 1 && std::strcmp(arguments[1], longhaul::objects::kLowPriority) == 0) {
+    ::setpriority(PRIO_PROCESS, 0, kLowest);
   }
   // Credentials are in this process's memory, and core files lie where others read them.
   const rlimit no_core{0, 0};

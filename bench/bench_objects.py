@@ -51,7 +51,7 @@ micro_size = 4
 [optimizer]
 lr = 1e-3
 [checkpoint]
-every = 4
+every = {every}
 keep = 1
 """
 
@@ -175,7 +175,8 @@ def save_once(options, env, mirror):
     (out / "model").mkdir(parents=True)
     (out / "model" / "config.json").write_text(json.dumps(MODEL))
     config = out / "run.toml"
-    config.write_text(SAVES.format(dir=out / "run", steps=options.save_steps, model=out / "model"))
+    config.write_text(SAVES.format(dir=out / "run", steps=options.save_steps,
+                                   every=options.save_every, model=out / "model"))
     words = sets(f'checkpoint.mirror="s3://{BUCKET}/saves"') if mirror else []
     run(env, options.longhaul, "train", config, *words)
     events = map(json.loads, (out / "run/events.jsonl").read_text().splitlines())
@@ -222,7 +223,8 @@ def main():
     parser.add_argument("--megabytes", type=int, default=240)
     parser.add_argument("--vocab-size", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--save-steps", type=int, default=24)
+    parser.add_argument("--save-steps", type=int, default=48)
+    parser.add_argument("--save-every", type=int, default=12)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     forget_other_stores()

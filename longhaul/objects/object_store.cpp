@@ -34,11 +34,11 @@ namespace longhaul::objects {
 namespace {
 
 /// How long the service may take to end after its socket was closed.
-constexpr int kEndTenths = 50;
+constexpr std::chrono::seconds kEndSeconds{5};
 
 /// Starts the program longhaul-objects with `socket` as its kServiceSocket, for a request
 /// about an address.
-pid_t start_service(int socket, const Address& address) {
+pid_t start_service(int socket, const Address& address, ObjectStore::Priority priority) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
   std::error_code absent;
   if (!fs::exists(program, absent)) {
@@ -60,7 +60,10 @@ pid_t start_service(int socket, const Address& address) {
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   std::string name = program.string();
-  char* arguments[] = {name.data(), nullptr};
+  std::string low = kLowPriority;
+  char* arguments[] = {name.data(),
+                       priority == ObjectStore::Priority::Low ? low.data() : nullptr,
+                       nullptr};
   pid_t child = -1;
   const int error =
       ::posix_spawn(&child, name.c_str(), &actions, &attributes, arguments, environ);
@@ -89,14 +92,14 @@ struct ObjectStore::State {
   };
   /// The socket of a process that lives.
   struct Service {
-    explicit Service(const Address& address) {
+    Service(const Address& address, Priority priority) {
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         throw refused("objects", "a pair of sockets", errno);
       }
       socket = ends[0];
       try {
-        child = start_service(ends[1], address);
+        child = start_service(ends[1], address, priority);
       } catch (...) {
         ::close(ends[0]);
         ::close(ends[1]);
@@ -108,12 +111,12 @@ struct ObjectStore::State {
       ::shutdown(socket, SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
       ::close(socket);
-      for (int i = 0; i < kEndTenths && ::waitpid(child, nullptr, WNOHANG) == 0; ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(i == 0 ? 5 : 100));
-        if (i == kEndTenths - 1) {
-          ::kill(child, SIGKILL);
-          ::waitpid(child, nullptr, 0);
-        }
+      const auto last = std::chrono::steady_clock::now() + kEndSeconds;
+      auto pause = std::chrono::milliseconds(1);
+      while (::waitpid(child, nullptr, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() > last) ::kill(child, SIGKILL);
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, std::chrono::milliseconds(100));
       }
     }
     Service(const Service&) = delete;
@@ -130,6 +133,7 @@ struct ObjectStore::State {
     std::thread receiver;
   };
 
+  Priority priority = Priority::Normal;
   std::mutex mutex;
   std::shared_ptr<Service> service;
   ObjectCounts earlier;  ///< of processes that have ended
@@ -157,7 +161,7 @@ struct ObjectStore::State {
       service.reset();
     }
     // It counts once its thread runs: without the thread nobody would get an answer.
-    auto started = std::make_shared<Service>(address);
+    auto started = std::make_shared<Service>(address, priority);
     started->receiver = std::thread([&one = *started] { receive(one); });
     service = std::move(started);
     return service;
@@ -243,7 +247,9 @@ struct ObjectStore::State {
   }
 };
 
-ObjectStore::ObjectStore() : state_(std::make_unique<State>()) {}
+ObjectStore::ObjectStore(Priority priority) : state_(std::make_unique<State>()) {
+  state_->priority = priority;
+}
 ObjectStore::~ObjectStore() = default;
 
 std::optional<ObjectInfo> ObjectStore::look(const Address& address) {

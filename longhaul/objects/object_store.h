@@ -38,7 +38,12 @@ struct ObjectInfo {
 /// Arrow's S3 part) they throw InputError with that reason.
 class ObjectStore {
  public:
-  ObjectStore();
+  /// How the process of a store competes for the machine's cores.
+  enum class Priority {
+    Normal,
+    Low,  ///< whatever else runs comes first: copies that nobody waits for
+  };
+  explicit ObjectStore(Priority priority = Priority::Normal);
   ~ObjectStore();
   ObjectStore(const ObjectStore&) = delete;
   ObjectStore& operator=(const ObjectStore&) = delete;

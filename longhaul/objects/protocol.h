@@ -41,5 +41,7 @@ inline constexpr uint64_t kMostTextBytes = uint64_t{2} << 30;
 inline constexpr uint64_t kMostDataBytes = uint64_t{64} << 20;
 /// The descriptor of the socket in longhaul-objects.
 inline constexpr int kServiceSocket = 3;
+/// The argument of longhaul-objects that lets whatever else runs come first.
+inline constexpr const char* kLowPriority = "--low-priority";
 
 }  // namespace longhaul::objects

@@ -52,7 +52,7 @@ class ObjectMirror : public MirrorStore {
 
  private:
   objects::Address address_;
-  objects::ObjectStore store_;
+  objects::ObjectStore store_{objects::ObjectStore::Priority::Low};
 };
 
 }  // namespace
