@@ -32,6 +32,10 @@ int attempt_in(std::string_view name) {
 
 }  // namespace
 
+std::string mirror_name(int64_t step, const std::string& name) {
+  return run::step_directory_name(step) + "/" + name;
+}
+
 std::string mirror_manifest_name(int attempt) {
   return fmt::format("{}{}{}", kManifestBegin, attempt, kManifestEnd);
 }
@@ -49,8 +53,11 @@ std::optional<int> mirror_manifest_attempt(std::string_view name) {
 
 MirrorListing::MirrorListing(MirrorStore& store, std::optional<int64_t> step)
     : store_(store) {
-  for (const MirrorStore::Entry& entry :
-       store.list(step ? run::step_directory_name(*step) : "")) {
+  list(step ? run::step_directory_name(*step) : "");
+}
+
+void MirrorListing::list(const std::string& below) {
+  for (const MirrorStore::Entry& entry : store_.list(below)) {
     const size_t slash = entry.name.find('/');
     if (slash == std::string::npos) continue;
     const auto of = run::step_of(entry.name.substr(0, slash));
@@ -82,8 +89,7 @@ std::vector<int> MirrorListing::manifests(int64_t step) const {
 std::optional<MirrorStep> MirrorListing::read(int64_t step,
                                               std::vector<std::string>* skipped) const {
   for (const int attempt : manifests(step)) {
-    const std::string name =
-        run::step_directory_name(step) + "/" + mirror_manifest_name(attempt);
+    const std::string name = mirror_name(step, mirror_manifest_name(attempt));
     std::string problem;
     try {
       const auto text = store_.read_text(name);
@@ -122,6 +128,49 @@ int MirrorListing::highest_attempt() const {
     }
   }
   return highest;
+}
+
+bool MirrorListing::is_whole(int64_t step) {
+  if (!whole_.contains(step) && read(step)) whole_.insert(step);
+  return whole_.contains(step);
+}
+
+void MirrorListing::look_again(int64_t step) {
+  whole_.erase(step);
+  steps_.erase(step);
+  list(run::step_directory_name(step));
+}
+
+void MirrorListing::put_manifest(const Manifest& manifest) {
+  const std::string text = json_text(manifest.to_json(), 1);
+  const std::string name = mirror_manifest_name(manifest.attempt);
+  store_.put_text(text, mirror_name(manifest.step, name));
+  steps_[manifest.step][name] = text.size();
+  whole_.insert(manifest.step);
+}
+
+void MirrorListing::take_away(int64_t step, int attempt) {
+  const std::string name = mirror_manifest_name(attempt);
+  if (const auto text = store_.read_text(mirror_name(step, name))) {
+    const std::string kept = superseded_manifest_name(attempt);
+    store_.put_text(*text, mirror_name(step, kept));
+    steps_[step][kept] = text->size();
+  }
+  remove(step, name);
+}
+
+void MirrorListing::remove(int64_t step, const std::string& name) {
+  store_.remove(mirror_name(step, name));
+  whole_.erase(step);
+  steps_[step].erase(name);
+  if (steps_[step].empty()) steps_.erase(step);
+}
+
+void MirrorListing::remove_step(int64_t step) {
+  for (const int attempt : manifests(step)) remove(step, mirror_manifest_name(attempt));
+  store_.remove_all(run::step_directory_name(step));
+  whole_.erase(step);
+  steps_.erase(step);
 }
 
 std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& objects,

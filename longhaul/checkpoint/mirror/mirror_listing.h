@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace longhaul::checkpoint {
 // A step without a manifest of which all files are there is no checkpoint. Where several
 // attempts have mirrored a step, the highest counts whose files are all there.
 
+/// Returns the name in the mirror of a file of a step.
+std::string mirror_name(int64_t step, const std::string& name);
 /// Returns "manifest.a3.json".
 std::string mirror_manifest_name(int attempt);
 /// Returns the name that a manifest gets when no start may find it any more.
@@ -34,7 +37,8 @@ struct MirrorStep {
   std::string manifest_text;  ///< the bytes of manifest.json
 };
 
-/// What one look at a mirror has found.
+/// What one look at a mirror has found, and what was changed through this object since.
+/// Where a function throws, the object may not know the mirror any more.
 class MirrorListing {
  public:
   /// Lists the mirror, or one step of it.
@@ -54,9 +58,26 @@ class MirrorListing {
   /// Returns the highest attempt that has written any object; 0 where there is none.
   int highest_attempt() const;
 
+  /// Returns whether a step has a whole checkpoint. Reads its manifests only once.
+  bool is_whole(int64_t step);
+  /// Lists a step again, into which other ranks have written.
+  void look_again(int64_t step);
+  /// Writes the manifest of a step whose files are all there.
+  void put_manifest(const Manifest& manifest);
+  /// Takes a manifest away and keeps its text under another name.
+  void take_away(int64_t step, int attempt);
+  /// Deletes an object of a step.
+  void remove(int64_t step, const std::string& name);
+  /// Deletes a step, its manifests first: what is half deleted is no checkpoint.
+  void remove_step(int64_t step);
+  MirrorStore& store() const { return store_; }
+
  private:
+  void list(const std::string& below);
+
   MirrorStore& store_;
   std::map<int64_t, std::map<std::string, uint64_t>> steps_;
+  std::set<int64_t> whole_;  ///< steps that were found whole
 };
 
 /// Returns the first file of a manifest that is not among the objects with its size, in

@@ -39,6 +39,7 @@ class DirectoryStore : public MirrorStore {
   std::string place() const override { return "s3://bucket/run"; }
 
   std::vector<Entry> list(const std::string& below) override {
+    listed.push_back(below);
     std::vector<Entry> entries;
     const fs::path from = below.empty() ? dir_.path() : dir_ / below;
     if (!fs::exists(from)) return entries;
@@ -76,6 +77,7 @@ class DirectoryStore : public MirrorStore {
 
   std::optional<std::string> read_text(const std::string& name) override {
     if (name == denied) throw InputError("objects", "no permission");
+    texts_read.push_back(name);
     if (!fs::exists(dir_ / name)) return std::nullopt;
     return longhaul::read_text(dir_ / name);
   }
@@ -101,6 +103,8 @@ class DirectoryStore : public MirrorStore {
   std::atomic<bool> held = false;  ///< put() waits while this is true
   std::vector<std::string> order;
   std::vector<std::string> removed;
+  std::vector<std::string> listed;
+  std::vector<std::string> texts_read;
   std::mutex mutex;
   std::atomic<bool> stopped = false;
 
@@ -124,12 +128,18 @@ fs::path saved(const fs::path& dir, int64_t step, int attempt) {
 fs::path mirrored(DirectoryStore& store, const fs::path& dir, int64_t step, int attempt) {
   const fs::path path = saved(dir, step, attempt);
   const Manifest manifest = Manifest::read(path);
-  begin_mirror_step(store, manifest, attempt);
+  MirrorListing listing(store);
+  begin_mirror_step(listing, manifest, attempt);
   for (int rank = 0; rank < kRanks; ++rank) {
     send_mirror_files(store, path, manifest, rank, kRanks);
   }
-  end_mirror_step(store, manifest, 0.0);
+  end_mirror_step(listing, manifest, 0.0);
   return path;
+}
+
+std::vector<int64_t> thin_out(DirectoryStore& store, int64_t keep, int64_t milestones) {
+  MirrorListing listing(store);
+  return thin_out_mirror(listing, keep, milestones);
 }
 
 std::vector<int64_t> steps_of(DirectoryStore& store) {
@@ -164,9 +174,10 @@ TEST(Mirror, SendsACheckpointOfMoreRanksThanThereAre) {
   DirectoryStore store;
   const fs::path path = saved(dir.path(), 5, 1);
   const Manifest manifest = Manifest::read(path);
-  begin_mirror_step(store, manifest, 2);
+  MirrorListing listing(store);
+  begin_mirror_step(listing, manifest, 2);
   EXPECT_EQ(send_mirror_files(store, path, manifest, 0, 1), manifest.total_bytes());
-  end_mirror_step(store, manifest, 0.0);
+  end_mirror_step(listing, manifest, 0.0);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 
@@ -176,8 +187,9 @@ TEST(Mirror, WritesNoManifestWhereARankHasNotSentItsFiles) {
   const fs::path path = saved(dir.path(), 5, 1);
   const Manifest manifest = Manifest::read(path);
   send_mirror_files(store, path, manifest, 0, kRanks);
+  MirrorListing listing(store);
   EXPECT_HAS(
-      message_of<TemporaryError>([&] { end_mirror_step(store, manifest, 0.0); }),
+      message_of<TemporaryError>([&] { end_mirror_step(listing, manifest, 0.0); }),
       "step 5 is not whole in s3://bucket/run after 0 s: a1_rank_00001.safetensors");
   EXPECT_TRUE(list_mirror(store).empty());
 }
@@ -243,7 +255,8 @@ TEST(Mirror, AStepThatIsGoneBackOnIsFoundByNoStart) {
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{9, 7, 5}));
   EXPECT_TRUE(store.has("step_00000009/superseded.a1.json"));
   EXPECT_EQ(list_mirror(store)[0].attempt, 4);
-  EXPECT_EQ(supersede_mirror(store, 5, 4), (std::vector<int64_t>{9, 7}));
+  MirrorListing listing(store);
+  EXPECT_EQ(supersede_mirror(listing, 5, 4), (std::vector<int64_t>{9, 7}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 
@@ -252,7 +265,8 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
   DirectoryStore store;
   const fs::path path = mirrored(store, dir.path(), 5, 1);
   const Manifest manifest = Manifest::read(path);
-  begin_mirror_step(store, manifest, 1);
+  MirrorListing listing(store);
+  begin_mirror_step(listing, manifest, 1);
   EXPECT_EQ(store.removed.front(), "step_00000005/manifest.a1.json");
   EXPECT_TRUE(store.list("step_00000005").empty());
 }
@@ -260,8 +274,8 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
   EXPECT_FALSE(read_mirror_owner(store));
-  claim_mirror(store, kRun, 1);
-  claim_mirror(store, kRun, 1);
+  EXPECT_TRUE(claim_mirror(store, kRun, 1));
+  EXPECT_FALSE(claim_mirror(store, kRun, 1));
   EXPECT_EQ(read_mirror_owner(store)->run, kRun);
   EXPECT_HAS(
       message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b'), 1); }),
@@ -348,9 +362,9 @@ TEST(Mirror, IsThinnedOutByItsOwnRule) {
   const TempDir dir;
   DirectoryStore store;
   for (int64_t step = 1; step <= 6; ++step) mirrored(store, dir.path(), step, 1);
-  EXPECT_TRUE(thin_out_mirror(store, 0, 0).empty());
-  EXPECT_EQ(thin_out_mirror(store, 4, 0), (std::vector<int64_t>{2, 1}));
-  EXPECT_EQ(thin_out_mirror(store, 2, 3), (std::vector<int64_t>{4}));
+  EXPECT_TRUE(thin_out(store, 0, 0).empty());
+  EXPECT_EQ(thin_out(store, 4, 0), (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(thin_out(store, 2, 3), (std::vector<int64_t>{4}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6, 5, 3}));
   EXPECT_TRUE(store.list("step_00000004").empty());
   // The manifest goes first.
@@ -361,6 +375,23 @@ TEST(Mirror, IsThinnedOutByItsOwnRule) {
   EXPECT_EQ(*first, "step_00000004/manifest.a1.json");
 }
 
+TEST(Mirror, WhatAListingHasChangedItKnows) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (int64_t step = 1; step <= 5; ++step) mirrored(store, dir.path(), step, 1);
+  MirrorListing listing(store);
+  EXPECT_TRUE(listing.is_whole(2));
+  listing.remove(2, "a1_state.json");
+  EXPECT_FALSE(listing.is_whole(2));
+  EXPECT_EQ(supersede_mirror(listing, 4, 1), (std::vector<int64_t>{5}));
+  EXPECT_EQ(thin_out_mirror(listing, 1, 3), (std::vector<int64_t>{2, 1}));
+  const MirrorListing now(store);
+  EXPECT_EQ(listing.steps(), now.steps());
+  for (const int64_t step : now.steps()) {
+    EXPECT_EQ(listing.objects(step), now.objects(step)) << step;
+  }
+}
+
 TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
   const TempDir dir;
   DirectoryStore store;
@@ -369,7 +400,7 @@ TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
   // A half upload below a whole step is deleted, one above stays.
   store.put_text("half", in_step(0, "a1_state.json"));
   store.put_text("half", in_step(9, "a1_state.json"));
-  EXPECT_EQ(thin_out_mirror(store, 2, 0), (std::vector<int64_t>{0}));
+  EXPECT_EQ(thin_out(store, 2, 0), (std::vector<int64_t>{0}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{2, 1}));
   EXPECT_TRUE(store.has("step_00000009/a1_state.json"));
 }
@@ -453,6 +484,28 @@ TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
   next.wait();
   EXPECT_EQ(store.order.size(), sent);
   EXPECT_EQ(next.ranks[0]->newest(), 5);
+}
+
+TEST(MirrorThread, ListsTheWholeMirrorOnceAndEachStepAtItsEnd) {
+  const TempDir dir;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 4, 1);
+  for (const int64_t step : {5, 6, 7}) saved(dir.path(), step, 1);
+  store.listed.clear();
+  Mirroring run(store, dir.path(), /*keep=*/2);
+  for (const int64_t step : {5, 6, 7}) {
+    run.committed(step);
+    run.wait();
+    EXPECT_EQ(run.ranks[0]->newest(), step);
+  }
+  EXPECT_EQ(store.listed, (std::vector<std::string>{"", "step_00000005", "step_00000006",
+                                                    "step_00000007"}));
+  // Of manifests only the one that was there before has been read.
+  EXPECT_EQ(std::ranges::count_if(
+                store.texts_read,
+                [](const std::string& name) { return name.starts_with("step_"); }),
+            1);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{7, 6}));
 }
 
 TEST(MirrorThread, OnlyTheNewestOfSeveralStepsWaits) {

@@ -160,6 +160,7 @@ void MirrorThread::mirror(const Wanted& wanted) {
   const auto untold = Failure::of([&] { tell_turn(wanted.step, /*open=*/false); });
   if (stopped_) return;
   if (failure) {
+    known_.reset();
     report({.kind = MirrorReport::Kind::Failed,
             .step = wanted.step,
             .message = failure_text(*failure)});
@@ -172,13 +173,14 @@ void MirrorThread::mirror(const Wanted& wanted) {
   if (done.bytes > 0) report(std::move(done));
   const auto thinned = Failure::of([&] {
     for (const int64_t step :
-         thin_out_mirror(*store_, options_.keep, options_.milestone_every)) {
+         thin_out_mirror(known(), options_.keep, options_.milestone_every)) {
       report({.kind = MirrorReport::Kind::Note,
               .step = step,
               .message = fmt::format("checkpoint deleted in the mirror: {}/{}",
                                      store_->place(), run::step_directory_name(step))});
     }
   });
+  if (thinned) known_.reset();
   for (const auto& other : {thinned, untold}) {
     if (!other || stopped_) continue;
     report({.kind = MirrorReport::Kind::Note, .message = failure_text(*other)});
@@ -194,10 +196,10 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   claim();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
-    const auto there = MirrorListing(*store_, wanted.step).read(wanted.step);
+    const auto there = known().read(wanted.step);
     if (there && there->manifest.to_json() == manifest.to_json()) return done;
   }
-  begin_mirror_step(*store_, manifest, options_.attempt);
+  begin_mirror_step(known(), manifest, options_.attempt);
   tell_turn(wanted.step, /*open=*/true);
   done.bytes =
       send_mirror_files(*store_, dir, manifest, options_.rank, options_.ranks, [&] {
@@ -211,7 +213,9 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
     ++come_to_;
   };
   wait_for_ranks(look);
-  end_mirror_step(*store_, manifest, kFilesSeconds, look);
+  // A start that goes on elsewhere has counted on what it found.
+  claim();
+  end_mirror_step(known(), manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();
   done.seconds = watch.seconds();
   done.retries = store_->retries() - retries;
@@ -223,14 +227,23 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
 void MirrorThread::claim() {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;
-  claim_mirror(*store_, options_.run, options_.attempt, options_.former_run);
+  const bool new_to_it =
+      claim_mirror(*store_, options_.run, options_.attempt, options_.former_run);
+  if (new_to_it) known_.reset();
   claimed_ = true;
+}
+
+/// Returns what is known of the mirror, which is listed only where nothing is.
+MirrorListing& MirrorThread::known() {
+  if (!known_) known_.emplace(*store_);
+  return *known_;
 }
 
 void MirrorThread::go_back(int64_t step) {
   const auto failure = Failure::of([&] {
     claim();
-    for (const int64_t later : supersede_mirror(*store_, step, options_.attempt)) {
+    known_.reset();
+    for (const int64_t later : supersede_mirror(known(), step, options_.attempt)) {
       report({.kind = MirrorReport::Kind::Note,
               .step = later,
               .message = fmt::format(
@@ -244,6 +257,7 @@ void MirrorThread::go_back(int64_t step) {
     if (newest_ > step) newest_.reset();
   }
   // The next step that is mirrored takes the later ones away, too.
+  if (failure) known_.reset();
   if (failure && !stopped_) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = step,

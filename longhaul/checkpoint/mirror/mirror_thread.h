@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/checkpoint/mirror/mirror_store.h"
 
 namespace longhaul::run {
@@ -106,6 +107,7 @@ class MirrorThread {
   void mirror(const Wanted& wanted);
   MirrorReport mirror_step(const Wanted& wanted);
   void claim();
+  MirrorListing& known();
   void go_back(int64_t step);
   void copy_run_files();
   void tell_turn(int64_t step, bool open);
@@ -117,7 +119,9 @@ class MirrorThread {
 
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
-  bool claimed_ = false;    ///< whether the last look found the mirror to be this start's
+  bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
+  /// What rank 0 knows of the mirror; nothing before the first look and after a failure.
+  std::optional<MirrorListing> known_;
   int64_t serial_ = 0;      ///< of the newest turn that was told or seen
   bool turn_open_ = false;  ///< rank 0's
   std::atomic<bool> stopped_ = false;

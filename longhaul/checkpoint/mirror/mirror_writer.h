@@ -11,24 +11,26 @@ namespace longhaul::checkpoint {
 
 // How a committed checkpoint comes into a mirror. Each function is called by one rank
 // alone and does not communicate. Rank 0 begins a step, then each rank sends its files,
-// and rank 0 ends the step once all of them are there.
+// and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
+// to step, so that the mirror need not be listed again for each.
 
 /// Writes into the mirror that this attempt of `run` writes it. Throws InputError where
 /// another run writes the mirror, of which nothing may be overwritten, or a later attempt
 /// of this run. What the run has written as `former`, before it began anew on purpose, is
-/// superseded. Called on rank 0 only.
-void claim_mirror(MirrorStore& store, const std::string& run, int attempt,
+/// superseded. Returns whether the mirror was not this attempt's before. Called on rank 0
+/// only.
+bool claim_mirror(MirrorStore& store, const std::string& run, int attempt,
                   const std::string& former = {});
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this
 /// attempt's, since no start must find them: "superseded.a1.json" keeps their text.
 /// Returns the steps that were taken away. Called on rank 0 only.
-std::vector<int64_t> begin_mirror_step(MirrorStore& store, const Manifest& manifest,
+std::vector<int64_t> begin_mirror_step(MirrorListing& listing, const Manifest& manifest,
                                        int attempt);
 
 /// Takes away the manifests of all steps after `step`, as begin_mirror_step() does.
-std::vector<int64_t> supersede_mirror(MirrorStore& store, int64_t step, int attempt);
+std::vector<int64_t> supersede_mirror(MirrorListing& listing, int64_t step, int attempt);
 
 /// Sends this rank's files of a checkpoint; rank 0 also sends state.json and hf/. Where
 /// the checkpoint is of more ranks, each sends those of several. Returns the bytes that
@@ -38,17 +40,17 @@ uint64_t send_mirror_files(MirrorStore& store, const fs::path& step_dir,
                            const Manifest& manifest, int rank, int ranks,
                            const std::function<bool()>& cancelled = {});
 
-/// Waits until all files of the manifest are in the mirror, for `patience` seconds at
-/// most, and then writes the manifest, which makes the step a checkpoint. Throws
-/// TemporaryError where a file does not come. `look` is called again and again and may
-/// throw. Called on rank 0 only.
-void end_mirror_step(MirrorStore& store, const Manifest& manifest, double patience,
+/// Lists the step until all files of the manifest are in the mirror, for `patience`
+/// seconds at most, and then writes the manifest, which makes the step a checkpoint.
+/// Throws TemporaryError where a file does not come. `look` is called again and again and
+/// may throw. Called on rank 0 only.
+void end_mirror_step(MirrorListing& listing, const Manifest& manifest, double patience,
                      const std::function<void()>& look = {});
 
 /// Deletes what is old in a mirror: steps with `keep` newer whole checkpoints that are no
 /// milestones, manifest first, and what is left of older steps that never ended. Does
 /// nothing with `keep` 0. Returns the deleted steps. Called on rank 0 only.
-std::vector<int64_t> thin_out_mirror(MirrorStore& store, int64_t keep,
+std::vector<int64_t> thin_out_mirror(MirrorListing& listing, int64_t keep,
                                      int64_t milestone_every);
 
 }  // namespace longhaul::checkpoint
