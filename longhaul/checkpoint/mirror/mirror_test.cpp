@@ -1,151 +1,32 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <thread>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/mirror/mirror_reader.h"
-#include "longhaul/checkpoint/mirror/mirror_thread.h"
 #include "longhaul/checkpoint/mirror/mirror_writer.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/run/files.h"
-#include "tests/support/checkpoint_model.h"
-#include "tests/support/rank_threads.h"
+#include "tests/support/mirror_directory.h"
 
 namespace longhaul::checkpoint {
 namespace {
 
-using testing::flat_share;
+using testing::DirectoryStore;
+using testing::in_step;
+using testing::kMirrorRanks;
+using testing::kMirrorRun;
 using testing::message_of;
-using testing::run_ranks;
-using testing::save_now;
-using testing::side_files;
+using testing::mirrored;
+using testing::saved;
+using testing::steps_of;
 using testing::TempDir;
 using testing::write_file;
-
-constexpr int kRanks = 2;
-const std::string kRun(32, 'a');
-
-/// A store whose objects are files of a directory. What comes back may be planted.
-class DirectoryStore : public MirrorStore {
- public:
-  std::string place() const override { return "s3://bucket/run"; }
-
-  std::vector<Entry> list(const std::string& below) override {
-    listed.push_back(below);
-    std::vector<Entry> entries;
-    const fs::path from = below.empty() ? dir_.path() : dir_ / below;
-    if (!fs::exists(from)) return entries;
-    for (const auto& file : fs::recursive_directory_iterator(from)) {
-      if (!file.is_regular_file()) continue;
-      entries.push_back(
-          {fs::relative(file.path(), dir_.path()).string(), file.file_size()});
-    }
-    std::ranges::sort(entries, {}, [](const Entry& entry) { return entry.name; });
-    return entries;
-  }
-
-  std::string put(const fs::path& from, const std::string& name) override {
-    while (held && !stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (stopped || name == refused) throw TemporaryError("objects", "the store is away");
-    const std::string text = longhaul::read_text(from);
-    const std::lock_guard lock(mutex);
-    write_file(dir_ / name, text);
-    order.push_back(name);
-    return Manifest::FileEntry::of(name, text).hash;
-  }
-
-  std::string fetch(const std::string& name, const fs::path& to) override {
-    if (name == refused) throw TemporaryError("objects", "the store is away");
-    const std::string text = longhaul::read_text(dir_ / name);
-    write_file(to, text);
-    return Manifest::FileEntry::of(name, text).hash;
-  }
-
-  void put_text(const std::string& text, const std::string& name) override {
-    const std::lock_guard lock(mutex);
-    write_file(dir_ / name, text);
-    order.push_back(name);
-  }
-
-  std::optional<std::string> read_text(const std::string& name) override {
-    if (name == denied) throw InputError("objects", "no permission");
-    texts_read.push_back(name);
-    if (!fs::exists(dir_ / name)) return std::nullopt;
-    return longhaul::read_text(dir_ / name);
-  }
-
-  void remove(const std::string& name) override {
-    const std::lock_guard lock(mutex);
-    fs::remove(dir_ / name);
-    removed.push_back(name);
-  }
-  void remove_all(const std::string& below) override {
-    const std::lock_guard lock(mutex);
-    fs::remove_all(dir_ / below);
-    removed.push_back(below);
-  }
-  void stop() override { stopped = true; }
-  int64_t retries() const override { return 0; }
-
-  bool has(const std::string& name) const { return fs::exists(dir_ / name); }
-  fs::path path(const std::string& name) const { return dir_ / name; }
-
-  std::string denied;              ///< read_text() throws for this name
-  std::string refused;             ///< fetch() and put() throw for this name
-  std::atomic<bool> held = false;  ///< put() waits while this is true
-  std::vector<std::string> order;
-  std::vector<std::string> removed;
-  std::vector<std::string> listed;
-  std::vector<std::string> texts_read;
-  std::mutex mutex;
-  std::atomic<bool> stopped = false;
-
- private:
-  TempDir dir_;
-};
-
-std::string in_step(int64_t step, const std::string& name) {
-  return run::step_directory_name(step) + "/" + name;
-}
-
-fs::path saved(const fs::path& dir, int64_t step, int attempt) {
-  run_ranks(kRanks, [&](comm::Communicator& world) {
-    save_now(dir, step, attempt, flat_share(world.rank(), kRanks).tensors, world,
-             {{"step", step}}, side_files());
-  });
-  return dir / run::step_directory_name(step);
-}
-
-/// Saves a step and mirrors it, each rank its files.
-fs::path mirrored(DirectoryStore& store, const fs::path& dir, int64_t step, int attempt) {
-  const fs::path path = saved(dir, step, attempt);
-  const Manifest manifest = Manifest::read(path);
-  MirrorListing listing(store);
-  begin_mirror_step(listing, manifest, attempt);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    send_mirror_files(store, path, manifest, rank, kRanks);
-  }
-  end_mirror_step(listing, manifest, 0.0);
-  return path;
-}
 
 std::vector<int64_t> thin_out(DirectoryStore& store, int64_t keep, int64_t milestones) {
   MirrorListing listing(store);
   return thin_out_mirror(listing, keep, milestones);
-}
-
-std::vector<int64_t> steps_of(DirectoryStore& store) {
-  std::vector<int64_t> steps;
-  for (const MirrorStep& found : list_mirror(store)) steps.push_back(found.step);
-  return steps;
 }
 
 TEST(Mirror, NamesManifestsByTheirAttempt) {
@@ -186,7 +67,7 @@ TEST(Mirror, WritesNoManifestWhereARankHasNotSentItsFiles) {
   DirectoryStore store;
   const fs::path path = saved(dir.path(), 5, 1);
   const Manifest manifest = Manifest::read(path);
-  send_mirror_files(store, path, manifest, 0, kRanks);
+  send_mirror_files(store, path, manifest, 0, kMirrorRanks);
   MirrorListing listing(store);
   EXPECT_HAS(
       message_of<TemporaryError>([&] { end_mirror_step(listing, manifest, 0.0); }),
@@ -204,7 +85,7 @@ TEST(Mirror, ADamagedFileIsNotMirrored) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   write_file(data, bytes);
   EXPECT_HAS(message_of<InputError>(
-                 [&] { send_mirror_files(store, path, manifest, 0, kRanks); }),
+                 [&] { send_mirror_files(store, path, manifest, 0, kMirrorRanks); }),
              "the file is damaged, and step 5 is not mirrored");
   EXPECT_FALSE(store.has("step_00000005/a1_rank_00000.safetensors"));
 }
@@ -274,20 +155,20 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
   EXPECT_FALSE(read_mirror_owner(store));
-  EXPECT_TRUE(claim_mirror(store, kRun, 1));
-  EXPECT_FALSE(claim_mirror(store, kRun, 1));
-  EXPECT_EQ(read_mirror_owner(store)->run, kRun);
+  EXPECT_TRUE(claim_mirror(store, kMirrorRun, 1));
+  EXPECT_FALSE(claim_mirror(store, kMirrorRun, 1));
+  EXPECT_EQ(read_mirror_owner(store)->run, kMirrorRun);
   EXPECT_HAS(
       message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b'), 1); }),
-      "holds the checkpoints of another run (" + kRun);
+      "holds the checkpoints of another run (" + kMirrorRun);
 }
 
 TEST(Mirror, AnOlderAttemptOfTheRunIsToldThatALaterOneWrites) {
   DirectoryStore store;
-  claim_mirror(store, kRun, 2);
-  claim_mirror(store, kRun, 5);
+  claim_mirror(store, kMirrorRun, 2);
+  claim_mirror(store, kMirrorRun, 5);
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
-  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, kRun, 2); }),
+  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, kMirrorRun, 2); }),
              "is written by attempt 5 of this run, and this is attempt 2");
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
 }
@@ -296,13 +177,13 @@ TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   const TempDir dir;
   DirectoryStore store;
   mirrored(store, dir.path(), 5, 1);
-  claim_mirror(store, kRun, 1);
+  claim_mirror(store, kMirrorRun, 1);
   const std::string anew(32, 'b');
   EXPECT_HAS(
       message_of<InputError>([&] { claim_mirror(store, anew, 2, std::string(32, 'c')); }),
-      "holds the checkpoints of another run (" + kRun);
+      "holds the checkpoints of another run (" + kMirrorRun);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-  claim_mirror(store, anew, 2, kRun);
+  claim_mirror(store, anew, 2, kMirrorRun);
   EXPECT_EQ(read_mirror_owner(store)->run, anew);
   EXPECT_TRUE(steps_of(store).empty());
 }
@@ -403,214 +284,6 @@ TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
   EXPECT_EQ(thin_out(store, 2, 0), (std::vector<int64_t>{0}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{2, 1}));
   EXPECT_TRUE(store.has("step_00000009/a1_state.json"));
-}
-
-/// Several ranks share one store; a thread's stop() must not stop the others.
-class SharedStore : public MirrorStore {
- public:
-  explicit SharedStore(DirectoryStore& store) : store_(store) {}
-  std::string place() const override { return store_.place(); }
-  std::vector<Entry> list(const std::string& below) override {
-    return store_.list(below);
-  }
-  std::string put(const fs::path& from, const std::string& name) override {
-    return store_.put(from, name);
-  }
-  std::string fetch(const std::string& name, const fs::path& to) override {
-    return store_.fetch(name, to);
-  }
-  void put_text(const std::string& text, const std::string& name) override {
-    store_.put_text(text, name);
-  }
-  std::optional<std::string> read_text(const std::string& name) override {
-    return store_.read_text(name);
-  }
-  void remove(const std::string& name) override { store_.remove(name); }
-  void remove_all(const std::string& below) override { store_.remove_all(below); }
-  void stop() override {}
-  int64_t retries() const override { return 0; }
-
- private:
-  DirectoryStore& store_;
-};
-
-/// The threads of all ranks of a run.
-struct Mirroring {
-  Mirroring(DirectoryStore& store, const fs::path& dir, int64_t keep = 0) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      MirrorOptions options;
-      options.checkpoints = dir;
-      options.run = kRun;
-      options.rank = rank;
-      options.ranks = kRanks;
-      options.keep = keep;
-      ranks.push_back(
-          std::make_unique<MirrorThread>(options, std::make_unique<SharedStore>(store)));
-    }
-  }
-  void committed(int64_t step, bool if_absent = false) {
-    for (const auto& rank : ranks) rank->committed(step, if_absent);
-  }
-  void wait() {
-    for (int i = 0; i < 4000 && (ranks[0]->busy() || ranks[1]->busy()); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_FALSE(ranks[0]->busy());
-    EXPECT_FALSE(ranks[1]->busy());
-  }
-
-  std::vector<std::unique_ptr<MirrorThread>> ranks;
-};
-
-using Kind = MirrorReport::Kind;
-
-TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
-  const TempDir dir;
-  DirectoryStore store;
-  saved(dir.path(), 5, 1);
-  Mirroring run(store, dir.path());
-  run.committed(5);
-  run.wait();
-  const auto reports = run.ranks[0]->take_reports();
-  ASSERT_EQ(reports.size(), 1U);
-  EXPECT_EQ(reports[0].kind, Kind::Done) << reports[0].message;
-  EXPECT_EQ(reports[0].bytes, list_mirror(store).at(0).manifest.total_bytes());
-  EXPECT_EQ(run.ranks[0]->newest(), 5);
-  EXPECT_TRUE(run.ranks[1]->take_reports().empty());
-  // A start does not send again what the mirror has.
-  const size_t sent = store.order.size();
-  Mirroring next(store, dir.path());
-  next.committed(5, /*if_absent=*/true);
-  next.wait();
-  EXPECT_EQ(store.order.size(), sent);
-  EXPECT_EQ(next.ranks[0]->newest(), 5);
-}
-
-TEST(MirrorThread, ListsTheWholeMirrorOnceAndEachStepAtItsEnd) {
-  const TempDir dir;
-  DirectoryStore store;
-  mirrored(store, dir.path(), 4, 1);
-  for (const int64_t step : {5, 6, 7}) saved(dir.path(), step, 1);
-  store.listed.clear();
-  Mirroring run(store, dir.path(), /*keep=*/2);
-  for (const int64_t step : {5, 6, 7}) {
-    run.committed(step);
-    run.wait();
-    EXPECT_EQ(run.ranks[0]->newest(), step);
-  }
-  EXPECT_EQ(store.listed, (std::vector<std::string>{"", "step_00000005", "step_00000006",
-                                                    "step_00000007"}));
-  // Of manifests only the one that was there before has been read.
-  EXPECT_EQ(std::ranges::count_if(
-                store.texts_read,
-                [](const std::string& name) { return name.starts_with("step_"); }),
-            1);
-  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{7, 6}));
-}
-
-TEST(MirrorThread, OnlyTheNewestOfSeveralStepsWaits) {
-  const TempDir dir;
-  DirectoryStore store;
-  for (const int64_t step : {5, 6, 7}) saved(dir.path(), step, 1);
-  store.held = true;
-  Mirroring run(store, dir.path());
-  run.committed(5);
-  // The first step is under way when the others come.
-  while (!fs::exists(dir / run::kMirrorTurnFile)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  run.committed(6);
-  run.committed(7);
-  EXPECT_TRUE(run.ranks[0]->holds(5));
-  EXPECT_FALSE(run.ranks[0]->holds(6));
-  EXPECT_TRUE(run.ranks[0]->holds(7));
-  store.held = false;
-  run.wait();
-  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{7, 5}));
-  EXPECT_FALSE(run.ranks[0]->holds(7));
-  std::vector<std::pair<Kind, int64_t>> told;
-  for (const auto& report : run.ranks[0]->take_reports()) {
-    told.emplace_back(report.kind, report.step);
-  }
-  EXPECT_EQ(told, (std::vector<std::pair<Kind, int64_t>>{
-                      {Kind::Behind, 6}, {Kind::Done, 5}, {Kind::Done, 7}}));
-}
-
-TEST(MirrorThread, AStepIsNotWholeBeforeEveryRankSaysThatItsFilesAre) {
-  const TempDir dir;
-  DirectoryStore store;
-  const fs::path path = saved(dir.path(), 5, 1);
-  Mirroring run(store, dir.path());
-  run.ranks[0]->committed(5);
-  while (!fs::exists(dir / run::kMirrorTurnFile)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  // The store lists rank 1's files, which the rank has not compared yet.
-  send_mirror_files(store, path, Manifest::read(path), 1, kRanks);
-  std::this_thread::sleep_for(std::chrono::milliseconds(800));
-  EXPECT_TRUE(steps_of(store).empty());
-  run.ranks[1]->committed(5);
-  run.wait();
-  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-}
-
-TEST(MirrorThread, TellsWhatAnyRankCouldNotSendAndTriesTheNextStep) {
-  const TempDir dir;
-  DirectoryStore store;
-  for (const int64_t step : {5, 6}) saved(dir.path(), step, 1);
-  store.refused = "step_00000005/a1_rank_00001.json";
-  Mirroring run(store, dir.path());
-  run.committed(5);
-  run.wait();
-  const auto reports = run.ranks[0]->take_reports();
-  ASSERT_EQ(reports.size(), 1U);
-  EXPECT_EQ(reports[0].kind, Kind::Failed);
-  EXPECT_HAS(reports[0].message, "rank 1: [objects] the store is away");
-  EXPECT_TRUE(run.ranks[0]->holds(5)) << "it is the newest, and the mirror lacks it";
-  run.committed(6);
-  run.wait();
-  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6}));
-}
-
-TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {
-  const TempDir dir;
-  DirectoryStore store;
-  for (const int64_t step : {5, 9}) mirrored(store, dir.path(), step, 1);
-  Mirroring run(store, dir.path());
-  run.ranks[0]->went_back(5);
-  run.wait();
-  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-}
-
-TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
-  const TempDir dir;
-  DirectoryStore store;
-  claim_mirror(store, std::string(32, 'b'), 1);
-  saved(dir.path(), 5, 1);
-  Mirroring run(store, dir.path());
-  run.committed(5);
-  run.wait();
-  EXPECT_EQ(store.order.size(), 1U);
-  EXPECT_HAS(run.ranks[0]->take_reports().at(0).message,
-             "holds the checkpoints of another run");
-}
-
-TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
-  const TempDir dir;
-  DirectoryStore store;
-  for (const int64_t step : {5, 6}) saved(dir.path(), step, 1);
-  Mirroring run(store, dir.path());
-  run.committed(5);
-  run.wait();
-  EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
-  store.remove(run::kCheckpointsOwnerFile);
-  claim_mirror(store, std::string(32, 'b'), 1);
-  const size_t sent = store.order.size();
-  run.committed(6);
-  run.wait();
-  EXPECT_EQ(store.order.size(), sent);
-  EXPECT_HAS(run.ranks[0]->take_reports().at(0).message,
-             "holds the checkpoints of another run");
 }
 
 }  // namespace
