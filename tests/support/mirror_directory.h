@@ -43,7 +43,8 @@ class DirectoryStore : public checkpoint::MirrorStore {
 
   std::string put(const fs::path& from, const std::string& name) override {
     while (held && !stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (stopped || name == refused) throw TemporaryError("objects", "the store is away");
+    const bool away = name == refused && refusals-- > 0;
+    if (stopped || away) throw TemporaryError("objects", "the store is away");
     const std::string text = longhaul::read_text(from);
     const std::lock_guard lock(mutex);
     write_file(dir_ / name, text);
@@ -87,9 +88,10 @@ class DirectoryStore : public checkpoint::MirrorStore {
   bool has(const std::string& name) const { return fs::exists(dir_ / name); }
   fs::path path(const std::string& name) const { return dir_ / name; }
 
-  std::string denied;              ///< read_text() throws for this name
-  std::string refused;             ///< fetch() and put() throw for this name
-  std::atomic<bool> held = false;  ///< put() waits while this is true
+  std::string denied;                ///< read_text() throws for this name
+  std::string refused;               ///< fetch() and put() throw for this name
+  std::atomic<int> refusals = 1000;  ///< put() does so only so often
+  std::atomic<bool> held = false;    ///< put() waits while this is true
   std::vector<std::string> order;
   std::vector<std::string> removed;
   std::vector<std::string> listed;

@@ -18,6 +18,7 @@
 namespace longhaul::checkpoint {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kFirstLook = milliseconds(200);
@@ -63,10 +64,12 @@ void MirrorThread::committed(int64_t step, bool if_absent) {
     committed_ = step;
     // A step is saved again after the run has gone back.
     served_ = std::min(served_, step - 1);
+    comes_again_ = false;
     if (options_.rank == 0) {
       if (queued_ && queued_->step != step) {
         reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
       }
+      retry_.reset();
       queued_ = Wanted{step, if_absent};
     }
   }
@@ -78,6 +81,7 @@ void MirrorThread::went_back(int64_t step) {
   {
     const std::lock_guard lock(mutex_);
     if (queued_ && queued_->step > step) queued_.reset();
+    if (retry_ && retry_->wanted.step > step) retry_.reset();
     back_to_ = step;
   }
   changed_.notify_all();
@@ -92,10 +96,19 @@ void MirrorThread::send_run_files() {
   changed_.notify_all();
 }
 
+void MirrorThread::try_no_more() {
+  {
+    const std::lock_guard lock(mutex_);
+    tries_no_more_ = true;
+    retry_.reset();
+  }
+  changed_.notify_all();
+}
+
 bool MirrorThread::busy() const {
   const std::lock_guard lock(mutex_);
   if (stopped_) return false;
-  if (options_.rank > 0) return at_work_ || served_ < committed_;
+  if (options_.rank > 0) return at_work_ || (served_ < committed_ && !comes_again_);
   return at_work_ || queued_ || back_to_ || run_files_wanted_;
 }
 
@@ -129,7 +142,8 @@ void MirrorThread::run() {
   stopped_ = true;
 }
 
-/// Does rank 0's work: what was asked for, one after the other.
+/// Does rank 0's work: what was asked for, one after the other, and while nothing is
+/// asked for, the step that has failed.
 void MirrorThread::lead() {
   while (true) {
     std::optional<int64_t> back;
@@ -139,11 +153,21 @@ void MirrorThread::lead() {
       std::unique_lock lock(mutex_);
       at_work_ = false;
       under_way_.reset();
-      changed_.wait(lock,
-                    [&] { return stopped_ || queued_ || back_to_ || run_files_wanted_; });
+      const auto asked = [&] {
+        return stopped_ || queued_ || back_to_ || run_files_wanted_;
+      };
+      bool tries_again = false;
+      if (retry_) {
+        const auto at = retry_->at;
+        tries_again = !changed_.wait_until(lock, at, asked);
+        if (tries_again && !retry_) continue;  // the run ends
+      } else {
+        changed_.wait(lock, asked);
+      }
       if (stopped_) return;
       back = std::exchange(back_to_, std::nullopt);
       wanted = std::exchange(queued_, std::nullopt);
+      if (tries_again) wanted = retry_->wanted;
       files = std::exchange(run_files_wanted_, false);
       at_work_ = true;
       if (wanted) under_way_ = wanted->step;
@@ -157,19 +181,24 @@ void MirrorThread::lead() {
 void MirrorThread::mirror(const Wanted& wanted) {
   MirrorReport done;
   const auto failure = Failure::of([&] { done = mirror_step(wanted); });
-  const auto untold = Failure::of([&] { tell_turn(wanted.step, /*open=*/false); });
+  const bool passes = failure && failure->kind == ErrorKind::Temporary;
+  const double again = passes ? try_later(wanted) : 0.0;
+  const auto untold =
+      Failure::of([&] { tell_turn({.step = wanted.step, .again = again > 0.0}); });
   if (stopped_) return;
   if (failure) {
     known_.reset();
     report({.kind = MirrorReport::Kind::Failed,
             .step = wanted.step,
+            .again = again,
             .message = failure_text(*failure)});
-    return;
   }
   {
     const std::lock_guard lock(mutex_);
-    newest_ = wanted.step;
+    if (again == 0.0) retry_.reset();
+    if (!failure) newest_ = wanted.step;
   }
+  if (failure) return;
   if (done.bytes > 0) report(std::move(done));
   const auto thinned = Failure::of([&] {
     for (const int64_t step :
@@ -187,6 +216,20 @@ void MirrorThread::mirror(const Wanted& wanted) {
   }
 }
 
+/// Lets a step wait to be tried again. Returns the seconds, or 0 where the step is not
+/// wanted any more.
+double MirrorThread::try_later(const Wanted& wanted) {
+  const std::lock_guard lock(mutex_);
+  const bool gone_back_on = back_to_ && *back_to_ < wanted.step;
+  if (stopped_ || tries_no_more_ || queued_ || gone_back_on) return 0.0;
+  const double wait =
+      retry_ ? std::min(2.0 * retry_->wait, options_.longest_wait) : options_.first_wait;
+  const std::chrono::duration<double> seconds(wait);
+  retry_ = Retry{wanted, wait,
+                 Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds)};
+  return wait;
+}
+
 /// Mirrors one step. A report of 0 bytes means that the mirror had it already.
 MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const system::Stopwatch watch;
@@ -200,7 +243,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
     if (there && there->manifest.to_json() == manifest.to_json()) return done;
   }
   begin_mirror_step(known(), manifest, options_.attempt);
-  tell_turn(wanted.step, /*open=*/true);
+  tell_turn({.step = wanted.step, .open = true});
   done.bytes =
       send_mirror_files(*store_, dir, manifest, options_.rank, options_.ranks, [&] {
         ++come_to_;
@@ -287,10 +330,9 @@ void MirrorThread::copy_run_files() {
   }
 }
 
-void MirrorThread::tell_turn(int64_t step, bool open) {
+void MirrorThread::tell_turn(const Turn& turn) {
   if (options_.ranks == 1) return;
-  if (open || !turn_open_) ++serial_;
-  turn_open_ = open;
+  ++serial_;
   // The answers to an earlier turn, or to the one that ends.
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
@@ -302,8 +344,9 @@ void MirrorThread::tell_turn(int64_t step, bool open) {
   write_text_atomic(options_.checkpoints / run::kMirrorTurnFile,
                     json_text(Json{{"attempt", options_.attempt},
                                    {"serial", serial_},
-                                   {"step", step},
-                                   {"open", open}}) +
+                                   {"step", turn.step},
+                                   {"open", turn.open},
+                                   {"again", turn.again}}) +
                         "\n");
 }
 
@@ -316,7 +359,7 @@ std::optional<MirrorThread::Turn> MirrorThread::read_turn() const {
     const Json json = parse_json(longhaul::read_text(path, 4096), path.string());
     if (json.at("attempt").get<int>() != options_.attempt) return;
     turn = Turn{json.at("serial").get<int64_t>(), json.at("step").get<int64_t>(),
-                json.at("open").get<bool>()};
+                json.at("open").get<bool>(), json.at("again").get<bool>()};
   });
   return failure ? std::nullopt : turn;
 }
@@ -327,15 +370,18 @@ void MirrorThread::look_for_failures() const {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
     if (!entry.path().filename().string().starts_with(kFailurePrefix)) continue;
-    std::string message;
+    std::optional<Failure> failure;
     Failure::of([&] {
       const Json json =
           parse_json(longhaul::read_text(entry.path(), 1 << 16), entry.path().string());
       const bool now = json.at("attempt").get<int>() == options_.attempt &&
                        json.at("serial").get<int64_t>() == serial_;
-      if (now) message = json.at("message").get<std::string>();
+      if (!now) return;
+      const bool passes = json.at("passes").get<bool>();
+      failure = {passes ? ErrorKind::Temporary : ErrorKind::Input, "mirror",
+                 json.at("message").get<std::string>()};
     });
-    if (!message.empty()) throw TemporaryError("mirror", message);
+    if (failure) failure->raise();
   }
 }
 
@@ -381,16 +427,20 @@ void MirrorThread::follow() {
         pause = std::min(2 * pause, kLongestPause);
       }
       if (stopped_) return;
-      at_work_ = true;
     }
     const auto turn = read_turn();
     if (!turn || turn->serial <= serial_) continue;
     serial_ = turn->serial;
     pause = kFirstLook;
+    {
+      const std::lock_guard lock(mutex_);
+      at_work_ = turn->open;
+      comes_again_ = turn->again;
+      // A step beyond the newest is one that the run has gone back on since.
+      const bool over = !turn->open && !turn->again && turn->step <= committed_;
+      if (over) served_ = std::max(served_, turn->step);
+    }
     if (turn->open) take_turn(*turn);
-    const std::lock_guard lock(mutex_);
-    // A step beyond the newest is one that the run has gone back on since.
-    if (turn->step <= committed_) served_ = std::max(served_, turn->step);
   }
 }
 
@@ -413,6 +463,7 @@ void MirrorThread::take_turn(const Turn& turn) {
         options_.checkpoints / fmt::format("{}{:05}.json", kFailurePrefix, options_.rank),
         json_text(Json{{"attempt", options_.attempt},
                        {"serial", turn.serial},
+                       {"passes", failure->kind == ErrorKind::Temporary},
                        {"message", fmt::format("rank {}: {}", options_.rank,
                                                failure_text(*failure))}}));
   });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,10 @@ struct MirrorOptions {
   fs::path run_dir;  ///< whose `run_files` go along to MIRROR/run/; rank 0 only
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
+  /// Seconds until a step is tried again that has failed for a passing reason, and the
+  /// most that they grow to: they double with each try.
+  double first_wait = 30.0;
+  double longest_wait = 600.0;
 };
 
 /// What rank 0's thread has done.
@@ -49,14 +54,16 @@ struct MirrorReport {
   uint64_t bytes = 0;
   double seconds = 0.0;
   int64_t retries = 0;
+  double again = 0.0;  ///< seconds until the step is tried again; 0: it is not
   std::string message = {};
 };
 
 /// Copies committed checkpoints to a mirror while training goes on. Each rank has one,
 /// whose thread sends the rank's own files. Rank 0's chooses the step and tells the
 /// others by a file beside the checkpoints, so no rank waits for another in a collective.
-/// Where several steps come while one is under way, only the newest waits. The functions
-/// return at once, except where said, and are called by the training thread.
+/// Where several steps come while one is under way, only the newest waits. A step that
+/// fails for a passing reason is tried again until a newer one is committed. The
+/// functions return at once, except where said, and are called by the training thread.
 class MirrorThread {
  public:
   /// Seconds for which rank 0 waits for the other ranks' files of a step.
@@ -75,7 +82,11 @@ class MirrorThread {
   /// Asks for a copy of the run's files. Does nothing on other ranks than 0.
   void send_run_files();
 
-  /// Returns whether this rank has something to do or is at it.
+  /// Must be called when the run ends: from now on no step is tried again.
+  void try_no_more();
+
+  /// Returns whether this rank has something to do or is at it. A step that waits to be
+  /// tried again does not count.
   bool busy() const;
   /// Returns a number that grows with each file that was sent, to show progress.
   uint64_t come_to() const { return come_to_; }
@@ -99,6 +110,13 @@ class MirrorThread {
     int64_t serial = 0;
     int64_t step = 0;
     bool open = false;
+    bool again = false;  ///< with !open: the step is tried again later
+  };
+  /// A step that waits to be tried again.
+  struct Retry {
+    Wanted wanted;
+    double wait = 0.0;  ///< seconds
+    std::chrono::steady_clock::time_point at;
   };
 
   void run();
@@ -106,11 +124,12 @@ class MirrorThread {
   void follow();
   void mirror(const Wanted& wanted);
   MirrorReport mirror_step(const Wanted& wanted);
+  double try_later(const Wanted& wanted);
   void claim();
   MirrorListing& known();
   void go_back(int64_t step);
   void copy_run_files();
-  void tell_turn(int64_t step, bool open);
+  void tell_turn(const Turn& turn);
   std::optional<Turn> read_turn() const;
   void look_for_failures() const;
   void wait_for_ranks(const std::function<void()>& look);
@@ -122,8 +141,7 @@ class MirrorThread {
   bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
   /// What rank 0 knows of the mirror; nothing before the first look and after a failure.
   std::optional<MirrorListing> known_;
-  int64_t serial_ = 0;      ///< of the newest turn that was told or seen
-  bool turn_open_ = false;  ///< rank 0's
+  int64_t serial_ = 0;  ///< of the newest turn that was told or seen
   std::atomic<bool> stopped_ = false;
   std::atomic<uint64_t> come_to_ = 0;
 
@@ -131,11 +149,15 @@ class MirrorThread {
   std::condition_variable changed_;
   std::optional<Wanted> queued_;
   std::optional<int64_t> under_way_;
+  std::optional<Retry> retry_;
+  bool tries_no_more_ = false;
   std::optional<int64_t> back_to_;
   bool run_files_wanted_ = false;
   bool at_work_ = false;
   int64_t committed_ = -1;  ///< newest step that was committed
-  int64_t served_ = -1;     ///< on other ranks than 0: newest step with nothing to do
+  // On other ranks than 0:
+  int64_t served_ = -1;       ///< newest step with nothing left to do
+  bool comes_again_ = false;  ///< rank 0 tries the newest turn's step again later
   std::optional<int64_t> newest_;
   std::vector<MirrorReport> reports_;
   std::thread thread_;

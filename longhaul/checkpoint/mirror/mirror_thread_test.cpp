@@ -55,7 +55,8 @@ class SharedStore : public MirrorStore {
 
 /// The threads of all ranks of a run.
 struct Mirroring {
-  Mirroring(DirectoryStore& store, const fs::path& dir, int64_t keep = 0) {
+  Mirroring(DirectoryStore& store, const fs::path& dir, int64_t keep = 0,
+            double first_wait = 30.0) {
     for (int rank = 0; rank < kMirrorRanks; ++rank) {
       MirrorOptions options;
       options.checkpoints = dir;
@@ -63,6 +64,8 @@ struct Mirroring {
       options.rank = rank;
       options.ranks = kMirrorRanks;
       options.keep = keep;
+      options.first_wait = first_wait;
+      options.longest_wait = 3.0 * first_wait;
       ranks.push_back(
           std::make_unique<MirrorThread>(options, std::make_unique<SharedStore>(store)));
     }
@@ -185,10 +188,74 @@ TEST(MirrorThread, TellsWhatAnyRankCouldNotSendAndTriesTheNextStep) {
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].kind, Kind::Failed);
   EXPECT_HAS(reports[0].message, "rank 1: [objects] the store is away");
+  EXPECT_EQ(reports[0].again, 30.0);
   EXPECT_TRUE(run.ranks[0]->holds(5)) << "it is the newest, and the mirror lacks it";
   run.committed(6);
   run.wait();
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6}));
+}
+
+TEST(MirrorThread, TriesAStepAgainThatHasFailedForAPassingReason) {
+  const TempDir dir;
+  DirectoryStore store;
+  saved(dir.path(), 5, 1);
+  store.refused = "step_00000005/a1_rank_00001.json";
+  store.refusals = 3;
+  Mirroring run(store, dir.path(), /*keep=*/0, /*first_wait=*/0.02);
+  run.committed(5);
+  while (run.ranks[0]->newest() != 5) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  run.wait();
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
+  std::vector<std::pair<Kind, double>> told;
+  for (const auto& report : run.ranks[0]->take_reports()) {
+    told.emplace_back(report.kind, report.again);
+  }
+  EXPECT_EQ(told, (std::vector<std::pair<Kind, double>>{{Kind::Failed, 0.02},
+                                                        {Kind::Failed, 0.04},
+                                                        {Kind::Failed, 0.02 * 3.0},
+                                                        {Kind::Done, 0.0}}));
+}
+
+TEST(MirrorThread, DoesNotTryAgainWhatStaysWrong) {
+  const TempDir dir;
+  DirectoryStore store;
+  const fs::path data = saved(dir.path(), 5, 1) / "a1_rank_00001.safetensors";
+  std::string bytes = longhaul::read_text(data);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(data, bytes);
+  Mirroring run(store, dir.path(), /*keep=*/0, /*first_wait=*/0.001);
+  run.committed(5);
+  run.wait();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto reports = run.ranks[0]->take_reports();
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].again, 0.0);
+  EXPECT_HAS(reports[0].message, "rank 1: [mirror] ");
+}
+
+TEST(MirrorThread, ANewerStepAndGoingBackAndTheEndOfTheRunEndTheWaitForTheNextTry) {
+  enum class By { NewerStep, GoingBack, End };
+  for (const By by : {By::NewerStep, By::GoingBack, By::End}) {
+    const TempDir dir;
+    DirectoryStore store;
+    for (const int64_t step : {5, 6}) saved(dir.path(), step, 1);
+    store.refused = "step_00000005/a1_rank_00000.json";
+    Mirroring run(store, dir.path(), /*keep=*/0, /*first_wait=*/0.1);
+    run.committed(5);
+    while (run.ranks[0]->take_reports().empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (by == By::NewerStep) run.committed(6);
+    if (by == By::GoingBack) run.ranks[0]->went_back(4);
+    if (by == By::End) run.ranks[0]->try_no_more();
+    run.wait();
+    store.refusals = 0;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    const std::vector<int64_t> newer = {6};
+    EXPECT_EQ(steps_of(store), by == By::NewerStep ? newer : std::vector<int64_t>{});
+  }
 }
 
 TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {

@@ -286,10 +286,13 @@ void RunCheckpoints::tell_mirror() {
         log_.event(run::kMirrorBehindEvent, std::move(fields));
         break;
       case Kind::Failed:
-        log_.log().warning(
-            fmt::format("MIRROR FAILED at step {} of {}: {}; the next save tries again",
-                        report.step, place, report.message));
+        log_.log().warning(fmt::format(
+            "MIRROR FAILED at step {} of {}: {}; {}", report.step, place, report.message,
+            report.again > 0.0
+                ? fmt::format("it is tried again in {:.0f} s", report.again)
+                : "the next save tries again"));
         fields["message"] = report.message;
+        fields["again_s"] = report.again;
         log_.event(run::kMirrorFailedEvent, std::move(fields));
         break;
       case Kind::Note:
@@ -301,6 +304,7 @@ void RunCheckpoints::tell_mirror() {
 
 void RunCheckpoints::wait_for_mirror() {
   if (!mirror_) return;
+  mirror_->try_no_more();
   comm::Polling polling(world_->ledger(), run::kSaveWaitPhase,
                         {"mirror", "wait", reached_, 0, {}});
   const system::Stopwatch watch;
