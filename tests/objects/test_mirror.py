@@ -154,6 +154,19 @@ def test_the_mirror_has_the_bytes_that_were_saved(mirrored):
         assert mine.store.get(f"{mine.name}/step_00000008/{name}") == path.read_bytes(), name
 
 
+def test_exports_and_reports_go_along(mirrored):
+    mine = mirrored()
+    mine.train("run.stop_after=2")
+    mine.run("longhaul", "export", mine.dir, "--out", mine.dir / "exports/two")
+    mine.run("longhaul", "report", mine.dir, "--out", mine.dir / "report.html")
+    mine.train("run.stop_after=4")
+    files = [p for p in (mine.dir / "exports/two").rglob("*") if p.is_file()]
+    assert files
+    for path in (*files, mine.dir / "report.html"):
+        name = f"{mine.name}/run/{path.relative_to(mine.dir).as_posix()}"
+        assert mine.store.get(name) == path.read_bytes(), name
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first, then", [
     ((2, []), (1, [])), *later(((1, []), (2, ["parallel.zero=3"])),

@@ -42,7 +42,10 @@ class DirectoryStore : public checkpoint::MirrorStore {
   }
 
   std::string put(const fs::path& from, const std::string& name) override {
-    while (held && !stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const bool waits = !held_below.empty() && name.starts_with(held_below);
+    while ((held || waits) && !stopped) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     const bool away = name == refused && refusals-- > 0;
     if (stopped || away) throw TemporaryError("objects", "the store is away");
     const std::string text = longhaul::read_text(from);
@@ -92,6 +95,7 @@ class DirectoryStore : public checkpoint::MirrorStore {
   std::string refused;               ///< fetch() and put() throw for this name
   std::atomic<int> refusals = 1000;  ///< put() does so only so often
   std::atomic<bool> held = false;    ///< put() waits while this is true
+  std::string held_below;  ///< put() of such a name waits until the store is stopped
   std::vector<std::string> order;
   std::vector<std::string> removed;
   std::vector<std::string> listed;

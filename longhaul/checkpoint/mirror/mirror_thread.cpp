@@ -40,6 +40,12 @@ std::string failure_text(const Failure& failure) {
 
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
     : options_(std::move(options)), store_(std::move(store)) {
+  if (options_.rank == 0 && !options_.run_dir.empty()) {
+    exports_ = std::make_unique<MirrorExports>(
+        *store_, options_.run_dir, options_.checkpoints, [this](const std::string& line) {
+          report({.kind = MirrorReport::Kind::Note, .message = line});
+        });
+  }
   thread_ = std::thread([this] {
     system::leave_signals_to_main_thread();
     run();
@@ -56,6 +62,7 @@ void MirrorThread::stop() {
   store_->stop();
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  exports_.reset();
 }
 
 void MirrorThread::committed(int64_t step, bool if_absent) {
@@ -174,7 +181,9 @@ void MirrorThread::lead() {
     }
     if (back) go_back(*back);
     if (wanted) mirror(*wanted);
-    if (files || wanted) copy_run_files();
+    if (!files && !wanted) continue;
+    copy_run_files();
+    if (claimed_ && exports_) exports_->look();
   }
 }
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "longhaul/checkpoint/mirror/mirror_exports.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/checkpoint/mirror/mirror_store.h"
 
@@ -32,7 +33,9 @@ struct MirrorOptions {
   /// The identity that the run has given up in this start, to begin anew on purpose, or
   /// the empty text. What the mirror has of it belongs to the past.
   std::string former_run;
-  fs::path run_dir;  ///< whose `run_files` go along to MIRROR/run/; rank 0 only
+  /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
+  /// MIRROR/run/; rank 0 only.
+  fs::path run_dir;
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
   /// Seconds until a step is tried again that has failed for a passing reason, and the
@@ -88,6 +91,9 @@ class MirrorThread {
   /// Returns whether this rank has something to do or is at it. A step that waits to be
   /// tried again does not count.
   bool busy() const;
+  /// Returns whether exports and reports of the run are being copied, for which busy()
+  /// does not wait; false on other ranks than 0.
+  bool copies_exports() const { return exports_ && exports_->busy(); }
   /// Returns a number that grows with each file that was sent, to show progress.
   uint64_t come_to() const { return come_to_; }
   /// Returns whether a local checkpoint must stay: it is under way, waits, or is the
@@ -160,6 +166,7 @@ class MirrorThread {
   bool comes_again_ = false;  ///< rank 0 tries the newest turn's step again later
   std::optional<int64_t> newest_;
   std::vector<MirrorReport> reports_;
+  std::unique_ptr<MirrorExports> exports_;  ///< null where there are none to copy
   std::thread thread_;
 };
 

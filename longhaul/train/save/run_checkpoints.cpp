@@ -352,8 +352,18 @@ void RunCheckpoints::end_mirror() {
   if (!mirror_->busy()) {
     mirror_->send_run_files();
     const system::Stopwatch watch;
-    while (mirror_->busy() && watch.seconds() < kRunFilesSeconds) {
+    const auto goes_on = [&] {
+      // Whoever sent a signal does not wait for an export.
+      const bool signalled = longhaul::system::raised_signal().number != 0;
+      return mirror_->busy() || (!signalled && mirror_->copies_exports());
+    };
+    while (goes_on() && watch.seconds() < kRunFilesSeconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (mirror_->copies_exports()) {
+      log_.log().to_file_only(
+          "the run ends before its exports are all in the mirror: the next start copies "
+          "them");
     }
   }
   mirror_->stop();

@@ -59,8 +59,9 @@ class RunCheckpoints {
   /// decides about it. Collective.
   void drain();
 
-  /// Copies to the mirror what the run has written at its end, for kRunFilesSeconds at
-  /// most, and ends the mirroring. Does not communicate.
+  /// Copies to the mirror what the run has written at its end, and exports where no
+  /// signal ends the run, for kRunFilesSeconds at most, and ends the mirroring. Does not
+  /// communicate.
   void end_mirror();
 
   /// Notes the newest step that was done, which an end at once would lose.

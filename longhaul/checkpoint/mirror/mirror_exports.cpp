@@ -1,0 +1,188 @@
+#include "longhaul/checkpoint/mirror/mirror_exports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/signals.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr std::string_view kBelow = "run/";
+constexpr const char* kCopiedFile = "run/copied.json";
+constexpr std::string_view kReportPage = "report.html";
+constexpr const char* kModelConfig = "config.json";
+constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+/// Depth below the run's directory at which an export may lie: RUN/exports/final.
+constexpr int kDeepest = 2;
+
+/// Returns whether a directory holds a whole export. An export that is being written has
+/// another name, with ".tmp.".
+bool is_export(const fs::path& dir) {
+  if (dir.filename().string().find(".tmp.") != std::string::npos) return false;
+  return fs::exists(dir / kModelConfig) &&
+         (fs::exists(dir / "model.safetensors") || fs::exists(dir / kWeightsIndex));
+}
+
+/// Returns what changes when a file is written again.
+std::string state_of(const fs::path& file) {
+  const auto time = fs::last_write_time(file).time_since_epoch();
+  return fmt::format("{} {}", fs::file_size(file), time.count());
+}
+
+/// Returns the place of a file of an export in the order in which they are copied.
+int rank_of(const fs::path& name) {
+  return name.filename() == kModelConfig ? 2 : name.filename() == kWeightsIndex ? 1 : 0;
+}
+
+std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (!entry.is_regular_file()) continue;
+    names.push_back(entry.path().lexically_relative(run_dir).string());
+  }
+  std::ranges::sort(names);
+  std::ranges::stable_sort(names, {}, rank_of);
+  return names;
+}
+
+}  // namespace
+
+MirrorExports::MirrorExports(MirrorStore& store, fs::path run_dir, fs::path checkpoints,
+                             std::function<void(const std::string&)> tell)
+    : store_(store),
+      run_dir_(std::move(run_dir)),
+      checkpoints_(std::move(checkpoints)),
+      tell_(std::move(tell)) {
+  thread_ = std::thread([this] {
+    system::leave_signals_to_main_thread();
+    run();
+  });
+}
+
+MirrorExports::~MirrorExports() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void MirrorExports::look() {
+  {
+    const std::lock_guard lock(mutex_);
+    wanted_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool MirrorExports::busy() const {
+  const std::lock_guard lock(mutex_);
+  return !stopped_ && (wanted_ || at_work_);
+}
+
+void MirrorExports::run() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      at_work_ = false;
+      changed_.wait(lock, [&] { return stopped_ || wanted_; });
+      if (stopped_) return;
+      wanted_ = false;
+      at_work_ = true;
+    }
+    const auto failure = Failure::of([&] { copy_all(); });
+    if (!failure || stopped_) continue;
+    tell_(
+        fmt::format("exports and reports were not all copied to the mirror, the next "
+                    "checkpoint tries again: {}",
+                    failure->message));
+  }
+}
+
+void MirrorExports::copy_all() {
+  const std::vector<Group> groups = find();
+  if (groups.empty()) return;
+  if (!copied_) {
+    std::map<std::string, std::string> copied;
+    if (const auto text = store_.read_text(kCopiedFile)) {
+      // A list that cannot be read costs a copy of all files.
+      Failure::of([&] { parse_json(*text, kCopiedFile).get_to(copied); });
+    }
+    copied_ = std::move(copied);
+  }
+  for (const Group& group : groups) copy(group);
+}
+
+/// Returns the pages and the finished exports of the run's directory.
+std::vector<MirrorExports::Group> MirrorExports::find() const {
+  std::vector<Group> groups;
+  auto entry = fs::recursive_directory_iterator(run_dir_);
+  for (; entry != fs::recursive_directory_iterator(); ++entry) {
+    const fs::path& path = entry->path();
+    const std::string name = path.filename().string();
+    if (entry->is_regular_file()) {
+      if (entry.depth() == 0 && name.ends_with(kReportPage)) groups.push_back({name});
+      continue;
+    }
+    if (!entry->is_directory()) continue;
+    std::error_code absent;
+    const bool other = name.starts_with('.') || name == run::kCapturesDir ||
+                       name == run::kCheckpointsDir || name == run::kDataCacheDir ||
+                       fs::equivalent(path, checkpoints_, absent);
+    if (other || is_export(path) || entry.depth() + 1 == kDeepest) {
+      entry.disable_recursion_pending();
+    }
+    if (!other && is_export(path)) groups.push_back(files_of_export(run_dir_, path));
+  }
+  return groups;
+}
+
+/// Copies a group where any file of it has changed, and removes what the mirror has of
+/// the export that was there before.
+void MirrorExports::copy(const Group& group) {
+  std::map<std::string, std::string> changed;
+  for (const std::string& name : group) {
+    const auto known = copied_->find(name);
+    const std::string state = state_of(run_dir_ / name);
+    if (known == copied_->end() || known->second != state) changed[name] = state;
+  }
+  if (changed.empty()) return;
+  const std::string dir = fs::path(group.back()).parent_path().string();
+  if (!dir.empty()) {
+    // Without its config.json an export is none while its files change.
+    std::vector<std::string> gone = {group.back()};
+    for (const auto& [name, state] : *copied_) {
+      const bool of_it = name.starts_with(dir + "/");
+      if (of_it && std::ranges::find(group, name) == group.end()) gone.push_back(name);
+    }
+    for (const std::string& name : gone) {
+      if (copied_->erase(name) == 0) continue;
+      note();
+      store_.remove(fmt::format("{}{}", kBelow, name));
+    }
+    changed.try_emplace(group.back(), state_of(run_dir_ / group.back()));
+  }
+  for (const std::string& name : group) {
+    if (stopped_) return;
+    if (!changed.contains(name)) continue;
+    store_.put(run_dir_ / name, fmt::format("{}{}", kBelow, name));
+    (*copied_)[name] = changed[name];
+    note();
+  }
+  tell_(fmt::format("{} copied to {}/{}", dir.empty() ? group.back() : dir,
+                    store_.place(), kBelow));
+}
+
+/// Says in the mirror what was copied.
+void MirrorExports::note() {
+  store_.put_text(json_text(Json(*copied_), 1) + "\n", kCopiedFile);
+}
+
+}  // namespace longhaul::checkpoint

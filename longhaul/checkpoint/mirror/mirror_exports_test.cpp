@@ -1,0 +1,130 @@
+#include "longhaul/checkpoint/mirror/mirror_exports.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "longhaul/checkpoint/mirror/mirror_thread.h"
+#include "tests/support/mirror_directory.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::DirectoryStore;
+using testing::kMirrorRun;
+using testing::TempDir;
+using testing::write_file;
+
+/// A directory of a run, of which each call of copied() is one look.
+struct Exporting {
+  std::vector<std::string> copied() {
+    store.order.clear();
+    MirrorExports exports(store, run.path(), run / "checkpoints",
+                          [&](const std::string& line) { lines.push_back(line); });
+    look(exports);
+    std::erase(store.order, "run/copied.json");
+    return store.order;
+  }
+  static void look(MirrorExports& exports) {
+    exports.look();
+    while (exports.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  void write_export(const std::string& dir, const std::string& text) const {
+    write_file(run / dir / "config.json", "{}");
+    write_file(run / dir / "model-00001-of-00001.safetensors", text);
+    write_file(run / dir / "model.safetensors.index.json", "{}");
+    write_file(run / dir / "tokenizer.json", "{}");
+  }
+
+  TempDir run;
+  DirectoryStore store;
+  std::vector<std::string> lines;
+};
+
+TEST(MirrorExports, CopiesReportsAndFinishedExportsTheConfigLast) {
+  Exporting all;
+  all.write_export("exports/final", "weights");
+  all.write_export("half.tmp.17", "weights");
+  all.write_export("checkpoints/hf", "weights");
+  all.write_export("data/model", "weights");
+  write_file(all.run / "small/config.json", "{}");
+  write_file(all.run / "report.html", "page");
+  write_file(all.run / "other.html", "page");
+  auto names = all.copied();
+  const auto report = std::ranges::find(names, "run/report.html");
+  ASSERT_NE(report, names.end());
+  names.erase(report);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "run/exports/final/model-00001-of-00001.safetensors",
+                       "run/exports/final/tokenizer.json",
+                       "run/exports/final/model.safetensors.index.json",
+                       "run/exports/final/config.json"}));
+}
+
+TEST(MirrorExports, CopiesAFileOnceWhateverStartLooks) {
+  Exporting all;
+  all.write_export("hf", "weights");
+  EXPECT_EQ(all.copied().size(), 4U);
+  EXPECT_TRUE(all.copied().empty());
+  all.write_export("more", "weights");
+  EXPECT_EQ(all.copied().size(), 4U);
+  // A list that somebody has damaged costs a copy.
+  write_file(all.store.path("run/copied.json"), "{");
+  EXPECT_EQ(all.copied().size(), 8U);
+}
+
+TEST(MirrorExports, ReplacesAnExportOfTheSameSizesAndRemovesWhatIsNotInIt) {
+  Exporting all;
+  all.write_export("hf", "weights");
+  write_file(all.run / "hf/extra.json", "{}");
+  all.copied();
+  fs::remove_all(all.run / "hf");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for another time
+  all.write_export("hf", "WEIGHTS");
+  all.store.removed.clear();
+  EXPECT_EQ(all.copied().back(), "run/hf/config.json");
+  EXPECT_EQ(all.store.removed,
+            (std::vector<std::string>{"run/hf/config.json", "run/hf/extra.json"}));
+  EXPECT_EQ(all.store.read_text("run/hf/model-00001-of-00001.safetensors"), "WEIGHTS");
+}
+
+TEST(MirrorExports, WhatWasCutOffIsNoExportAndGoesOnAtTheNextLook) {
+  Exporting all;
+  all.write_export("hf", "weights");
+  all.store.refused = "run/hf/model.safetensors.index.json";
+  all.copied();
+  EXPECT_FALSE(all.store.has("run/hf/config.json"));
+  ASSERT_EQ(all.lines.size(), 1U);
+  EXPECT_HAS(all.lines[0], "were not all copied to the mirror");
+  all.store.refused.clear();
+  EXPECT_EQ(all.copied(), (std::vector<std::string>{"run/hf/model.safetensors.index.json",
+                                                    "run/hf/config.json"}));
+}
+
+TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
+  Exporting all;
+  all.write_export("hf", "weights");
+  write_file(all.run / "results.json", "{}");
+  auto owned = std::make_unique<DirectoryStore>();
+  DirectoryStore& store = *owned;
+  store.held_below = "run/hf";
+  MirrorOptions options;
+  options.checkpoints = all.run / "checkpoints";
+  options.run = kMirrorRun;
+  options.run_dir = all.run.path();
+  options.run_files = {"results.json"};
+  MirrorThread thread(options, std::move(owned));
+  // Going back makes the mirror this run's.
+  thread.went_back(0);
+  thread.send_run_files();
+  while (thread.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(store.has("run/results.json"));
+  EXPECT_TRUE(thread.copies_exports());
+  thread.stop();
+  EXPECT_FALSE(thread.copies_exports());
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint
