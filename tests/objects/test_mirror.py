@@ -194,6 +194,17 @@ def test_ranks_of_two_machines(mirrored, whole):
     mine.ends_as(whole(ranks=2), 4)
 
 
+@pytest.mark.soak
+def test_a_start_that_ended_while_it_fetched_is_no_lost_mount(mirrored, whole):
+    """The marker of the run is there then, on all ranks, and no checkpoint."""
+    mine = mirrored()
+    mine.train("run.stop_after=4", ranks=2)
+    for path in (mine.dir / "checkpoints").glob("step_*"):
+        shutil.rmtree(path)
+    assert mine.resumed_at(mine.train(ranks=2)) == 4
+    assert curve(mine.dir) == curve(whole(ranks=2))
+
+
 def test_of_several_attempts_the_newest_counts(mirrored):
     mine = mirrored()
     mine.train("run.stop_after=4")
@@ -203,6 +214,22 @@ def test_of_several_attempts_the_newest_counts(mirrored):
     mine.dir.rename(mine.folder / "lost")
     mine.train("run.stop_after=4", "optimizer.lr=1e-3")
     assert differing(mine.last(4), mine.folder / "lost/checkpoints/step_00000004") == []
+
+
+def test_a_step_that_only_the_mirror_has(mirrored, whole):
+    mine = mirrored()
+    mine.train("checkpoint.keep=1", "checkpoint.mirror_keep=0", SLOWLY)
+    assert not mine.last(4).exists() and mine.last(8).exists()
+    result = mine.train("checkpoint.resume=4", "checkpoint.mirror_keep=0")
+    assert "step 4 restored from s3://" in result.stdout, result.stdout
+    assert mine.resumed_at(result) == 4
+    mine.ends_as(whole(), 0)
+    result = mine.train("checkpoint.resume=5", check=False)
+    assert result.returncode == WRONG, result.stderr
+    assert f"neither {mine.dir / 'checkpoints'} nor s3://corpus/{mine.name}" in result.stderr
+    # A directory that is lost makes no difference.
+    mine.lose()
+    assert mine.resumed_at(mine.train("checkpoint.resume=4")) == 4
 
 
 def test_a_killed_run_is_lost_with_its_machine(mirrored, whole):

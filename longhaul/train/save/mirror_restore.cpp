@@ -1,6 +1,7 @@
 #include "longhaul/train/save/mirror_restore.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -42,6 +43,16 @@ std::unique_ptr<checkpoint::MirrorStore> store_of(const RunConfig& config) {
 
 /// Throws an error of the store again, and says what it means for the start.
 [[noreturn]] void raise_unreachable(const RunConfig& config, const Error& error) {
+  const ResumeFrom& asked = config.checkpoint.resume;
+  if (asked.kind == ResumeFrom::Kind::Step) {
+    Failure{error.kind(), "mirror",
+            fmt::format("{} cannot be read, and {} has no checkpoint of step {}, which "
+                        "checkpoint.resume names: {}. Start the same command again once "
+                        "the store answers, or name another step",
+                        *config.checkpoint.mirror, checkpoint_dir(config).string(),
+                        asked.step, error.message())}
+        .raise();
+  }
   Failure{error.kind(), "mirror",
           fmt::format("{} cannot be read, and {} has no checkpoint: {}. The run does not "
                       "begin anew by itself: start the same command again once the store "
@@ -51,18 +62,48 @@ std::unique_ptr<checkpoint::MirrorStore> store_of(const RunConfig& config) {
       .raise();
 }
 
-/// Returns whether checkpoint.resume asks for the newest of the run's own checkpoints.
-bool asks_for_own(const RunConfig& config) {
-  const ResumeFrom::Kind kind = config.checkpoint.resume.kind;
-  return kind == ResumeFrom::Kind::Latest ||
-         (kind == ResumeFrom::Kind::Path && begins_elsewhere(config));
+/// Returns whether this rank's directory of checkpoints lacks what checkpoint.resume asks
+/// for, and a mirror may have it: the newest of the run's own checkpoints, or a step.
+bool is_missing_here(const RunConfig& config) {
+  const ResumeFrom& asked = config.checkpoint.resume;
+  const fs::path dir = checkpoint_dir(config);
+  if (asked.kind == ResumeFrom::Kind::Step) {
+    checkpoint::refuse_dangling(dir);
+    return !fs::exists(dir / run::step_directory_name(asked.step) / run::kManifestFile);
+  }
+  const bool asks_for_own =
+      asked.kind == ResumeFrom::Kind::Latest ||
+      (asked.kind == ResumeFrom::Kind::Path && begins_elsewhere(config));
+  return asks_for_own && !checkpoint::has_committed(dir);
+}
+
+/// Throws because neither place has the step that checkpoint.resume names. Called on rank
+/// 0 only.
+[[noreturn]] void refuse_step(const RunConfig& config,
+                              const std::vector<int64_t>& mirrored) {
+  const fs::path dir = checkpoint_dir(config);
+  std::vector<int64_t> here;
+  for (const auto& entry : checkpoint::list_checkpoints(dir)) {
+    if (entry.valid) here.push_back(entry.step);
+  }
+  throw InputError(
+      "checkpoint",
+      fmt::format(
+          "checkpoint.resume = {}: neither {} nor {} has a whole checkpoint of "
+          "that step; steps here: {}; in the mirror: {}",
+          config.checkpoint.resume.step, dir.string(), *config.checkpoint.mirror,
+          here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
+          mirrored.empty() ? "none" : fmt::format("{}", fmt::join(mirrored, ", "))));
 }
 
 /// What rank 0 takes from the mirror.
 struct Found {
   std::string run;  ///< whose checkpoints they are
-  /// The whole checkpoints, the newest first, each read when it is wanted.
+  /// The whole checkpoints that may be taken, the newest first, each read when it is
+  /// wanted.
   std::vector<int64_t> steps;
+  bool marked = false;  ///< whether rank 0's directory of checkpoints is that run's
+  std::vector<int64_t> others;  ///< where a step is asked for: the steps of the mirror
 };
 
 /// Looks for checkpoints that this run may take. Called on rank 0 only.
@@ -79,8 +120,26 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
         store.place(), owner->run, record.run));
     return found;
   }
+  const fs::path dir = checkpoint_dir(config);
+  const auto here = run::read_checkpoints_owner(dir);
+  if (here && *here != found.run && checkpoint::has_committed(dir)) {
+    run.log().warning(fmt::format(
+        "{} holds the checkpoints of another run ({}) than {} ({}): they are not taken",
+        store.place(), found.run, dir.string(), *here));
+    return found;
+  }
+  found.marked = here == found.run;
   const checkpoint::MirrorListing listing(store);
   std::vector<std::string> skipped;
+  if (config.checkpoint.resume.kind == ResumeFrom::Kind::Step) {
+    const int64_t step = config.checkpoint.resume.step;
+    if (listing.read(step, &skipped)) found.steps.push_back(step);
+    for (const std::string& line : skipped) run.log().warning(line);
+    for (const int64_t other : listing.steps()) {
+      if (!listing.manifests(other).empty()) found.others.push_back(other);
+    }
+    return found;
+  }
   for (const int64_t step : listing.steps()) {
     // An older step is rarely wanted, so here its manifest must only be there.
     const bool whole = found.steps.empty() ? listing.read(step, &skipped).has_value()
@@ -95,7 +154,7 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   }
   if (found.steps.empty()) {
     run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
-                               checkpoint_dir(config).string()));
+                               dir.string()));
   }
   return found;
 }
@@ -219,20 +278,27 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
   std::unique_ptr<checkpoint::MirrorStore> store;
   Found found;
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
-    if (asks_for_own(config) && !checkpoint::has_committed(dir)) {
+    if (is_missing_here(config)) {
       store = store_of(config);
       try {
         found = find_in_mirror(config, start, run, *store);
       } catch (const Error& error) {
         raise_unreachable(config, error);
       }
+      const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
+      if (by_step && found.steps.empty()) refuse_step(config, found.others);
     }
-    return json_text(Json{{"run", found.run}, {"any", !found.steps.empty()}});
+    return json_text(Json{
+        {"run", found.run}, {"any", !found.steps.empty()}, {"marked", found.marked}});
   }));
   if (!told.at("any").get<bool>()) return;
   const auto owner = told.at("run").get<std::string>();
-  // Rank 0 may be the one that has lost its mount.
-  checkpoint::confirm_missing(dir, owner, *session.world);
+  if (told.at("marked").get<bool>()) {
+    checkpoint::prove_checkpoints_dir(dir, owner, 0.0, *session.world);
+  } else {
+    // Rank 0 may be the one that has lost its mount.
+    checkpoint::confirm_missing(dir, owner, *session.world);
+  }
   const system::Stopwatch watch;
   checkpoint::MirrorStep fetched;
   work_beside(

@@ -13,11 +13,13 @@ namespace longhaul::train {
 /// checkpoint here either. Collective.
 MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world);
 
-/// Brings the newest whole checkpoint of the mirror into the directory of checkpoints,
-/// where that has none and checkpoint.resume asks for the run's own. One that is damaged
-/// in the mirror is told, and the one before it taken. Returns with nothing done where
-/// the mirror has none either. Throws where the store does not answer: the run must not
-/// begin anew by itself. Must be called before look_at_home(). Collective.
+/// Brings a checkpoint of the mirror into the directory of checkpoints, which lacks what
+/// checkpoint.resume asks for. For the run's newest that is the newest whole one, where
+/// the directory has none. One that is damaged in the mirror is told, and the one before
+/// it taken. Where the mirror has none either, nothing is done. For a step it is that
+/// step; throws where neither place has it whole. Throws where the store does not answer:
+/// the run must not begin anew by itself. Must be called before look_at_home().
+/// Collective.
 void restore_from_mirror(const Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train
