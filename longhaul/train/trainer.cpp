@@ -85,32 +85,9 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
   return history;
 }
 
-/// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
-/// tp3".
-std::string title_of(const Session& session) {
-  const layout::MeshIndex& at = session.mesh().index();
-  std::string title =
-      fmt::format("longhaul rank {} pp{} dp{}", session.world->rank(), at.pp, at.dp);
-  if (session.mesh().shape().cp > 1) title += fmt::format(" cp{}", at.cp);
-  return title + fmt::format(" tp{} step ", at.tp);
-}
-
 std::vector<double> times(std::vector<double> values, double factor) {
   for (double& value : values) value *= factor;
   return values;
-}
-
-/// Returns the data that rank 0 checks: its format does not say which ids it holds.
-std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
-    const Session& session) {
-  std::vector<std::shared_ptr<const data::TokenSource>> sources;
-  if (session.world->rank() > 0) return sources;
-  const auto add = [&](const std::shared_ptr<const data::TokenSource>& source) {
-    if (source->max_token_id() == 0) sources.push_back(source);
-  };
-  for (const data::WeightedSource& weighted : session.train_sources) add(weighted.source);
-  for (const ValidationSet& set : session.validation) add(set.source);
-  return sources;
 }
 
 /// Returns what judges the steps; only rank 0 has it, and only where the settings ask for

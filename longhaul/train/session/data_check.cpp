@@ -7,6 +7,18 @@
 
 namespace longhaul::train {
 
+std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
+    const Session& session) {
+  std::vector<std::shared_ptr<const data::TokenSource>> sources;
+  if (session.world->rank() > 0) return sources;
+  const auto add = [&](const std::shared_ptr<const data::TokenSource>& source) {
+    if (source->max_token_id() == 0) sources.push_back(source);
+  };
+  for (const data::WeightedSource& weighted : session.train_sources) add(weighted.source);
+  for (const ValidationSet& set : session.validation) add(set.source);
+  return sources;
+}
+
 DataCheck::DataCheck(std::vector<std::shared_ptr<const data::TokenSource>> sources) {
   if (sources.empty()) return;
   under_way_ = std::async(std::launch::async, [this, sources = std::move(sources)] {

@@ -6,8 +6,14 @@
 #include <vector>
 
 #include "longhaul/data/sources/token_source.h"
+#include "longhaul/train/session/session.h"
 
 namespace longhaul::train {
+
+/// Returns the data that rank 0 checks, since its format does not say which ids it holds.
+/// The other ranks check nothing.
+std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
+    const Session& session);
 
 /// Checks, on a thread beside training, all rows of data whose format does not say which
 /// ids it holds, so that a bad row ends the run soon and not only when its turn comes.

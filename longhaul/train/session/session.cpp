@@ -399,6 +399,14 @@ data::StepBatch& next_batch(const Session& session, data::Loader& loader, int64_
   return batch;
 }
 
+std::string title_of(const Session& session) {
+  const layout::MeshIndex& at = session.mesh().index();
+  std::string title =
+      fmt::format("longhaul rank {} pp{} dp{}", session.world->rank(), at.pp, at.dp);
+  if (session.mesh().shape().cp > 1) title += fmt::format(" cp{}", at.cp);
+  return title + fmt::format(" tp{} step ", at.tp);
+}
+
 int64_t first_column(const Session& session, int64_t columns) {
   comm::Communicator& tp = session.mesh().tp();
   const std::vector<int64_t> widths = gather_numbers(tp, {columns});

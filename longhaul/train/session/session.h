@@ -65,6 +65,10 @@ struct Session {
   size_t num_losses() const { return model_config.description.losses.size(); }
 };
 
+/// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
+/// tp3".
+std::string title_of(const Session& session);
+
 /// Returns world size and mesh, for the records of checkpoints.
 Json layout_of(const Session& session);
 
