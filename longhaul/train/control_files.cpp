@@ -53,15 +53,21 @@ void ControlFiles::look() {
   seen_.pause = paused;
 }
 
-Requests ControlFiles::ask() {
+/// Returns what all ranks have seen so far.
+Requests ControlFiles::agree() {
   if (world_.rank() == 0) look();
   std::array<int64_t, 4> asked = {system::raised_signal().number, seen_.stop ? 1 : 0,
                                   seen_.save ? 1 : 0, seen_.pause ? 1 : 0};
   world_.all_reduce_wait(asked, comm::ReduceOp::Max);
-  seen_.save = false;
   const Requests agreed{static_cast<int>(asked[0]), asked[1] != 0, asked[2] != 0,
                         asked[3] != 0};
   if (agreed.ends()) system::answer_signal();
+  return agreed;
+}
+
+Requests ControlFiles::ask() {
+  const Requests agreed = agree();
+  seen_.save = false;
   return agreed;
 }
 

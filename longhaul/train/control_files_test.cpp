@@ -39,6 +39,19 @@ TEST(ControlFiles, StopAndSaveAreTakenAwayAndActOnce) {
   EXPECT_EQ(control.told, (std::vector<std::string>{"STOP", "SAVE"}));
 }
 
+TEST(ControlFiles, WhetherTheRunMustEndTakesNothingFromWhoAsksLater) {
+  Control control;
+  control.touch("SAVE");
+  EXPECT_FALSE(control.files.must_end());
+  control.touch("STOP");
+  until_the_next_look();
+  EXPECT_TRUE(control.files.must_end());
+  const Requests later = control.files.ask();
+  EXPECT_TRUE(later.stop && later.save);
+  EXPECT_FALSE(control.files.ask().save);
+  EXPECT_EQ(control.told, (std::vector<std::string>{"SAVE", "STOP"}));
+}
+
 TEST(ControlFiles, PauseLastsAsLongAsItsFile) {
   Control control;
   control.touch("PAUSE");

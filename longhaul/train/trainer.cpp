@@ -13,6 +13,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/objects/readable.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
@@ -140,6 +141,12 @@ class Trainer {
     prepare_saves();
     share_loads();
   }
+  /// The loader waits for its thread, which may wait for a shard that nobody reads.
+  ~Trainer() {
+    if (session_.fetches_shards) objects::shared_store()->stop();
+  }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   TrainResult run() {
     data_check_.settle(kDataCheckSeconds);
@@ -151,7 +158,12 @@ class Trainer {
     }
     while (history_.step < last_step_ && !ends()) {
       hooks_.begin(history_.step + 1);
-      StepOutcome outcome = train_step();
+      std::optional<StepOutcome> done = train_step();
+      if (!done) {
+        end_before_step();
+        break;
+      }
+      StepOutcome& outcome = *done;
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
       checkpoints_.reached(history_.step);
@@ -190,8 +202,9 @@ class Trainer {
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
   /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
-  /// is not made, and only the place in the data changes.
-  StepOutcome train_step() {
+  /// is not made, and only the place in the data changes. Returns nothing where the run
+  /// is to end before the batch is there.
+  std::optional<StepOutcome> train_step() {
     const int64_t step = history_.step + 1;
     const system::Stopwatch watch;
     const double waited = session_.world->ledger().waited_seconds();
@@ -199,7 +212,10 @@ class Trainer {
 
     // 1. Batch.
     phase("batch", step);
-    data::StepBatch& batch = next_batch(session_, loader_, step, run_.log());
+    data::StepBatch* const next = next_batch(session_, loader_, step, run_.log(),
+                                             [this] { return control_.must_end(); });
+    if (next == nullptr) return std::nullopt;
+    data::StepBatch& batch = *next;
     const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
     const BatchTotals totals = sum_over_replicas(session_, batch);
@@ -252,7 +268,14 @@ class Trainer {
       run_.event(layer_norms(session_.model_config.description, session_.parameter_names,
                              sums[1], step));
     }
-    return {record, verdict};
+    return StepOutcome{record, verdict};
+  }
+
+  /// Does what comes after the last step of a run that ends while it waits for the next
+  /// one's batch.
+  void end_before_step() {
+    ask();
+    save(/*ends=*/true, checkpoints_.settle());
   }
 
   /// Gives the routers the loads of the last step, where they are balanced by them.

@@ -1,5 +1,6 @@
 """`data build` reads objects where they lie: the same store as from local files, whatever fails in
-between, and a message with what to do where it cannot go on."""
+between, and a message with what to do where it cannot go on. Training that waits for a shard says
+so, and ends when it is asked to."""
 
 import json
 import os
@@ -11,7 +12,8 @@ import pytest
 from corpus import KINDS, address, documents, inputs_of, lines_of, same_store, write_corpus
 from fault_proxy import FaultProxy, Rule, make_authority
 from processes import descendants, wait_until_gone
-from programs import BIN, later, split
+from programs import BIN, command_of, later, split
+from runs import curve, steps_of, write_config
 from servers import ACCESS_KEY, SECRET_KEY, environment, free_port
 
 WRONG, TEMPORARY = 78, 75
@@ -403,3 +405,76 @@ def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) != 0
         wait_until_gone(started)
+
+
+# --- training that waits for a shard
+
+@pytest.fixture(scope="module")
+def parted(run, local, filled):
+    """The shards of a store in the bucket: the names of their tokens' files, and the steps of 8
+    sequences of 32 tokens that need no shard behind them."""
+    build(run, local, inputs_of("lines", local / "corpus"), local / "parted", "--part-size", "8kB")
+    filled("rclone").put_folder("parted", local / "parted")
+    found, tokens = [], 0
+    for shard in json.loads((local / "parted/store.json").read_text())["shards"]:
+        tokens += shard["tokens"]
+        found.append((shard["token_file"]["name"], (tokens - 1) // (8 * 32)))
+    assert len(found) >= 5 and found[1][1] >= 4
+    return found
+
+
+def words_of_training(tmp_path, name, root, steps):
+    words = ["train", write_config(tmp_path, name)]
+    for setting in (f'data.train=[{{ path = "{root}/parted" }}]', "data.shuffle=false",
+                    f'data.cache="{tmp_path / "cache"}"', f"run.steps={steps}"):
+        words += ["--set", setting]
+    return words
+
+
+@pytest.mark.parametrize("ranks", [1, *later(2)])
+def test_a_wait_for_a_shard_is_counted_as_waiting_for_data(run, filled, parted, tmp_path, ranks):
+    slow = Rule("slow", keys=f"corpus/parted/{parted[2][0]}", seconds=4, times=1)
+    with FaultProxy(filled("rclone").endpoint, [slow]) as proxy:
+        run("longhaul", *words_of_training(tmp_path, "run", "s3://corpus", parted[3][1]),
+            ranks=ranks, env=environment(tmp_path / "home", proxy.endpoint))
+        assert proxy.faults() == {"slow": 1}
+    waits = {step: record["data_time_s"] for step, record in steps_of(tmp_path / "run").items()}
+    # The fetch begins while the steps of the shard before are done.
+    assert waits[parted[1][1] + 1] > 1 and max(waits.values()) == waits[parted[1][1] + 1], waits
+    told = json.loads(run("longhaul", "report", tmp_path / "run", "--json").stdout)["ledger"]
+    assert told["by_class"]["data"] == pytest.approx(sum(waits.values()), abs=0.5)
+
+
+@pytest.mark.parametrize("ranks, request_to_end", [
+    (1, "SIGTERM"), *later((1, "STOP"), (2, "SIGUSR1"), (2, "STOP"))])
+def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
+        run, local, filled, parted, tmp_path, ranks, request_to_end):
+    (name, _), last, steps = parted[2], parted[1][1], parted[3][1]
+    words = words_of_training(tmp_path, "run", "s3://corpus", steps)
+    stall = Rule("stall", keys=f"corpus/parted/{name}", seconds=600)
+    with FaultProxy(filled("rclone").endpoint, [stall]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        command, variables = command_of("longhaul", words, ranks)
+        process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        metrics, limit = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+        while not (proxy.faults() and metrics.exists() and last in steps_of(tmp_path / "run")):
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.02)
+        time.sleep(1)
+        started, begin = descendants(process.pid), time.monotonic()
+        if request_to_end == "STOP":
+            (tmp_path / "run/STOP").touch()
+        else:
+            process.send_signal(getattr(signal, request_to_end))
+        code = process.wait(timeout=60)
+        # The request alone is given up after 30 s, and asked for again for 120 s.
+        assert time.monotonic() - begin < 20
+        wait_until_gone(started)
+        assert code == (79 if request_to_end == "STOP" else TEMPORARY)
+        assert max(steps_of(tmp_path / "run")) == last
+        assert (tmp_path / f"run/checkpoints/step_{last:08}/manifest.json").exists()
+        proxy.rules = []
+        run("longhaul", *words, ranks=ranks, env=env)
+    run("longhaul", *words_of_training(tmp_path, "here", local, steps), ranks=ranks)
+    assert curve(tmp_path / "run") == curve(tmp_path / "here")

@@ -37,8 +37,8 @@
 namespace longhaul::train {
 namespace {
 
-/// How often a rank that waits for its batch says that it lives.
-constexpr auto kDataLook = std::chrono::seconds(1);
+/// How often a rank that waits for its batch says that it lives, and looks for signals.
+constexpr auto kDataLook = std::chrono::milliseconds(250);
 /// Seconds of waiting for a batch from which on the log tells of it.
 constexpr double kLongDataWait = 5.0;
 
@@ -238,7 +238,7 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
   }
   session.threads = set_threads(config.run.threads, *session.node);
   take_hardware_profile(session);
-  stage_inputs(config, *session.world, log);
+  session.fetches_shards = stage_inputs(config, *session.world, log);
   session.model_config =
       load_model_config(objects::readable(config.model.config), config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
@@ -386,17 +386,22 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
   return options;
 }
 
-data::StepBatch& next_batch(const Session& session, data::Loader& loader, int64_t step,
-                            system::Logger& log) {
+data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_t step,
+                            system::Logger& log, const std::function<bool()>& must_end) {
   const system::Stopwatch watch;
-  while (!loader.ready(kDataLook)) {
+  const auto waits = [&] {
+    const bool mine = !loader.ready(kDataLook);
+    return session.fetches_shards ? session.world->any(mine) : mine;
+  };
+  while (waits()) {
     if (run::RankRecord* record = session.world->ledger().record()) record->moved();
+    if (session.fetches_shards && must_end()) return nullptr;
   }
   data::StepBatch& batch = loader.next();
   if (watch.seconds() >= kLongDataWait) {
     log.info(fmt::format("step {} waited {:.1f} s for its data", step, watch.seconds()));
   }
-  return batch;
+  return &batch;
 }
 
 std::string title_of(const Session& session) {

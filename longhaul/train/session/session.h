@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ struct Session {
 
   std::vector<data::WeightedSource> train_sources;
   int64_t train_sequences = 0;  ///< sequences of all sources, each counted once
+  bool fetches_shards = false;  ///< shards of train_sources are fetched during training
   std::vector<ValidationSet> validation;
 
   /// The parts of the model on this rank: several where there are virtual pipeline
@@ -114,10 +116,13 @@ void run_forward(const Session& session, StageRunner& runner,
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
                                    int64_t first_step = 1, int64_t last_step = 0);
 
-/// Returns the loader's next step. While a shard is fetched for it the rank's record
-/// moves, so that nobody takes the wait for a hang. The log tells of a long wait.
-data::StepBatch& next_batch(const Session& session, data::Loader& loader, int64_t step,
-                            system::Logger& log);
+/// Returns the loader's next step. While it is read the rank's record moves, so that
+/// nobody takes the wait for a hang. The log tells of a long wait. Where shards are
+/// fetched during training, all ranks wait until each of them has its batch, and ask
+/// `must_end` several times a second. Once it says true on all ranks, they get null.
+/// Collective where shards are fetched.
+data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_t step,
+                            system::Logger& log, const std::function<bool()>& must_end);
 
 /// Returns the first vocabulary column of this rank's logits, of which the rank has
 /// `columns`; the ranks of a tp group have the columns side by side. Collective over the

@@ -179,11 +179,11 @@ bool is_packed_in_place(const fs::path& entry) {
          *format != data::InputFormat::Csv;
 }
 
-void stage_inputs(const RunConfig& config, comm::Communicator& world,
+bool stage_inputs(const RunConfig& config, comm::Communicator& world,
                   system::Logger& log) {
   std::vector<fs::path> addresses = addresses_of(config);
   std::erase_if(addresses, is_packed_in_place);
-  if (addresses.empty()) return;
+  if (addresses.empty()) return false;
   objects::keep_copies(copy_place(config, log));
   const std::vector<fs::path> in_order = read_in_order(config);
   std::string listed = "{}";
@@ -201,6 +201,7 @@ void stage_inputs(const RunConfig& config, comm::Communicator& world,
   prove_same_copies(addresses, world);
   // The log may go before the copies do.
   objects::keep_copies({});
+  return !listings.empty();
 }
 
 std::vector<fs::path> local_paths(const DataPaths& entry) {

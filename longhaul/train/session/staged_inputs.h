@@ -16,8 +16,8 @@ bool is_packed_in_place(const fs::path& entry);
 /// is opened, so that no rank waits for another one's fetch within a collective. The log
 /// tells time and bytes. Afterwards objects::readable() finds the copies. No shard is
 /// fetched yet of a token store that is only read in order (objects::read_in_pieces).
-/// Collective.
-void stage_inputs(const RunConfig& config, comm::Communicator& world,
+/// Returns whether there is such a store. Collective.
+bool stage_inputs(const RunConfig& config, comm::Communicator& world,
                   system::Logger& log);
 
 /// Returns the paths that an entry of data names, with the local copy's path for what
