@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
@@ -12,6 +13,7 @@
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
 #include "longhaul/objects/readable.h"
@@ -87,6 +89,9 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                  "documents end; set data.document_mask = false, or "
                                  "build a token store from the text",
                                  path.string()));
+  }
+  if (auto pieces = objects::pieces_at(path)) {
+    return saved_pieces_source(path, seq_len, field, std::move(pieces));
   }
   return saved_dataset_source(path, seq_len, field);
 }

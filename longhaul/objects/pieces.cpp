@@ -28,9 +28,11 @@ struct Pieces::Ahead {
 
 Pieces::Pieces(std::shared_ptr<LocalCopies> copies, Address prefix,
                const std::vector<ObjectInfo>& objects,
-               const std::function<bool(const std::string&)>& comes_later)
+               const std::function<bool(const std::string&)>& comes_later,
+               std::string outline)
     : copies_(std::move(copies)),
       prefix_(std::move(prefix)),
+      outline_(std::move(outline)),
       ahead_(std::make_shared<Ahead>()) {
   const size_t skip = prefix_.key.empty() ? 0 : prefix_.key.size() + 1;
   std::vector<ObjectInfo> first;

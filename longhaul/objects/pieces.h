@@ -17,13 +17,16 @@ namespace longhaul::objects {
 class Pieces {
  public:
   /// `objects` are all objects below `prefix`. Copies those at once that are not to come
-  /// later. Throws what LocalCopies::hold() throws.
+  /// later. `outline` is what a reader has to know of these. Throws what
+  /// LocalCopies::hold() throws.
   Pieces(std::shared_ptr<LocalCopies> copies, Address prefix,
          const std::vector<ObjectInfo>& objects,
-         const std::function<bool(const std::string& name)>& comes_later);
+         const std::function<bool(const std::string& name)>& comes_later,
+         std::string outline = {});
 
   /// Returns the directory of the objects that are here from the start.
   const fs::path& dir() const { return *first_; }
+  const std::string& outline() const { return outline_; }
   /// Returns an object's address, for people.
   std::string name_of(const std::string& name) const { return (prefix_ / name).text(); }
   /// Returns the size of an object; nothing where there is none of this name.
@@ -46,6 +49,7 @@ class Pieces {
 
   std::shared_ptr<LocalCopies> copies_;
   Address prefix_;
+  std::string outline_;
   std::map<std::string, ObjectInfo> objects_;
   std::shared_ptr<const fs::path> first_;
   std::shared_ptr<Ahead> ahead_;

@@ -98,10 +98,11 @@ fs::path readable(const fs::path& path) {
 }
 
 void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
-                    const std::function<bool(const std::string&)>& comes_later) {
+                    const std::function<bool(const std::string&)>& comes_later,
+                    std::string outline) {
   const Address prefix = readable_address(address);
-  auto pieces =
-      std::make_shared<const Pieces>(shared_copies(), prefix, objects, comes_later);
+  auto pieces = std::make_shared<const Pieces>(shared_copies(), prefix, objects,
+                                               comes_later, std::move(outline));
   const std::lock_guard lock(shared().mutex);
   shared().pieces[prefix.text()] = std::move(pieces);
 }

@@ -40,7 +40,8 @@ Address readable_address(const fs::path& path);
 /// Has an address read in pieces: readable() returns Pieces::dir() for it from now on.
 /// The other arguments are those of Pieces. Throws what Pieces throws.
 void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
-                    const std::function<bool(const std::string& name)>& comes_later);
+                    const std::function<bool(const std::string& name)>& comes_later,
+                    std::string outline = {});
 /// Returns the pieces whose directory `dir` is; null where it is none of theirs.
 std::shared_ptr<const Pieces> pieces_at(const fs::path& dir);
 

@@ -4,12 +4,14 @@ so, and ends when it is asked to."""
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
 
 import pytest
 from corpus import KINDS, address, documents, inputs_of, lines_of, same_store, write_corpus
+from datasets import Dataset
 from fault_proxy import FaultProxy, Rule, make_authority
 from processes import descendants, wait_until_gone
 from programs import BIN, command_of, later, split
@@ -429,6 +431,54 @@ def words_of_training(tmp_path, name, root, steps):
                     f'data.cache="{tmp_path / "cache"}"', f"run.steps={steps}"):
         words += ["--set", setting]
     return words
+
+
+@pytest.fixture(scope="module")
+def saved(local, filled):
+    """The sizes of the files of a save_to_disk directory at `corpus/even`, in order. The one at
+    `corpus/uneven` has rows of two lengths."""
+    chance = random.Random(7)
+    for name, lengths in (("even", [32]), ("uneven", [32, 20])):
+        rows = [[chance.randrange(300) for _ in range(lengths[n % len(lengths)])]
+                for n in range(400)]
+        table = {"number": list(range(400)), "input_ids": rows}
+        Dataset.from_dict(table).save_to_disk(local / name, num_shards=5)
+        filled("rclone").put_folder(name, local / name)
+    return [path.stat().st_size for path in sorted((local / "even").glob("*.arrow"))]
+
+
+def words_of_saved(tmp_path, name, root, entry, steps, *more):
+    words = words_of_training(tmp_path, name, root, steps)
+    for setting in (f'data.train=[{{ path = "{root}/{entry}" }}]', *more):
+        words += ["--set", setting]
+    return words
+
+
+@pytest.mark.parametrize("ranks", [1, *later(2)])
+def test_a_saved_directory_larger_than_the_cache_is_read_in_order(run, local, filled, saved,
+                                                                  tmp_path, ranks):
+    limit = 2 * max(saved) + 8000
+    assert limit < sum(saved)
+    steps = 60  # of 8 rows: it goes round
+    with FaultProxy(filled("rclone").endpoint) as proxy:
+        run("longhaul", *words_of_saved(tmp_path, "run", "s3://corpus", "even", steps,
+                                        f"data.cache_gb={limit / 1e9:.12f}"), ranks=ranks,
+            env=environment(tmp_path / "home", proxy.endpoint))
+    kept = [path.stat().st_size for path in (tmp_path / "cache").rglob("*.arrow")]
+    assert 0 < sum(kept) <= limit
+    run("longhaul", *words_of_saved(tmp_path, "here", local, "even", steps), ranks=ranks)
+    assert curve(tmp_path / "run") == curve(tmp_path / "here")
+    states = [json.loads(next((tmp_path / name / "checkpoints/step_00000060").glob(
+        "*state.json")).read_text()) for name in ("run", "here")]
+    assert states[0]["batch_hash"] == states[1]["batch_hash"]
+
+
+def test_a_saved_directory_of_uneven_rows_is_copied_whole(run, local, filled, saved, tmp_path):
+    done = run("longhaul", *words_of_saved(tmp_path, "run", "s3://corpus", "uneven", 8),
+               env=environment(tmp_path / "home", filled("rclone").endpoint))
+    assert "copied whole" in done.stdout + done.stderr + (tmp_path / "run/log.txt").read_text()
+    run("longhaul", *words_of_saved(tmp_path, "here", local, "uneven", 8))
+    assert curve(tmp_path / "run") == curve(tmp_path / "here")
 
 
 @pytest.mark.parametrize("ranks", [1, *later(2)])

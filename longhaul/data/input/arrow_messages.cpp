@@ -51,15 +51,19 @@ class Flatbuffer {
   uint64_t size_;
 };
 
-/// Returns RecordBatch.length of a Message whose header is a RecordBatch.
-int64_t batch_rows(const arrow::Buffer& metadata) {
+/// Returns the place of a field of the RecordBatch that a Message has as its header; 0
+/// where the field is absent.
+uint64_t batch_field(const Flatbuffer& buffer, uint64_t index) {
   constexpr uint64_t kHeaderField = 2;
+  const uint64_t header = buffer.field(buffer.root(), kHeaderField);
+  return header == 0 ? 0 : buffer.field(header + buffer.at<uint32_t>(header), index);
+}
+
+/// Returns RecordBatch.length.
+int64_t batch_rows(const arrow::Buffer& metadata) {
   constexpr uint64_t kLengthField = 0;
   const Flatbuffer buffer(metadata);
-  const uint64_t header = buffer.field(buffer.root(), kHeaderField);
-  if (header == 0) return 0;
-  const uint64_t length =
-      buffer.field(header + buffer.at<uint32_t>(header), kLengthField);
+  const uint64_t length = batch_field(buffer, kLengthField);
   return length == 0 ? 0 : buffer.at<int64_t>(length);
 }
 
@@ -153,6 +157,17 @@ std::unique_ptr<arrow::ipc::Message> ArrowMessages::load(const Header& header) {
        {reinterpret_cast<char*>(body->mutable_data()), static_cast<size_t>(size)});
   return require(arrow::ipc::Message::Open(header.metadata, std::move(body)),
                  file_.path(), where, options_);
+}
+
+int64_t ArrowMessages::node_length(const Header& header, uint64_t node) {
+  constexpr uint64_t kNodesField = 1;
+  constexpr uint64_t kNodeBytes = 16;  // the length, and the number of nulls
+  const Flatbuffer buffer(*header.metadata);
+  const uint64_t field = batch_field(buffer, kNodesField);
+  if (field == 0) return 0;
+  const uint64_t nodes = field + buffer.at<uint32_t>(field);
+  if (node >= buffer.at<uint32_t>(nodes)) return 0;
+  return buffer.at<int64_t>(nodes + sizeof(uint32_t) + node * kNodeBytes);
 }
 
 void ArrowMessages::check_tail() {

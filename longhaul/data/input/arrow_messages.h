@@ -40,6 +40,10 @@ class ArrowMessages {
   bool next(Header& header);
   /// Reads the body of the last message that next() gave. Returns the whole message.
   std::unique_ptr<arrow::ipc::Message> load(const Header& header);
+  /// Returns the length of a column of a record batch, or of the values in its lists. A
+  /// node is a column, or what lies inside of the column of the node before. 0 where the
+  /// batch has no such node.
+  static int64_t node_length(const Header& header, uint64_t node);
   /// Returns where the next message begins.
   uint64_t position() const { return position_; }
 

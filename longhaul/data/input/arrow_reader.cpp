@@ -184,6 +184,13 @@ void walk_headers(const InputFile& file, const InputOptions& options, const Look
   }
 }
 
+/// Returns the number of nodes that a column of this type has in a record batch.
+uint64_t nodes_of(const arrow::DataType& type) {
+  uint64_t nodes = 1;
+  for (const auto& field : type.fields()) nodes += nodes_of(*field->type());
+  return nodes;
+}
+
 }  // namespace
 
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
@@ -197,6 +204,40 @@ std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
     return true;
   });
   return sizes;
+}
+
+std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions& options,
+                                       int64_t length) {
+  LimitedPool pool(options);
+  StoredFile stored(file, 0, 0);
+  ArrowMessages messages(stored, pool.get(), options);
+  ArrowMessages::Header header;
+  const bool begun = messages.next(header);
+  if (!begun || header.type != arrow::ipc::MessageType::SCHEMA) return {};
+  arrow::ipc::DictionaryMemo memo;
+  const auto schema =
+      require(arrow::ipc::ReadSchema(*messages.load(header), &memo), file.path,
+              "its schema", options);
+  const int column = schema->GetFieldIndex(options.field);
+  if (column < 0) return {};
+  const arrow::DataType& type = *schema->field(column)->type();
+  const bool lists = arrow::is_list_like(type.id());
+  if (!lists || !arrow::is_integer(type.field(0)->type()->id())) return {};
+  uint64_t values = 1;  // the node of the values lies behind that of the lists
+  for (int before = 0; before < column; ++before) {
+    values += nodes_of(*schema->field(before)->type());
+  }
+  int64_t rows = 0;
+  while (messages.next(header)) {
+    if (header.type != arrow::ipc::MessageType::RECORD_BATCH) continue;
+    // No file has as many rows as would overflow the product.
+    if (header.rows > (int64_t{1} << 40) / length ||
+        ArrowMessages::node_length(header, values) != header.rows * length) {
+      return {};
+    }
+    rows += header.rows;
+  }
+  return rows;
 }
 
 uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,

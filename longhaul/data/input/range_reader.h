@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,12 @@ std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
                                           const InputOptions& options);
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
+
+/// Returns the number of rows of an Arrow file without reading its values. Nothing where
+/// options.field is no column of lists, or where a record batch has another number of
+/// values in them than `length` for each row.
+std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions& options,
+                                       int64_t length);
 
 /// Returns about how much memory a reader of the range needs for the largest row group or
 /// record batch, unpacked and decoded. The metadata say so and may be wrong.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -18,8 +19,9 @@ constexpr int64_t kNothing = 0;
 
 class SavedDatasetSource final : public TokenSource {
  public:
-  SavedDatasetSource(const fs::path& path, int64_t length, const std::string& field)
-      : dataset_(open_saved_dataset(path, field)), length_(length) {
+  SavedDatasetSource(SavedDataset dataset, int64_t length)
+      : dataset_(std::move(dataset)), length_(length) {
+    const fs::path& path = dataset_.path;
     if (dataset_.shortest != dataset_.longest) {
       throw InputError(
           "data", fmt::format("{}: its rows have {} to {} tokens; all rows must have one "
@@ -113,7 +115,13 @@ class SavedDatasetSource final : public TokenSource {
 
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
                                                   const std::string& field) {
-  return std::make_unique<SavedDatasetSource>(path, seq_len, field);
+  return std::make_unique<SavedDatasetSource>(open_saved_dataset(path, field), seq_len);
+}
+
+std::unique_ptr<TokenSource> saved_file_source(const fs::path& file, int64_t seq_len,
+                                               const std::string& field) {
+  return std::make_unique<SavedDatasetSource>(open_saved_files(file, {{file}, {}}, field),
+                                              seq_len);
 }
 
 SavedRows saved_rows(const fs::path& path, const std::string& field) {

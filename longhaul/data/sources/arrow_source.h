@@ -18,6 +18,10 @@ namespace longhaul::data {
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
                                                   const std::string& field = kIdsField);
 
+/// Opens the rows of one Arrow file of such a directory in the same way.
+std::unique_ptr<TokenSource> saved_file_source(const fs::path& file, int64_t seq_len,
+                                               const std::string& field = kIdsField);
+
 /// The number of rows in a save_to_disk directory, and the numbers of tokens in the
 /// shortest and the longest row.
 struct SavedRows {

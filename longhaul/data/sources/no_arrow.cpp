@@ -2,6 +2,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/sources/saved_pieces.h"
 
 namespace longhaul::data {
 
@@ -12,6 +13,21 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t,
                                "was built without Arrow; build the program with pyarrow "
                                "in the virtual environment, or make a token store",
                                path.string()));
+}
+
+bool is_rows_file(std::string_view) { return false; }
+
+std::string outline_of_saved_dataset(const objects::Address&,
+                                     const std::vector<objects::ObjectInfo>&,
+                                     const std::string&, int64_t,
+                                     const std::shared_ptr<InputObjects>&) {
+  return {};
+}
+
+std::unique_ptr<TokenSource> saved_pieces_source(const fs::path& path, int64_t seq_len,
+                                                 const std::string& field,
+                                                 std::shared_ptr<const objects::Pieces>) {
+  return saved_dataset_source(path, seq_len, field);
 }
 
 SavedRows saved_rows(const fs::path&, const std::string&) { return {}; }

@@ -163,18 +163,27 @@ void add_file(SavedDataset& dataset, const fs::path& file) {
 
 }  // namespace
 
-SavedDataset open_saved_dataset(const fs::path& path, const std::string& field) {
+std::string saved_fingerprint(const SavedFiles& files, int64_t rows,
+                              const std::string& field) {
+  std::string identity = files.identity + fmt::format(" {}", rows);
+  if (field != kIdsField) identity += " of " + field;
+  return hash_hex(identity);
+}
+
+SavedDataset open_saved_files(const fs::path& path, const SavedFiles& files,
+                              const std::string& field) {
   SavedDataset dataset;
   dataset.path = path;
   dataset.field = field;
   dataset.pool = std::make_shared<LimitedPool>(kMaxAllocated);
-  const SavedFiles files = read_saved_files(path);
   for (const fs::path& file : files.paths) add_file(dataset, file);
   if (dataset.rows == 0) fail(path, "the dataset has no rows");
-  std::string identity = files.identity + fmt::format(" {}", dataset.rows);
-  if (field != kIdsField) identity += " of " + field;
-  dataset.fingerprint = hash_hex(identity);
+  dataset.fingerprint = saved_fingerprint(files, dataset.rows, field);
   return dataset;
+}
+
+SavedDataset open_saved_dataset(const fs::path& path, const std::string& field) {
+  return open_saved_files(path, read_saved_files(path), field);
 }
 
 const SavedBatch& SavedDataset::batch_of(int64_t row) const {

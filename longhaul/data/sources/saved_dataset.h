@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhaul/data/input/column_rows.h"
+#include "longhaul/data/input/input_files.h"
 #include "longhaul/data/sources/list_column.h"
 
 namespace longhaul::data {
@@ -53,6 +54,13 @@ struct SavedDataset {
   [[noreturn]] void fail_row(const SavedBatch& batch, int64_t row,
                              const std::string& what) const;
 };
+
+/// Opens some files of a directory, whose path is for messages, as if it had no others.
+SavedDataset open_saved_files(const fs::path& path, const SavedFiles& files,
+                              const std::string& field);
+/// Returns the fingerprint of a directory with so many rows.
+std::string saved_fingerprint(const SavedFiles& files, int64_t rows,
+                              const std::string& field);
 
 /// Opens a directory whose ids are in the column `field`. An InputError names the file
 /// and what is wrong with the file.

@@ -21,6 +21,7 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/readable.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -184,7 +185,10 @@ bool needs_packing(const fs::path& path, const std::string& field) {
     return fs::is_regular_file(path) && format && *format != data::InputFormat::Text &&
            *format != data::InputFormat::Csv;
   }
-  if (data::is_saved_dataset(path)) return data::saved_rows(path, field).uneven();
+  if (data::is_saved_dataset(path)) {
+    // Rows that are read file by file are even.
+    return !objects::pieces_at(path) && data::saved_rows(path, field).uneven();
+  }
   // A directory of a known kind is read, or refused, as what it is.
   const bool known = data::is_token_store(path) || data::is_example_store(path) ||
                      fs::exists(path / "dataset_dict.json") ||

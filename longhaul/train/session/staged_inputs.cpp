@@ -9,7 +9,9 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
@@ -17,6 +19,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
@@ -39,16 +42,24 @@ objects::CopyPlace copy_place(const RunConfig& config, system::Logger& log) {
   return place;
 }
 
-/// All objects below some addresses, by address.
-using Listings = std::map<std::string, std::vector<objects::ObjectInfo>>;
+/// All objects below an address. The outline is that of a save_to_disk directory; it is
+/// empty for a token store.
+struct Listing {
+  std::vector<objects::ObjectInfo> objects;
+  std::string outline;
+};
+using Listings = std::map<std::string, Listing>;  ///< by address
+/// The fields of the entries that name an address.
+using Fields = std::map<fs::path, std::set<std::string>>;
 
 std::string listings_text(const Listings& listings) {
   Json json = Json::object();
-  for (const auto& [address, objects] : listings) {
-    Json& all = json[address] = Json::array();
-    for (const objects::ObjectInfo& object : objects) {
+  for (const auto& [address, listing] : listings) {
+    Json all = Json::array();
+    for (const objects::ObjectInfo& object : listing.objects) {
       all.push_back({object.address.key, object.size, object.version});
     }
+    json[address] = {listing.outline, all};
   }
   return json_text(json);
 }
@@ -56,20 +67,22 @@ std::string listings_text(const Listings& listings) {
 Listings parse_listings(const std::string& text) {
   Listings listings;
   const Json json = parse_json(text, "listings of stores");
-  for (const auto& [address, objects] : json.items()) {
+  for (const auto& [address, listing] : json.items()) {
     const std::string bucket = objects::readable_address(address).bucket;
-    for (const Json& object : objects) {
-      listings[address].push_back({{bucket, object.at(0).get<std::string>()},
-                                   object.at(1).get<uint64_t>(),
-                                   object.at(2).get<std::string>()});
+    Listing& parsed = listings[address];
+    parsed.outline = listing.at(0).get<std::string>();
+    for (const Json& object : listing.at(1)) {
+      parsed.objects.push_back({{bucket, object.at(0).get<std::string>()},
+                                object.at(1).get<uint64_t>(),
+                                object.at(2).get<std::string>()});
     }
   }
   return listings;
 }
 
 /// Returns the addresses of data.train that are read in the order of their sequences.
-std::vector<fs::path> read_in_order(const RunConfig& config) {
-  std::vector<fs::path> found;
+Fields read_in_order(const RunConfig& config) {
+  Fields found;
   if (config.data.shuffle) return found;
   const auto validates = [&](const fs::path& address) {
     const auto is_same = [&](const fs::path& entry) {
@@ -84,26 +97,36 @@ std::vector<fs::path> read_in_order(const RunConfig& config) {
     for (const fs::path& entry : source.path.entries) {
       if (objects::is_address(entry) && !is_packed_in_place(entry) &&
           entry.string().find_first_of("*?[") == std::string::npos && !validates(entry)) {
-        found.push_back(entry);
+        found[entry].insert(source.field);
       }
     }
   }
   return found;
 }
 
-/// Lists the token stores among addresses.
-Listings list_stores(const std::vector<fs::path>& addresses, system::Logger& log) {
+/// Lists the token stores and the save_to_disk directories among addresses.
+Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& log) {
   Listings listings;
   const auto store = objects::shared_store();
-  for (const fs::path& address : addresses) {
+  for (const auto& [address, fields] : addresses) {
     const objects::Address prefix = objects::readable_address(address);
-    if (store->look(prefix / data::kStoreRecord)) {
-      listings[address.string()] = store->list(prefix, /*versions=*/true);
+    Listing listing;
+    const bool tokens = store->look(prefix / data::kStoreRecord).has_value();
+    const bool rows =
+        !tokens && fields.size() == 1 && store->look(prefix / "state.json").has_value();
+    if (tokens || rows) listing.objects = store->list(prefix, /*versions=*/true);
+    if (rows) {
+      listing.outline =
+          data::outline_of_saved_dataset(prefix, listing.objects, *fields.begin(),
+                                         seq_len, data::open_input_objects());
+    }
+    if (tokens || !listing.outline.empty()) {
+      listings[address.string()] = std::move(listing);
     } else {
-      log.info(
-          fmt::format("{} is no token store: it is copied whole, although the order "
-                      "is sequential",
-                      address.string()));
+      log.info(fmt::format("{} is no token store, and no save_to_disk directory with {} "
+                           "tokens in each row: it is copied whole, although the order "
+                           "is sequential",
+                           address.string(), seq_len));
     }
   }
   return listings;
@@ -115,7 +138,11 @@ void stage(const fs::path& address, const Listings& listings, system::Logger& lo
   const system::Stopwatch watch;
   const auto listed = listings.find(address.string());
   if (listed != listings.end()) {
-    objects::read_in_pieces(address, listed->second, data::is_shard_file);
+    const Listing& listing = listed->second;
+    objects::read_in_pieces(
+        address, listing.objects,
+        listing.outline.empty() ? data::is_shard_file : data::is_rows_file,
+        listing.outline);
   }
   const fs::path copy = objects::readable(address);
   const uint64_t bytes = store->counts().read - before;
@@ -185,12 +212,13 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
   std::erase_if(addresses, is_packed_in_place);
   if (addresses.empty()) return false;
   objects::keep_copies(copy_place(config, log));
-  const std::vector<fs::path> in_order = read_in_order(config);
+  const Fields in_order = read_in_order(config);
   std::string listed = "{}";
   if (!in_order.empty()) {
     // One rank lists, so that all read the same versions of the objects.
     do_and_meet(world, [&] {
-      if (world.rank() == 0) listed = listings_text(list_stores(in_order, log));
+      if (world.rank() > 0) return;
+      listed = listings_text(list_stores(in_order, config.data.seq_len, log));
     });
     listed = world.broadcast_string(listed, 0);
   }

@@ -15,8 +15,8 @@ bool is_packed_in_place(const fs::path& entry);
 /// Fetches what the run reads by address into the copies of each machine, before anything
 /// is opened, so that no rank waits for another one's fetch within a collective. The log
 /// tells time and bytes. Afterwards objects::readable() finds the copies. No shard is
-/// fetched yet of a token store that is only read in order (objects::read_in_pieces).
-/// Returns whether there is such a store. Collective.
+/// fetched yet of a token store that is only read in order (objects::read_in_pieces), and
+/// no file of such a save_to_disk directory. Returns whether there is one. Collective.
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
                   system::Logger& log);
 
