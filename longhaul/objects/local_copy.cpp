@@ -33,7 +33,8 @@ namespace {
 // DIR/ID/copy.json the files' sizes and hashes; without it there is no copy
 // DIR/ID/proved    which boot of the machine has compared the files with their hashes
 // DIR/ID.lock      exclusively locked by who fetches or deletes, shared by who uses
-// DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets
+// DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets,
+//                  which counts while ID.lock is locked
 // DIR/room.lock    locked by who looks for room and takes it
 constexpr const char* kContent = "content";
 constexpr const char* kRecord = "copy.json";
@@ -133,6 +134,26 @@ struct Unused {
   uint64_t bytes = 0;
 };
 
+/// What the copies of all processes take.
+struct Taken {
+  std::vector<Unused> copies;  ///< the longest unused first
+  uint64_t bytes = 0;          ///< of the copies and of those that are being fetched
+  uint64_t coming = 0;         ///< of these, what is not on the disk yet
+};
+
+/// Returns how many bytes of a directory's files are on the disk, while others write.
+uint64_t bytes_on_disk(const fs::path& dir) {
+  uint64_t bytes = 0;
+  std::error_code gone;
+  for (fs::recursive_directory_iterator next(dir, gone), end; !gone && next != end;
+       next.increment(gone)) {
+    struct stat status{};
+    if (::lstat(next->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    bytes += static_cast<uint64_t>(std::min(status.st_blocks * 512, status.st_size));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 struct LocalCopies::State {
@@ -220,10 +241,9 @@ struct LocalCopies::State {
     return false;
   }
 
-  /// Returns all copies, the longest unused first, and adds to `total` what they and
-  /// those that are being fetched take. Deletes what a killed fetch has left.
-  std::vector<Unused> all_copies(uint64_t& total) const {
-    std::vector<Unused> copies;
+  /// Looks at all copies. Deletes what a killed fetch has left.
+  Taken taken() const {
+    Taken all;
     for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
       std::error_code absent;
       if (entry.path().extension() != ".lock") continue;
@@ -233,28 +253,40 @@ struct LocalCopies::State {
         if (lock.take(LOCK_EX)) {
           fs::remove_all(part);
         } else {
-          total += std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
+          // The part may become a copy now. Then its plan is gone, and it counts below.
+          const uint64_t come = bytes_on_disk(part / kContent);
+          const uint64_t planned =
+              std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
+          all.bytes += planned;
+          all.coming += planned - std::min(planned, come);
         }
       }
-      if (!fs::exists(copy_dir(id) / kRecord, absent)) continue;
-      copies.push_back({entry.last_write_time(), id,
-                        read_json(copy_dir(id) / kRecord).value("bytes", uint64_t{0})});
-      total += copies.back().bytes;
+      const fs::path record = copy_dir(id) / kRecord;
+      if (!fs::exists(record, absent)) continue;
+      all.copies.push_back({entry.last_write_time(), id,
+                            read_json(record).value("bytes", uint64_t{0})});
+      all.bytes += all.copies.back().bytes;
     }
-    std::ranges::sort(copies, {}, &Unused::last_use);
-    return copies;
+    std::ranges::sort(all.copies, {}, &Unused::last_use);
+    return all;
   }
 
-  /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit.
-  /// Deletes none and returns false where they do not fit beside those in use.
+  uint64_t free_bytes() const {
+    return requests.free_bytes ? requests.free_bytes() : fs::space(dir).available;
+  }
+
+  /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit
+  /// beside what others fetch. Deletes none and returns false where they do not fit
+  /// beside those in use.
   bool make_room(uint64_t bytes) const {
-    uint64_t total = bytes;
-    uint64_t free = fs::space(dir).available;
+    Taken all = taken();
+    uint64_t total = all.bytes + bytes;
+    uint64_t free = free_bytes();
     const auto fits = [&] {
-      return bytes <= free && (most_bytes == 0 || total <= most_bytes);
+      return all.coming + bytes <= free && (most_bytes == 0 || total <= most_bytes);
     };
     std::vector<std::pair<Unused, FileLock>> leaving;
-    for (Unused& copy : all_copies(total)) {
+    for (Unused& copy : all.copies) {
       if (fits()) break;
       FileLock lock(lock_file(copy.id));
       if (!lock.take(LOCK_EX)) continue;
@@ -293,13 +325,13 @@ struct LocalCopies::State {
     }
     fail_input("objects",
                "{}: a copy takes {}, for which {} has no room: {}{} are free on the "
-               "disk, and what is in use stays. Make room, raise data.cache_gb or name a "
-               "larger disk with data.cache",
+               "disk, less what other fetches will take, and what is in use stays. Make "
+               "room, raise data.cache_gb or name a larger disk with data.cache",
                address.text(), human_bytes(content.bytes), dir.string(),
                most_bytes == 0
                    ? ""
                    : fmt::format("data.cache_gb allows {}, ", human_bytes(most_bytes)),
-               human_bytes(fs::space(dir).available));
+               human_bytes(free_bytes()));
   }
 
   void fetch(const Content& content, const Address& address, bool waits) const {
@@ -336,7 +368,6 @@ struct LocalCopies::State {
         {"address", address.text()}, {"bytes", content.bytes}, {"files", files}};
     write_text_durable(part / kRecord, json_text(record, 1) + "\n");
     write_text_durable(part / kProved, boot_of_machine() + "\n");
-    fs::remove(part / kPlanned);
     sync_directory(part);
     fs::rename(part, copy_dir(content.id));
     sync_directory(dir);

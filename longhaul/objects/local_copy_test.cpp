@@ -1,0 +1,81 @@
+#include "longhaul/objects/local_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "tests/support/scratch_directory.h"
+
+namespace longhaul::objects {
+namespace {
+
+constexpr uint64_t kSize = 1 << 20;
+
+/// A cache on a disk of which a test says how much is free. Each LocalCopies has locks of
+/// its own, as another process has.
+class LocalCopiesTest : public testing::Test {
+ protected:
+  LocalCopies copies() {
+    CopyRequests requests;
+    requests.free_bytes = [this] { return free_; };
+    requests.fetch = [this](const ObjectInfo& object, const fs::path& to) {
+      if (before_fetch_) std::exchange(before_fetch_, {})();
+      const std::string content(object.size, 'x');
+      write_text_durable(to, content);
+      free_ -= object.size;
+      if (after_fetch_) std::exchange(after_fetch_, {})();
+      BlockHasher hasher;
+      hasher.update(std::as_bytes(std::span(content)));
+      return combine_hashes(hasher.finish());
+    };
+    return {requests, dir_ / "cache"};
+  }
+  static std::shared_ptr<const fs::path> hold(LocalCopies& of, const std::string& name) {
+    const Address prefix{"bucket", "store"};
+    return of.hold(prefix, {{prefix / name, kSize, "version"}}, /*waits=*/false);
+  }
+
+  TestDirectory dir_;
+  uint64_t free_ = 0;
+  std::function<void()> before_fetch_;
+  std::function<void()> after_fetch_;
+};
+
+TEST_F(LocalCopiesTest, LeavesRoomForWhatAnotherProcessFetches) {
+  LocalCopies one = copies();
+  LocalCopies other = copies();
+  free_ = 2 * kSize - 1;
+  std::string refused;
+  before_fetch_ = [&] {
+    refused = message_of<InputError>([&] { (void)hold(other, "b"); });
+  };
+  EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+  EXPECT_HAS(refused, "has no room");
+}
+
+TEST_F(LocalCopiesTest, CountsNothingTwiceThatHasComeAlready) {
+  LocalCopies one = copies();
+  LocalCopies other = copies();
+  free_ = 2 * kSize;
+  after_fetch_ = [&] { EXPECT_TRUE(fs::exists(*hold(other, "b") / "b")); };
+  EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, CountsNothingThatAKilledProcessHasPlanned) {
+  LocalCopies one = copies();
+  free_ = kSize;
+  fs::create_directories(dir_ / "cache/killed.part");
+  write_file(dir_ / "cache/killed.lock", "");
+  write_file(dir_ / "cache/killed.part/planned", std::to_string(kSize) + "\n");
+  EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+  EXPECT_FALSE(fs::exists(dir_ / "cache/killed.part"));
+}
+
+}  // namespace
+}  // namespace longhaul::objects
