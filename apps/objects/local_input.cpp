@@ -31,12 +31,11 @@ StopObjectsAtSignal::StopObjectsAtSignal(const system::SignalWatch& signals)
         if (signals.raised() != 0) objects::shared_store()->stop();
       }) {}
 
-std::string local_checkpoint(const std::string& named) {
-  if (!objects::is_address(named)) return named;
-  if (const auto copy = mirrored_checkpoint(objects::parse_address(named), tell)) {
-    return copy->string();
+LocalCheckpoint::LocalCheckpoint(const std::string& named) {
+  if (objects::is_address(named)) {
+    copy_ = mirrored_checkpoint(objects::parse_address(named), tell);
   }
-  return local_input(named);
+  path_ = copy_ ? copy_->string() : local_input(named);
 }
 
 std::string local_input(const std::string& named) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "longhaul/base/file.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::apps {
@@ -13,8 +15,16 @@ namespace longhaul::apps {
 std::string local_input(const std::string& named);
 
 /// Does the same for what may be a checkpoint: the address of a mirror means its newest
-/// whole checkpoint.
-std::string local_checkpoint(const std::string& named);
+/// whole checkpoint, whose copy stays while this object lives.
+class LocalCheckpoint {
+ public:
+  explicit LocalCheckpoint(const std::string& named);
+  std::string path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::shared_ptr<const fs::path> copy_;  ///< null where it is of no mirror
+};
 
 /// Ends the requests to the object store of this process when a signal asks the process
 /// to end: a store that does not answer does not hold it up. `signals` must outlive it.

@@ -1,18 +1,17 @@
 #include "apps/objects/mirrored_checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
 
-#include <cerrno>
-#include <memory>
+#include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
-#include "longhaul/checkpoint/mirror/mirror_reader.h"
+#include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/objects/local_copy.h"
+#include "longhaul/objects/readable.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::apps {
@@ -45,34 +44,57 @@ std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
                                          *wanted, fmt::join(skipped, "; ")));
 }
 
-/// Returns whether the local copy is of this very checkpoint.
-bool is_copy_of(const fs::path& dir, const checkpoint::MirrorStep& step) {
-  const fs::path manifest = dir / run::kManifestFile;
-  return fs::exists(manifest) && read_text(manifest) == step.manifest_text;
+using Hashes = std::map<std::string, std::string>;
+
+/// Returns what copies of objects ask for whose hashes are known by their keys.
+objects::CopyRequests requests_for(Hashes hashes) {
+  const auto store = objects::shared_store();
+  objects::CopyRequests requests;
+  requests.fetch = [store, hashes = std::move(hashes)](const objects::ObjectInfo& object,
+                                                       const fs::path& to) {
+    const std::string& wanted = hashes.at(object.address.key);
+    const std::string hash = store->fetch(object, to);
+    if (hash == wanted) return hash;
+    fail_input("mirror",
+               "{}: its bytes have hash {}, and the manifest says {}: the copy in the "
+               "mirror is damaged",
+               object.address.text(), hash, wanted);
+  };
+  requests.go_on = [store] { store->require_going(); };
+  return requests;
 }
 
 }  // namespace
 
-std::optional<fs::path> mirrored_checkpoint(
+std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address,
     const std::function<void(const std::string&)>& tell) {
   const Meant meant = meant_by(address);
-  const auto store = checkpoint::open_mirror(meant.mirror);
-  const auto step = find_step(*store, meant.step);
-  if (!step) return std::nullopt;
-  const fs::path copies = objects::default_cache().parent_path() / run::kCheckpointsDir /
-                          hash_hex(meant.mirror.text()).substr(0, 16);
-  make_directories_durable(copies);
-  // Ranks of one machine ask for the same. The lock goes with the file.
-  const File lock = File::open_append(copies / ".lock");
-  while (::flock(lock.fd(), LOCK_EX) != 0 && errno == EINTR) {
+  const auto mirror = checkpoint::open_mirror(meant.mirror);
+  const auto step = find_step(*mirror, meant.step);
+  if (!step) return nullptr;
+  const objects::Address prefix = meant.mirror / run::step_directory_name(step->step);
+  Hashes hashes;
+  for (const auto& file : step->manifest.files()) {
+    hashes[(prefix / file.name).key] = file.hash;
   }
-  const fs::path copy = copies / run::step_directory_name(step->step);
-  if (!is_copy_of(copy, *step)) {
-    tell(fmt::format("fetching the checkpoint of step {} from the mirror {} to {}",
-                     step->step, meant.mirror.text(), copy.string()));
-    fs::remove_all(copy);
-    checkpoint::fetch_checkpoint(*store, *step, copies, tell);
+  std::vector<objects::ObjectInfo> files =
+      objects::shared_store()->list(prefix, /*versions=*/true);
+  std::erase_if(files, [&](const objects::ObjectInfo& file) {
+    return !hashes.contains(file.address.key);
+  });
+  if (files.size() != hashes.size()) {
+    throw TemporaryError("mirror", prefix.text() +
+                                       ": files of it were deleted while it was looked "
+                                       "at; start again");
+  }
+  objects::LocalCopies copies(requests_for(std::move(hashes)), objects::default_cache(),
+                              /*most_bytes=*/0, tell);
+  auto copy = copies.hold(prefix, std::move(files), /*waits=*/false);
+  // In the mirror the manifest has the attempt in its name.
+  const fs::path manifest = *copy / run::kManifestFile;
+  if (!fs::exists(manifest) || read_text(manifest) != step->manifest_text) {
+    write_text_atomic(manifest, step->manifest_text);
   }
   return copy;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "longhaul/base/file.h"
@@ -10,11 +10,11 @@
 namespace longhaul::apps {
 
 /// Returns a local copy of a checkpoint that a mirror holds: of the step that the address
-/// names, or of the mirror's newest whole one. It returns nothing where the address is of
-/// another kind. The copy stays for the next call, beside the other copies, and is
-/// fetched anew where the mirror's has changed. Throws InputError where a step is named
-/// that is not whole. `tell` gets lines for people.
-std::optional<fs::path> mirrored_checkpoint(
+/// names, or of the mirror's newest whole one. It returns null where the address is of
+/// another kind. The copy is one of the objects' copies, which stays while the result
+/// lives. Throws InputError where a step is named that is not whole, and where its bytes
+/// are not those of its manifest. `tell` gets lines for people.
+std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address, const std::function<void(const std::string&)>& tell);
 
 }  // namespace longhaul::apps

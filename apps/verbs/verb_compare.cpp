@@ -155,8 +155,10 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "Exit 1 where a tensor differs by more than the tolerance, or where the two have "
       "no tensor in common.");
   verb->callback([options, &outcome] {
-    options->first = local_checkpoint(options->first);
-    options->second = local_checkpoint(options->second);
+    const LocalCheckpoint first(options->first);
+    const LocalCheckpoint second(options->second);
+    options->first = first.path();
+    options->second = second.path();
     outcome.exit_code = run_compare(*options);
   });
 }

@@ -194,7 +194,8 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       "  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048\n"
       "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
   verb->callback([options, &outcome] {
-    options->call.model = local_checkpoint(options->call.model);
+    const LocalCheckpoint model(options->call.model);
+    options->call.model = model.path();
     options->data = local_input(options->data);
     outcome.exit_code =
         with_model(options->call.model, std::bind_front(evaluate, std::cref(*options)));

@@ -123,7 +123,8 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
   verb->callback([options, &outcome] {
-    options->source = local_checkpoint(options->source);
+    const LocalCheckpoint source(options->source);
+    options->source = source.path();
     outcome.exit_code = run_together([&](const World& world) {
       const OutputPlace out(options->output.out, {.processes = world->size()});
       options->output.out = out.path();

@@ -118,7 +118,8 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "Example: longhaul inspect models/Llama-3-8B");
   verb->callback([options, &outcome] {
     options->named = options->path;
-    options->path = local_checkpoint(options->named);
+    const LocalCheckpoint named(options->named);
+    options->path = named.path();
     outcome.exit_code = run_inspect(*options);
   });
 }

@@ -94,7 +94,7 @@ void add_verify(CLI::App& program, Outcome&) {
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");
-  verb->callback([path] { run_verify(local_checkpoint(*path)); });
+  verb->callback([path] { run_verify(LocalCheckpoint(*path).path()); });
 }
 
 }  // namespace longhaul::apps

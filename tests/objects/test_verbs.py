@@ -12,7 +12,7 @@ import time
 import pytest
 import torch
 from fault_proxy import FaultProxy, Rule, Stalled
-from processes import arguments_of, descendants
+from processes import arguments_of, descendants, kill_all
 from programs import BIN, later
 from runs import PACE, curve, tensors, write_config
 from servers import ACCESS_KEY, SECRET_KEY, environment
@@ -135,6 +135,45 @@ def test_eval_and_generate(run, local, filled, env):
 
     assert evaluated("s3://corpus") == evaluated(local)
     assert continued("s3://corpus") == continued(local)
+
+
+def test_a_checkpoint_of_a_mirror_is_a_copy_like_the_others(run, local, filled, tmp_path):
+    """It is fetched once, stays while a verb reads it, and goes when its room is needed."""
+    step, cache = local / "run/checkpoints/step_00000004", tmp_path / "home/cache/longhaul/objects"
+    for name in files(step):
+        filled.put_file("mirrored/step_00000004/" + name.replace("manifest.json",
+                                                                 "manifest.a1.json"), step / name)
+
+    def copied():
+        return [path.parent.name for path in cache.rglob("manifest.json")]
+
+    def copy_another():
+        limit = str(sum(filled.sizes("store/").values()))
+        words = [BIN / "longhaul_objects_tool", "copy", address("store"), cache, limit]
+        return subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True,
+                              timeout=60)
+
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        run("longhaul", "verify", address("mirrored"), env=env)
+        proxy.requests.clear()
+        run("longhaul", "verify", address("mirrored/step_00000004"), env=env)
+        assert proxy.bytes_sent("mirrored/.*safetensors") == 0
+        proxy.rules = [Rule("slow", methods=("PUT", "POST"), keys="corpus/held/", seconds=600)]
+        process = subprocess.Popen(
+            [BIN / "longhaul", "export", address("mirrored"), "--out", address("held")],
+            env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        limit = time.monotonic() + 60
+        while not proxy.faults():
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.01)
+        crowded = copy_another()
+        assert crowded.returncode == WRONG and "has no room" in crowded.stderr, crowded
+        assert copied() == ["step_00000004"]
+        kill_all(process)
+        proxy.rules = []
+        crowded = copy_another()
+        assert crowded.returncode == 0 and copied() == [], crowded
 
 
 # --- training on data in a store
