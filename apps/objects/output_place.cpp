@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/program.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
@@ -30,6 +32,8 @@ namespace {
 constexpr std::array<std::string_view, 7> kLast{
     "model.safetensors.index.json", "config.json", "state.json",      "dataset_info.json",
     data::kBertRecordName,          "store.json",  run::kManifestFile};
+/// An object that shows whether one can be made.
+constexpr std::string_view kProbe = ".longhaul-probe";
 constexpr int kFilesAtOnce = 4;
 
 std::vector<fs::path> files_below(const fs::path& dir) {
@@ -51,53 +55,64 @@ bool comes_last(const fs::path& file) {
   return std::ranges::find(kLast, file.filename().string()) != kLast.end();
 }
 
-/// Returns what lies below an address. What makes it count comes first: without it the
-/// rest is no store, model or checkpoint while it is replaced.
 std::vector<objects::Address> objects_below(const objects::Address& address) {
   std::vector<objects::Address> found;
   for (auto& object : objects::shared_store()->list(address, /*versions=*/false)) {
     found.push_back(std::move(object.address));
   }
-  std::ranges::stable_partition(
-      found, [](const objects::Address& one) { return comes_last(one.key); });
   return found;
 }
 
-/// Returns one of the objects `there`, which lie below an address, that must stay. Where
-/// a file of `records` lies at the top, none must, and else those that are not `names`.
-template <typename Records>
-std::optional<objects::Address> object_to_keep(const std::vector<objects::Address>& there,
-                                               const objects::Address& address,
-                                               const Records& records,
-                                               const std::set<std::string>& names) {
-  const size_t outside = address.key.size() + 1;
-  std::optional<objects::Address> kept;
-  for (const objects::Address& one : there) {
-    const std::string name = one.key.substr(outside);
-    if (std::ranges::find(records, name) != std::ranges::end(records)) {
-      return std::nullopt;
-    }
-    if (!kept && !names.contains(name)) kept = one;
-  }
-  return kept;
+/// Returns what tells this command from others, on one line.
+std::string this_command() {
+  std::ifstream words("/proc/self/cmdline");
+  return hash_hex(fs::current_path().string() + '\0' +
+                  std::string(std::istreambuf_iterator<char>(words), {}));
 }
 
-/// Deletes the objects `old` and copies the files of a directory to an address.
+/// Returns where a file of a directory goes that is copied to an address.
+objects::Address place_of(const fs::path& file, const fs::path& dir,
+                          const objects::Address& to) {
+  return to / file.lexically_relative(dir).generic_string();
+}
+
+/// Throws where no object can be made and deleted below an address.
+void prove_writable(const objects::Address& address) {
+  const objects::Address probe = address / kProbe;
+  objects::shared_store()->put_text("may be deleted\n", probe);
+  objects::shared_store()->remove(probe);
+}
+
+/// Copies the files of a directory to an address, where they replace the objects `old`.
+/// `state` always says what is there. What makes the old ones count goes first, since no
+/// reader may take a mixture for whole, and what the new ones have no name for goes last.
 void replace_objects(const std::vector<objects::Address>& old, const fs::path& dir,
-                     const objects::Address& to) {
+                     const objects::Address& to, std::string& state) {
   const auto store = objects::shared_store();
   const std::vector<fs::path> files = files_below(dir);
   const system::Stopwatch watch;
   uint64_t bytes = 0;
-  for (const fs::path& file : files) bytes += fs::file_size(file);
-  for (const objects::Address& one : old) store->remove(one);
+  std::set<std::string> keys;
+  for (const fs::path& file : files) {
+    bytes += fs::file_size(file);
+    keys.insert(place_of(file, dir, to).key);
+  }
+  state = fmt::format("{} has not all new files, and counts as nothing yet{}", to.text(),
+                      old.empty() ? "" : "; what was there before is lost");
+  for (const objects::Address& one : old) {
+    if (comes_last(one.key)) store->remove(one);
+  }
   const auto put = [&](const fs::path& file) {
-    store->put(file, to / file.lexically_relative(dir).generic_string());
+    store->put(file, place_of(file, dir, to));
   };
   const auto first_last = std::ranges::find_if(files, comes_last);
   system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
                               [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
   std::for_each(first_last, files.end(), put);
+  state = to.text() + " has all new files, and may still have old ones beside them";
+  for (const objects::Address& one : old) {
+    if (!comes_last(one.key) && !keys.contains(one.key)) store->remove(one);
+  }
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
@@ -125,59 +140,89 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
   const fs::path whole = parent / fs::path(address.key).filename();
   path_ = whole.string();
   begun_ = parent.string() + ".begun";
+  made_by_ = parent.string() + ".made";
   places_.push_back({path_, address});
   if (!use.beside.empty()) {
     places_.push_back({path_ + use.beside, {address.bucket, address.key + use.beside}});
   }
-  if (!use.replaces.empty()) replaced_.push_back(use.replaces);
-  // An upload that was ended has left objects. A directory alone does not say that: the
-  // objects beside it may be of another program.
-  goes_on_ = fs::exists(begun_);
+  replaces_ = use.replaces;
+  std::ifstream keys(begun_);
+  for (std::string key; std::getline(keys, key);) ours_.insert(key);
   for (const Place& place : places_) {
-    if (goes_on_) break;
-    if (!object_to_keep(objects_below(place.address), place.address, replaced_, {})) {
-      continue;
-    }
+    if (!object_to_keep(objects_below(place.address), place.address)) continue;
     throw InputError(
         "objects",
         fmt::format("{}: objects lie there already{}; name another address, "
                     "or delete them first",
                     place.address.text(),
-                    replaced_.empty() ? ""
-                                      : fmt::format(" without a {}, and are not replaced",
-                                                    replaced_.front())));
+                    replaces_.empty()
+                        ? ""
+                        : fmt::format(" without a {}, and are not replaced", replaces_)));
   }
+  made_ = !use.goes_on && first_line(made_by_) == this_command() && fs::exists(path_);
+  if (made_) {
+    fmt::print(stderr,
+               "the same command made {} and did not send all of it; that is done now. "
+               "Delete it to have it made anew\n",
+               path_);
+    return;
+  }
+  fs::remove(made_by_);
   if (!use.goes_on) {
     for (const Place& place : places_) fs::remove_all(place.dir);
   }
   fs::create_directories(parent);
 }
 
+std::optional<objects::Address> OutputPlace::object_to_keep(
+    const std::vector<objects::Address>& there, const objects::Address& address) const {
+  const auto replaced = [&](const objects::Address& one) {
+    if (!ours_.empty()) return ours_.contains(one.key);
+    return !replaces_.empty() && one == address / replaces_;
+  };
+  if (ours_.empty() && std::ranges::any_of(there, replaced)) return std::nullopt;
+  const auto kept = std::ranges::find_if_not(there, replaced);
+  return kept == there.end() ? std::nullopt : std::optional(*kept);
+}
+
 void OutputPlace::upload() const {
-  std::vector<std::vector<objects::Address>> old;
-  for (const Place& place : places_) {
-    const auto& [dir, to] = place;
-    old.push_back(objects_below(to));
-    std::set<std::string> names;
-    for (const fs::path& file : files_below(dir)) {
-      names.insert(file.lexically_relative(dir).generic_string());
-    }
-    const auto kept = goes_on_ ? object_to_keep(old.back(), to, kLast, names)
-                               : object_to_keep(old.back(), to, replaced_, {});
-    if (!kept) continue;
-    throw InputError(
-        "objects",
-        fmt::format("{}: lies where {} is to be written, and is not replaced; delete it "
-                    "and start again. What was made is in {}",
-                    kept->text(), to.text(), dir.string()));
-  }
   if (places_.empty()) return;
-  write_text_durable(begun_, places_.front().address.text() + "\n");
-  for (size_t i = 0; i < places_.size(); ++i) {
-    replace_objects(old[i], places_[i].dir, places_[i].address);
+  write_text_durable(made_by_, this_command() + "\n");
+  std::vector<std::vector<objects::Address>> old;
+  std::string state = "nothing was changed at " + places_.front().address.text();
+  try {
+    std::string keys;
+    for (const auto& [dir, to] : places_) {
+      old.push_back(objects_below(to));
+      if (const auto kept = object_to_keep(old.back(), to)) {
+        fail_input("objects",
+                   "{}: lies where {} is to be written, and is not replaced; delete it "
+                   "and start again",
+                   kept->text(), to.text());
+      }
+      if (!old.back().empty()) prove_writable(to);
+      keys += (to / kProbe).key + "\n";
+      for (const fs::path& file : files_below(dir)) {
+        keys += place_of(file, dir, to).key + "\n";
+      }
+      for (const objects::Address& one : old.back()) keys += one.key + "\n";
+    }
+    write_text_durable(begun_, keys);
+    for (size_t i = 0; i < places_.size(); ++i) {
+      replace_objects(old[i], places_[i].dir, places_[i].address, state);
+    }
+  } catch (...) {
+    say_warning(fmt::format(
+        "{}. What was made stays in {}; the same command sends it and does not make it "
+        "again",
+        state, path_));
+    throw;
   }
-  fs::remove(begun_);
+  fs::remove(made_by_);
   for (const Place& place : places_) fs::remove_all(place.dir);
+  fs::remove(begun_);
+  std::error_code not_empty;
+  fs::remove(fs::path(path_).parent_path(), not_empty);
 }
 
 }  // namespace longhaul::apps

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ struct OutputUse {
 /// Where a verb writes what its --out names. For a path that is the path itself. For an
 /// address it is a directory of this machine, which upload() copies to the address. The
 /// directory is the same for each call with this address, so that work that was ended
-/// goes on there.
+/// goes on there, and what could not be sent is sent by the same command again.
 class OutputPlace {
  public:
   /// Throws InputError where objects lie below an address already that are not to be
@@ -32,10 +34,16 @@ class OutputPlace {
   /// Returns the path to write to.
   const std::string& path() const { return path_; }
 
+  /// Returns whether an ended call of the same command has made everything already, so
+  /// that upload() is all that is to be done. Never where the verb goes on by itself.
+  bool made() const { return made_; }
+
   /// Copies what was written to the address, and what lies beside it, the files that
-  /// make it count at the end, and deletes the directories. Throws InputError, and
+  /// make it count at the end, and deletes the directories. What it replaces is deleted
+  /// only once it was shown that objects can be made there. Throws InputError, and
   /// deletes nothing, where other objects have come to lie there. Standard error tells
-  /// what was uploaded. Does nothing where a path was named.
+  /// what was uploaded, and after a failure what is where. Does nothing where a path was
+  /// named.
   void upload() const;
 
  private:
@@ -43,12 +51,20 @@ class OutputPlace {
     fs::path dir;
     objects::Address address;
   };
+  /// Returns one of the objects `there`, which lie below an address, that must stay.
+  std::optional<objects::Address> object_to_keep(
+      const std::vector<objects::Address>& there, const objects::Address& address) const;
+
   std::string path_;
-  std::vector<Place> places_;          ///< empty for a path
-  std::vector<std::string> replaced_;  ///< OutputUse::replaces
-  /// The file that is there while an upload to the address goes on, or was ended.
+  std::vector<Place> places_;  ///< empty for a path
+  std::string replaces_;       ///< OutputUse::replaces
+  /// The file that is there while an upload goes on, or was ended. It has the keys of all
+  /// objects that the upload makes or replaces.
   fs::path begun_;
-  bool goes_on_ = false;
+  std::set<std::string> ours_;  ///< the keys in it
+  /// The file that names the command by which the directory was made whole.
+  fs::path made_by_;
+  bool made_ = false;
 };
 
 }  // namespace longhaul::apps

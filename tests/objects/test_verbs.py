@@ -450,6 +450,45 @@ def test_an_upload_that_was_ended_goes_on(run, local, filled, tmp_path):
     assert files(tmp_path / "ended-val") == files(local / "store-val")
 
 
+def test_a_forced_upload_that_fails_loses_no_more_than_it_must(run, local, filled, tmp_path):
+    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+             "--out"]
+    filled.put_folder("forced", local / "store-val")
+    filled.put("forced/tokens_00099.bin", b"of the old store")
+    before = {key: filled.get(key) for key in filled.keys("forced/")}
+
+    def denied(keys):
+        proxy.rules = [Rule("AccessDenied", methods=("PUT", "POST"), keys=keys, times=1)]
+        return run(*build, address("forced"), "--force", check=False, env=env)
+
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(denied("corpus/forced/"), "nothing was changed at " + address("forced"))
+        assert {key: filled.get(key) for key in filled.keys("forced/")} == before
+        refused(denied("corpus/forced/tokens"), "what was there before is lost")
+        assert "forced/store.json" not in filled.keys("forced/")
+        assert list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
+        run(*build, address("forced"), "--force", env=env)
+    filled.get_folder("forced", tmp_path / "there")
+    run(*build, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    assert not list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
+
+
+def test_an_export_that_was_not_sent_is_sent_and_not_made_again(run, local, filled, tmp_path):
+    export = ["longhaul", "export", local / "run", "--out"]
+    uploads = tmp_path / "home/cache/longhaul/uploads"
+    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="unsent/config.json", times=1)
+    with FaultProxy(filled.endpoint, [denied]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*export, address("unsent"), check=False, env=env), str(uploads))
+        assert "exported" not in run(*export, address("unsent"), env=env).stdout
+    filled.get_folder("unsent", tmp_path / "there")
+    run(*export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    assert not list(uploads.rglob("*.safetensors"))
+
+
 def test_without_the_program_for_objects_the_reason_is_told(run, env, tmp_path):
     (tmp_path / "bin").mkdir()
     shutil.copy2(BIN / "longhaul", tmp_path / "bin/longhaul")
