@@ -263,8 +263,8 @@ struct LocalCopies::State {
       }
       const fs::path record = copy_dir(id) / kRecord;
       if (!fs::exists(record, absent)) continue;
-      all.copies.push_back({entry.last_write_time(), id,
-                            read_json(record).value("bytes", uint64_t{0})});
+      all.copies.push_back(
+          {entry.last_write_time(), id, read_json(record).value("bytes", uint64_t{0})});
       all.bytes += all.copies.back().bytes;
     }
     std::ranges::sort(all.copies, {}, &Unused::last_use);

@@ -211,6 +211,12 @@ class Cluster:
     def job_state(self, number):
         return self.job(number).get("JobState", "")
 
+    def release_if_held(self, number):
+        """Lets a job go that Slurm holds because its script did not start. A node that came back
+        may still have the job's former script ("Duplicate jobid"), and Slurm waits for a person."""
+        if self.job(number).get("Reason") == "launch_failed_requeued_held":
+            self.scontrol("release", number)
+
     def wait_for_job(self, number, states, seconds):
         """Waits until the job is in one of the states; returns what scontrol says."""
         states = [states] if isinstance(states, str) else states

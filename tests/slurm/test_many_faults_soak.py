@@ -84,6 +84,8 @@ class Storm:
         for name in self.cluster.nodes:
             if waits or self._tended - self._down.get(name, self._tended) > MEND_SECONDS:
                 self.cluster.mend(name)
+        if waits:
+            self.cluster.release_if_held(run.job)
         self.look_for_emptiness(run)
 
     def look_for_emptiness(self, run):

@@ -215,9 +215,8 @@ std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions
   const bool begun = messages.next(header);
   if (!begun || header.type != arrow::ipc::MessageType::SCHEMA) return {};
   arrow::ipc::DictionaryMemo memo;
-  const auto schema =
-      require(arrow::ipc::ReadSchema(*messages.load(header), &memo), file.path,
-              "its schema", options);
+  const auto schema = require(arrow::ipc::ReadSchema(*messages.load(header), &memo),
+                              file.path, "its schema", options);
   const int column = schema->GetFieldIndex(options.field);
   if (column < 0) return {};
   const arrow::DataType& type = *schema->field(column)->type();

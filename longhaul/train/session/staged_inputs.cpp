@@ -116,17 +116,17 @@ Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& l
         !tokens && fields.size() == 1 && store->look(prefix / "state.json").has_value();
     if (tokens || rows) listing.objects = store->list(prefix, /*versions=*/true);
     if (rows) {
-      listing.outline =
-          data::outline_of_saved_dataset(prefix, listing.objects, *fields.begin(),
-                                         seq_len, data::open_input_objects());
+      listing.outline = data::outline_of_saved_dataset(
+          prefix, listing.objects, *fields.begin(), seq_len, data::open_input_objects());
     }
     if (tokens || !listing.outline.empty()) {
       listings[address.string()] = std::move(listing);
     } else {
-      log.info(fmt::format("{} is no token store, and no save_to_disk directory with {} "
-                           "tokens in each row: it is copied whole, although the order "
-                           "is sequential",
-                           address.string(), seq_len));
+      log.info(
+          fmt::format("{} is no token store, and no save_to_disk directory with {} "
+                      "tokens in each row: it is copied whole, although the order "
+                      "is sequential",
+                      address.string(), seq_len));
     }
   }
   return listings;
