@@ -33,6 +33,7 @@ int main(int count, char** arguments) {
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   // What the starting process has open is none of this one's business.
-  ::close_range(longhaul::objects::kServiceSocket + 1, ~0U, 0);
-  return longhaul::objects::serve_objects(longhaul::objects::kServiceSocket);
+  ::close_range(longhaul::objects::kServiceMemory + 1, ~0U, 0);
+  return longhaul::objects::serve_objects(longhaul::objects::kServiceSocket,
+                                          longhaul::objects::kServiceMemory);
 }

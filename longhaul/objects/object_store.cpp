@@ -25,6 +25,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/objects/protocol.h"
+#include "longhaul/objects/shared_places.h"
 #include "longhaul/system/messages.h"
 #include "longhaul/system/signals.h"
 
@@ -36,9 +37,10 @@ namespace {
 /// How long the service may take to end after its socket was closed.
 constexpr std::chrono::seconds kEndSeconds{5};
 
-/// Starts the program longhaul-objects with `socket` as its kServiceSocket, for a request
-/// about an address.
-pid_t start_service(int socket, const Address& address, ObjectStore::Priority priority) {
+/// Starts the program longhaul-objects with `socket` as its kServiceSocket and `memory`
+/// as its kServiceMemory, for a request about an address.
+pid_t start_service(int socket, int memory, const Address& address,
+                    ObjectStore::Priority priority) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
   std::error_code absent;
   if (!fs::exists(program, absent)) {
@@ -53,6 +55,7 @@ pid_t start_service(int socket, const Address& address, ObjectStore::Priority pr
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, socket, kServiceSocket);
+  ::posix_spawn_file_actions_adddup2(&actions, memory, kServiceMemory);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -99,7 +102,7 @@ struct ObjectStore::State {
       }
       socket = ends[0];
       try {
-        child = start_service(ends[1], address, priority);
+        child = start_service(ends[1], memory->descriptor(), address, priority);
       } catch (...) {
         ::close(ends[0]);
         ::close(ends[1]);
@@ -122,6 +125,8 @@ struct ObjectStore::State {
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
 
+    /// A process that has lost its socket may still write here, so each has its own.
+    std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();
     int socket = -1;
     pid_t child = -1;
     std::atomic<bool> gone = false;
@@ -216,10 +221,14 @@ struct ObjectStore::State {
 
   Json ask(const char* what, const Address& address, Json request,
            std::span<std::byte> data = {}) {
+    return ask(living(address), what, address, std::move(request), data);
+  }
+
+  static Json ask(const std::shared_ptr<Service>& one, const char* what,
+                  const Address& address, Json request, std::span<std::byte> data = {}) {
     request["what"] = what;
     request.update(address_fields(address));
     const std::string text = json_text(request);
-    const std::shared_ptr<Service> one = living(address);
     std::future<Json> answer;
     uint64_t number = 0;
     {
@@ -283,6 +292,24 @@ void ObjectStore::read(const ObjectInfo& object, uint64_t offset,
     offset += part.size();
     to = to.subspan(part.size());
   }
+}
+
+std::shared_ptr<const std::byte[]> ObjectStore::read_shared(const ObjectInfo& object,
+                                                            uint64_t offset,
+                                                            uint64_t count) {
+  LH_CHECK(count <= kPlaceBytes, "objects", "{} bytes by one request", count);
+  const std::shared_ptr<State::Service> service = state_->living(object.address);
+  const uint64_t place = service->memory->take();
+  const std::shared_ptr<const std::byte[]> bytes(
+      service->memory->at(place),
+      [memory = service->memory, place](const std::byte*) { memory->give_back(place); });
+  State::ask(service, "read", object.address,
+             {{"version", object.version},
+              {"size", object.size},
+              {"offset", offset},
+              {"bytes", count},
+              {"place", place}});
+  return bytes;
 }
 
 void ObjectStore::prove_unchanged(const ObjectInfo& object) {

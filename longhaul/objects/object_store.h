@@ -61,6 +61,10 @@ class ObjectStore {
   /// when it is opened for the first time. Call prove_unchanged() when everything has
   /// been read and before the bytes are trusted.
   void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  /// Returns `count` bytes from `offset` on as read() reads them, without a copy between
+  /// the processes; kPlaceBytes at most. They may outlive this object.
+  std::shared_ptr<const std::byte[]> read_shared(const ObjectInfo& object,
+                                                 uint64_t offset, uint64_t count);
   /// Throws InputError where the object is gone, or has been replaced since `object` was
   /// made.
   void prove_unchanged(const ObjectInfo& object);

@@ -11,7 +11,8 @@ namespace longhaul::objects {
 //   {"what": "look" | "list" | "read" | "fetch" | "put" | "put_text" | "remove" |
 //    "remove_all", ...}
 // An answer is a Head with the request's number, a text as reply_of() makes it, whose
-// answer is JSON, and `data_bytes` bytes of the object. Answers come in any order.
+// answer is JSON, and `data_bytes` bytes of the object. Answers come in any order. A
+// "read" that names a "place" gets its bytes there (objects/shared_places.h).
 
 /// Seconds for which a request is tried again before it fails. The environment's
 /// LONGHAUL_OBJECTS_PATIENCE replaces it.
@@ -39,8 +40,9 @@ struct Head {
 inline constexpr uint64_t kMostTextBytes = uint64_t{2} << 30;
 /// Most bytes of an object that one answer has.
 inline constexpr uint64_t kMostDataBytes = uint64_t{64} << 20;
-/// The descriptor of the socket in longhaul-objects.
+/// The descriptors of the socket and of the shared memory in longhaul-objects.
 inline constexpr int kServiceSocket = 3;
+inline constexpr int kServiceMemory = 4;
 /// The argument of longhaul-objects that lets whatever else runs come first.
 inline constexpr const char* kLowPriority = "--low-priority";
 

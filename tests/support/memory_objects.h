@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -65,6 +66,13 @@ class MemoryObjects final : public InputObjects {
       throw TemporaryError("objects", object.address.text() + ": fewer bytes came");
     }
     std::memcpy(to.data(), content.data() + offset, to.size());
+  }
+  std::shared_ptr<const std::byte[]> read_shared(const objects::ObjectInfo& object,
+                                                 uint64_t offset,
+                                                 uint64_t count) override {
+    std::shared_ptr<std::byte[]> bytes(new std::byte[count]);
+    read(object, offset, {bytes.get(), count});
+    return bytes;
   }
   void prove_unchanged(const objects::ObjectInfo& object) override {
     const auto now = look(object.address);

@@ -21,6 +21,11 @@ class StoreObjects final : public InputObjects {
             std::span<std::byte> to) override {
     store_->read(object, offset, to);
   }
+  std::shared_ptr<const std::byte[]> read_shared(const objects::ObjectInfo& object,
+                                                 uint64_t offset,
+                                                 uint64_t count) override {
+    return store_->read_shared(object, offset, count);
+  }
   void prove_unchanged(const objects::ObjectInfo& object) override {
     store_->prove_unchanged(object);
   }

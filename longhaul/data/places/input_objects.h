@@ -22,6 +22,9 @@ class InputObjects {
   virtual std::vector<objects::ObjectInfo> list(const objects::Address& prefix) = 0;
   virtual void read(const objects::ObjectInfo& object, uint64_t offset,
                     std::span<std::byte> to) = 0;
+  /// Returns `count` bytes from `offset` on, objects::kPlaceBytes at most.
+  virtual std::shared_ptr<const std::byte[]> read_shared(
+      const objects::ObjectInfo& object, uint64_t offset, uint64_t count) = 0;
   virtual void prove_unchanged(const objects::ObjectInfo& object) = 0;
   virtual std::optional<std::string> read_text(const objects::Address& address) = 0;
 };

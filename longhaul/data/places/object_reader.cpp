@@ -51,7 +51,7 @@ void ObjectReader::read(uint64_t offset, std::span<std::byte> to) {
 size_t ObjectReader::copy(const Piece& piece, uint64_t offset, std::span<std::byte> to) {
   const auto count =
       static_cast<size_t>(std::min<uint64_t>(to.size(), piece.end - offset));
-  std::memcpy(to.data(), piece.bytes.data.get() + (offset - piece.begin), count);
+  std::memcpy(to.data(), piece.bytes.get() + (offset - piece.begin), count);
   return count;
 }
 
@@ -60,7 +60,7 @@ size_t ObjectReader::read_some(uint64_t offset, std::span<std::byte> to) {
     return piece.begin <= offset && offset < piece.end;
   };
   const bool ahead = std::ranges::any_of(pieces_, holds);
-  if (!ahead && window_.bytes.data && holds(window_)) return copy(window_, offset, to);
+  if (!ahead && window_.bytes && holds(window_)) return copy(window_, offset, to);
   const bool in_order = run_ >= run_before_ahead_ && offset < ahead_end_;
   if (!ahead && !in_order) return read_alone(offset, to);
   if (!ahead) {
@@ -71,7 +71,7 @@ size_t ObjectReader::read_some(uint64_t offset, std::span<std::byte> to) {
   while (!pieces_.empty() && pieces_.front().end <= offset) pieces_.pop_front();
   ask_ahead(pieces_.empty() ? offset : pieces_.back().end);
   Piece& piece = pieces_.front();
-  if (!piece.bytes.data) piece.bytes = piece.coming.get();
+  if (!piece.bytes) piece.bytes = piece.coming.get();
   return copy(piece, offset, to);
 }
 
@@ -87,10 +87,8 @@ size_t ObjectReader::read_alone(uint64_t offset, std::span<std::byte> to) {
   window_ = {};
   window_.begin = offset / kWindow * kWindow;
   window_.end = std::min(window_.begin + 2 * kWindow, object_->info.size);
-  const auto count = static_cast<size_t>(window_.end - window_.begin);
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(count);
-  object_->store->read(object_->info, window_.begin, {bytes.get(), count});
-  window_.bytes.data = std::move(bytes);
+  window_.bytes = object_->store->read_shared(object_->info, window_.begin,
+                                              window_.end - window_.begin);
   return copy(window_, offset, to);
 }
 
@@ -120,10 +118,7 @@ void ObjectReader::ask_ahead(uint64_t from, size_t pieces) {
     piece.begin = from;
     piece.end = end;
     piece.coming = pool_->add([object = object_, from, end] {
-      const auto count = static_cast<size_t>(end - from);
-      Bytes bytes{std::make_unique_for_overwrite<std::byte[]>(count)};
-      object->store->read(object->info, from, {bytes.data.get(), count});
-      return bytes;
+      return object->store->read_shared(object->info, from, end - from);
     });
     from = end;
     piece_bytes_ = std::min(piece_bytes_ * 2, kObjectPiece);

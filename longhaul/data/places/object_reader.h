@@ -9,6 +9,7 @@
 #include <span>
 
 #include "longhaul/data/places/input_objects.h"
+#include "longhaul/objects/shared_places.h"
 #include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
@@ -17,6 +18,7 @@ namespace longhaul::data {
 /// before they are needed. The last piece takes a rest of up to half a piece with it.
 inline constexpr uint64_t kObjectPiece = uint64_t{8} << 20;
 inline constexpr uint64_t kLargestPiece = kObjectPiece + kObjectPiece / 2;
+static_assert(kLargestPiece <= objects::kPlaceBytes);
 inline constexpr int kPiecesAhead = 4;
 /// The memory of one ObjectReader: the pieces ahead and the one that is read.
 inline constexpr uint64_t kObjectReaderBytes =
@@ -42,9 +44,7 @@ class ObjectReader {
   void read(uint64_t offset, std::span<std::byte> to);
 
  private:
-  struct Bytes {
-    std::unique_ptr<std::byte[]> data;
-  };
+  using Bytes = std::shared_ptr<const std::byte[]>;
   struct Piece {
     uint64_t begin = 0;
     uint64_t end = 0;

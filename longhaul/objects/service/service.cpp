@@ -13,6 +13,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/objects/protocol.h"
 #include "longhaul/objects/service/s3_store.h"
+#include "longhaul/objects/shared_places.h"
 #include "longhaul/system/messages.h"
 #include "longhaul/system/worker_pool.h"
 
@@ -33,8 +34,10 @@ ObjectInfo object_of(const Json& request, const Address& address) {
           request.at("version").get<std::string>()};
 }
 
-/// Does what a request asks for. `data` receives the bytes of an object.
-Json answer_of(S3Store& store, const Json& request, std::vector<std::byte>& data) {
+/// Does what a request asks for. `data` receives the bytes of an object that are not to
+/// lie in a place of `memory`.
+Json answer_of(S3Store& store, SharedPlaces& memory, const Json& request,
+               std::vector<std::byte>& data) {
   const Address address{request.at("bucket").get<std::string>(),
                         request.at("key").get<std::string>()};
   const auto what = request.at("what").get<std::string>();
@@ -48,6 +51,12 @@ Json answer_of(S3Store& store, const Json& request, std::vector<std::byte>& data
       list.push_back(fields_of(one));
     }
     return list;
+  }
+  if (what == "read" && request.contains("place")) {
+    const uint64_t bytes = std::min(request.at("bytes").get<uint64_t>(), kPlaceBytes);
+    store.read(object_of(request, address), request.at("offset"),
+               {memory.at(request.at("place")), bytes});
+    return Json::object();
   }
   if (what == "read") {
     data.resize(std::min(request.at("bytes").get<uint64_t>(), kMostDataBytes));
@@ -75,12 +84,13 @@ Json answer_of(S3Store& store, const Json& request, std::vector<std::byte>& data
 
 }  // namespace
 
-int serve_objects(int socket) {
+int serve_objects(int socket, int memory) {
   // The process ends when the socket closes, not by a signal that is meant for the job.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_IGN);
   }
   S3Store store;
+  SharedPlaces places(memory);
   std::mutex sending;
   {
     system::WorkerPool pool(kRequestsInFlight);
@@ -90,10 +100,11 @@ int serve_objects(int socket) {
            head.text_bytes <= kMostTextBytes) {
       text.resize(head.text_bytes);
       if (!system::receive_all(socket, text.data(), text.size())) break;
-      pool.add([&store, &sending, socket, number = head.number, request = text] {
+      pool.add([&store, &places, &sending, socket, number = head.number, request = text] {
         std::vector<std::byte> data;
-        const std::string reply = reply_of(
-            [&] { return json_text(answer_of(store, Json::parse(request), data)); });
+        const std::string reply = reply_of([&] {
+          return json_text(answer_of(store, places, Json::parse(request), data));
+        });
         if (reply.front() != kAnswerMark) data.clear();
         const Head answer{number, reply.size(), data.size(), store.counts()};
         const std::lock_guard lock(sending);

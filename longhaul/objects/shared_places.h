@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+namespace longhaul::objects {
+
+/// Bytes of one place of memory that two processes share.
+inline constexpr uint64_t kPlaceBytes = uint64_t{12} << 20;
+
+/// Memory that this process shares with longhaul-objects, in places of kPlaceBytes that
+/// have numbers. Any thread may call it.
+class SharedPlaces {
+ public:
+  /// Makes the memory.
+  SharedPlaces();
+  /// Opens the memory that the process which has started this one has made.
+  explicit SharedPlaces(int descriptor);
+  ~SharedPlaces();
+  SharedPlaces(const SharedPlaces&) = delete;
+  SharedPlaces& operator=(const SharedPlaces&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  /// Returns the place of a number. Throws TemporaryError where there is no memory.
+  std::byte* at(uint64_t number);
+
+  /// Returns the number of a place that nobody uses.
+  uint64_t take();
+  /// Lets others have a place. When all are free the machine gets the memory back.
+  void give_back(uint64_t number);
+
+ private:
+  int descriptor_;
+  std::mutex mutex_;  ///< guards what follows
+  std::map<uint64_t, std::byte*> mapped_;
+  std::set<uint64_t> free_;
+  uint64_t count_ = 0;  ///< places that were ever taken
+};
+
+}  // namespace longhaul::objects
