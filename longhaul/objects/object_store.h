@@ -86,7 +86,7 @@ class ObjectStore {
                                        uint64_t limit = uint64_t{1} << 26);
   /// Deletes an object; nothing happens where there is none.
   void remove(const Address& address);
-  /// Deletes all objects that list() gives for the prefix, many by one request.
+  /// Deletes all objects that list() gives for the prefix.
   void remove_all(const Address& prefix);
 
   /// Ends the work of this object: requests under way throw TemporaryError at once, and

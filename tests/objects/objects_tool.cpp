@@ -26,7 +26,7 @@ void print(const objects::ObjectInfo& object) {
 
 /// Reads an object whole, `times` times, by several threads; prints its hash.
 void read(objects::ObjectStore& store, const objects::Address& address, int threads,
-          uint64_t bytes, int times) {
+          uint64_t bytes, int times, bool shared) {
   const auto object = store.look(address);
   if (!object) fail_input("objects", "{}: is not there", address.text());
   std::vector<std::byte> content(object->size);
@@ -35,9 +35,14 @@ void read(objects::ObjectStore& store, const objects::Address& address, int thre
     system::share_among_threads(
         static_cast<int64_t>(pieces), threads, [&](int64_t index) {
           const uint64_t begin = static_cast<uint64_t>(index) * bytes;
-          store.read(*object, begin,
-                     std::span(content).subspan(
-                         begin, std::min<uint64_t>(bytes, content.size() - begin)));
+          const uint64_t count = std::min<uint64_t>(bytes, content.size() - begin);
+          const std::span<std::byte> to = std::span(content).subspan(begin, count);
+          if (shared) {
+            std::ranges::copy_n(store.read_shared(*object, begin, count).get(),
+                                static_cast<ptrdiff_t>(count), to.begin());
+          } else {
+            store.read(*object, begin, to);
+          }
         });
     store.prove_unchanged(*object);
   }
@@ -62,15 +67,17 @@ int run(const std::vector<std::string>& arguments) {
     fmt::print("{}\n", store.read_text(parse_address(arguments.at(1))).value_or("none"));
   } else if (what == "remove") {
     store.remove(parse_address(arguments.at(1)));
+  } else if (what == "remove_all") {
+    store.remove_all(parse_address(arguments.at(1)));
   } else if (what == "copy") {
     const std::shared_ptr<objects::ObjectStore> shared(&store, [](auto*) {});
     objects::LocalCopies copies(
         shared, arguments.at(2), std::stoull(arguments.at(3)),
         [](const std::string& line) { fmt::print("{}\n", line); });
     fmt::print("{}\n", copies.get(parse_address(arguments.at(1))).string());
-  } else if (what == "read") {
+  } else if (what == "read" || what == "read_shared") {
     read(store, parse_address(arguments.at(1)), std::stoi(arguments.at(2)),
-         std::stoull(arguments.at(3)), std::stoi(arguments.at(4)));
+         std::stoull(arguments.at(3)), std::stoi(arguments.at(4)), what == "read_shared");
   }
   const objects::ObjectCounts counts = store.counts();
   fmt::print("requests {} retries {} read {} written {}\n", counts.requests,

@@ -131,6 +131,35 @@ def test_what_is_put_is_what_is_fetched(tool, server, size):
     assert "requests/a b+ü%.bin" not in tool.store.keys()
 
 
+@pytest.mark.parametrize("place", ["gone/below", *later("gone be/low"), "gone"])
+@pytest.mark.parametrize("server", ["rclone", "moto"])
+def test_a_removal_touches_nothing_beside_it(tool, server, place):
+    """rclone hides a directory for a second after a request that makes one."""
+    names = {f"{place}/{name}" for name in ("a", "b", "c", "d/e")} | {"gone beside"}
+    for name in names:
+        tool.store.put(name, b"1")
+    for name in (f"{place}/a", f"{place}/b"):
+        assert tool("remove", f"s3://corpus/{name}").returncode == 0
+        names.remove(name)
+        assert names <= set(tool.store.keys("gone")), (name, tool.store.keys("gone"))
+    made = [request.path for request in tool.proxy.requests if request.method == "PUT"]
+    assert not made or " " in place, made
+    done = tool("remove_all", f"s3://corpus/{place}")
+    assert done.returncode == 0, done.stderr
+    assert [key for key, size in tool.store.sizes("gone").items() if size > 0] == ["gone beside"]
+    tool.store.remove("gone beside")
+
+
+@pytest.mark.parametrize("fault", [None, "truncated", *later("shorter", "reset_in_body")])
+@pytest.mark.parametrize("server", SERVERS)
+def test_bytes_in_shared_memory_are_those_of_the_object(tool, sound, server, fault):
+    tool.proxy.rules = [Rule(fault, first=2, times=1)] if fault else []
+    shared = tool("read_shared", PLACE, 3, 700_000, 4)
+    assert shared.returncode == 0, shared.stderr
+    assert shared.stdout.split()[0] == sound
+    assert (retries(shared) > 0) == (fault is not None)
+
+
 def test_an_upload_that_is_cut_each_time_leaves_no_object(tool):
     tool.proxy.rules = [Rule("cut_upload", methods=("PUT", "POST"), bytes=100_000)]
     result = tool("put", tool.folder / "file", "s3://corpus/requests/new.bin")

@@ -4,7 +4,6 @@
 #include <arrow/filesystem/s3fs.h>
 #include <arrow/io/interfaces.h>
 #include <arrow/util/key_value_metadata.h>
-#include <arrow/util/thread_pool.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -29,8 +28,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/objects/service/aws_settings.h"
 #include "longhaul/objects/service/retries.h"
+#include "longhaul/objects/service/s3_clients.h"
 #include "longhaul/objects/service/store_errors.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -49,8 +48,6 @@ constexpr int kPutPieces = 4;
 /// The most bytes of an object: Arrow sends 10,000 parts, which a store allows, of 10
 /// MiB.
 constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
-/// Threads of Arrow that send the parts of objects.
-constexpr int kPartThreads = 8;
 /// Objects whose opening is remembered.
 constexpr size_t kMostOpen = 512;
 /// Room for the text of any error.
@@ -91,10 +88,6 @@ class SentPiece : public arrow::Buffer {
   std::shared_ptr<std::counting_semaphore<>> places_;
 };
 
-std::string path_of(const Address& address) {
-  return address.key.empty() ? address.bucket : address.bucket + "/" + address.key;
-}
-
 /// What Arrow's client says of an object that is absent.
 const arrow::Status kAbsent = arrow::Status::IOError("Path does not exist");
 
@@ -118,61 +111,19 @@ struct S3Store::State {
   };
 
   std::shared_ptr<Patience> patience = std::make_shared<Patience>();
+  S3Clients clients{patience};
   std::atomic<uint64_t> bytes_read = 0;
   std::atomic<uint64_t> bytes_written = 0;
   std::counting_semaphore<> places{kRequestsInFlight};
-  std::mutex mutex;  ///< guards what follows
-  bool started = false;
-  /// Whether the store compares what it gets with checksums that the client sends.
-  bool has_checksums = true;
-  std::map<std::string, std::shared_ptr<af::S3FileSystem>> systems;  ///< by bucket
+  std::mutex mutex;                                       ///< guards what follows
   std::set<std::string> seen;                             ///< buckets that exist
   std::map<std::string, std::shared_ptr<Opened>> opened;  ///< by path
   std::list<std::string> order;  ///< paths of `opened`, the oldest first
 
-  std::shared_ptr<af::S3FileSystem> system(const Address& address) {
-    const std::lock_guard lock(mutex);
-    auto& one = systems[address.bucket];
-    if (one) return one;
-    const AwsSettings settings = aws_settings();
-    if (!started) {
-      has_checksums = settings.checksums;
-      // The checksums behind a body that the client would add are unknown to many stores
-      // but AWS's. Nobody else reads the environment here: `mutex` is held.
-      if (!has_checksums)
-        ::setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required", 0);
-      af::S3GlobalOptions options = af::S3GlobalOptions::Defaults();
-      options.log_level = af::S3LogLevel::Off;
-      check(af::InitializeS3(options), address, "prepare to open");
-      check(arrow::io::SetIOThreadPoolCapacity(kPartThreads), address, "prepare to open");
-      started = true;
-    }
-    af::S3Options options =
-        settings.anonymous ? af::S3Options::Anonymous() : af::S3Options::Defaults();
-    options.scheme = settings.scheme;
-    options.endpoint_override = settings.endpoint;
-    options.force_virtual_addressing = settings.virtual_hosts;
-    options.tls_ca_file_path = settings.certificates;
-    options.connect_timeout = 10;
-    options.request_timeout = 30;
-    options.background_writes = true;
-    options.allow_delayed_open = true;
-    options.retry_strategy = make_retries(patience);
-    options.region = settings.region;
-    if (options.region.empty()) {
-      auto region = af::ResolveS3BucketRegion(address.bucket);
-      check(region.status(), address, "find the region of");
-      options.region = *region;
-    }
-    auto made = af::S3FileSystem::Make(options);
-    check(made.status(), address, "open");
-    return one = *made;
-  }
-
   /// Credentials may have been renewed where they come from: the next request asks again.
   void forget_credentials() {
+    clients.forget();
     const std::lock_guard lock(mutex);
-    systems.clear();
     opened.clear();
     order.clear();
   }
@@ -185,11 +136,17 @@ struct S3Store::State {
   /// expired.
   template <typename Work>
   auto request(const Address& address, Work work) {
+    return request([&] { return clients.client(address); }, address,
+                   [&](const S3Clients::Named& named) { return work(*named.client); });
+  }
+  /// The same by a client that `choose` gives.
+  template <typename Choose, typename Work>
+  auto request(Choose choose, const Address& address, Work work) {
     for (bool again = true;; again = false) {
-      const std::shared_ptr<af::S3FileSystem> store = system(address);
+      const S3Clients::Named named = choose();
       places.acquire();
       ++patience->requests;
-      auto result = work(*store);
+      auto result = work(named);
       places.release();
       const arrow::Status status = [&] {
         if constexpr (std::is_same_v<decltype(result), arrow::Status>) {
@@ -253,16 +210,15 @@ struct S3Store::State {
     return got.ok() || empty ? told : got.status();
   }
 
-  /// Removes what `remove` removes, until `is_gone` says so. Arrow's client makes a
-  /// directory of the last object's prefix afterwards, which some stores refuse.
-  void remove(const Address& address,
-              const std::function<arrow::Status(af::S3FileSystem&)>& remove,
+  /// Does what `remove` does, until it succeeds or `is_gone` says that it has. Arrow's
+  /// client may make a directory afterwards, which some stores refuse.
+  void remove(const Address& address, const std::function<arrow::Status()>& remove,
               const std::function<bool()>& is_gone) {
     const Clock::time_point since = Clock::now();
     for (int64_t attempt = 0;; ++attempt) {
       const arrow::Status status = [&] {
         const FewRetries few;
-        return request(address, remove);
+        return remove();
       }();
       if (status.ok() || is_absent(status) || is_gone()) return;
       try {
@@ -412,11 +368,7 @@ struct S3Store::State {
 };
 
 S3Store::S3Store() : state_(std::make_unique<State>()) {}
-S3Store::~S3Store() {
-  const bool started = state_->started;
-  state_.reset();
-  if (started) static_cast<void>(af::FinalizeS3());
-}
+S3Store::~S3Store() = default;
 
 std::optional<ObjectInfo> S3Store::look(const Address& address) {
   const std::shared_ptr<State::Opened> one = state_->open(address);
@@ -523,7 +475,7 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
   }
   return state_->write([&] {
     ++state_->patience->requests;
-    auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+    auto made = state_->clients.client(to).client->OpenOutputStream(path_of(to), nullptr);
     state_->check(made.status(), to, "write");
     const std::shared_ptr<arrow::io::OutputStream> stream = *made;
     BlockHasher hasher;
@@ -552,7 +504,7 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
     }
     state_->bytes_written += size;
     const std::string hash = combine_hashes(hasher.finish());
-    if (!state_->has_checksums && state_->hash_of(to, size) != hash) {
+    if (!state_->clients.have_checksums() && state_->hash_of(to, size) != hash) {
       remove(to);
       throw TemporaryError(
           "objects",
@@ -567,7 +519,7 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
 void S3Store::put_text(const std::string& text, const Address& to) {
   state_->write([&] {
     ++state_->patience->requests;
-    auto made = state_->system(to)->OpenOutputStream(path_of(to), nullptr);
+    auto made = state_->clients.client(to).client->OpenOutputStream(path_of(to), nullptr);
     state_->check(made.status(), to, "write");
     const arrow::Status written =
         (*made)->Write(text.data(), static_cast<int64_t>(text.size()));
@@ -580,14 +532,29 @@ void S3Store::put_text(const std::string& text, const Address& to) {
 
 void S3Store::remove(const Address& address) {
   state_->remove(
-      address, [&](auto& store) { return store.DeleteFile(path_of(address)); },
+      address,
+      [&] {
+        return state_->request(
+            [&] { return state_->clients.remover(address); }, address,
+            [](const auto& named) { return named.client->DeleteFile(named.path); });
+      },
       [&] { return state_->open(address) == nullptr; });
 }
 
 void S3Store::remove_all(const Address& prefix) {
-  state_->remove(
-      prefix, [&](auto& store) { return store.DeleteDir(path_of(prefix)); },
-      [&] { return list(prefix, /*versions=*/false).empty(); });
+  if (!S3Clients::removes_cleanly(prefix / "object")) {
+    return state_->remove(
+        prefix,
+        [&] {
+          return state_->request(
+              prefix, [&](auto& store) { return store.DeleteDir(path_of(prefix)); });
+        },
+        [&] { return list(prefix, /*versions=*/false).empty(); });
+  }
+  const std::vector<ObjectInfo> found = list(prefix, /*versions=*/false);
+  system::share_among_threads(std::ssize(found), kRequestsInFlight, [&](int64_t index) {
+    remove(found[static_cast<size_t>(index)].address);
+  });
 }
 
 ObjectCounts S3Store::counts() const {

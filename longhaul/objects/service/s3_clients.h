@@ -1,0 +1,62 @@
+#pragma once
+
+#include <arrow/filesystem/s3fs.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "longhaul/objects/address.h"
+#include "longhaul/objects/service/retries.h"
+
+namespace longhaul::objects {
+
+/// Returns "BUCKET/KEY", as Arrow's file system names an object.
+std::string path_of(const Address& address);
+
+/// The clients of Arrow that do a store's requests. Arrow's S3 part starts with the first
+/// one and ends with this object. Any thread may call it.
+class S3Clients {
+ public:
+  /// A client, and how it names an object.
+  struct Named {
+    std::shared_ptr<arrow::fs::S3FileSystem> client;
+    std::string path;
+  };
+
+  explicit S3Clients(std::shared_ptr<Patience> patience)
+      : patience_(std::move(patience)) {}
+  ~S3Clients();
+  S3Clients(const S3Clients&) = delete;
+  S3Clients& operator=(const S3Clients&) = delete;
+
+  /// Returns the client for an object or a bucket.
+  Named client(const Address& address);
+  /// Returns the client that removes an object. Arrow's makes an object for the directory
+  /// in which it has removed one. rclone's server then hides that directory for a second.
+  /// So a client of another store than AWS's takes the directory for the bucket, which
+  /// has the same addresses: a bucket is not made again.
+  Named remover(const Address& address);
+  /// Returns whether remover() leaves no object for the directory.
+  static bool removes_cleanly(const Address& address);
+  /// Makes all clients anew: their credentials may have been renewed.
+  void forget();
+  /// Returns whether the store compares what it gets with checksums that the client
+  /// sends. It is known once there is a client.
+  bool have_checksums() const { return checksums_; }
+
+ private:
+  std::shared_ptr<arrow::fs::S3FileSystem> make(const Address& address,
+                                                const std::string& above);
+
+  std::shared_ptr<Patience> patience_;
+  std::atomic<bool> checksums_ = true;
+  std::mutex mutex_;  ///< guards what follows
+  bool started_ = false;
+  /// By bucket, or by the path above the directory that is taken for one.
+  std::map<std::string, std::shared_ptr<arrow::fs::S3FileSystem>> clients_;
+};
+
+}  // namespace longhaul::objects
