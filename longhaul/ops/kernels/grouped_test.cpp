@@ -35,7 +35,6 @@ void for_groups(const Body& body) {
   const int threads_before = omp_get_max_threads();
   for (const Group& group : kGroups) {
     for (const system::Isa isa : all_isas()) {
-      if (isa != system::Isa::Avx2 && isa != system::Isa::Amx) continue;
       for (const int threads : {1, 2, 5}) {
         SCOPED_TRACE(::testing::Message()
                      << system::isa_name(isa) << ", " << group.experts() << " experts, "

@@ -7,9 +7,9 @@ namespace longhaul::kernels {
 const KernelTable& avx2_kernels() {
   static constexpr KernelTable kTable{typed_kernels<float, float>(),
                                       typed_kernels<Bf16, float>(),
-                                      {{product_loop},
-                                       {grouped_product_loop<product_loop>},
-                                       {grouped_gradient_loop<product_loop>}},
+                                      {{product_loop<float>},
+                                       {grouped_product_loop<product_loop<float>>},
+                                       {grouped_gradient_loop<product_loop<float>>}},
                                       convert_loop<float, Bf16>,
                                       convert_loop<Bf16, float>,
                                       nullptr};
