@@ -296,7 +296,7 @@ int main(int argc, char** argv) {
   }
   attention(system::best_isa(), 1, 2048, 8, 2, 128, report);
   weight_gradients(report);
-  if (product_available()) products(system::best_isa(), report);
+  if (product_available()) products(product_isa(), report);
   pointwise(system::best_isa(), report);
   return 0;
 }

@@ -155,7 +155,8 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                                 .K = a.size(1),
                                 .N = b.size(1),
                                 .y = Memory(y),
-                                .bias = Memory(bias)});
+                                .bias = Memory(bias)},
+                 kernels::product_isa());
 }
 
 bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
@@ -176,7 +177,8 @@ bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tens
                                   .N = x.size(1),
                                   .y = Memory(wide ? at::Tensor() : grad),
                                   .add = add,
-                                  .wide = Memory(wide ? grad : at::Tensor())});
+                                  .wide = Memory(wide ? grad : at::Tensor())},
+                 kernels::product_isa());
     return true;
   }
   if (!wide || !in_rows || !kernels::weight_gradient_available()) return false;

@@ -13,7 +13,7 @@ namespace {
 /// Returns whether the products are those of kernels::Product. Otherwise each expert is a
 /// product of LibTorch, which is faster.
 bool products_are_own(const at::Tensor& x) {
-  return x.scalar_type() == at::kBFloat16 && kernels::product_available();
+  return x.scalar_type() == at::kBFloat16 && kernels::grouped_product_available();
 }
 
 /// Calls body(expert, first row, rows) for each expert.
@@ -28,17 +28,19 @@ void for_experts(const at::Tensor& offsets, const Body& body) {
 void grouped_product_on_cpu(const at::Tensor& x, const at::Tensor& offsets,
                             const at::Tensor& weights, const at::Tensor& y) {
   if (products_are_own(x)) {
-    return kernels::run(kernels::GroupedProduct{
-        .x = Memory(x),
-        .x_stride = x.stride(0),
-        .offsets = Memory(offsets),
-        .experts = weights.size(0),
-        .b = {Memory(weights), weights.stride(1), weights.stride(2)},
-        .b_stride = weights.stride(0),
-        .K = x.size(1),
-        .N = y.size(1),
-        .y = Memory(y),
-        .y_stride = y.stride(0)});
+    return kernels::run(
+        kernels::GroupedProduct{
+            .x = Memory(x),
+            .x_stride = x.stride(0),
+            .offsets = Memory(offsets),
+            .experts = weights.size(0),
+            .b = {Memory(weights), weights.stride(1), weights.stride(2)},
+            .b_stride = weights.stride(0),
+            .K = x.size(1),
+            .N = y.size(1),
+            .y = Memory(y),
+            .y_stride = y.stride(0)},
+        kernels::product_isa());
   }
   for_experts(offsets, [&](int64_t e, int64_t first, int64_t rows) {
     at::Tensor of_expert = y.narrow(0, first, rows);
@@ -51,7 +53,8 @@ void grouped_gradient_on_cpu(const at::Tensor& dy, const at::Tensor& x,
                              const at::Tensor& grad) {
   if (products_are_own(x)) {
     return kernels::run(
-        kernel_of<kernels::Bf16>(grouped_gradient, dy, x, offsets, add, grad));
+        kernel_of<kernels::Bf16>(grouped_gradient, dy, x, offsets, add, grad),
+        kernels::product_isa());
   }
   for_experts(offsets, [&](int64_t e, int64_t first, int64_t rows) {
     at::Tensor of_expert = grad.select(0, e);

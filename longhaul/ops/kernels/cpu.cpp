@@ -81,19 +81,30 @@ void convert(const Bf16* x, float* y, int64_t count, system::Isa isa) {
   kernels_of(isa).widen(x, y, count);
 }
 
-// The two functions below look up CPUID once: CPUID is slow in a virtual machine, and
-// every product asks for this.
+// The functions below look up CPUID once: CPUID is slow in a virtual machine, and every
+// product asks for this.
+
+system::Isa product_isa() {
+  static const system::Isa kIsa =
+      system::best_isa() == system::Isa::Avx512Bf16 && __builtin_cpu_is("intel")
+          ? system::Isa::Avx512
+          : system::best_isa();
+  return kIsa;
+}
 
 bool product_available() {
-  static const bool kAvailable =
-      system::best_isa() == system::Isa::Amx ||
-      (system::best_isa() == system::Isa::Avx2 && !has_avx_bf16());
+  static const bool kAvailable = product_isa() == system::Isa::Amx ||
+                                 product_isa() == system::Isa::Avx512 ||
+                                 (product_isa() == system::Isa::Avx2 && !has_avx_bf16());
   return kAvailable;
 }
 
+bool grouped_product_available() {
+  return product_available() || product_isa() == system::Isa::Avx512Bf16;
+}
+
 bool weight_gradient_available() {
-  static const bool kAvailable = system::best_isa() == system::Isa::Avx512Bf16;
-  return kAvailable;
+  return product_isa() == system::Isa::Avx512Bf16;
 }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,

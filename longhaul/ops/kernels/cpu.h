@@ -29,7 +29,7 @@ struct MatrixInput {
 /// result goes to y [M, N], rounded once, or to `wide` [M, N] in fp32. One of the two is
 /// null; rows of both are `stride` elements apart. With `add` the result is added to the
 /// previous content. No size is 0. Inside a parallel region the calling thread computes
-/// alone. Isa::Avx2 and Isa::Amx have this kernel.
+/// alone.
 struct Product {
   MatrixInput a, b;
   int64_t M, K, N;
@@ -46,8 +46,7 @@ struct Product {
 /// Computes y = x b_e for the rows of each expert e, rounded once from fp32 sums. The
 /// rows of x [R, K] and y [R, N] are x_stride and y_stride apart; those of expert e are
 /// [offsets[e], offsets[e + 1]), and there may be none. The matrices b_e [K, N] lie
-/// b_stride apart, and `b` is that of expert 0. The instruction sets that have Product
-/// have this kernel, and GroupedGradient in bf16.
+/// b_stride apart, and `b` is that of expert 0. Each result has the bits of a Product.
 struct GroupedProduct {
   const Bf16* x;
   int64_t x_stride;
@@ -122,9 +121,16 @@ void run(const Kernel& kernel, system::Isa isa = system::best_isa()) {
   entry.run(kernel);
 }
 
-/// Returns whether Product is faster here than the products of a library in bf16: with
-/// AMX, and on a processor that has no bf16 instructions at all.
+/// Returns the instruction set whose Product and grouped products are fastest here: the
+/// best one but for Intel's processors with AVX512_BF16, which multiply floats faster.
+system::Isa product_isa();
+
+/// Returns whether Product, on product_isa(), is faster here than the products of a
+/// library in bf16: with AMX, and where floats are multiplied.
 bool product_available();
+/// Returns whether grouped products are faster here than one product of a library for
+/// each expert, or as fast.
+bool grouped_product_available();
 
 // ---- Buffers
 // ---------------------------------------------------------------------------
