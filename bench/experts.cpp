@@ -3,6 +3,8 @@
 // expert after another. The forms run in turn; rates are medians. The sizes are those of
 // Qwen3-30B-A3B: hidden 2048, inner 768, gate and up.
 //   bench_experts [rounds [experts [rows of an expert...]]]
+// LONGHAUL_TEST_ISA=AVX-512, or another name that the first line can show, makes longhaul
+// take a weaker instruction set; ONEDNN_MAX_CPU_ISA=AVX512_CORE does so for LibTorch.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
