@@ -156,7 +156,7 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                                 .N = b.size(1),
                                 .y = Memory(y),
                                 .bias = Memory(bias)},
-                 kernels::product_isa());
+               kernels::product_isa());
 }
 
 bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,

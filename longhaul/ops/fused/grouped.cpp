@@ -28,19 +28,18 @@ void for_experts(const at::Tensor& offsets, const Body& body) {
 void grouped_product_on_cpu(const at::Tensor& x, const at::Tensor& offsets,
                             const at::Tensor& weights, const at::Tensor& y) {
   if (products_are_own(x)) {
-    return kernels::run(
-        kernels::GroupedProduct{
-            .x = Memory(x),
-            .x_stride = x.stride(0),
-            .offsets = Memory(offsets),
-            .experts = weights.size(0),
-            .b = {Memory(weights), weights.stride(1), weights.stride(2)},
-            .b_stride = weights.stride(0),
-            .K = x.size(1),
-            .N = y.size(1),
-            .y = Memory(y),
-            .y_stride = y.stride(0)},
-        kernels::product_isa());
+    return kernels::run(kernels::GroupedProduct{.x = Memory(x),
+                                                .x_stride = x.stride(0),
+                                                .offsets = Memory(offsets),
+                                                .experts = weights.size(0),
+                                                .b = {Memory(weights), weights.stride(1),
+                                                      weights.stride(2)},
+                                                .b_stride = weights.stride(0),
+                                                .K = x.size(1),
+                                                .N = y.size(1),
+                                                .y = Memory(y),
+                                                .y_stride = y.stride(0)},
+                        kernels::product_isa());
   }
   for_experts(offsets, [&](int64_t e, int64_t first, int64_t rows) {
     at::Tensor of_expert = y.narrow(0, first, rows);

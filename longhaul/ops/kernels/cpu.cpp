@@ -103,9 +103,7 @@ bool grouped_product_available() {
   return product_available() || product_isa() == system::Isa::Avx512Bf16;
 }
 
-bool weight_gradient_available() {
-  return product_isa() == system::Isa::Avx512Bf16;
-}
+bool weight_gradient_available() { return product_isa() == system::Isa::Avx512Bf16; }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,

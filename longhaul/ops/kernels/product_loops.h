@@ -24,7 +24,7 @@ constexpr int64_t kPackedDepth = 1024;  ///< rows of b packed at once, 2 MB
 constexpr int64_t kBlockRows = 96;      ///< a block of a, or of sums, stays in L2
 constexpr int64_t kBPanel = kTileVecs * kLanes;
 constexpr int64_t kPanelDepth = kLanes == 8 ? 256 : 128;  ///< a panel of b stays in L1
-constexpr int64_t kLine = 64 / sizeof(Bf16);  ///< elements of a cache line
+constexpr int64_t kLine = 64 / sizeof(Bf16);              ///< elements of a cache line
 
 #if defined(__AVX512F__)
 
@@ -258,9 +258,8 @@ void product_loop(const Product& p) {
             float* block = sums.get() + i * stride;
             for (int64_t at = 0; at < packed; at += kPanelDepth) {
               const int64_t depth = smaller(kPanelDepth, packed - at);
-              const Left<E> a =
-                  pack_left(from(p.a, m + i, (k + at) * kPair), p.M - m - i, count,
-                            summed(at), left.get());
+              const Left<E> a = pack_left(from(p.a, m + i, (k + at) * kPair), p.M - m - i,
+                                          count, summed(at), left.get());
               add_block(k + at == 0, count, columns, depth, a,
                         right.get() + at * panels * kBPanel, room_of(depth) * kBPanel,
                         block, stride);
