@@ -138,7 +138,7 @@ struct Unused {
 struct Taken {
   std::vector<Unused> copies;  ///< the longest unused first
   uint64_t bytes = 0;          ///< of the copies and of those that are being fetched
-  uint64_t coming = 0;         ///< of these, what is not on the disk yet
+  uint64_t coming = 0;         ///< what those have not on the disk yet
 };
 
 /// Returns how many bytes of a directory's files are on the disk, while others write.

@@ -51,11 +51,15 @@ pid_t start_service(int socket, int memory, const Address& address,
         "whole program, or copy the files here by other means (docs/offline.md)",
         address.text(), program.string());
   }
+  // Above both descriptors that the program gets: no copy falls upon what is to be
+  // copied.
+  const int high_socket = ::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1);
+  const int high_memory = ::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, socket, kServiceSocket);
-  ::posix_spawn_file_actions_adddup2(&actions, memory, kServiceMemory);
+  ::posix_spawn_file_actions_adddup2(&actions, high_socket, kServiceSocket);
+  ::posix_spawn_file_actions_adddup2(&actions, high_memory, kServiceMemory);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -68,10 +72,14 @@ pid_t start_service(int socket, int memory, const Address& address,
                        priority == ObjectStore::Priority::Low ? low.data() : nullptr,
                        nullptr};
   pid_t child = -1;
-  const int error =
-      ::posix_spawn(&child, name.c_str(), &actions, &attributes, arguments, environ);
+  const int error = high_socket < 0 || high_memory < 0
+                        ? EMFILE
+                        : ::posix_spawn(&child, name.c_str(), &actions, &attributes,
+                                        arguments, environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
+  ::close(high_socket);
+  ::close(high_memory);
   if (error != 0) throw refused("objects", "the process " + name, error);
   return child;
 }
@@ -300,9 +308,11 @@ std::shared_ptr<const std::byte[]> ObjectStore::read_shared(const ObjectInfo& ob
   LH_CHECK(count <= kPlaceBytes, "objects", "{} bytes by one request", count);
   const std::shared_ptr<State::Service> service = state_->living(object.address);
   const uint64_t place = service->memory->take();
-  const std::shared_ptr<const std::byte[]> bytes(
-      service->memory->at(place),
-      [memory = service->memory, place](const std::byte*) { memory->give_back(place); });
+  // The holder gives the place back, also where it cannot be mapped.
+  const std::shared_ptr<const void> holder(
+      static_cast<const void*>(nullptr),
+      [memory = service->memory, place](const void*) { memory->give_back(place); });
+  const std::shared_ptr<const std::byte[]> bytes(holder, service->memory->at(place));
   State::ask(service, "read", object.address,
              {{"version", object.version},
               {"size", object.size},

@@ -87,8 +87,11 @@ size_t ObjectReader::read_alone(uint64_t offset, std::span<std::byte> to) {
   window_ = {};
   window_.begin = offset / kWindow * kWindow;
   window_.end = std::min(window_.begin + 2 * kWindow, object_->info.size);
-  window_.bytes = object_->store->read_shared(object_->info, window_.begin,
-                                              window_.end - window_.begin);
+  // A shared place is too large to be held for a window.
+  const auto count = static_cast<size_t>(window_.end - window_.begin);
+  std::shared_ptr<std::byte[]> bytes(new std::byte[count]);
+  object_->store->read(object_->info, window_.begin, {bytes.get(), count});
+  window_.bytes = std::move(bytes);
   return copy(window_, offset, to);
 }
 

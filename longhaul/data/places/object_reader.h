@@ -21,8 +21,7 @@ inline constexpr uint64_t kLargestPiece = kObjectPiece + kObjectPiece / 2;
 static_assert(kLargestPiece <= objects::kPlaceBytes);
 inline constexpr int kPiecesAhead = 4;
 /// The memory of one ObjectReader: the pieces ahead and the one that is read.
-inline constexpr uint64_t kObjectReaderBytes =
-    kObjectPiece * kPiecesAhead + kLargestPiece;
+inline constexpr uint64_t kObjectReaderBytes = (kPiecesAhead + 1) * objects::kPlaceBytes;
 
 /// Reads the bytes of one object. Where they are read in order, the next ones are asked
 /// for before they are needed. Not thread-safe.

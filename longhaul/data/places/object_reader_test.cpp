@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -62,7 +63,9 @@ TEST_F(Reading, BegunAsksForOnePieceWithASmallRest) {
   constexpr size_t kLarge = 40'000'000;
   ObjectReader large = open(kLarge, ObjectReader::Use::FrontToBack);
   large.begin(0);
-  while (objects_->requests().size() < 2) std::this_thread::yield();
+  for (int i = 0; i < 10'000 && objects_->requests().size() < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   EXPECT_EQ(bytes_asked(), kSize + kObjectPiece);
   expect_read(large, 0, kLarge);
   EXPECT_EQ(bytes_asked(), kSize + kLarge);

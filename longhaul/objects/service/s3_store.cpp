@@ -139,7 +139,7 @@ struct S3Store::State {
     return request([&] { return clients.client(address); }, address,
                    [&](const S3Clients::Named& named) { return work(*named.client); });
   }
-  /// The same by a client that `choose` gives.
+  /// Does one request likewise, by a client that `choose` gives.
   template <typename Choose, typename Work>
   auto request(Choose choose, const Address& address, Work work) {
     for (bool again = true;; again = false) {
