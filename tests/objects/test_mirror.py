@@ -218,7 +218,9 @@ def test_of_several_attempts_the_newest_counts(mirrored):
 
 def test_a_step_that_only_the_mirror_has(mirrored, whole):
     mine = mirrored()
-    mine.train("checkpoint.keep=1", "checkpoint.mirror_keep=0", SLOWLY)
+    # The end of a call waits for the mirror.
+    mine.train("checkpoint.keep=1", "checkpoint.mirror_keep=0", "run.stop_after=4")
+    mine.train("checkpoint.keep=1", "checkpoint.mirror_keep=0")
     assert not mine.last(4).exists() and mine.last(8).exists()
     result = mine.train("checkpoint.resume=4", "checkpoint.mirror_keep=0")
     assert "step 4 restored from s3://" in result.stdout, result.stdout
@@ -264,12 +266,14 @@ def remove(mine, key):
 
 
 @pytest.mark.parametrize("harm, file", [
-    (remove, "manifest.a1.json"), (flip, "a1_rank_00000.safetensors"), *later(
-        (cut, "a1_rank_00000.safetensors"), (remove, "a1_rank_00000.safetensors"), (remove, "a1_state.json"),
-        (flip, "manifest.a1.json"), (cut, "manifest.a1.json"), (flip, "a1_state.json"))])
+    (remove, "manifest.a2.json"), (flip, "a2_rank_00000.safetensors"), *later(
+        (cut, "a2_rank_00000.safetensors"), (remove, "a2_rank_00000.safetensors"),
+        (remove, "a2_state.json"), (flip, "manifest.a2.json"), (cut, "manifest.a2.json"),
+        (flip, "a2_state.json"))])
 def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
     mine = mirrored()
-    mine.train("run.stop_after=6", SLOWLY)
+    for last in (4, 6):  # the end of a call waits for the mirror
+        mine.train(f"run.stop_after={last}")
     harm(mine, f"step_00000006/{file}")
     mine.lose()
     result = mine.train()
@@ -283,7 +287,8 @@ def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
 def test_a_run_killed_while_it_copies_leaves_no_copy_that_is_taken(store, mirrored, whole):
     with FaultProxy(store.endpoint) as proxy:
         mine = mirrored(endpoint=proxy.endpoint)
-        proxy.rules = [Rule("slow", methods=SENT, keys="step_00000004/a1_rank_00000.safe",
+        mine.train("run.stop_after=2")
+        proxy.rules = [Rule("slow", methods=SENT, keys="step_0000000[468]/a2_rank_00000.safe",
                             seconds=600)]
         process = mine.start(PACE)
         wait_for(lambda: proxy.faults(), process)

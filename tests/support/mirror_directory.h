@@ -77,6 +77,10 @@ class DirectoryStore : public checkpoint::MirrorStore {
 
   void remove(const std::string& name) override {
     const std::lock_guard lock(mutex);
+    if (lost_removals > 0) {
+      --lost_removals;
+      throw TemporaryError("objects", "the store is away");
+    }
     fs::remove(dir_ / name);
     removed.push_back(name);
   }
@@ -96,6 +100,7 @@ class DirectoryStore : public checkpoint::MirrorStore {
   std::atomic<int> refusals = 1000;  ///< put() does so only so often
   std::atomic<bool> held = false;    ///< put() waits while this is true
   std::string held_below;  ///< put() of such a name waits until the store is stopped
+  int lost_removals = 0;   ///< remove() throws so often
   std::vector<std::string> order;
   std::vector<std::string> removed;
   std::vector<std::string> listed;

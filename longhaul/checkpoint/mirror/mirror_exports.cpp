@@ -35,11 +35,6 @@ std::string state_of(const fs::path& file) {
   return fmt::format("{} {}", fs::file_size(file), time.count());
 }
 
-/// Returns the place of a file of an export in the order in which they are copied.
-int rank_of(const fs::path& name) {
-  return name.filename() == kModelConfig ? 2 : name.filename() == kWeightsIndex ? 1 : 0;
-}
-
 std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path& dir) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
@@ -47,7 +42,11 @@ std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path
     names.push_back(entry.path().lexically_relative(run_dir).string());
   }
   std::ranges::sort(names);
-  std::ranges::stable_sort(names, {}, rank_of);
+  // What makes the others count comes last.
+  for (const char* last : {kWeightsIndex, kModelConfig}) {
+    const std::string name = (dir.lexically_relative(run_dir) / last).string();
+    std::ranges::stable_partition(names, [&](const auto& one) { return one != name; });
+  }
   return names;
 }
 
@@ -66,12 +65,16 @@ MirrorExports::MirrorExports(MirrorStore& store, fs::path run_dir, fs::path chec
 }
 
 MirrorExports::~MirrorExports() {
+  end();
+  thread_.join();
+}
+
+void MirrorExports::end() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
   changed_.notify_all();
-  thread_.join();
 }
 
 void MirrorExports::look() {
@@ -117,13 +120,21 @@ void MirrorExports::copy_all() {
     }
     copied_ = std::move(copied);
   }
-  for (const Group& group : groups) copy(group);
+  // One that cannot be copied keeps no other from it.
+  std::optional<Failure> first;
+  for (const Group& group : groups) {
+    if (stopped_) return;
+    const auto failure = Failure::of([&] { copy(group); });
+    if (failure && !first) first = failure;
+  }
+  if (first) first->raise();
 }
 
 /// Returns the pages and the finished exports of the run's directory.
 std::vector<MirrorExports::Group> MirrorExports::find() const {
   std::vector<Group> groups;
-  auto entry = fs::recursive_directory_iterator(run_dir_);
+  auto entry = fs::recursive_directory_iterator(
+      run_dir_, fs::directory_options::skip_permission_denied);
   for (; entry != fs::recursive_directory_iterator(); ++entry) {
     const fs::path& path = entry->path();
     const std::string name = path.filename().string();
@@ -163,9 +174,10 @@ void MirrorExports::copy(const Group& group) {
       if (of_it && std::ranges::find(group, name) == group.end()) gone.push_back(name);
     }
     for (const std::string& name : gone) {
-      if (copied_->erase(name) == 0) continue;
-      note();
+      if (!copied_->contains(name)) continue;
       store_.remove(fmt::format("{}{}", kBelow, name));
+      copied_->erase(name);
+      note();
     }
     changed.try_emplace(group.back(), state_of(run_dir_ / group.back()));
   }

@@ -28,6 +28,8 @@ class MirrorExports {
   /// Ends the thread after the file that is under way; stop the store before.
   ~MirrorExports();
 
+  /// Lets the thread end after the file that is under way, and say nothing more.
+  void end();
   /// Asks the thread to look for new files. Returns at once.
   void look();
   /// Returns whether the thread looks or copies.

@@ -103,6 +103,34 @@ TEST(MirrorExports, WhatWasCutOffIsNoExportAndGoesOnAtTheNextLook) {
                                                     "run/hf/config.json"}));
 }
 
+TEST(MirrorExports, NothingIsReplacedBeforeTheOldConfigIsAway) {
+  Exporting all;
+  all.write_export("hf", "weights");
+  all.copied();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for another time
+  all.write_export("hf", "WEIGHTS");
+  all.store.lost_removals = 1;
+  EXPECT_TRUE(all.copied().empty());
+  EXPECT_EQ(all.store.read_text("run/hf/model-00001-of-00001.safetensors"), "weights");
+  all.store.removed.clear();
+  EXPECT_EQ(all.copied().back(), "run/hf/config.json");
+  EXPECT_EQ(all.store.removed.front(), "run/hf/config.json");
+  EXPECT_EQ(all.store.read_text("run/hf/model-00001-of-00001.safetensors"), "WEIGHTS");
+}
+
+TEST(MirrorExports, OneThatCannotBeCopiedKeepsNoOtherFromIt) {
+  Exporting all;
+  all.write_export("first", "weights");
+  all.write_export("second", "weights");
+  all.store.refused = "run/first/tokenizer.json";
+  all.copied();
+  EXPECT_FALSE(all.store.has("run/first/config.json"));
+  EXPECT_TRUE(all.store.has("run/second/config.json"));
+  all.store.refused = "run/second/tokenizer.json";
+  all.copied();
+  EXPECT_TRUE(all.store.has("run/first/config.json"));
+}
+
 TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   Exporting all;
   all.write_export("hf", "weights");

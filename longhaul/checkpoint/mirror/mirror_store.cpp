@@ -8,7 +8,8 @@ namespace {
 /// A mirror whose requests an ObjectStore sends.
 class ObjectMirror : public MirrorStore {
  public:
-  explicit ObjectMirror(objects::Address address) : address_(std::move(address)) {}
+  ObjectMirror(objects::Address address, objects::ObjectStore::Priority priority)
+      : address_(std::move(address)), store_(priority) {}
 
   std::string place() const override { return address_.text(); }
 
@@ -52,13 +53,14 @@ class ObjectMirror : public MirrorStore {
 
  private:
   objects::Address address_;
-  objects::ObjectStore store_{objects::ObjectStore::Priority::Low};
+  objects::ObjectStore store_;
 };
 
 }  // namespace
 
-std::unique_ptr<MirrorStore> open_mirror(const objects::Address& address) {
-  return std::make_unique<ObjectMirror>(address);
+std::unique_ptr<MirrorStore> open_mirror(const objects::Address& address,
+                                         objects::ObjectStore::Priority priority) {
+  return std::make_unique<ObjectMirror>(address, priority);
 }
 
 }  // namespace longhaul::checkpoint

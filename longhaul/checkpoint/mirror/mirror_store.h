@@ -44,6 +44,8 @@ class MirrorStore {
 };
 
 /// Returns the mirror at an address of an object store. No request is sent yet.
-std::unique_ptr<MirrorStore> open_mirror(const objects::Address& address);
+std::unique_ptr<MirrorStore> open_mirror(
+    const objects::Address& address,
+    objects::ObjectStore::Priority priority = objects::ObjectStore::Priority::Normal);
 
 }  // namespace longhaul::checkpoint

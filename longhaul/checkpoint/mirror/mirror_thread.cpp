@@ -59,6 +59,7 @@ void MirrorThread::stop() {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
   }
+  if (exports_) exports_->end();
   store_->stop();
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -107,6 +108,7 @@ void MirrorThread::try_no_more() {
   {
     const std::lock_guard lock(mutex_);
     tries_no_more_ = true;
+    if (retry_ && !queued_) queued_ = retry_->wanted;
     retry_.reset();
   }
   changed_.notify_all();
@@ -246,6 +248,8 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const fs::path dir = options_.checkpoints / run::step_directory_name(wanted.step);
   const Manifest manifest = Manifest::read(dir);
   claim();
+  // What a former start was still sending may have come since the last step.
+  known_.reset();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
     const auto there = known().read(wanted.step);

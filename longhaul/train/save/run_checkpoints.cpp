@@ -148,7 +148,8 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   const std::string newest = comm::on_rank_zero(
       *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
-      std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror)));
+      std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror),
+                                                  objects::ObjectStore::Priority::Low));
   log_.log().info(fmt::format("checkpoints are copied to {}", *saves.mirror));
   const bool may_go_back = saves.resume.kind == ResumeFrom::Kind::Step ||
                            saves.resume.kind == ResumeFrom::Kind::Path;
