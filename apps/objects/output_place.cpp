@@ -63,13 +63,6 @@ std::vector<objects::Address> objects_below(const objects::Address& address) {
   return found;
 }
 
-/// Returns what tells this command from others, on one line.
-std::string this_command() {
-  std::ifstream words("/proc/self/cmdline");
-  return hash_hex(fs::current_path().string() + '\0' +
-                  std::string(std::istreambuf_iterator<char>(words), {}));
-}
-
 /// Returns where a file of a directory goes that is copied to an address.
 objects::Address place_of(const fs::path& file, const fs::path& dir,
                           const objects::Address& to) {
@@ -140,14 +133,16 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
   const fs::path whole = parent / fs::path(address.key).filename();
   path_ = whole.string();
   begun_ = parent.string() + ".begun";
-  made_by_ = parent.string() + ".made";
   places_.push_back({path_, address});
   if (!use.beside.empty()) {
     places_.push_back({path_ + use.beside, {address.bucket, address.key + use.beside}});
   }
   replaces_ = use.replaces;
   std::ifstream keys(begun_);
-  for (std::string key; std::getline(keys, key);) ours_.insert(key);
+  for (std::string key; std::getline(keys, key);) {
+    if (ours_.empty()) last_ = key;
+    ours_.insert(key);
+  }
   for (const Place& place : places_) {
     if (!object_to_keep(objects_below(place.address), place.address)) continue;
     throw InputError(
@@ -159,15 +154,6 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
                         ? ""
                         : fmt::format(" without a {}, and are not replaced", replaces_)));
   }
-  made_ = !use.goes_on && first_line(made_by_) == this_command() && fs::exists(path_);
-  if (made_) {
-    fmt::print(stderr,
-               "the same command made {} and did not send all of it; that is done now. "
-               "Delete it to have it made anew\n",
-               path_);
-    return;
-  }
-  fs::remove(made_by_);
   if (!use.goes_on) {
     for (const Place& place : places_) fs::remove_all(place.dir);
   }
@@ -176,22 +162,27 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
 
 std::optional<objects::Address> OutputPlace::object_to_keep(
     const std::vector<objects::Address>& there, const objects::Address& address) const {
+  // With its last object an upload is whole, whoever has made that, and is not ours to
+  // replace.
+  const auto is_last = [&](const objects::Address& one) { return one.key == last_; };
+  const bool goes_on = !ours_.empty() && std::ranges::none_of(there, is_last);
   const auto replaced = [&](const objects::Address& one) {
-    if (!ours_.empty()) return ours_.contains(one.key);
+    if (goes_on) return ours_.contains(one.key);
     return !replaces_.empty() && one == address / replaces_;
   };
-  if (ours_.empty() && std::ranges::any_of(there, replaced)) return std::nullopt;
+  if (!goes_on && std::ranges::any_of(there, replaced)) return std::nullopt;
   const auto kept = std::ranges::find_if_not(there, replaced);
   return kept == there.end() ? std::nullopt : std::optional(*kept);
 }
 
 void OutputPlace::upload() const {
   if (places_.empty()) return;
-  write_text_durable(made_by_, this_command() + "\n");
   std::vector<std::vector<objects::Address>> old;
   std::string state = "nothing was changed at " + places_.front().address.text();
   try {
     std::string keys;
+    const Place& last = places_.back();
+    keys += place_of(files_below(last.dir).back(), last.dir, last.address).key + "\n";
     for (const auto& [dir, to] : places_) {
       old.push_back(objects_below(to));
       if (const auto kept = object_to_keep(old.back(), to)) {
@@ -213,12 +204,11 @@ void OutputPlace::upload() const {
     }
   } catch (...) {
     say_warning(fmt::format(
-        "{}. What was made stays in {}; the same command sends it and does not make it "
-        "again",
+        "{}. What was made stays in {} until the same command makes it anew, or goes on "
+        "with it",
         state, path_));
     throw;
   }
-  fs::remove(made_by_);
   for (const Place& place : places_) fs::remove_all(place.dir);
   fs::remove(begun_);
   std::error_code not_empty;

@@ -23,7 +23,7 @@ struct OutputUse {
 /// Where a verb writes what its --out names. For a path that is the path itself. For an
 /// address it is a directory of this machine, which upload() copies to the address. The
 /// directory is the same for each call with this address, so that work that was ended
-/// goes on there, and what could not be sent is sent by the same command again.
+/// goes on there.
 class OutputPlace {
  public:
   /// Throws InputError where objects lie below an address already that are not to be
@@ -33,10 +33,6 @@ class OutputPlace {
 
   /// Returns the path to write to.
   const std::string& path() const { return path_; }
-
-  /// Returns whether an ended call of the same command has made everything already, so
-  /// that upload() is all that is to be done. Never where the verb goes on by itself.
-  bool made() const { return made_; }
 
   /// Copies what was written to the address, and what lies beside it, the files that
   /// make it count at the end, and deletes the directories. What it replaces is deleted
@@ -59,12 +55,10 @@ class OutputPlace {
   std::vector<Place> places_;  ///< empty for a path
   std::string replaces_;       ///< OutputUse::replaces
   /// The file that is there while an upload goes on, or was ended. It has the keys of all
-  /// objects that the upload makes or replaces.
+  /// objects that the upload makes or replaces, first the one that is made last.
   fs::path begun_;
   std::set<std::string> ours_;  ///< the keys in it
-  /// The file that names the command by which the directory was made whole.
-  fs::path made_by_;
-  bool made_ = false;
+  std::string last_;            ///< the first of them
 };
 
 }  // namespace longhaul::apps

@@ -63,10 +63,10 @@ void run_bert(const BertCommand& command) {
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  // An ended build goes on in OUT.building.
+  // An ended build goes on in OUT.building. A whole directory that an ended upload has
+  // left is made again, since a build refuses a place where one stands.
   const OutputPlace out(command.common.out,
                         {.replaces = options.force ? data::kBertRecordName : ""});
-  if (out.made()) return out.upload();
   options.out = out.path();
   const auto tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
   std::ranges::for_each(tokenizer->warnings(), say_warning);

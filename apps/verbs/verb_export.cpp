@@ -130,7 +130,6 @@ void add_export(CLI::App& program, Outcome& outcome) {
       options->output.out = out.path();
       const system::SignalWatch signals;  // stopped like this it leaves nothing
       const StopObjectsAtSignal stop_objects(signals);
-      if (out.made()) return out.upload();
       checkpoint::with_fall_back(
           options->source,
           [&](const fs::path& from) { run_export(*options, from, *world); },

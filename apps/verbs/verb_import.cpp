@@ -111,7 +111,6 @@ void run_import(ImportCall options) {
   }
   export_options(options.output);  // a wrong one is told before a long read
   const OutputPlace out(options.output.out, {});
-  if (out.made()) return out.upload();
   options.output.out = out.path();
   options.source = local_input(options.source);
   options.config = local_input(options.config);

@@ -475,14 +475,20 @@ def test_a_forced_upload_that_fails_loses_no_more_than_it_must(run, local, fille
     assert not list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
 
 
-def test_an_export_that_was_not_sent_is_sent_and_not_made_again(run, local, filled, tmp_path):
+def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, tmp_path):
     export = ["longhaul", "export", local / "run", "--out"]
     uploads = tmp_path / "home/cache/longhaul/uploads"
     denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="unsent/config.json", times=1)
     with FaultProxy(filled.endpoint, [denied]) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint)
         refused(run(*export, address("unsent"), check=False, env=env), str(uploads))
-        assert "exported" not in run(*export, address("unsent"), env=env).stdout
+        assert list(uploads.rglob("*.safetensors"))
+        # Somebody else has written there meanwhile.
+        filled.put("unsent/config.json", b"{}")
+        refused(run(*export, address("unsent"), check=False, env=env), "lie there already")
+        assert filled.get("unsent/config.json") == b"{}"
+        filled.remove("unsent/config.json")
+        run(*export, address("unsent"), env=env)
     filled.get_folder("unsent", tmp_path / "there")
     run(*export, tmp_path / "here")
     assert files(tmp_path / "there") == files(tmp_path / "here")
