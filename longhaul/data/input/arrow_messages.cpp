@@ -159,15 +159,20 @@ std::unique_ptr<arrow::ipc::Message> ArrowMessages::load(const Header& header) {
                  file_.path(), where, options_);
 }
 
-int64_t ArrowMessages::node_length(const Header& header, uint64_t node) {
+ArrowMessages::Node ArrowMessages::node(const Header& header, uint64_t number) {
   constexpr uint64_t kNodesField = 1;
-  constexpr uint64_t kNodeBytes = 16;  // the length, and the number of nulls
   const Flatbuffer buffer(*header.metadata);
   const uint64_t field = batch_field(buffer, kNodesField);
-  if (field == 0) return 0;
+  if (field == 0) return {};
   const uint64_t nodes = field + buffer.at<uint32_t>(field);
-  if (node >= buffer.at<uint32_t>(nodes)) return 0;
-  return buffer.at<int64_t>(nodes + sizeof(uint32_t) + node * kNodeBytes);
+  if (number >= buffer.at<uint32_t>(nodes)) return {};
+  const uint64_t place = nodes + sizeof(uint32_t) + number * sizeof(Node);
+  return {buffer.at<int64_t>(place), buffer.at<int64_t>(place + sizeof(int64_t))};
+}
+
+bool ArrowMessages::is_compressed(const Header& header) {
+  constexpr uint64_t kCompressionField = 3;
+  return batch_field(Flatbuffer(*header.metadata), kCompressionField) != 0;
 }
 
 void ArrowMessages::check_tail() {

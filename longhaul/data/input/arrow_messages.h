@@ -40,10 +40,19 @@ class ArrowMessages {
   bool next(Header& header);
   /// Reads the body of the last message that next() gave. Returns the whole message.
   std::unique_ptr<arrow::ipc::Message> load(const Header& header);
-  /// Returns the length of a column of a record batch, or of the values in its lists. A
-  /// node is a column, or what lies inside of the column of the node before. 0 where the
-  /// batch has no such node.
-  static int64_t node_length(const Header& header, uint64_t node);
+  /// A column of a record batch, or the values in its lists.
+  struct Node {
+    int64_t length = 0;
+    int64_t nulls = 0;
+  };
+  /// Returns a node of a record batch: they are the columns, each followed by what lies
+  /// inside of it. Returns one of length 0 where the batch has no such node.
+  static Node node(const Header& header, uint64_t number);
+  /// Returns whether the body of a record batch is compressed.
+  static bool is_compressed(const Header& header);
+  /// Returns whether the file is a stream, not of the format with a footer. Known once
+  /// next() was called.
+  bool is_stream() const { return !is_file_format_; }
   /// Returns where the next message begins.
   uint64_t position() const { return position_; }
 

@@ -1,4 +1,5 @@
 #include <arrow/api.h>
+#include <arrow/extension_type.h>
 #include <arrow/ipc/dictionary.h>
 #include <arrow/ipc/options.h>
 #include <arrow/ipc/reader.h>
@@ -186,6 +187,9 @@ void walk_headers(const InputFile& file, const InputOptions& options, const Look
 
 /// Returns the number of nodes that a column of this type has in a record batch.
 uint64_t nodes_of(const arrow::DataType& type) {
+  if (type.id() == arrow::Type::EXTENSION) {
+    return nodes_of(*static_cast<const arrow::ExtensionType&>(type).storage_type());
+  }
   uint64_t nodes = 1;
   for (const auto& field : type.fields()) nodes += nodes_of(*field->type());
   return nodes;
@@ -206,37 +210,54 @@ std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
   return sizes;
 }
 
-std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions& options,
-                                       int64_t length) {
+std::optional<EvenRows> even_arrow_rows(const InputFile& file,
+                                        const InputOptions& options,
+                                        const std::vector<std::string>& more,
+                                        int64_t length) {
   LimitedPool pool(options);
   StoredFile stored(file, 0, 0);
   ArrowMessages messages(stored, pool.get(), options);
   ArrowMessages::Header header;
   const bool begun = messages.next(header);
-  if (!begun || header.type != arrow::ipc::MessageType::SCHEMA) return {};
+  if (!begun || header.type != arrow::ipc::MessageType::SCHEMA || !messages.is_stream()) {
+    return {};
+  }
   arrow::ipc::DictionaryMemo memo;
   const auto schema = require(arrow::ipc::ReadSchema(*messages.load(header), &memo),
                               file.path, "its schema", options);
-  const int column = schema->GetFieldIndex(options.field);
-  if (column < 0) return {};
-  const arrow::DataType& type = *schema->field(column)->type();
-  const bool lists = arrow::is_list_like(type.id());
-  if (!lists || !arrow::is_integer(type.field(0)->type()->id())) return {};
-  uint64_t values = 1;  // the node of the values lies behind that of the lists
-  for (int before = 0; before < column; ++before) {
-    values += nodes_of(*schema->field(before)->type());
+  if (schema->GetFieldIndex(options.field) < 0) return {};
+  EvenRows even;
+  std::vector<uint64_t> lists;  // nodes, behind each of which that of its values lies
+  uint64_t node = 0;
+  for (const auto& field : schema->fields()) {
+    const bool wanted = field->name() == options.field ||
+                        std::ranges::find(more, field->name()) != more.end();
+    if (wanted) {
+      const arrow::DataType& type = *field->type();
+      if (!arrow::is_list_like(type.id())) return {};
+      const arrow::Type::type values = type.field(0)->type()->id();
+      if (!arrow::is_integer(values) && values != arrow::Type::BOOL) return {};
+      even.columns += field->ToString() + "\n";
+      lists.push_back(node);
+    }
+    node += nodes_of(*field->type());
   }
-  int64_t rows = 0;
   while (messages.next(header)) {
     if (header.type != arrow::ipc::MessageType::RECORD_BATCH) continue;
     // No file has as many rows as would overflow the product.
-    if (header.rows > (int64_t{1} << 40) / length ||
-        ArrowMessages::node_length(header, values) != header.rows * length) {
+    if (header.rows > (int64_t{1} << 40) / length || messages.is_compressed(header)) {
       return {};
     }
-    rows += header.rows;
+    for (const uint64_t list : lists) {
+      const ArrowMessages::Node rows = ArrowMessages::node(header, list);
+      const ArrowMessages::Node values = ArrowMessages::node(header, list + 1);
+      const bool good = rows.length == header.rows && rows.nulls == 0 &&
+                        values.length == header.rows * length && values.nulls == 0;
+      if (!good) return {};
+    }
+    even.rows += header.rows;
   }
-  return rows;
+  return even;
 }
 
 uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,

@@ -30,8 +30,8 @@ std::vector<uint64_t> parquet_group_bytes(const InputFile& file, const InputOpti
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file, const InputOptions&) {
   refuse(file);
 }
-std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions&,
-                                       int64_t) {
+std::optional<EvenRows> even_arrow_rows(const InputFile& file, const InputOptions&,
+                                        const std::vector<std::string>&, int64_t) {
   refuse(file);
 }
 uint64_t parquet_reader_bytes(const InputFile& file, const InputRange&,

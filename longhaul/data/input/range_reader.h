@@ -46,11 +46,20 @@ std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
 
-/// Returns the number of rows of an Arrow file without reading its values. Nothing where
-/// options.field is no column of lists, or where a record batch has another number of
-/// values in them than `length` for each row.
-std::optional<int64_t> even_arrow_rows(const InputFile& file, const InputOptions& options,
-                                       int64_t length);
+/// The rows of an Arrow file, and its columns that were looked at.
+struct EvenRows {
+  int64_t rows = 0;
+  std::string columns = {};  ///< their names and types
+};
+/// Returns the number of rows of a stream of Arrow without reading its values. Looks at
+/// options.field and at those of `more` that the file has. All of these must be columns
+/// of lists of integers without nulls, and have `length` values for each row of a record
+/// batch. Otherwise returns nothing. So it does where the file is compressed, is no
+/// stream, or lacks options.field.
+std::optional<EvenRows> even_arrow_rows(const InputFile& file,
+                                        const InputOptions& options,
+                                        const std::vector<std::string>& more,
+                                        int64_t length);
 
 /// Returns about how much memory a reader of the range needs for the largest row group or
 /// record batch, unpacked and decoded. The metadata say so and may be wrong.

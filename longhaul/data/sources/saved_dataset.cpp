@@ -22,8 +22,6 @@ namespace {
 /// Memory that reading the framing may allocate. Mapped columns need no memory.
 /// Compressed columns would be unpacked into this pool and soon exceed its limit.
 constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
-constexpr const char* kLabels = "labels";
-constexpr const char* kMask = "attention_mask";
 /// The empty message with which a stream ends.
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
@@ -64,8 +62,8 @@ void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
     const int64_t length = batch.ids.row_length(row);
     const std::pair<const ListColumn*, const char*> columns[] = {
         {&batch.ids, dataset.field.c_str()},
-        {&batch.labels, kLabels},
-        {&batch.attention_mask, kMask}};
+        {&batch.labels, kLabelsColumn},
+        {&batch.attention_mask, kMaskColumn}};
     for (const auto& [column, name] : columns) {
       if (!column->present()) continue;
       if (!column->row_is_inside(row)) {
@@ -93,9 +91,10 @@ void add_batch(SavedDataset& dataset, const std::shared_ptr<arrow::RecordBatch>&
   added.first_row = dataset.rows;
   added.rows = batch->num_rows();
   added.ids = find_column(*batch, dataset.field, file);
-  if (dataset.field != kLabels) added.labels = find_column(*batch, kLabels, file);
-  if (dataset.field != kMask) {
-    added.attention_mask = find_column(*batch, kMask, file, true);
+  if (dataset.field != kLabelsColumn)
+    added.labels = find_column(*batch, kLabelsColumn, file);
+  if (dataset.field != kMaskColumn) {
+    added.attention_mask = find_column(*batch, kMaskColumn, file, true);
   }
   const bool first = dataset.batches.empty();
   if (!first && (dataset.has_labels != added.labels.present() ||
@@ -121,7 +120,8 @@ arrow::ipc::IpcReadOptions read_options(const SavedDataset& dataset, const Input
   const auto reader =
       require(arrow::ipc::RecordBatchStreamReader::Open(input, options), file);
   const arrow::Schema& schema = *reader->schema();
-  for (const std::string& name : std::set<std::string>{dataset.field, kLabels, kMask}) {
+  for (const std::string& name :
+       std::set<std::string>{dataset.field, kLabelsColumn, kMaskColumn}) {
     if (const int index = schema.GetFieldIndex(name); index >= 0) {
       options.included_fields.push_back(index);
     }

@@ -55,6 +55,10 @@ struct SavedDataset {
                              const std::string& what) const;
 };
 
+/// The columns that are read beside the ids.
+inline constexpr const char* kLabelsColumn = "labels";
+inline constexpr const char* kMaskColumn = "attention_mask";
+
 /// Opens some files of a directory, whose path is for messages, as if it had no others.
 SavedDataset open_saved_files(const fs::path& path, const SavedFiles& files,
                               const std::string& field);

@@ -51,7 +51,15 @@ class SavedPieces final : public TokenSource {
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     LH_CHECK(index >= 0 && index < rows_, "data", "sequence {} of {}", index, rows_);
     const File& file = file_of(index);
-    bring(file)->rows->read(index - file.first, batch, row);
+    try {
+      bring(file)->rows->read(index - file.first, batch, row);
+    } catch (const InputError& error) {
+      throw InputError(
+          error.area(),
+          error.message() +
+              "; the directory is read file by file: with data.shuffle = true "
+              "or a local copy its files are checked, or packed, at the start");
+    }
   }
   int64_t next_piece(int64_t index) const override {
     return file_of(index).first + file_of(index).rows;
@@ -123,7 +131,7 @@ std::string outline_of_saved_dataset(const objects::Address& prefix,
                                      const std::shared_ptr<InputObjects>& store) {
   const fs::path dir = prefix.text();
   const SavedFiles files = read_saved_files(dir, ListedTree(store, prefix));
-  std::vector<std::optional<int64_t>> rows(files.paths.size());
+  std::vector<std::optional<EvenRows>> rows(files.paths.size());
   const auto count = [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
     const fs::path& path = files.paths[at];
@@ -137,16 +145,17 @@ std::string outline_of_saved_dataset(const objects::Address& prefix,
     file.object = std::make_shared<const StoredObject>(StoredObject{store, *found});
     InputOptions options;
     options.field = field;
-    rows[at] = even_arrow_rows(file, options, seq_len);
+    rows[at] = even_arrow_rows(file, options, {kLabelsColumn, kMaskColumn}, seq_len);
   };
   system::share_among_threads(std::ssize(rows), objects::kRequestsInFlight, count);
   int64_t sum = 0;
   Json listed = Json::array();
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (!rows[i]) return {};
-    sum += *rows[i];
+    // A batch has labels and a mask in all its rows, or in none.
+    if (!rows[i] || rows[i]->columns != rows.front()->columns) return {};
+    sum += rows[i]->rows;
     const std::string path = files.paths[i].string();
-    listed.push_back(Json::array({path.substr(dir.string().size() + 1), *rows[i]}));
+    listed.push_back(Json::array({path.substr(dir.string().size() + 1), rows[i]->rows}));
   }
   if (sum == 0) return {};
   return json_text(

@@ -50,7 +50,7 @@ struct Listing {
 };
 using Listings = std::map<std::string, Listing>;  ///< by address
 /// The fields of the entries that name an address.
-using Fields = std::map<fs::path, std::set<std::string>>;
+using Fields = std::map<std::string, std::set<std::string>>;  ///< by address
 
 std::string listings_text(const Listings& listings) {
   Json json = Json::object();
@@ -97,7 +97,7 @@ Fields read_in_order(const RunConfig& config) {
     for (const fs::path& entry : source.path.entries) {
       if (objects::is_address(entry) && !is_packed_in_place(entry) &&
           entry.string().find_first_of("*?[") == std::string::npos && !validates(entry)) {
-        found[entry].insert(source.field);
+        found[objects::readable_address(entry).text()].insert(source.field);
       }
     }
   }
@@ -120,13 +120,13 @@ Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& l
           prefix, listing.objects, *fields.begin(), seq_len, data::open_input_objects());
     }
     if (tokens || !listing.outline.empty()) {
-      listings[address.string()] = std::move(listing);
+      listings[address] = std::move(listing);
     } else {
       log.info(
           fmt::format("{} is no token store, and no save_to_disk directory with {} "
                       "tokens in each row: it is copied whole, although the order "
                       "is sequential",
-                      address.string(), seq_len));
+                      address, seq_len));
     }
   }
   return listings;
@@ -136,7 +136,7 @@ void stage(const fs::path& address, const Listings& listings, system::Logger& lo
   const auto store = objects::shared_store();
   const uint64_t before = store->counts().read;
   const system::Stopwatch watch;
-  const auto listed = listings.find(address.string());
+  const auto listed = listings.find(objects::readable_address(address).text());
   if (listed != listings.end()) {
     const Listing& listing = listed->second;
     objects::read_in_pieces(
