@@ -13,7 +13,6 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
@@ -141,12 +140,6 @@ class Trainer {
     prepare_saves();
     share_loads();
   }
-  /// The loader waits for its thread, which may wait for a shard that nobody reads.
-  ~Trainer() {
-    if (session_.fetches_shards) objects::shared_store()->stop();
-  }
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
 
   TrainResult run() {
     data_check_.settle(kDataCheckSeconds);
@@ -538,6 +531,7 @@ class Trainer {
   History history_;
   int64_t saved_step_;
   data::Loader loader_;
+  ShardWaitsEnd shard_waits_end_{session_.fetches_shards};
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;
   StepHooks hooks_;

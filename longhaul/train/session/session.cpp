@@ -404,6 +404,10 @@ data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_
   return &batch;
 }
 
+ShardWaitsEnd::~ShardWaitsEnd() {
+  if (fetches_shards_) objects::shared_store()->stop();
+}
+
 std::string title_of(const Session& session) {
   const layout::MeshIndex& at = session.mesh().index();
   std::string title =

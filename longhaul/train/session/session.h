@@ -67,6 +67,19 @@ struct Session {
   size_t num_losses() const { return model_config.description.losses.size(); }
 };
 
+/// Ends the wait of a loader's thread for a shard that nobody reads any more. Declared
+/// behind the loader, it goes first.
+class ShardWaitsEnd {
+ public:
+  explicit ShardWaitsEnd(bool fetches_shards) : fetches_shards_(fetches_shards) {}
+  ~ShardWaitsEnd();
+  ShardWaitsEnd(const ShardWaitsEnd&) = delete;
+  ShardWaitsEnd& operator=(const ShardWaitsEnd&) = delete;
+
+ private:
+  bool fetches_shards_;
+};
+
 /// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
 /// tp3".
 std::string title_of(const Session& session);
