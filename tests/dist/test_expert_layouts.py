@@ -26,7 +26,7 @@ EXPERTS = {
     "ep2_zb": parallel(4, pp=2, ep=2, pipeline="zb-h1"),
     **{name: LAYOUTS[name] for name in ("zero3", "tp2_sequence", "cp2_ring", "pp2")},
 }
-NOW = ["dp4_ep2_zero3", "ep2_tp2_dp2", "ep2_pp2_dp2", "ep2_cp2"]
+NOW = ["dp4_ep2_zero3", "ep2_tp2_dp2", "ep2_cp2"]
 MIXTRAL, QWEN = dict(model_type="mixtral"), dict(model_type="qwen3_moe")
 GLOBAL = ['experts.balance="global"', "experts.balance_weight=0.05", "experts.z_loss=0.001"]
 

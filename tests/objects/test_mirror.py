@@ -266,10 +266,10 @@ def remove(mine, key):
 
 
 @pytest.mark.parametrize("harm, file", [
-    (remove, "manifest.a2.json"), (flip, "a2_rank_00000.safetensors"), *later(
-        (cut, "a2_rank_00000.safetensors"), (remove, "a2_rank_00000.safetensors"),
-        (remove, "a2_state.json"), (flip, "manifest.a2.json"), (cut, "manifest.a2.json"),
-        (flip, "a2_state.json"))])
+    (flip, "a2_rank_00000.safetensors"), *later(
+        (remove, "manifest.a2.json"), (cut, "a2_rank_00000.safetensors"),
+        (remove, "a2_rank_00000.safetensors"), (remove, "a2_state.json"),
+        (flip, "manifest.a2.json"), (cut, "manifest.a2.json"), (flip, "a2_state.json"))])
 def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
     mine = mirrored()
     for last in (4, 6):  # the end of a call waits for the mirror
