@@ -131,8 +131,22 @@ def test_what_is_put_is_what_is_fetched(tool, server, size):
     assert "requests/a b+ü%.bin" not in tool.store.keys()
 
 
-@pytest.mark.parametrize("place", ["gone/below", *later("gone be/low"), "gone"])
-@pytest.mark.parametrize("server", ["rclone", "moto"])
+@pytest.mark.parametrize("fault", ["truncated", *later("shorter", "longer", "reset_in_body",
+                                                       "InternalError")])
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_listing_with_a_fault_that_passes(tool, server, fault):
+    whole = tool("list", "s3://corpus/requests").stdout.splitlines()
+    assert any("requests/b.bin" in line for line in whole), whole
+    tool.proxy.rules = [Rule(fault, query="list-type", times=2, bytes=30)]
+    result = tool("list", "s3://corpus/requests")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[:-1] == whole[:-1]
+    assert retries(result) > 0
+
+
+@pytest.mark.parametrize("server, place", [
+    ("rclone", "gone/below"), ("moto", "gone/below"), *later(
+        ("rclone", "gone"), ("moto", "gone"), ("moto", "gone be/low"))])
 def test_a_removal_touches_nothing_beside_it(tool, server, place):
     """rclone hides a directory for a second after a request that makes one."""
     names = {f"{place}/{name}" for name in ("a", "b", "c", "d/e")} | {"gone beside"}

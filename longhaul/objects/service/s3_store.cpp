@@ -162,17 +162,36 @@ struct S3Store::State {
     }
   }
 
+  /// Does work again, for the patience, while it fails for a passing reason. Arrow's
+  /// client does not ask again where the text of an answer is cut off.
+  template <typename Work>
+  auto with_patience(Work work) {
+    const Clock::time_point since = Clock::now();
+    for (int64_t attempt = 0;; ++attempt) {
+      try {
+        return work();
+      } catch (const Error& error) {
+        const bool passes = error.kind() == ErrorKind::Temporary;
+        if (!passes || !patience->has_time(since)) throw;
+      }
+      ++patience->retries;
+      wait_before_retry(attempt);
+    }
+  }
+
   /// Writes an object, once more where credentials have expired.
   template <typename Write>
   auto write(Write once) {
-    try {
+    return with_patience([&] {
+      try {
+        return once();
+      } catch (const Error& error) {
+        if (!says_expired(error)) throw;
+      }
+      ++patience->retries;
+      forget_credentials();
       return once();
-    } catch (const Error& error) {
-      if (!says_expired(error)) throw;
-    }
-    ++patience->retries;
-    forget_credentials();
-    return once();
+    });
   }
 
   void require_bucket(const Address& address, const char* doing) {
@@ -214,21 +233,14 @@ struct S3Store::State {
   /// client may make a directory afterwards, which some stores refuse.
   void remove(const Address& address, const std::function<arrow::Status()>& remove,
               const std::function<bool()>& is_gone) {
-    const Clock::time_point since = Clock::now();
-    for (int64_t attempt = 0;; ++attempt) {
+    with_patience([&] {
       const arrow::Status status = [&] {
         const FewRetries few;
         return remove();
       }();
       if (status.ok() || is_absent(status) || is_gone()) return;
-      try {
-        check(reason(address, status), address, "remove");
-      } catch (const TemporaryError&) {
-        if (!patience->has_time(since)) throw;
-      }
-      ++patience->retries;
-      wait_before_retry(attempt);
-    }
+      check(reason(address, status), address, "remove");
+    });
   }
 
   /// Opens an object, which takes a request; null where it is absent.
@@ -323,7 +335,6 @@ struct S3Store::State {
     const auto first = read_once(one, offset, to, chance_byte());
     if (!first.ok() || *first) return first;
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
-    ++patience->retries;
     std::array<std::byte, kTailBytes> bytes{};
     const std::span<std::byte> again = std::span(bytes).first(tail.size());
     const auto second =
@@ -384,11 +395,14 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
   below.base_dir = path_of(prefix);
   below.recursive = true;
   below.allow_not_found = true;
-  const auto found =
-      state_->request(prefix, [&](auto& store) { return store.GetFileInfo(below); });
-  state_->check(found.status(), prefix, "list");
+  const std::vector<af::FileInfo> found = state_->with_patience([&] {
+    auto listed =
+        state_->request(prefix, [&](auto& store) { return store.GetFileInfo(below); });
+    state_->check(listed.status(), prefix, "list");
+    return *std::move(listed);
+  });
   std::vector<ObjectInfo> objects;
-  for (const af::FileInfo& one : *found) {
+  for (const af::FileInfo& one : found) {
     if (one.type() != af::FileType::File) continue;
     objects.push_back({{prefix.bucket, one.path().substr(prefix.bucket.size() + 1)},
                        static_cast<uint64_t>(one.size())});
@@ -477,7 +491,7 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
     ++state_->patience->requests;
     auto made = state_->clients.client(to).client->OpenOutputStream(path_of(to), nullptr);
     state_->check(made.status(), to, "write");
-    const std::shared_ptr<arrow::io::OutputStream> stream = *made;
+    const std::shared_ptr<arrow::io::OutputStream>& stream = *made;
     BlockHasher hasher;
     try {
       const auto pieces = std::make_shared<std::counting_semaphore<>>(kPutPieces);
