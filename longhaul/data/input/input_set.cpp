@@ -102,6 +102,18 @@ constexpr uint64_t kBytesAhead = kLargestPiece;
 constexpr size_t kReadersAhead = 4;
 constexpr int kProvers = 2;
 
+/// Does work on a file. Where an object was replaced since it was found, that is the
+/// error, and not what the new bytes look like.
+template <typename Work>
+auto do_on(const InputFile& file, Work work) {
+  try {
+    return work();
+  } catch (const InputError&) {
+    if (file.object) file.object->store->prove_unchanged(file.object->info);
+    throw;
+  }
+}
+
 class PartReader final : public RecordReader {
  public:
   PartReader(const InputSet& inputs, InputPart part)
@@ -123,14 +135,15 @@ class PartReader final : public RecordReader {
         records_ = 0;
       }
       record.clear();
-      if (reader_->next(record)) {
+      const InputFile& file = files_[finished_.size()];
+      if (do_on(file, [&] { return reader_->next(record); })) {
         record.place.file = range.file;
         record.place.range_begin = range.begin;
         ++records_;
         return true;
       }
       FinishedRange finished = reader_->finish();
-      prove_object(files_[finished_.size()]);
+      prove_object(file);
       finished.range = range;
       finished.records = records_;
       done_ += reader_->bytes_read();
@@ -168,7 +181,8 @@ class PartReader final : public RecordReader {
                             readers_.size() < kReadersAhead;
       if (!needed && !has_room) break;
       ahead += needed ? 0 : bytes(opened_);
-      readers_.push_back(open_range(file, part_.ranges[opened_], options_));
+      readers_.push_back(
+          do_on(file, [&] { return open_range(file, part_.ranges[opened_], options_); }));
       ++opened_;
     }
   }
@@ -226,9 +240,11 @@ std::vector<InputPart> InputSet::parts(uint64_t about_bytes) const {
         file.compression == Compression::None) {
       add_byte_ranges(index, file.stored_bytes, about_bytes, pieces);
     } else if (!small && file.format == InputFormat::Parquet) {
-      add_runs(index, parquet_group_bytes(file, options_), about_bytes, pieces);
+      add_runs(index, do_on(file, [&] { return parquet_group_bytes(file, options_); }),
+               about_bytes, pieces);
     } else if (!small && file.format == InputFormat::Arrow) {
-      add_runs(index, arrow_batch_bytes(file, options_), about_bytes, pieces);
+      add_runs(index, do_on(file, [&] { return arrow_batch_bytes(file, options_); }),
+               about_bytes, pieces);
     } else {
       pieces.push_back({{index, 0, InputRange::kToEnd}, file.stored_bytes});
     }
