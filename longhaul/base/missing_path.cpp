@@ -182,8 +182,8 @@ std::string missing_path(const fs::path& path) {
   }
   if (path.string().find(":/") != std::string::npos) {
     return missing +
-           "; it reads like an address, and longhaul fetches nothing: download it first "
-           "and give the path here (docs/offline.md)";
+           "; it reads like an address, and longhaul opens those of s3:// alone: "
+           "download it first and give the path here (docs/offline.md)";
   }
   if (const std::string meant = unexpanded(path); !meant.empty()) {
     return fmt::format("{}; {}", missing, meant);
