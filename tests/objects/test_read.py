@@ -170,10 +170,12 @@ def of_objects(fault, **more):
 @pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_a_fault_that_passes_costs_nothing_but_a_retry(run, local, filled, expected, tmp_path,
                                                        server, fault):
-    with FaultProxy(filled(server).endpoint, [of_objects(fault, times=3)]) as proxy:
+    # A clock that differs is corrected by the first answer.
+    times = 1 if fault == "RequestTimeTooSkewed" else 3
+    with FaultProxy(filled(server).endpoint, [of_objects(fault, times=times)]) as proxy:
         result = build(run, local, inputs_of("lines", address("corpus")), tmp_path / "store",
                        "--json", env=environment(tmp_path / "home", proxy.endpoint))
-        assert proxy.faults() == {fault: 3}
+        assert proxy.faults() == {fault: times}
     same_store(tmp_path / "store", expected("lines"))
     if fault not in ("slow", "reset"):  # libcurl may ask again by itself
         assert retries(result) >= 1, result.stdout
