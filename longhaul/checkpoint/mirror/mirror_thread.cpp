@@ -198,7 +198,6 @@ void MirrorThread::mirror(const Wanted& wanted) {
       Failure::of([&] { tell_turn({.step = wanted.step, .again = again > 0.0}); });
   if (stopped_) return;
   if (failure) {
-    known_.reset();
     report({.kind = MirrorReport::Kind::Failed,
             .step = wanted.step,
             .again = again,
@@ -220,7 +219,6 @@ void MirrorThread::mirror(const Wanted& wanted) {
                                      store_->place(), run::step_directory_name(step))});
     }
   });
-  if (thinned) known_.reset();
   for (const auto& other : {thinned, untold}) {
     if (!other || stopped_) continue;
     report({.kind = MirrorReport::Kind::Note, .message = failure_text(*other)});
@@ -298,8 +296,8 @@ MirrorListing& MirrorThread::known() {
 void MirrorThread::go_back(int64_t step) {
   const auto failure = Failure::of([&] {
     claim();
-    known_.reset();
-    for (const int64_t later : supersede_mirror(known(), step, options_.attempt)) {
+    MirrorListing listing(*store_);
+    for (const int64_t later : supersede_mirror(listing, step, options_.attempt)) {
       report({.kind = MirrorReport::Kind::Note,
               .step = later,
               .message = fmt::format(
@@ -313,7 +311,6 @@ void MirrorThread::go_back(int64_t step) {
     if (newest_ > step) newest_.reset();
   }
   // The next step that is mirrored takes the later ones away, too.
-  if (failure) known_.reset();
   if (failure && !stopped_) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = step,

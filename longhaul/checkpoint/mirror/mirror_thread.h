@@ -145,7 +145,7 @@ class MirrorThread {
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
   bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
-  /// What rank 0 knows of the mirror; nothing before the first look and after a failure.
+  /// What rank 0 knows of the mirror while it mirrors a step, which begins with a look.
   std::optional<MirrorListing> known_;
   int64_t serial_ = 0;  ///< of the newest turn that was told or seen
   std::atomic<bool> stopped_ = false;
