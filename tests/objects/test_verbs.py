@@ -14,7 +14,7 @@ import torch
 from fault_proxy import FaultProxy, Rule, Stalled
 from processes import arguments_of, descendants, kill_all
 from programs import BIN, later
-from runs import PACE, curve, tensors, write_config
+from runs import PACE, curve, write_config
 from servers import ACCESS_KEY, SECRET_KEY, environment
 from transformers import LlamaForCausalLM
 
