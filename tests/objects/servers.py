@@ -157,15 +157,14 @@ def wait_until_it_answers(process, port, log):
 
 
 @contextlib.contextmanager
-def serve(name, folder, niceness=0):
+def serve(name, folder):
     """Runs "moto", which keeps objects in memory, "rclone", which keeps them as files and checks
     signatures, or "open", which is rclone without keys. It has one empty bucket. Yields the
     Store."""
     (folder / "data").mkdir(parents=True)
     port, log = free_port(), folder / "log.txt"
     with log.open("wb") as out:
-        command = ["nice", "-n", niceness, *command_of(name, port, folder)]
-        process = subprocess.Popen(list(map(str, command)), stdout=out,
+        process = subprocess.Popen(list(map(str, command_of(name, port, folder))), stdout=out,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                    env={**os.environ, "HOME": str(folder)})
     try:
