@@ -37,12 +37,27 @@ std::string new_identity() {
   return run;
 }
 
+/// Returns whether a text may be an identity, or the name of a home.
+bool is_identity(std::string_view text) {
+  return text.size() == kIdentityDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 std::string identity_of(const JsonFields& fields) {
   auto run = fields.get<std::string>("run");
-  const bool good = run.size() == kIdentityDigits &&
-                    run.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", run));
+  if (!is_identity(run))
+    fields.fail(fmt::format("run '{}' is no identity of a run", run));
   return run;
+}
+
+/// Returns the name of a home; the empty text where the file has none.
+std::string home_of(const JsonFields& fields, const char* key) {
+  if (!fields.has(key)) return {};  // the file is of an older release
+  auto home = fields.get<std::string>(key);
+  if (!home.empty() && !is_identity(home)) {
+    fields.fail(fmt::format("{} '{}' names no home of a run", key, home));
+  }
+  return home;
 }
 
 std::optional<Json> read_small(const fs::path& path) {
@@ -78,6 +93,15 @@ std::optional<int64_t> newest_by_events(const fs::path& path) {
 RunPast RunPast::begin() {
   RunPast record;
   record.run = new_identity();
+  record.home = new_identity();
+  return record;
+}
+
+RunPast RunPast::begin_anew() const {
+  RunPast record = begin();
+  if (!home.empty()) record.home = home;
+  record.mirror_home = mirror_home;
+  record.mirror_attempt = mirror_attempt;
   return record;
 }
 
@@ -96,6 +120,11 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
   record.loads = fields.count("loads");
   if (!fields.field("newest").is_null()) record.newest = fields.count("newest");
   record.checkpoints = fields.get<std::string>("checkpoints");
+  record.home = home_of(fields, "home");
+  record.mirror_home = home_of(fields, "mirror_home");
+  if (!record.mirror_home.empty()) {
+    record.mirror_attempt = fields.get<int>("mirror_attempt");
+  }
   return record;
 }
 
@@ -103,6 +132,9 @@ void RunPast::write(const fs::path& run_dir) const {
   Json json = {{"run", run}, {"loads", loads}, {"newest", nullptr}};
   if (newest) json["newest"] = *newest;
   json["checkpoints"] = checkpoints;
+  json["home"] = home;
+  json["mirror_home"] = mirror_home;
+  json["mirror_attempt"] = mirror_attempt;
   write_text_atomic(run_dir / kRunPastFile, json_text(json) + "\n");
 }
 

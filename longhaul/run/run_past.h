@@ -18,9 +18,18 @@ struct RunPast {
   /// Absent: there is none that could be lost.
   std::optional<int64_t> newest;
   std::string checkpoints;  ///< where that checkpoint was written, as place_of() says it
+  /// Names this directory: 32 hexadecimal digits, which stay when the run begins anew.
+  /// Two directories that go on as one run, from a mirror, have different homes.
+  std::string home;
+  /// The home, and the number of its start, that had written the mirror from which this
+  /// directory went on; empty where it went on from none.
+  std::string mirror_home;
+  int mirror_attempt = 0;
 
   /// Returns the record of a run that has only just begun.
   static RunPast begin();
+  /// Returns the record of a new run in this directory.
+  RunPast begin_anew() const;
   /// Reads the record; nothing where there is no such file. For a run of a release that
   /// wrote none it is what events.jsonl says of the checkpoints, under a new identity.
   /// Throws InputError where a file does not hold what it must, and TemporaryError where

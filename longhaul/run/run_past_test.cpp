@@ -30,6 +30,29 @@ TEST(RunPast, ReadsWhatItWritesAndKeepsNoneApartFromStepZero) {
   EXPECT_EQ(read_run_identity(dir.path()), record.run);
 }
 
+TEST(RunPast, ADirectoryKeepsItsNameWhenItsRunBeginsAnew) {
+  const TestDirectory dir;
+  RunPast record = RunPast::begin();
+  record.mirror_home = RunPast::begin().home;
+  record.mirror_attempt = 3;
+  record.newest = 7;
+  const RunPast anew = record.begin_anew();
+  EXPECT_NE(anew.run, record.run);
+  EXPECT_EQ(anew.home, record.home);
+  EXPECT_FALSE(anew.newest);
+  anew.write(dir.path());
+  const auto read = RunPast::read(dir.path());
+  EXPECT_EQ(read->home, record.home);
+  EXPECT_EQ(read->mirror_home, record.mirror_home);
+  EXPECT_EQ(read->mirror_attempt, 3);
+  // A record of an older release has no name.
+  write_file(dir / "run.json",
+             std::string(R"({"run": ")") + kIdentity +
+                 R"(", "loads": 0, "newest": null, "checkpoints": ""})");
+  EXPECT_EQ(RunPast::read(dir.path())->home, "");
+  EXPECT_NE(RunPast::read(dir.path())->begin_anew().home, "");
+}
+
 TEST(RunPast, APlaceWhoseNameIsNoUtf8IsKnownAgain) {
   const TestDirectory dir;
   const fs::path place = dir / "place\xFF";

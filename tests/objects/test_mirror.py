@@ -234,6 +234,46 @@ def test_a_step_that_only_the_mirror_has(mirrored, whole):
     assert mine.resumed_at(mine.train("checkpoint.resume=4")) == 4
 
 
+def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored):
+    """Whatever the number of its starts; a start there that fetches from the mirror may."""
+    mine = mirrored()
+    there, left = mine.folder / "there", mine.folder / "left"
+    mine.train("run.stop_after=2")
+    mine.dir.rename(left)
+    mine.train("run.stop_after=6")
+    mine.dir.rename(there)
+    left.rename(mine.dir)
+    before = mine.store.sizes(f"{mine.name}/step_00000006/")
+    for step in (4, 5):
+        result = mine.train(f"run.stop_after={step}")
+        assert "MIRROR FAILED" in result.stdout, result.stdout
+        assert "which goes on in another run.dir" in result.stdout, result.stdout
+        assert mine.mirrored()[-1] == 6
+    assert mine.store.sizes(f"{mine.name}/step_00000006/") == before
+    result = mine.train("checkpoint.resume=6")
+    assert mine.resumed_at(result) == 6 and "MIRROR FAILED" not in result.stdout, result.stdout
+    assert mine.mirrored()[-1] == 8
+    # Now the other directory is the one that the run has left.
+    mine.dir.rename(left)
+    there.rename(mine.dir)
+    assert "which goes on in another run.dir" in mine.train().stdout
+
+
+def test_what_a_start_gives_up_stays_given_up_when_it_is_killed_before_its_first_save(mirrored):
+    mine = mirrored()
+    mine.train("run.stop_after=4")
+    before = json.loads((mine.dir / "run.json").read_text())["run"]
+    process = mine.start('checkpoint.resume="never"',
+                         'debug.delays=[{phase = "update", seconds = 90}]')
+    wait_for(lambda: json.loads((mine.dir / "run.json").read_text())["run"] != before, process)
+    process.kill()
+    process.wait()
+    result = mine.train("run.stop_after=2")
+    assert mine.resumed_at(result) == 0
+    assert "MIRROR FAILED" not in result.stdout, result.stdout
+    assert mine.mirrored() == [2]
+
+
 def test_a_killed_run_is_lost_with_its_machine(mirrored, whole):
     mine = mirrored()
     longer = "run.steps=40"

@@ -201,7 +201,8 @@ std::optional<MirrorOwner> read_mirror_owner(MirrorStore& store) {
   const std::string what = store.place() + "/" + run::kCheckpointsOwnerFile;
   const Json json = parse_json(*text, what);
   const JsonFields fields(json, "mirror", what);
-  MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt")};
+  MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt"),
+                    fields.has("home") ? fields.get<std::string>("home") : ""};
   const bool good = owner.run.size() == 32 &&
                     owner.run.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner.run));

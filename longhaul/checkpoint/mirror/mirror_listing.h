@@ -92,8 +92,11 @@ std::vector<MirrorStep> list_mirror(MirrorStore& store,
 
 /// Who writes a mirror: of_run.json.
 struct MirrorOwner {
-  std::string run;  ///< the run's identity
-  int attempt = 0;  ///< the newest start of the run that has written
+  std::string run;   ///< the run's identity
+  int attempt = 0;   ///< the newest start of the run that has written
+  std::string home;  ///< RunPast::home of its directory; empty: of an older release
+
+  bool operator==(const MirrorOwner&) const = default;
 };
 
 /// Returns who writes the mirror; nothing where none has begun to.

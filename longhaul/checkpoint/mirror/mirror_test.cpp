@@ -152,39 +152,73 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
   EXPECT_TRUE(store.list("step_00000005").empty());
 }
 
+const std::string kAnotherRun(32, 'b');
+const std::string kHome(32, '1');
+const std::string kOtherHome(32, '2');
+
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
+  const MirrorOwner self = {kMirrorRun, 1, kHome};
   EXPECT_FALSE(read_mirror_owner(store));
-  EXPECT_TRUE(claim_mirror(store, kMirrorRun, 1));
-  EXPECT_FALSE(claim_mirror(store, kMirrorRun, 1));
-  EXPECT_EQ(read_mirror_owner(store)->run, kMirrorRun);
+  EXPECT_TRUE(claim_mirror(store, self));
+  EXPECT_FALSE(claim_mirror(store, self));
+  EXPECT_EQ(read_mirror_owner(store), self);
   EXPECT_HAS(
-      message_of<InputError>([&] { claim_mirror(store, std::string(32, 'b'), 1); }),
+      message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 1, kOtherHome}); }),
       "holds the checkpoints of another run (" + kMirrorRun);
+  EXPECT_EQ(read_mirror_owner(store), self);
 }
 
 TEST(Mirror, AnOlderAttemptOfTheRunIsToldThatALaterOneWrites) {
   DirectoryStore store;
-  claim_mirror(store, kMirrorRun, 2);
-  claim_mirror(store, kMirrorRun, 5);
+  claim_mirror(store, {kMirrorRun, 2, kHome});
+  claim_mirror(store, {kMirrorRun, 5, kHome});
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
-  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, kMirrorRun, 2); }),
-             "is written by attempt 5 of this run, and this is attempt 2");
+  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, {kMirrorRun, 2, kHome}); }),
+             "is written by start 5 of this run, and this is start 2");
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
+}
+
+TEST(Mirror, ADirectoryThatTheRunHasLeftNeverTakesTheMirrorBackWhateverItsStartsNumber) {
+  DirectoryStore store;
+  const MirrorOwner before = {kMirrorRun, 1, kHome};
+  const MirrorOwner after = {kMirrorRun, 2, kOtherHome};
+  claim_mirror(store, before);
+  EXPECT_TRUE(claim_mirror(store, after, before));
+  for (const int attempt : {1, 2, 3}) {
+    EXPECT_HAS(message_of<InputError>(
+                   [&] { claim_mirror(store, {kMirrorRun, attempt, kHome}); }),
+               "is written by start 2 of this run, which goes on in another run.dir");
+  }
+  EXPECT_EQ(read_mirror_owner(store), after);
+  // The run comes back on purpose, and then the other directory is the one that it left.
+  const MirrorOwner back = {kMirrorRun, 3, kHome};
+  EXPECT_TRUE(claim_mirror(store, back, after));
+  message_of<InputError>(
+      [&] { claim_mirror(store, {kMirrorRun, 4, kOtherHome}, before); });
+  EXPECT_EQ(read_mirror_owner(store), back);
+}
+
+TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRunAlone) {
+  DirectoryStore store;
+  store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})", "of_run.json");
+  message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 3, kHome}); });
+  message_of<InputError>([&] { claim_mirror(store, {kMirrorRun, 1, kHome}); });
+  EXPECT_TRUE(claim_mirror(store, {kMirrorRun, 3, kHome}));
+  EXPECT_EQ(read_mirror_owner(store)->home, kHome);
 }
 
 TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   const TempDir dir;
   DirectoryStore store;
   mirrored(store, dir.path(), 5, 1);
-  claim_mirror(store, kMirrorRun, 1);
-  const std::string anew(32, 'b');
+  claim_mirror(store, {kMirrorRun, 1, kHome});
   EXPECT_HAS(
-      message_of<InputError>([&] { claim_mirror(store, anew, 2, std::string(32, 'c')); }),
+      message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 2, kOtherHome}); }),
       "holds the checkpoints of another run (" + kMirrorRun);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-  claim_mirror(store, anew, 2, kMirrorRun);
-  EXPECT_EQ(read_mirror_owner(store)->run, anew);
+  claim_mirror(store, {kAnotherRun, 2, kHome});
+  EXPECT_EQ(read_mirror_owner(store)->run, kAnotherRun);
   EXPECT_TRUE(steps_of(store).empty());
 }
 

@@ -30,9 +30,8 @@ struct MirrorOptions {
   int ranks = 1;
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
-  /// The identity that the run has given up in this start, to begin anew on purpose, or
-  /// the empty text. What the mirror has of it belongs to the past.
-  std::string former_run;
+  std::string home;             ///< RunPast::home; rank 0's counts
+  MirrorOwner from;             ///< claim_mirror()'s; rank 0's counts
   /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
   /// MIRROR/run/; rank 0 only.
   fs::path run_dir;

@@ -35,32 +35,40 @@ std::vector<Manifest::FileEntry> files_of(const Manifest& manifest, int rank, in
 
 }  // namespace
 
-bool claim_mirror(MirrorStore& store, const std::string& run, int attempt,
-                  const std::string& former) {
+bool claim_mirror(MirrorStore& store, const MirrorOwner& self, const MirrorOwner& from) {
   const auto owner = read_mirror_owner(store);
-  if (owner && owner->run == run && owner->attempt == attempt) return false;
-  if (owner && owner->run == run && owner->attempt > attempt) {
+  if (owner == self) return false;
+  const bool same_run = owner && owner->run == self.run;
+  const bool own = owner && (owner->home.empty() ? same_run : owner->home == self.home);
+  const bool taken = owner && !owner->home.empty() && owner->home == from.home &&
+                     owner->attempt == from.attempt;
+  if (owner && !own && !taken) {
     throw InputError(
         "mirror",
-        fmt::format("{} is written by attempt {} of this run, and this is attempt {}: "
-                    "another start goes on from the mirror; end one of the two, or give "
-                    "one a checkpoint.mirror of its own",
-                    store.place(), owner->attempt, attempt));
+        same_run
+            ? fmt::format(
+                  "{} is written by start {} of this run, which goes on in another "
+                  "run.dir; end one of the two, or give one a checkpoint.mirror "
+                  "of its own",
+                  store.place(), owner->attempt)
+            : fmt::format("{} holds the checkpoints of another run ({}), and this is run "
+                          "{}; give checkpoint.mirror an address of its own",
+                          store.place(), owner->run, self.run));
   }
-  const bool own = owner && (owner->run == run || owner->run == former);
-  if (owner && !own) {
-    throw InputError(
-        "mirror",
-        fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
-                    "give checkpoint.mirror an address of its own",
-                    store.place(), owner->run, run));
+  if (same_run && owner->attempt > self.attempt) {
+    throw InputError("mirror",
+                     fmt::format("{} is written by start {} of this run, and this is "
+                                 "start {}, which has been replaced; end it",
+                                 store.place(), owner->attempt, self.attempt));
   }
-  if (owner && owner->run != run) {
+  if (owner && !same_run) {
     MirrorListing listing(store);
     supersede_mirror(listing, -1, std::numeric_limits<int>::max());
   }
-  store.put_text(json_text(Json{{"run", run}, {"attempt", attempt}}) + "\n",
-                 run::kCheckpointsOwnerFile);
+  store.put_text(
+      json_text(Json{{"run", self.run}, {"attempt", self.attempt}, {"home", self.home}}) +
+          "\n",
+      run::kCheckpointsOwnerFile);
   return true;
 }
 

@@ -14,13 +14,14 @@ namespace longhaul::checkpoint {
 // and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
 // to step, so that the mirror need not be listed again for each.
 
-/// Writes into the mirror that this attempt of `run` writes it. Throws InputError where
-/// another run writes the mirror, of which nothing may be overwritten, or a later attempt
-/// of this run. What the run has written as `former`, before it began anew on purpose, is
-/// superseded. Returns whether the mirror was not this attempt's before. Called on rank 0
-/// only.
-bool claim_mirror(MirrorStore& store, const std::string& run, int attempt,
-                  const std::string& former = {});
+/// Writes into the mirror that `self` writes it. Throws InputError where the mirror is
+/// another run's, of which nothing may be overwritten, or where this run goes on in
+/// another directory. That directory's mirror is taken where it is still as `from` says,
+/// from which this one went on. What this directory has written as another run, before
+/// it began anew, is superseded. Returns whether the mirror was not `self`'s before.
+/// Called on rank 0 only.
+bool claim_mirror(MirrorStore& store, const MirrorOwner& self,
+                  const MirrorOwner& from = {});
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this

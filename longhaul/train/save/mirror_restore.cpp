@@ -98,7 +98,8 @@ bool is_missing_here(const RunConfig& config) {
 
 /// What rank 0 takes from the mirror.
 struct Found {
-  std::string run;  ///< whose checkpoints they are
+  checkpoint::MirrorOwner owner;  ///< who writes the mirror; empty: nobody yet
+  std::string run;                ///< whose checkpoints they are
   /// The whole checkpoints that may be taken, the newest first, each read when it is
   /// wanted.
   std::vector<int64_t> steps;
@@ -111,9 +112,13 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
                      checkpoint::MirrorStore& store) {
   Found found;
   const auto owner = checkpoint::read_mirror_owner(store);
+  if (owner) found.owner = *owner;
   found.run = owner ? owner->run : start.run();
   const run::RunPast& record = start.past();
-  if (owner && owner->run != record.run && (record.newest || record.loads > 0)) {
+  // What this directory has written as another run is what it has given up.
+  const bool has_others =
+      record.newest || record.loads > 0 || (owner && owner->home == record.home);
+  if (owner && owner->run != record.run && has_others) {
     run.log().warning(fmt::format(
         "{} holds the checkpoints of another run ({}), and this run ({}) has begun "
         "without them: they are not taken",
@@ -252,13 +257,18 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
   if (!looks) return {};
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     MirrorPast past;
-    if (!run::read_run_identity(config.run.dir)) {
+    const auto own = run::read_run_identity(config.run.dir);
+    if (!own || is_missing_here(config)) {
       try {
         const auto store = store_of(config);
         const auto owner = checkpoint::read_mirror_owner(*store);
-        past.run = owner ? owner->run : "";
-        past.attempt = std::max(owner ? owner->attempt : 0,
-                                checkpoint::MirrorListing(*store).highest_attempt());
+        if (owner && (!own || *own == owner->run)) {
+          past = {owner->run, owner->attempt, owner->home, owner->attempt};
+        }
+        if (!own || !past.run.empty()) {
+          past.attempt =
+              std::max(past.attempt, checkpoint::MirrorListing(*store).highest_attempt());
+        }
       } catch (const Error& error) {
         if (!checkpoint::has_committed(checkpoint_dir(config))) {
           raise_unreachable(config, error);
@@ -266,9 +276,13 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
         past = {};
       }
     }
-    return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});
+    return json_text(Json{{"run", past.run},
+                          {"attempt", past.attempt},
+                          {"home", past.home},
+                          {"home_attempt", past.home_attempt}});
   }));
-  return {told.at("run").get<std::string>(), told.at("attempt").get<int>()};
+  return {told.at("run").get<std::string>(), told.at("attempt").get<int>(),
+          told.at("home").get<std::string>(), told.at("home_attempt").get<int>()};
 }
 
 void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
@@ -306,7 +320,15 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
       [&] {
         make_directories_durable(dir);
         run::write_checkpoints_owner(dir, owner);
-        fetched = fetch_best(config, found, run, *store);
+        // A start that is killed once the checkpoint is here must still know this.
+        const run::RunPast before = start.past();
+        start.go_on_from(found.owner.home, found.owner.attempt);
+        try {
+          fetched = fetch_best(config, found, run, *store);
+        } catch (...) {
+          start.go_on_from(before.mirror_home, before.mirror_attempt);
+          throw;
+        }
       },
       [&] { store->stop(); });
   const int64_t step = std::stoll(

@@ -140,7 +140,8 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   options.ranks = world_->size();
   options.keep = saves.mirror_keep.value_or(saves.keep);
   options.milestone_every = saves.milestone_every;
-  options.former_run = start_.former_run();
+  options.home = start_.past().home;
+  options.from = {{}, start_.past().mirror_attempt, start_.past().mirror_home};
   options.run_dir = config_.run.dir;
   options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
                        run::kResultsFile, run::kLogFile};
@@ -153,7 +154,7 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   log_.log().info(fmt::format("checkpoints are copied to {}", *saves.mirror));
   const bool may_go_back = saves.resume.kind == ResumeFrom::Kind::Step ||
                            saves.resume.kind == ResumeFrom::Kind::Path;
-  if (may_go_back) mirror_->went_back(step);
+  if (may_go_back || start_.has_begun_anew()) mirror_->went_back(step);
   // An earlier start may have ended before its last checkpoint was copied.
   if (const int64_t found = std::stoll(newest); found >= 0) {
     mirror_->committed(found, /*if_absent=*/true);

@@ -15,6 +15,9 @@ namespace longhaul::train {
 struct MirrorPast {
   std::string run;  ///< its identity; empty: not known
   int attempt = 0;  ///< the highest number of a start that has written to the mirror
+  /// RunPast::mirror_home and RunPast::mirror_attempt of a run that goes on from it.
+  std::string home;
+  int home_attempt = 0;
 };
 
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
@@ -37,14 +40,16 @@ class RunStart {
   /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
   /// begin_anew().
   const std::string& run() const { return past_.run; }
-  /// Returns the identity that begin_anew() has replaced in this process; empty where
-  /// none was.
-  const std::string& former_run() const { return former_run_; }
+  /// Returns whether begin_anew() was called.
+  bool has_begun_anew() const { return begun_anew_; }
   /// Returns the run's record of itself. Call it on rank 0 only.
   const run::RunPast& past() const { return past_; }
   /// Gives the run the identity of the checkpoints that were found. Call it on rank 0
   /// only.
   void take_over(const std::string& run);
+  /// Notes who had written the mirror from which the run goes on, as RunPast has it. Call
+  /// it on rank 0 only.
+  void go_on_from(const std::string& home, int attempt);
   /// Gives the run a new identity: what came before is no part of the run any more. Call
   /// it on rank 0 only.
   void begin_anew();
@@ -76,9 +81,9 @@ class RunStart {
   std::optional<run::RunLock> lock_;
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
-  std::string former_run_;
   int attempt_ = 1;
   bool begun_ = false;
+  bool begun_anew_ = false;
   std::optional<int64_t> read_;
 };
 
