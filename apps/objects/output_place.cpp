@@ -1,13 +1,17 @@
 #include "apps/objects/output_place.h"
 
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -32,8 +36,8 @@ namespace {
 constexpr std::array<std::string_view, 7> kLast{
     "model.safetensors.index.json", "config.json", "state.json",      "dataset_info.json",
     data::kBertRecordName,          "store.json",  run::kManifestFile};
-/// An object that shows whether one can be made.
-constexpr std::string_view kProbe = ".longhaul-probe";
+/// An object that says whose upload is under way, and shows whether one can be made.
+constexpr std::string_view kClaim = ".longhaul-upload";
 constexpr int kFilesAtOnce = 4;
 
 std::vector<fs::path> files_below(const fs::path& dir) {
@@ -55,9 +59,11 @@ bool comes_last(const fs::path& file) {
   return std::ranges::find(kLast, file.filename().string()) != kLast.end();
 }
 
+/// Returns all objects below an address, without an upload's claim.
 std::vector<objects::Address> objects_below(const objects::Address& address) {
   std::vector<objects::Address> found;
   for (auto& object : objects::shared_store()->list(address, /*versions=*/false)) {
+    if (object.address == address / kClaim) continue;
     found.push_back(std::move(object.address));
   }
   return found;
@@ -69,18 +75,62 @@ objects::Address place_of(const fs::path& file, const fs::path& dir,
   return to / file.lexically_relative(dir).generic_string();
 }
 
-/// Throws where no object can be made and deleted below an address.
-void prove_writable(const objects::Address& address) {
-  const objects::Address probe = address / kProbe;
-  objects::shared_store()->put_text("may be deleted\n", probe);
-  objects::shared_store()->remove(probe);
+/// Returns the name of what belongs to an address among the uploads of this machine.
+std::string uploads_name(const objects::Address& address) {
+  return hash_hex(address.text()).substr(0, 16);
 }
 
-/// Copies the files of a directory to an address, where they replace the objects `old`.
-/// `state` always says what is there. What makes the old ones count goes first, since no
-/// reader may take a mixture for whole, and what the new ones have no name for goes last.
+std::string new_token() {
+  std::random_device source;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}\n", source(), source(), source(),
+                     source());
+}
+
+/// Claims an address for an upload, and shows that objects can be made and deleted there.
+/// A store has no locks, so another upload loses its claim: it may have died.
+void claim(const objects::Address& address, const std::string& token) {
+  const auto store = objects::shared_store();
+  store->put_text(token, address / kClaim);
+  store->remove(address / kClaim);
+  store->put_text(token, address / kClaim);
+}
+
+using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
+
+/// Returns whether below a claimed address there is what its upload has sent, and nothing
+/// of another one.
+bool is_of_one_upload(const objects::Address& to, const std::string& token,
+                      const Versions& sent) {
+  const auto store = objects::shared_store();
+  Versions there;
+  for (const objects::ObjectInfo& one : store->list(to, /*versions=*/true)) {
+    if (one.address != to / kClaim) there[one.address.key] = one.version;
+  }
+  return there == sent && store->read_text(to / kClaim) == token;
+}
+
+/// Ends an upload beside which there was another one. What lies at the address may be of
+/// both, so that it must not count. Its claim tells the other one the same.
+[[noreturn]] void refuse_mixture(const objects::Address& to, std::string& state) {
+  state = to.text() + " may have files of two uploads";
+  const auto store = objects::shared_store();
+  store->put_text("two uploads\n", to / kClaim);
+  for (const objects::Address& one : objects_below(to)) {
+    if (comes_last(one.key)) store->remove(one);
+  }
+  state += ", and counts as nothing";
+  fail_input("objects",
+             "{}: another command has been uploading to it meanwhile; start both again, "
+             "one after the other",
+             to.text());
+}
+
+/// Copies the files of a directory to an address that was claimed, where they replace the
+/// objects `old`. `state` always says what is there. What makes the old ones count goes
+/// first, since no reader may take a mixture for whole.
 void replace_objects(const std::vector<objects::Address>& old, const fs::path& dir,
-                     const objects::Address& to, std::string& state) {
+                     const objects::Address& to, const std::string& token,
+                     std::string& state) {
   const auto store = objects::shared_store();
   const std::vector<fs::path> files = files_below(dir);
   const system::Stopwatch watch;
@@ -95,17 +145,29 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
   for (const objects::Address& one : old) {
     if (comes_last(one.key)) store->remove(one);
   }
+  Versions sent;
+  std::mutex sending;
   const auto put = [&](const fs::path& file) {
-    store->put(file, place_of(file, dir, to));
+    const objects::Address place = place_of(file, dir, to);
+    store->put(file, place);
+    const auto made = store->look(place);
+    const std::lock_guard lock(sending);
+    sent[place.key] = made ? made->version : "";
   };
-  const auto first_last = std::ranges::find_if(files, comes_last);
+  const auto final = std::prev(files.end());
+  const auto first_last = std::min(std::ranges::find_if(files, comes_last), final);
   system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
                               [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
-  std::for_each(first_last, files.end(), put);
-  state = to.text() + " has all new files, and may still have old ones beside them";
   for (const objects::Address& one : old) {
     if (!comes_last(one.key) && !keys.contains(one.key)) store->remove(one);
   }
+  if (!is_of_one_upload(to, token, sent)) refuse_mixture(to, state);
+  std::for_each(first_last, final, put);
+  // A whole directory holds no claim. Another upload that finds it gone puts one there.
+  store->remove(to / kClaim);
+  put(*final);
+  state = to.text() + " has all new files";
+  if (store->look(to / kClaim)) refuse_mixture(to, state);
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
@@ -128,8 +190,8 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
                     "address; start one, or give a path that all of them see",
                     named, use.processes));
   }
-  const fs::path parent = objects::default_cache().parent_path() / "uploads" /
-                          hash_hex(address.text()).substr(0, 16);
+  const fs::path parent =
+      objects::default_cache().parent_path() / "uploads" / uploads_name(address);
   const fs::path whole = parent / fs::path(address.key).filename();
   path_ = whole.string();
   begun_ = parent.string() + ".begun";
@@ -138,6 +200,7 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
     places_.push_back({path_ + use.beside, {address.bucket, address.key + use.beside}});
   }
   replaces_ = use.replaces;
+  take_locks(parent.parent_path());
   std::ifstream keys(begun_);
   for (std::string key; std::getline(keys, key);) {
     if (ours_.empty()) last_ = key;
@@ -160,6 +223,18 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
   fs::create_directories(parent);
 }
 
+void OutputPlace::take_locks(const fs::path& uploads) {
+  fs::create_directories(uploads);
+  for (const Place& place : places_) {
+    locks_.emplace_back(uploads / (uploads_name(place.address) + ".lock"));
+    if (locks_.back().take(LOCK_EX)) continue;
+    throw InputError("objects", place.address.text() +
+                                    ": another command of this machine is writing "
+                                    "there; wait until that command ends, or end it, "
+                                    "and start this one again");
+  }
+}
+
 std::optional<objects::Address> OutputPlace::object_to_keep(
     const std::vector<objects::Address>& there, const objects::Address& address) const {
   // With its last object an upload is whole, whoever has made that, and is not ours to
@@ -175,24 +250,32 @@ std::optional<objects::Address> OutputPlace::object_to_keep(
   return kept == there.end() ? std::nullopt : std::optional(*kept);
 }
 
+std::vector<objects::Address> OutputPlace::objects_to_replace(
+    const objects::Address& address) const {
+  std::vector<objects::Address> there = objects_below(address);
+  if (const auto kept = object_to_keep(there, address)) {
+    fail_input("objects",
+               "{}: lies where {} is to be written, and is not replaced; delete it "
+               "and start again",
+               kept->text(), address.text());
+  }
+  return there;
+}
+
 void OutputPlace::upload() const {
   if (places_.empty()) return;
   std::vector<std::vector<objects::Address>> old;
   std::string state = "nothing was changed at " + places_.front().address.text();
+  const std::string token = new_token();
   try {
+    for (const Place& place : places_) objects_to_replace(place.address);
+    for (const Place& place : places_) claim(place.address, token);
     std::string keys;
     const Place& last = places_.back();
     keys += place_of(files_below(last.dir).back(), last.dir, last.address).key + "\n";
     for (const auto& [dir, to] : places_) {
-      old.push_back(objects_below(to));
-      if (const auto kept = object_to_keep(old.back(), to)) {
-        fail_input("objects",
-                   "{}: lies where {} is to be written, and is not replaced; delete it "
-                   "and start again",
-                   kept->text(), to.text());
-      }
-      if (!old.back().empty()) prove_writable(to);
-      keys += (to / kProbe).key + "\n";
+      // Another upload may have made objects before it could see the claim.
+      old.push_back(objects_to_replace(to));
       for (const fs::path& file : files_below(dir)) {
         keys += place_of(file, dir, to).key + "\n";
       }
@@ -200,7 +283,7 @@ void OutputPlace::upload() const {
     }
     write_text_durable(begun_, keys);
     for (size_t i = 0; i < places_.size(); ++i) {
-      replace_objects(old[i], places_[i].dir, places_[i].address, state);
+      replace_objects(old[i], places_[i].dir, places_[i].address, token, state);
     }
   } catch (...) {
     say_warning(fmt::format(

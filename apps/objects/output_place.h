@@ -7,6 +7,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/file_lock.h"
 
 namespace longhaul::apps {
 
@@ -23,12 +24,14 @@ struct OutputUse {
 /// Where a verb writes what its --out names. For a path that is the path itself. For an
 /// address it is a directory of this machine, which upload() copies to the address. The
 /// directory is the same for each call with this address, so that work that was ended
-/// goes on there.
+/// goes on there. One process of a machine at a time has the place of an address, as long
+/// as the object lives.
 class OutputPlace {
  public:
   /// Throws InputError where objects lie below an address already that are not to be
   /// replaced and that no ended upload to this address has left. Also throws InputError
-  /// for an address with several processes, which may run on several machines.
+  /// for an address with several processes, which may run on several machines, and for
+  /// one to which another process of this machine writes.
   OutputPlace(const std::string& named, const OutputUse& use);
 
   /// Returns the path to write to.
@@ -37,9 +40,10 @@ class OutputPlace {
   /// Copies what was written to the address, and what lies beside it, the files that
   /// make it count at the end, and deletes the directories. What it replaces is deleted
   /// only once it was shown that objects can be made there. Throws InputError, and
-  /// deletes nothing, where other objects have come to lie there. Standard error tells
-  /// what was uploaded, and after a failure what is where. Does nothing where a path was
-  /// named.
+  /// deletes nothing, where other objects have come to lie there. Throws InputError as
+  /// well where another upload to the address is found; then nothing there counts as
+  /// whole. Standard error tells what was uploaded, and after a failure what is where.
+  /// Does nothing where a path was named.
   void upload() const;
 
  private:
@@ -47,13 +51,18 @@ class OutputPlace {
     fs::path dir;
     objects::Address address;
   };
+  /// Takes the locks of the places, files in this directory.
+  void take_locks(const fs::path& uploads);
+  /// Returns what lies below an address. Throws InputError where any of it must stay.
+  std::vector<objects::Address> objects_to_replace(const objects::Address& address) const;
   /// Returns one of the objects `there`, which lie below an address, that must stay.
   std::optional<objects::Address> object_to_keep(
       const std::vector<objects::Address>& there, const objects::Address& address) const;
 
   std::string path_;
   std::vector<Place> places_;  ///< empty for a path
-  std::string replaces_;       ///< OutputUse::replaces
+  std::vector<objects::FileLock> locks_;
+  std::string replaces_;  ///< OutputUse::replaces
   /// The file that is there while an upload goes on, or was ended. It has the keys of all
   /// objects that the upload makes or replaces, first the one that is made last.
   fs::path begun_;

@@ -1,6 +1,5 @@
 #include "longhaul/objects/local_copy.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -22,8 +21,8 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
-#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/file_lock.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::objects {
@@ -46,32 +45,6 @@ constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
 /// How long to wait for the room of copies that others use.
 constexpr auto kRoomWait = std::chrono::seconds(60);
-
-/// A lock on a file, which the system releases when the process ends. A process that was
-/// forked meanwhile has the descriptor, too, so that closing it alone releases nothing.
-class FileLock {
- public:
-  explicit FileLock(const fs::path& path)
-      : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) throw refused("objects", "the file " + path.string(), errno);
-  }
-  ~FileLock() {
-    if (fd_ < 0) return;
-    release();
-    ::close(fd_);
-  }
-  FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileLock& operator=(FileLock&&) = delete;
-
-  /// Takes the lock, or changes its kind; false where another process has it.
-  bool take(int kind) { return ::flock(fd_, kind | LOCK_NB) == 0; }
-  void release() { ::flock(fd_, LOCK_UN); }
-  /// Notes that the copy is used now.
-  void touch() { ::futimens(fd_, nullptr); }
-
- private:
-  int fd_;
-};
 
 std::string boot_of_machine() { return first_line("/proc/sys/kernel/random/boot_id"); }
 

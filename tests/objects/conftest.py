@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+for folder in ("resume", "e2e"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
 from fault_proxy import FaultProxy  # noqa: E402
 from servers import environment, forget_other_stores, serve  # noqa: E402
 
@@ -49,3 +50,33 @@ def proxied(tmp_path, proxy):
     def make(patience=None, **more):
         return environment(tmp_path / "home", proxy.endpoint, patience=patience, **more)
     return make
+
+
+@pytest.fixture(scope="session")
+def local(run, tmp_path_factory):
+    """A model, a store, a state dict of PyTorch and a run, as local files."""
+    import torch
+    from runs import write_config
+    from small_model import make_model, write_corpus
+    from transformers import LlamaForCausalLM
+
+    root = tmp_path_factory.mktemp("made")
+    make_model(root / "model")
+    write_corpus(root / "corpus")
+    run("longhaul", "data", "build", root / "corpus/*.txt", "--tokenizer", root / "model", "--out",
+        root / "store", "--holdout", "20%")
+    state = LlamaForCausalLM.from_pretrained(root / "model").state_dict()
+    torch.save(state, root / "state.pt")
+    (root / "training").mkdir()
+    run("longhaul", "train", write_config(root / "training"), "--set", "run.steps=4")
+    (root / "training/run").rename(root / "run")
+    return root
+
+
+@pytest.fixture(scope="session")
+def filled(store, local):
+    for name in ("model", "store", "store-val"):
+        store.put_folder(name, local / name)
+    store.put_file("state.pt", local / "state.pt")
+    store.put_folder("run", local / "run")
+    return store

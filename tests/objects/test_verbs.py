@@ -6,65 +6,17 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import time
 
 import pytest
-import torch
 from fault_proxy import FaultProxy, Rule, Stalled
+from outcomes import WRONG, address, files, refused
 from processes import arguments_of, descendants, kill_all
 from programs import BIN, later
 from runs import PACE, curve, write_config
 from servers import ACCESS_KEY, SECRET_KEY, environment
-from transformers import LlamaForCausalLM
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from small_model import make_model, write_corpus  # noqa: E402
-
-WRONG = 78
 TOKEN = "token-5d1be0a7c3-of-the-tests"
-
-
-def address(name):
-    return f"s3://corpus/{name}"
-
-
-@pytest.fixture(scope="session")
-def local(run, tmp_path_factory):
-    """A model, a store, a state dict of PyTorch and a run, as local files."""
-    root = tmp_path_factory.mktemp("made")
-    make_model(root / "model")
-    write_corpus(root / "corpus")
-    run("longhaul", "data", "build", root / "corpus/*.txt", "--tokenizer", root / "model", "--out",
-        root / "store", "--holdout", "20%")
-    state = LlamaForCausalLM.from_pretrained(root / "model").state_dict()
-    torch.save(state, root / "state.pt")
-    (root / "training").mkdir()
-    run("longhaul", "train", write_config(root / "training"), "--set", "run.steps=4")
-    (root / "training/run").rename(root / "run")
-    return root
-
-
-@pytest.fixture(scope="session")
-def filled(store, local):
-    for name in ("model", "store", "store-val"):
-        store.put_folder(name, local / name)
-    store.put_file("state.pt", local / "state.pt")
-    store.put_folder("run", local / "run")
-    return store
-
-
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def refused(result, *words, code=WRONG):
-    said = result.stderr
-    assert result.returncode == code, (result.returncode, result.stdout, said)
-    assert "longhaul: error: " in said and "please report" not in said, said
-    for word in words:
-        assert word in said, (word, said)
 
 
 # --- verbs
@@ -398,96 +350,6 @@ def test_verbs_refuse_addresses_of_other_kinds_by_name(run, env, tmp_path, argum
     result = run("longhaul", *arguments, check=False, env=env, cwd=tmp_path)
     refused(result, next(word for word in arguments if word.startswith("gs://")), "s3://")
     assert [p.name for p in tmp_path.iterdir() if p.name != "home"] == []
-
-
-def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, local, filled,
-                                                                         tmp_path):
-    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
-    export = ["export", local / "run", "--out"]
-    with FaultProxy(filled.endpoint) as proxy:
-        env = environment(tmp_path / "home", proxy.endpoint)
-        for name, words in (("built", build), ("exported", export)):
-            run("longhaul", *words, address(name), env=env)
-            run("longhaul", *words, tmp_path / name, env=env)
-            filled.get_folder(name, tmp_path / f"{name}-there")
-            assert files(tmp_path / name) == files(tmp_path / f"{name}-there")
-            # A second one does not take its place.
-            refused(run("longhaul", *words, address(name), check=False, env=env), address(name))
-        # What makes a store of files comes last.
-        sent = [r.path for r in proxy.requests if r.method in ("PUT", "POST")]
-        assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
-
-
-def test_objects_are_replaced_only_where_force_means_them(run, local, filled, env):
-    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
-    filled.put_folder("taken-val", local / "store-val")
-    refused(run("longhaul", *build, address("taken"), "--holdout", "20%", check=False, env=env),
-            address("taken-val"))
-    filled.put_folder("taken", local / "model")
-    before = filled.keys("taken")
-    refused(run("longhaul", *build, address("taken"), "--force", check=False, env=env),
-            address("taken"), "store.json")
-    assert filled.keys("taken") == before
-
-
-def test_an_upload_that_was_ended_goes_on(run, local, filled, tmp_path):
-    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
-             "--holdout", "20%", "--out", address("ended")]
-    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="corpus/ended-val/store.json",
-                  times=1)
-    with FaultProxy(filled.endpoint, [denied]) as proxy:
-        env = environment(tmp_path / "home", proxy.endpoint)
-        refused(run(*build, check=False, env=env), address("ended-val"))
-        run(*build, env=env)
-    for name in ("ended", "ended-val"):
-        filled.get_folder(name, tmp_path / name)
-    assert files(tmp_path / "ended") == files(local / "store")
-    assert files(tmp_path / "ended-val") == files(local / "store-val")
-
-
-def test_a_forced_upload_that_fails_loses_no_more_than_it_must(run, local, filled, tmp_path):
-    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
-             "--out"]
-    filled.put_folder("forced", local / "store-val")
-    filled.put("forced/tokens_00099.bin", b"of the old store")
-    before = {key: filled.get(key) for key in filled.keys("forced/")}
-
-    def denied(keys):
-        proxy.rules = [Rule("AccessDenied", methods=("PUT", "POST"), keys=keys, times=1)]
-        return run(*build, address("forced"), "--force", check=False, env=env)
-
-    with FaultProxy(filled.endpoint) as proxy:
-        env = environment(tmp_path / "home", proxy.endpoint)
-        refused(denied("corpus/forced/"), "nothing was changed at " + address("forced"))
-        assert {key: filled.get(key) for key in filled.keys("forced/")} == before
-        refused(denied("corpus/forced/tokens"), "what was there before is lost")
-        assert "forced/store.json" not in filled.keys("forced/")
-        assert list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
-        run(*build, address("forced"), "--force", env=env)
-    filled.get_folder("forced", tmp_path / "there")
-    run(*build, tmp_path / "here")
-    assert files(tmp_path / "there") == files(tmp_path / "here")
-    assert not list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
-
-
-def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, tmp_path):
-    export = ["longhaul", "export", local / "run", "--out"]
-    uploads = tmp_path / "home/cache/longhaul/uploads"
-    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="unsent/config.json", times=1)
-    with FaultProxy(filled.endpoint, [denied]) as proxy:
-        env = environment(tmp_path / "home", proxy.endpoint)
-        refused(run(*export, address("unsent"), check=False, env=env), str(uploads))
-        assert list(uploads.rglob("*.safetensors"))
-        # Somebody else has written there meanwhile.
-        filled.put("unsent/config.json", b"{}")
-        refused(run(*export, address("unsent"), check=False, env=env), "lie there already")
-        assert filled.get("unsent/config.json") == b"{}"
-        filled.remove("unsent/config.json")
-        run(*export, address("unsent"), env=env)
-    filled.get_folder("unsent", tmp_path / "there")
-    run(*export, tmp_path / "here")
-    assert files(tmp_path / "there") == files(tmp_path / "here")
-    assert not list(uploads.rglob("*.safetensors"))
 
 
 def test_without_the_program_for_objects_the_reason_is_told(run, env, tmp_path):

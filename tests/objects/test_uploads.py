@@ -1,0 +1,170 @@
+"""What is written to an address is whole there or counts as nothing, whoever else writes there."""
+
+import pytest
+from fault_proxy import FaultProxy, Rule
+from outcomes import address, files, refused
+from servers import environment
+
+
+def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, local, filled,
+                                                                         tmp_path):
+    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
+    export = ["export", local / "run", "--out"]
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        for name, words in (("built", build), ("exported", export)):
+            run("longhaul", *words, address(name), env=env)
+            run("longhaul", *words, tmp_path / name, env=env)
+            filled.get_folder(name, tmp_path / f"{name}-there")
+            assert files(tmp_path / name) == files(tmp_path / f"{name}-there")
+            # A second one does not take its place.
+            refused(run("longhaul", *words, address(name), check=False, env=env), address(name))
+        # What makes a store of files comes last.
+        sent = [r.path for r in proxy.requests if r.method in ("PUT", "POST")]
+        assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
+
+
+def test_objects_are_replaced_only_where_force_means_them(run, local, filled, env):
+    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--out"]
+    filled.put_folder("taken-val", local / "store-val")
+    refused(run("longhaul", *build, address("taken"), "--holdout", "20%", check=False, env=env),
+            address("taken-val"))
+    filled.put_folder("taken", local / "model")
+    before = filled.keys("taken")
+    refused(run("longhaul", *build, address("taken"), "--force", check=False, env=env),
+            address("taken"), "store.json")
+    assert filled.keys("taken") == before
+
+
+def test_an_upload_that_was_ended_goes_on(run, local, filled, tmp_path):
+    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+             "--holdout", "20%", "--out", address("ended")]
+    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="corpus/ended-val/store.json",
+                  times=1)
+    with FaultProxy(filled.endpoint, [denied]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*build, check=False, env=env), address("ended-val"))
+        run(*build, env=env)
+    for name in ("ended", "ended-val"):
+        filled.get_folder(name, tmp_path / name)
+    assert files(tmp_path / "ended") == files(local / "store")
+    assert files(tmp_path / "ended-val") == files(local / "store-val")
+
+
+def test_a_forced_upload_that_fails_loses_no_more_than_it_must(run, local, filled, tmp_path):
+    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+             "--out"]
+    filled.put_folder("forced", local / "store-val")
+    filled.put("forced/tokens_00099.bin", b"of the old store")
+    before = {key: filled.get(key) for key in filled.keys("forced/")}
+
+    def denied(keys):
+        proxy.rules = [Rule("AccessDenied", methods=("PUT", "POST"), keys=keys, times=1)]
+        return run(*build, address("forced"), "--force", check=False, env=env)
+
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(denied("corpus/forced/"), "nothing was changed at " + address("forced"))
+        assert {key: filled.get(key) for key in filled.keys("forced/")} == before
+        refused(denied("corpus/forced/tokens"), "what was there before is lost")
+        assert "forced/store.json" not in filled.keys("forced/")
+        assert list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
+        run(*build, address("forced"), "--force", env=env)
+    filled.get_folder("forced", tmp_path / "there")
+    run(*build, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    assert not list((tmp_path / "home/cache/longhaul/uploads").rglob("tokens_*"))
+
+
+def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, tmp_path):
+    export = ["longhaul", "export", local / "run", "--out"]
+    uploads = tmp_path / "home/cache/longhaul/uploads"
+    denied = Rule("AccessDenied", methods=("PUT", "POST"), keys="unsent/config.json", times=1)
+    with FaultProxy(filled.endpoint, [denied]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*export, address("unsent"), check=False, env=env), str(uploads))
+        assert list(uploads.rglob("*.safetensors"))
+        # Somebody else has written there meanwhile.
+        filled.put("unsent/config.json", b"{}")
+        refused(run(*export, address("unsent"), check=False, env=env), "lie there already")
+        assert filled.get("unsent/config.json") == b"{}"
+        filled.remove("unsent/config.json")
+        run(*export, address("unsent"), env=env)
+    filled.get_folder("unsent", tmp_path / "there")
+    run(*export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+    assert not list(uploads.rglob("*.safetensors"))
+
+
+# --- two uploads to one address
+
+CLAIM = ".longhaul-upload"
+
+
+def test_a_second_command_of_the_machine_is_refused(run, local, filled, tmp_path):
+    export, refusals = ["longhaul", "export", local / "run", "--out"], []
+    build = ["longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+             "--force", "--out"]
+
+    def second():
+        for words in (export, build):
+            refusals.append(run(*words, address("twice"), check=False, env=env))
+
+    during = Rule("call", methods=("PUT", "POST"), keys="corpus/twice/model", times=1, call=second)
+    with FaultProxy(filled.endpoint, [during]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        run(*export, address("twice"), env=env)
+    assert len(refusals) == 2
+    for refusal in refusals:
+        refused(refusal, address("twice"), "another command of this machine")
+    filled.get_folder("twice", tmp_path / "there")
+    run(*export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+
+
+@pytest.mark.parametrize("moment, key", [
+    ("model.safetensors", CLAIM), ("config.json", CLAIM),
+    ("model.safetensors", "model-00002-of-00002.safetensors")])
+def test_an_upload_that_is_not_alone_is_never_whole(run, local, filled, tmp_path, moment, key):
+    export, name = ["longhaul", "export", local / "run", "--out"], f"beside-{len(moment + key)}"
+    other = Rule("call", methods=("PUT", "POST"), keys=f"corpus/{name}/{moment}", times=1,
+                 call=lambda: filled.put(f"{name}/{key}", b"of another upload"))
+    with FaultProxy(filled.endpoint, [other]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*export, address(name), check=False, env=env), address(name),
+                "another command has been uploading", "counts as nothing")
+        left = filled.keys(name)
+        assert f"{name}/model.safetensors" in left and f"{name}/config.json" not in left
+        if key != CLAIM:  # that one is of no living upload
+            refused(run(*export, address(name), check=False, env=env), "lie there already")
+            filled.remove(f"{name}/{key}")
+        run(*export, address(name), env=env)
+    filled.get_folder(name, tmp_path / "there")
+    run(*export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+
+
+def test_uploads_of_two_machines_leave_no_mixture_that_counts(run, local, filled, tmp_path):
+    """The second one does not see the first, overtakes it, and is whole before the first sends."""
+    export, others = ["longhaul", "export", local / "run", "--out", address("mixed")], []
+
+    def overtake():
+        if not others and f"mixed/{CLAIM}" in filled.keys("mixed/"):
+            others.append("began")
+            others.append(run(*export, "--dtype", "bf16", check=False,
+                              env=environment(tmp_path / "other", filled.endpoint)))
+
+    listing = Rule("call", keys="^corpus/?$", query="prefix=mixed", call=overtake)
+    with FaultProxy(filled.endpoint, [listing]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        first = run(*export, check=False, env=env)
+        assert others[1].returncode == 0, others[1].stderr
+        refused(first, address("mixed"), "another command has been uploading",
+                "one after the other")
+        assert "mixed/config.json" not in filled.keys("mixed/")
+        run(*export, env=env)
+        refused(run(*export, check=False, env=environment(tmp_path / "other", filled.endpoint)),
+                address("mixed"), "lie there already")
+    filled.get_folder("mixed", tmp_path / "there")
+    run("longhaul", "export", local / "run", "--out", tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
