@@ -46,4 +46,14 @@ std::string local_input(const std::string& named) {
   return objects::readable(named).string();
 }
 
+std::string with_named(std::string text, const std::string& path,
+                       const std::string& named) {
+  if (path == named) return text;
+  for (size_t at = text.find(path); at != std::string::npos; at = text.find(path, at)) {
+    text.replace(at, path.size(), named);
+    at += named.size();
+  }
+  return text;
+}
+
 }  // namespace longhaul::apps

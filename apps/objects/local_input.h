@@ -14,8 +14,13 @@ namespace longhaul::apps {
 /// standard error tell of a fetch. The copy stays until this process ends.
 std::string local_input(const std::string& named);
 
-/// Does the same for what may be a checkpoint: the address of a mirror means its newest
-/// whole checkpoint, whose copy stays while this object lives.
+/// Returns a text in which what the user has named stands in place of the path that is
+/// used for it.
+std::string with_named(std::string text, const std::string& path,
+                       const std::string& named);
+
+/// Does what local_input() does for what may be a checkpoint: the address of a mirror
+/// means its newest whole checkpoint, whose copy stays while this object lives.
 class LocalCheckpoint {
  public:
   explicit LocalCheckpoint(const std::string& named);

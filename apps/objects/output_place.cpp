@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/objects/local_input.h"
 #include "apps/program.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -260,6 +261,11 @@ std::vector<objects::Address> OutputPlace::objects_to_replace(
                kept->text(), address.text());
   }
   return there;
+}
+
+std::string OutputPlace::as_named(std::string text) const {
+  if (places_.empty()) return text;
+  return with_named(std::move(text), path_, places_.front().address.text());
 }
 
 void OutputPlace::upload() const {

@@ -36,6 +36,10 @@ class OutputPlace {
 
   /// Returns the path to write to.
   const std::string& path() const { return path_; }
+  /// Returns whether an address was named.
+  bool is_address() const { return !places_.empty(); }
+  /// Returns a text for people in which the address stands in place of the path.
+  std::string as_named(std::string text) const;
 
   /// Copies what was written to the address, and what lies beside it, the files that
   /// make it count at the end, and deletes the directories. What it replaces is deleted

@@ -80,9 +80,9 @@ void run_bert(const BertCommand& command) {
   stages.finish();
   const data::DataDescription made = data::describe_bert(options.out).value();
   if (command.common.json) {
-    fmt::print("{}\n", json_text(made.json));
+    fmt::print("{}\n", out.as_named(json_text(made.json)));
   } else {
-    fmt::print("{}first example   {}\n", made.text,
+    fmt::print("{}first example   {}\n", out.as_named(made.text),
                sample(reader, *tokenizer, options.out / record.shards.front().name));
   }
   out.upload();

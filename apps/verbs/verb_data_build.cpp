@@ -80,17 +80,19 @@ std::optional<objects::ObjectCounts> counts_of_objects() {
   return counts.requests == 0 ? std::nullopt : std::optional(counts);
 }
 
-void print_report(const data::BuildReport& report, const data::InspectOptions& shown) {
+void print_report(const data::BuildReport& report, const data::InspectOptions& shown,
+                  const OutputPlace& out) {
+  const auto describe = [&](const fs::path& path) {
+    return out.as_named(data::describe_data(path, shown).value().text);
+  };
   if (report.stood_already) {
-    fmt::print(
-        "{} is this very store already (the same inputs, tokenizer and options); "
-        "nothing was done\n",
-        report.train_path.string());
+    fmt::print("{} {} (the same inputs, tokenizer and options); {}\n",
+               out.as_named(report.train_path.string()),
+               out.is_address() ? "was made before" : "is this very store already",
+               out.is_address() ? "it is only sent" : "nothing was done");
   }
-  fmt::print("{}", data::describe_data(report.train_path, shown).value().text);
-  if (report.validation_path) {
-    fmt::print("\n{}", data::describe_data(*report.validation_path, shown).value().text);
-  }
+  fmt::print("{}", describe(report.train_path));
+  if (report.validation_path) fmt::print("\n{}", describe(*report.validation_path));
   if (const auto counts = counts_of_objects()) {
     fmt::print("\nobjects: {} read in {} requests, {} of them tried again\n",
                human_bytes(counts->read), grouped(counts->requests),
@@ -98,13 +100,14 @@ void print_report(const data::BuildReport& report, const data::InspectOptions& s
   }
   if (report.bad_examples.empty()) return;
   fmt::print("\nbroken records, the first {} of {}\n", report.bad_examples.size(),
-             (report.train_path / report.train.bad_records->name).string());
+             out.as_named((report.train_path / report.train.bad_records->name).string()));
   for (const std::string& line : report.bad_examples) {
     fmt::print("  {}\n", describe_bad(line));
   }
 }
 
-void print_json(const data::BuildReport& report, const data::InspectOptions& shown) {
+void print_json(const data::BuildReport& report, const data::InspectOptions& shown,
+                const OutputPlace& out) {
   OrderedJson json;
   json["stood_already"] = report.stood_already;
   json["train"] = data::describe_data(report.train_path, shown).value().json;
@@ -116,7 +119,7 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
                        {"retries", counts->retries},
                        {"bytes_read", counts->read}};
   }
-  fmt::print("{}\n", json_text(json));
+  fmt::print("{}\n", out.as_named(json_text(json)));
 }
 
 void run_build(const BuildCommand& command) {
@@ -155,9 +158,9 @@ void run_build(const BuildCommand& command) {
   const data::InspectOptions shown{command.seq_len, command.global_size, false,
                                    tokenizer.get()};
   if (command.common.json) {
-    print_json(report, shown);
+    print_json(report, shown, out);
   } else {
-    print_report(report, shown);
+    print_report(report, shown, out);
   }
   out.upload();
 }

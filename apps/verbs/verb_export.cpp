@@ -74,7 +74,7 @@ void tell_dtype(const checkpoint::WeightsSource& source) {
       computed);
 }
 
-void run_export(const ExportCall& options, const fs::path& from,
+void run_export(const ExportCall& options, const fs::path& from, const OutputPlace& out,
                 comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
   const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
@@ -98,7 +98,7 @@ void run_export(const ExportCall& options, const fs::path& from,
   progress.finish();
   tell_tied_head(*source);
   fmt::print("exported {} to {}\n", source->source().path.string(),
-             describe_written(options.output, report, watch.seconds()));
+             out.as_named(describe_written(options.output, report, watch.seconds())));
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
       const StopObjectsAtSignal stop_objects(signals);
       checkpoint::with_fall_back(
           options->source,
-          [&](const fs::path& from) { run_export(*options, from, *world); },
+          [&](const fs::path& from) { run_export(*options, from, out, *world); },
           [&](const std::string& line) {
             if (world->rank() == 0) say_warning(line);
           });

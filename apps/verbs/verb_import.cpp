@@ -63,7 +63,8 @@ void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
   }
 }
 
-void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
+void import_hf(const imports::ForeignModel& model, const ImportCall& options,
+               const OutputPlace& out) {
   const system::SignalWatch signals;  // stopped like this it leaves nothing
   const imports::ForeignSource source(model);
   system::Progress progress("import", "bytes");
@@ -76,10 +77,11 @@ void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
   progress.finish();
   print_left_behind(model, false);
   fmt::print("imported to {}\n",
-             describe_written(options.output, report, watch.seconds()));
+             out.as_named(describe_written(options.output, report, watch.seconds())));
 }
 
-void import_checkpoint(const imports::ForeignModel& model, const ImportCall& options) {
+void import_checkpoint(const imports::ForeignModel& model, const ImportCall& options,
+                       const OutputPlace& out) {
   train::History history;
   history.step = model.step.value_or(*model.updates);
   history.updates = *model.updates;
@@ -96,12 +98,16 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
   const uint64_t bytes = imports::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
   print_left_behind(model, true);
-  const std::string name = run::step_directory_name(to.step);
+  const std::string made = fmt::format("{}/{}", out.as_named(options.output.out),
+                                       run::step_directory_name(to.step));
   fmt::print(
-      "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
-      "\"{}/{}\"\n",
-      options.output.out, name, human_bytes(bytes), watch.seconds(), options.output.out,
-      name);
+      "imported to {}: {} in {:.1f} s; to go on from it{}: [checkpoint] resume = "
+      "\"{}\"\n",
+      made, human_bytes(bytes), watch.seconds(),
+      out.is_address()
+          ? ", copy it to a file system first, since no address is taken there"
+          : "",
+      out.is_address() ? "THE COPY" : made);
 }
 
 void run_import(ImportCall options) {
@@ -124,9 +130,9 @@ void run_import(ImportCall options) {
   const imports::ForeignModel model = imports::open_foreign(options.source, from);
   print_found(model);
   if (to_checkpoint) {
-    import_checkpoint(model, options);
+    import_checkpoint(model, options, out);
   } else {
-    import_hf(model, options);
+    import_hf(model, options, out);
   }
   out.upload();
 }

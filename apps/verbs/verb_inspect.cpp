@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
@@ -64,13 +65,7 @@ void print_names(const InspectCall& options) {
 
 /// Prints a text in which the address stands for the path of its copy.
 void print_of(const InspectCall& options, std::string text) {
-  for (size_t at = 0; options.path != options.named;) {
-    at = text.find(options.path, at);
-    if (at == std::string::npos) break;
-    text.replace(at, options.path.size(), options.named);
-    at += options.named.size();
-  }
-  fmt::print("{}", text);
+  fmt::print("{}", with_named(std::move(text), options.path, options.named));
 }
 
 int run_inspect(const InspectCall& options) {

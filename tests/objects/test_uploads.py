@@ -1,9 +1,13 @@
 """What is written to an address is whole there or counts as nothing, whoever else writes there."""
 
+import json
+
 import pytest
+import torch
 from fault_proxy import FaultProxy, Rule
 from outcomes import address, files, refused
 from servers import environment
+from transformers import LlamaForCausalLM
 
 
 def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, local, filled,
@@ -94,6 +98,35 @@ def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, t
     run(*export, tmp_path / "here")
     assert files(tmp_path / "there") == files(tmp_path / "here")
     assert not list(uploads.rglob("*.safetensors"))
+
+
+def test_verbs_tell_the_address_to_which_they_write(run, local, filled, env, tmp_path):
+    model = LlamaForCausalLM.from_pretrained(local / "model")
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.arange(8).view(1, 8)).logits.square().mean().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+               tmp_path / "moments.pt")
+
+    def told(name, *words):
+        said = run("longhaul", *words, "--out", address(name), env=env).stdout
+        assert str(tmp_path / "home") not in said, said
+        return said
+
+    build = ["data", "build", local / "corpus/*.txt", "--tokenizer", local / "model", "--holdout",
+             "20%"]
+    bring = ["import", tmp_path / "moments.pt", "--config", local / "model"]
+    said = told("told-a", *build)
+    for name in ("told-a", "told-a-val"):
+        assert f"token store {address(name)}, complete" in said
+    said = json.loads(told("told-b", *build, "--json"))
+    assert said["train"]["path"] == address("told-b")
+    assert said["validation"]["path"] == address("told-b-val")
+    assert f" to {address('told-c')}: " in told("told-c", "export", local / "run")
+    assert f"imported to {address('told-d')}: " in told("told-d", *bring)
+    said = told("told-e", *bring, "--format", "checkpoint")
+    assert f"imported to {address('told-e')}/step_00000001: " in said
+    assert "copy it to a file system first" in said and 'resume = "s3://' not in said
 
 
 # --- two uploads to one address
