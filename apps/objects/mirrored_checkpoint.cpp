@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/program.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/objects/local_copy.h"
@@ -31,17 +32,31 @@ Meant meant_by(const objects::Address& address) {
   return {{address.bucket, address.key.substr(0, slash)}, step};
 }
 
+/// Returns the step, or the newest whole one, and warns of what was passed over for it;
+/// nothing where there is no checkpoint of a mirror.
 std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
                                                 std::optional<int64_t> wanted) {
   const checkpoint::MirrorListing listing(store, wanted);
   std::vector<std::string> skipped;
   for (const int64_t step : listing.steps()) {
     if (listing.manifests(step).empty()) continue;
-    if (auto found = listing.read(step, &skipped)) return found;
+    auto found = listing.read(step, &skipped);
+    if (!found) continue;
+    if (!skipped.empty()) {
+      say_warning(fmt::format("{}: {} is {}; {}", store.place(),
+                              wanted ? "the checkpoint" : "newest whole checkpoint",
+                              run::step_directory_name(step), fmt::join(skipped, "; ")));
+    }
+    return found;
   }
-  if (!wanted || skipped.empty()) return std::nullopt;
-  throw InputError("mirror", fmt::format("{}: step {} is not whole: {}", store.place(),
-                                         *wanted, fmt::join(skipped, "; ")));
+  if (skipped.empty()) return std::nullopt;
+  throw InputError(
+      "mirror",
+      fmt::format("{}: {}: {}", store.place(),
+                  wanted ? fmt::format("step {} is not whole", *wanted)
+                         : "no checkpoint is whole; name another mirror, or wait until "
+                           "the run has copied one",
+                  fmt::join(skipped, "; ")));
 }
 
 using Hashes = std::map<std::string, std::string>;

@@ -123,6 +123,23 @@ def test_a_checkpoint_of_a_mirror_is_a_copy_like_the_others(run, local, filled, 
         assert crowded.returncode == 0 and copied() == [], crowded
 
 
+def test_a_step_of_a_mirror_that_is_passed_over_is_told(run, local, filled, env, tmp_path):
+    step = local / "run/checkpoints/step_00000004"
+    for name in files(step):
+        filled.put_file("fallen/step_00000004/" + name.replace("manifest.json", "manifest.a1.json"),
+                        step / name)
+    filled.put_file("fallen/step_00000008/manifest.a1.json", step / "manifest.json")
+    reason = "step_00000008/manifest.a1.json passed over: it is of step 4"
+    result = run("longhaul", "verify", address("fallen"), env=env)
+    assert "longhaul: warning: " in result.stderr and reason in result.stderr, result.stderr
+    assert "newest whole checkpoint is step_00000004" in result.stderr
+    # The older one is none either.
+    filled.remove("fallen/step_00000004/a1_rank_00000.safetensors")
+    refused(run("longhaul", "verify", address("fallen"), check=False, env=env), address("fallen"),
+            "no checkpoint is whole", reason, "a1_rank_00000.safetensors is not there")
+    assert not list((tmp_path / "home/cache").rglob("manifest.a1.json"))
+
+
 # --- training on data in a store
 
 def sets(*words):
