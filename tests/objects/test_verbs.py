@@ -140,6 +140,31 @@ def test_a_step_of_a_mirror_that_is_passed_over_is_told(run, local, filled, env,
     assert not list((tmp_path / "home/cache").rglob("manifest.a1.json"))
 
 
+def test_a_mirror_is_refused_as_first_weights_before_it_is_copied(run, local, filled, tmp_path):
+    step = local / "run/checkpoints/step_00000004"
+    for name in files(step):
+        filled.put_file("begun/step_00000004/" + name.replace("manifest.json", "manifest.a1.json"),
+                        step / name)
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+
+        def train(name, weights, check=True):
+            return run("longhaul", "train", write_config(tmp_path, name), "--set",
+                       f'init.weights="{weights}"', "--set", "run.steps=1", check=check, env=env)
+
+        for name in ("begun", "begun/step_00000004"):
+            result = train(f"refused-{len(name)}", address(name), check=False)
+            refused(result, f"{address(name)}: is a mirror of checkpoints",
+                    f"`longhaul export {address(name)} --out DIR`")
+        assert proxy.bytes_sent("corpus/begun/.*safetensors") == 0
+        run("longhaul", "export", address("begun"), "--out", tmp_path / "hf", env=env)
+        # A checkpoint that was copied under its own names is one that training reads.
+        weights = (tmp_path / "hf", address("run/checkpoints/step_00000004"))
+        for name, one in zip(("path", "address"), weights, strict=True):
+            train(name, one)
+    assert curve(tmp_path / "path") == curve(tmp_path / "address")
+
+
 # --- training on data in a store
 
 def sets(*words):

@@ -13,9 +13,11 @@
 #include <string>
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/open_source.h"
@@ -23,6 +25,7 @@
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
+#include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -132,6 +135,35 @@ Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& l
   return listings;
 }
 
+/// Returns whether what lies below an address is a mirror of checkpoints, or a step of
+/// one: the names of its manifests have the attempt in them. A mirror of which no step is
+/// whole yet says whose it is.
+bool is_mirror(const objects::Address& address) {
+  bool has_owner = false;
+  bool has_plain = false;
+  for (const auto& object : objects::shared_store()->list(address, /*versions=*/false)) {
+    const size_t outside = address.key.empty() ? 0 : address.key.size() + 1;
+    const fs::path name = object.address.key.substr(outside);
+    has_owner = has_owner || name == run::kCheckpointsOwnerFile;
+    const fs::path dir = name.parent_path();
+    const bool in_step = dir.empty() || (!dir.has_parent_path() && run::step_of(dir));
+    if (!in_step) continue;
+    if (checkpoint::mirror_manifest_attempt(name.filename().string())) return true;
+    has_plain = has_plain || name.filename() == run::kManifestFile;
+  }
+  return has_owner && !has_plain;
+}
+
+/// Throws InputError where init.weights is a mirror. Copying it would fetch the
+/// optimizer's state of every step to every machine.
+void refuse_mirror(const fs::path& weights) {
+  if (!is_mirror(objects::readable_address(weights))) return;
+  fail_input("init.weights",
+             "{0}: is a mirror of checkpoints, of which training reads no weights; give "
+             "the directory that `longhaul export {0} --out DIR` makes, or its address",
+             weights.string());
+}
+
 void stage(const fs::path& address, const Listings& listings, system::Logger& log) {
   const auto store = objects::shared_store();
   const uint64_t before = store->counts().read;
@@ -212,6 +244,11 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
   std::erase_if(addresses, is_packed_in_place);
   if (addresses.empty()) return false;
   objects::keep_copies(copy_place(config, log));
+  if (objects::is_address(config.init.weights)) {
+    do_and_meet(world, [&] {
+      if (world.rank() == 0) refuse_mirror(config.init.weights);
+    });
+  }
   const Fields in_order = read_in_order(config);
   std::string listed = "{}";
   if (!in_order.empty()) {

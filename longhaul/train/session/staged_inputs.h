@@ -16,7 +16,9 @@ bool is_packed_in_place(const fs::path& entry);
 /// is opened, so that no rank waits for another one's fetch within a collective. The log
 /// tells time and bytes. Afterwards objects::readable() finds the copies. No shard is
 /// fetched yet of a token store that is only read in order (objects::read_in_pieces), and
-/// no file of such a save_to_disk directory. Returns whether there is one. Collective.
+/// no file of such a save_to_disk directory. Returns whether there is one. Throws
+/// InputError, before anything is fetched, where init.weights is the address of a mirror
+/// of checkpoints. Collective.
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
                   system::Logger& log);
 
