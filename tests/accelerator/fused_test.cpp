@@ -159,38 +159,39 @@ TEST(Products, OfBf16AreAddedInFp32ByOneLaunch) {
             1e-6 * exact.norm().item<double>());
 }
 
-/// Sends 40 tokens to two of five experts each, which lie as buckets have them, on a
-/// device. Returns the result and gradients, and adds the waits of the host to `waits`.
-std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type,
+/// Sends 40 tokens to two of five experts each, which lie as buckets have them and have
+/// `inner` features, on a device. Returns the result and gradients, and adds the waits of
+/// the host to `waits`.
+std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type, int64_t inner,
                                         int64_t& waits) {
-  constexpr int64_t kExperts = 5, kWidth = 64, kInner = 32;
+  constexpr int64_t kExperts = 5, kWidth = 64;
   at::manual_seed(12);
   const device::BackwardHere here;
   const auto random = [&](at::IntArrayRef sizes) {
     return at::randn(sizes).to(type).to(on);
   };
-  const at::Tensor memory = random({kExperts * 2 * kInner, kWidth});
+  const at::Tensor memory = random({kExperts * 2 * inner, kWidth});
   const at::Tensor grads = at::zeros(memory.sizes(), at::TensorOptions(on));
   ops::ExpertWeights weights(kExperts);
   for (int64_t i = 0; i < 2 * kExperts; ++i) {
-    auto w = tensor::make_parameter(std::to_string(i), {kInner, kWidth}, {});
+    auto w = tensor::make_parameter(std::to_string(i), {inner, kWidth}, {});
     w->set_frozen(false);
-    w->bind(memory.narrow(0, i * kInner, kInner), grads.narrow(0, i * kInner, kInner));
+    w->bind(memory.narrow(0, i * inner, inner), grads.narrow(0, i * inner, inner));
     weights[static_cast<size_t>(i / 2)].push_back(std::move(w));
   }
   const at::Tensor x = random({40, kWidth}).set_requires_grad(true);
-  const at::Tensor dy = random({40, kInner});
+  const at::Tensor dy = random({40, inner});
   const at::Tensor weigh = at::rand({80}).to(on).set_requires_grad(true);
   // Nobody chooses the last expert.
   const at::Tensor chosen =
       std::get<0>(at::sort(std::get<1>(at::topk(at::rand({40, 4}), 2, -1)), -1)).to(on);
   const int64_t before = counted("synchronizations");
   const ops::RoutedRows rows = ops::route(chosen, kExperts);
-  const auto inner =
+  const auto gated =
       ops::grouped_linear(ops::gather_rows(x, rows, true), rows.offsets, weights,
                           std::make_shared<ops::WeightGradients>(), true);
   const at::Tensor y = ops::sum_rows(
-      ops::gated_product(inner[0], inner[1], Activation::Silu, true, weigh), rows, true);
+      ops::gated_product(gated[0], gated[1], Activation::Silu, true, weigh), rows, true);
   torch::autograd::backward({y}, {dy});
   waits += counted("synchronizations") - before;
   return {y.detach().cpu(), x.grad().cpu(), weigh.grad().cpu(), grads.cpu()};
@@ -198,12 +199,15 @@ std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type,
 
 TEST(Experts, AreComputedWithoutAWaitOfTheHost) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    int64_t waits = 0;
-    const auto found = through_experts(device(), type, waits);
-    EXPECT_EQ(waits, 0);
-    const auto expected = through_experts(at::kCPU, type, waits);
-    for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(at::equal(found[i], expected[i])) << i;
+    // Rows of 37 elements begin at no multiple of 16 bytes.
+    for (const int64_t inner : {32, 37}) {
+      int64_t waits = 0;
+      const auto found = through_experts(device(), type, inner, waits);
+      EXPECT_EQ(waits, 0);
+      const auto expected = through_experts(at::kCPU, type, inner, waits);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(at::equal(found[i], expected[i])) << inner << ", result " << i;
+      }
     }
   }
 }

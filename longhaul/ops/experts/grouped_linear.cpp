@@ -128,14 +128,23 @@ bool is_one_kernel(const std::string& name) {
   return architecture / 10 == 9 || architecture / 10 == 10;
 }
 
+/// Elements of bf16 in the 16 bytes of which LibTorch's grouped product wants multiples.
+constexpr int64_t kAligned = 8;
+
 /// Returns whether LibTorch's grouped product takes this factor: each row or column
 /// begins at a multiple of 16 bytes.
 bool is_aligned(const at::Tensor& x) {
-  constexpr int64_t kElements = 8;  // of bf16
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 &&
          std::ranges::all_of(x.strides(), [](int64_t stride) {
-           return stride == 1 || stride % kElements == 0;
+           return stride == 1 || stride % kAligned == 0;
          });
+}
+
+/// Returns whether LibTorch's grouped product takes the stack [E, n, K] in a forward and
+/// in a backward, whose factor dy has rows of n elements. A copy of dy has that stride
+/// too.
+bool is_taken(const at::Tensor& stack) {
+  return is_aligned(stack) && stack.size(1) % kAligned == 0;
 }
 
 /// Returns whether there is one product of all experts for rows x and the experts'
@@ -144,7 +153,7 @@ bool has_grouped_product(const at::Tensor& x, const std::vector<at::Tensor>& sta
   if (stacks.empty()) return false;
   if (fused::supports(x, fused::grouped_product)) return true;
   return x.is_cuda() && x.scalar_type() == at::kBFloat16 && x.size(0) > 0 &&
-         kGroupedMm.serves(x.device()) && std::ranges::all_of(stacks, is_aligned);
+         kGroupedMm.serves(x.device()) && std::ranges::all_of(stacks, is_taken);
 }
 
 /// Returns x weights[e] for the rows of each expert. x is [R, K], weights [E, K, N].
