@@ -213,12 +213,18 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
             assert len({waits[i]["device_allocations"] for i in places}) == 1
 
 
-@pytest.mark.parametrize("settings,warnings", [(PLAIN, 1), *later(([], 0))])
+@pytest.mark.parametrize("settings,warnings,why", [
+    (PLAIN, 1, "in each layer: run.fused is false"), *later(
+        ([], 0, ""),
+        (['optimizer.groups=[{match="layers.0.mlp.experts.1.",frozen=true}]'], 1,
+         "in layer 0: optimizer.groups freezes some"))])
 def test_a_start_says_once_where_the_host_waits_for_products_of_experts(run, store, tmp_path,
-                                                                        settings, warnings):
+                                                                        settings, warnings, why):
     done = train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *FP32, *DEVICE, *settings,
                  "run.stop_after=1")
-    assert (done.stdout + done.stderr).count("products of experts run one expert") == warnings
+    said = done.stdout + done.stderr
+    assert said.count("products of experts run one expert") == warnings
+    assert why in said
 
 
 @pytest.mark.parametrize("settings", [

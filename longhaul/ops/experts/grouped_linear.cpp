@@ -333,7 +333,8 @@ std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor
 }
 
 std::string describe_offset_waits(at::ScalarType type, at::Device device,
-                                  const std::string& name, bool fused) {
+                                  const std::string& name, bool fused,
+                                  const std::vector<int64_t>& sizes) {
   if (device.is_cpu()) return {};
   if (!fused) return "run.fused is false";
   const bool adds = fused::grouped_gradient.serves(device);
@@ -341,6 +342,16 @@ std::string describe_offset_waits(at::ScalarType type, at::Device device,
   if (!device.is_cuda()) return fmt::format("{} has no grouped product", name);
   if (type != at::kBFloat16) {
     return "LibTorch's grouped product is in bf16 alone, which precision.compute chooses";
+  }
+  // The columns of one projection are the rows of another: each size is a stride.
+  const auto odd =
+      std::ranges::find_if(sizes, [](int64_t size) { return size % kAligned != 0; });
+  if (odd != sizes.end()) {
+    return fmt::format(
+        "LibTorch's grouped product takes sizes that are multiples of {}, and matrices "
+        "of experts have {} rows or columns on a rank; the model's sizes and parallel.tp "
+        "decide about them",
+        kAligned, *odd);
   }
   if (!kGroupedMm.serves(device)) return kGroupedMm.obstacle(device);
   if (!is_one_kernel(name)) {

@@ -31,8 +31,10 @@ std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor
 
 /// Returns why the host reads the offsets of the experts' products, and waits for the
 /// device there; empty where the offsets stay on the device, or the device is a CPU.
-/// `name` is what device::name() says of the device.
+/// `name` is what device::name() says of the device, and `sizes` are the rows and columns
+/// of the experts' matrices.
 std::string describe_offset_waits(at::ScalarType type, at::Device device,
-                                  const std::string& name, bool fused);
+                                  const std::string& name, bool fused,
+                                  const std::vector<int64_t>& sizes);
 
 }  // namespace longhaul::ops

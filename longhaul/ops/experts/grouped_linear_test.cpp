@@ -202,16 +202,23 @@ TEST_P(GroupedLinear, HasTheSameResultsWithoutAGraph) {
 }
 
 TEST(GroupedLinearOnADevice, SaysWhyTheHostWaitsForOffsets) {
-  const auto why = [](at::ScalarType type, const std::string& name, bool fused = true) {
-    return describe_offset_waits(type, at::kCUDA, name, fused);
+  const std::vector<int64_t> even = {32, 64};
+  const auto why = [&](at::ScalarType type, const std::string& name, bool fused = true) {
+    return describe_offset_waits(type, at::kCUDA, name, fused, even);
   };
-  EXPECT_EQ(describe_offset_waits(at::kFloat, at::kCPU, "cpu", false), "");
+  EXPECT_EQ(describe_offset_waits(at::kFloat, at::kCPU, "cpu", false, {37}), "");
   EXPECT_EQ(why(at::kBFloat16, "NVIDIA H100 sm_90", false), "run.fused is false");
   EXPECT_EQ(why(at::kFloat, "NVIDIA H100 sm_90"),
             "LibTorch's grouped product is in bf16 alone, which precision.compute "
             "chooses");
-  EXPECT_EQ(describe_offset_waits(at::kBFloat16, at::kPrivateUse1, "a card", true),
+  EXPECT_EQ(describe_offset_waits(at::kBFloat16, at::kPrivateUse1, "a card", true, even),
             "a card has no grouped product");
+  EXPECT_EQ(
+      describe_offset_waits(at::kBFloat16, at::kCUDA, "NVIDIA H100 sm_90", true,
+                            {32, 306}),
+      "LibTorch's grouped product takes sizes that are multiples of 8, and matrices "
+      "of experts have 306 rows or columns on a rank; the model's sizes and "
+      "parallel.tp decide about them");
   const LibraryOp grouped("aten::_grouped_mm", "", "self mat2 offs");
   if (!grouped.serves(at::kCUDA)) GTEST_SKIP() << grouped.obstacle(at::kCUDA);
   for (const char* name : {"NVIDIA A100 sm_80", "NVIDIA RTX PRO 6000 sm_120", "GPU"}) {

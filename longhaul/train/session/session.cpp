@@ -29,6 +29,7 @@
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/session/device_fit.h"
 #include "longhaul/train/session/fingerprint.h"
+#include "longhaul/train/session/offset_waits.h"
 #include "longhaul/train/session/open_data.h"
 #include "longhaul/train/session/router_loads.h"
 #include "longhaul/train/session/staged_inputs.h"
@@ -149,17 +150,29 @@ void check_device_fit(const Session& session,
   if (!warning.empty()) log.warning(warning);
 }
 
-/// Logs where the host waits for the device in each product of experts.
-void tell_offset_waits(const Session& session, system::Logger& log) {
-  if (!families::has_experts(session.model_config.network)) return;
+/// Logs where the host waits for the device in products of experts.
+void tell_offset_waits(const Session& session,
+                       const std::map<std::string, tensor::ParameterClass>& classes,
+                       system::Logger& log) {
+  const ModelDescription& model = session.model_config.description;
+  if (session.device.is_cpu() || !families::has_experts(session.model_config.network)) {
+    return;
+  }
   const std::string why = ops::describe_offset_waits(
       tensor::to_scalar_type(session.policy.compute), session.device,
-      device::name(session.device), session.config.run.fused);
-  if (why.empty()) return;
-  log.warning(
-      fmt::format("products of experts run one expert after another, and the "
-                  "host waits for the device in each layer: {}",
-                  why));
+      device::name(session.device), session.config.run.fused,
+      expert_sizes(model, session.layout.tensor));
+  if (!why.empty()) {
+    log.warning(
+        fmt::format("products of experts run one expert after another, and the "
+                    "host waits for the device in each layer: {}",
+                    why));
+    return;
+  }
+  const std::string mixed = describe_partly_frozen(
+      model, session.layout.ep,
+      [&](const std::string& name) { return classes.at(name).frozen; });
+  if (!mixed.empty()) log.warning(mixed);
 }
 
 /// Builds the model's parts on this rank, and their memory.
@@ -174,7 +187,7 @@ void build_parts(Session& session,
     log.info(note);
   }
   check_device_fit(session, classes, log);
-  tell_offset_waits(session, log);
+  tell_offset_waits(session, classes, log);
   const auto placed = build_chunks(session, classes);
   session.flat = std::make_unique<tensor::FlatBuffers>(
       placed, session.policy, session.device,
