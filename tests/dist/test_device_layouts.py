@@ -193,15 +193,16 @@ def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
     assert not violations(ours, cpu, IN_FP32)
 
 
-@pytest.mark.parametrize("name,of_layers", [("one", 0), *later(("ep2", 3))])
+@pytest.mark.parametrize("name,of_layers,settings", [
+    ("one", 0, ['experts.balance="global"']), *later(("one", 0, []), ("ep2", 3, []))])
 def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
-        run, store, tmp_path, monkeypatch, name, of_layers):
+        run, store, tmp_path, monkeypatch, name, of_layers, settings):
     """For counts once in each forward of the three layers with experts, and never in a backward."""
     ranks, keys = EXPERTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
     train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *keys, *FP32, *DEVICE,
-          "batch.micro_size=1", ranks=ranks)
+          *settings, "batch.micro_size=1", ranks=ranks)
     for waits in waits_of(path):
         in_step = 1 + of_layers * 8 // ranks
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]

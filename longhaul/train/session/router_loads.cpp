@@ -118,7 +118,11 @@ at::Tensor expert_shares(const Session& session,
   LH_CHECK(std::ssize(loads) <= layers, "checkpoint",
            "state.json has the loads of experts of {} layers, the model has {}",
            loads.size(), layers);
-  at::Tensor shares = at::empty({layers, each}, at::kFloat);
+  // Nobody waits for the copy: the allocator of pinned memory keeps the memory until the
+  // copy has ended. A copy of other memory would wait for what the device still does.
+  at::Tensor shares =
+      at::empty({layers, each},
+                at::TensorOptions(at::kFloat).pinned_memory(!session.device.is_cpu()));
   shares.fill_(static_cast<double>(experts->top_k) / static_cast<double>(each));
   for (int64_t layer = 0; layer < std::ssize(loads); ++layer) {
     const std::vector<int64_t>& counts = loads[static_cast<size_t>(layer)];
@@ -130,7 +134,7 @@ at::Tensor expert_shares(const Session& session,
       *row++ = static_cast<float>(share);
     }
   }
-  return shares.to(session.device);
+  return shares.to(session.device, /*non_blocking=*/true);
 }
 
 }  // namespace longhaul::train
