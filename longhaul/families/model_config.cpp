@@ -285,6 +285,25 @@ void check_experts(const RunConfig& config, const ModelConfig& model) {
                    "\"sequence\" or \"global\"");
 }
 
+/// Warns where no layer can use less than experts.warn_below of its experts. A token goes
+/// to k different ones, so that no expert has a larger share of the choices than 1 / k.
+/// The exponential of the entropy of such shares is at least k.
+void warn_of_bound(const RunConfig& config, const families::Experts& experts,
+                   std::vector<std::string>& warnings) {
+  const double limit = config.experts.warn_below;
+  const auto k = static_cast<double>(experts.top_k);
+  const double least = k / static_cast<double>(experts.router.out);
+  if (limit <= 0.0 || limit > least) return;
+  const std::string key = "experts.warn_below";
+  const std::string place =
+      config::given(config, key) ? config::origin(config, key) + ": " : "";
+  warnings.push_back(fmt::format(
+      "{}{} = {:g} can never warn: each token goes to {} of {} experts, so at "
+      "least {:g} of them are in use; {}",
+      place, key, limit, experts.top_k, experts.router.out, least,
+      least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
+}
+
 }  // namespace
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {
@@ -312,6 +331,9 @@ std::vector<std::string> settings_without_effect(const RunConfig& config,
     unused(!model.network.asks_for_balance, "experts.balance_weight",
            "experts.balance is \"model\", and config.json does not ask for that loss "
            "(output_router_logits); set experts.balance");
+  }
+  if (const families::Experts* experts = families::first_experts(model.network)) {
+    warn_of_bound(config, *experts, warnings);
   }
   return warnings;
 }

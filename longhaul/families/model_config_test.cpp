@@ -557,15 +557,29 @@ TEST(ModelConfigWarns, OfSettingsOfExpertsThatHaveNoEffect) {
   const std::string place = "experts.balance_weight has no effect: ";
   const auto of_model = warned("mixtral-8x7b", weight);
   ASSERT_EQ(of_model.size(), 1U);
-  EXPECT_NE(of_model[0].find(place + "experts.balance is \"model\""), std::string::npos)
-      << of_model[0];
+  expect_words(of_model[0], place + "experts.balance is \"model\"");
   EXPECT_TRUE(warned("mixtral-8x7b", {weight[0], "experts.balance=\"global\""}).empty());
   EXPECT_TRUE(warned("mixtral-8x7b", {"experts.z_loss=0.001"}).empty());
   const auto dense = warned("llama3-8b", {weight[0], "experts.z_loss=0.001"});
   ASSERT_EQ(dense.size(), 2U);
-  EXPECT_NE(dense[0].find(place + "the model has no experts"), std::string::npos)
-      << dense[0];
+  expect_words(dense[0], place + "the model has no experts");
   EXPECT_TRUE(warned("llama3-8b", {}).empty());
+}
+
+TEST(ModelConfigWarns, OfALimitThatNoUseOfExpertsCanFallBelow) {
+  const auto said = [](const char* experts, const std::vector<std::string>& sets) {
+    const std::vector<ModelOverride> number = {{"num_local_experts", experts}};
+    const ModelConfig model = load_model_config(fixture("mixtral-8x7b"), number);
+    return fmt::format(
+        "{}", fmt::join(settings_without_effect(accepted("", sets).config, model), ""));
+  };
+  expect_words(said("4", {}),
+               "experts.warn_below = 0.4 can never warn: each token goes to 2 of 4 "
+               "experts, so at least 0.5 of them are in use; set it above 0.5, or 0");
+  expect_words(said("8", {"experts.warn_below=0.25"}), ": experts.warn_below = 0.25 can");
+  expect_words(said("2", {}), "so at least 1 of them are in use; set it to 0");
+  const std::string above = "experts.warn_below=0.51", none = "experts.warn_below=0";
+  EXPECT_EQ(said("8", {}) + said("4", {above}) + said("4", {none}), "");
 }
 
 TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
