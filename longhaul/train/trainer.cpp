@@ -205,8 +205,9 @@ class Trainer {
 
     // 1. Batch.
     phase("batch", step);
-    data::StepBatch* const next = next_batch(session_, loader_, step, run_.log(),
-                                             [this] { return control_.must_end(); });
+    data::StepBatch* const next = next_batch(
+        session_, loader_, step, run_.log(), [this] { return control_.must_end(); },
+        std::exchange(restart_, {}));
     if (next == nullptr) return std::nullopt;
     data::StepBatch& batch = *next;
     const BatchFault fault = hooks_.batch(loader_.cursor());
@@ -329,9 +330,11 @@ class Trainer {
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
     memory_.forget(session_);
-    loader_.restart(
-        loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
-        history_.cursor);
+    restart_ = [this] {
+      loader_.restart(
+          loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
+          history_.cursor);
+    };
     run_.event(run::RollbackEvent{.from_step = from,
                                   .to_step = history_.step,
                                   .skipped_from = std::max<int64_t>(1, from - steps + 1),
@@ -531,6 +534,7 @@ class Trainer {
   History history_;
   int64_t saved_step_;
   data::Loader loader_;
+  std::function<void()> restart_;  ///< of the loader, which comes after a rollback
   ShardWaitsEnd shard_waits_end_{session_.fetches_shards};
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;

@@ -530,3 +530,34 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
         run("longhaul", *words, ranks=ranks, env=env)
     run("longhaul", *words_of_training(tmp_path, "here", local, steps), ranks=ranks)
     assert curve(tmp_path / "run") == curve(tmp_path / "here")
+
+
+@pytest.mark.parametrize("ranks", [1, *later(2)])
+def test_a_run_that_goes_back_while_a_shard_comes_ends_soon_when_it_is_asked_to(
+        run, filled, parted, tmp_path, ranks):
+    (name, _), last, steps = parted[2], parted[1][1], parted[3][1]
+    words = words_of_training(tmp_path, "run", "s3://corpus", steps)
+    for setting in ('resilience.on_bad_step="rollback"', "resilience.rollback_steps=1",
+                    f'debug.faults=[{{step = {last}, kind = "nonfinite_loss"}}]'):
+        words += ["--set", setting]
+    stall = Rule("stall", keys=f"corpus/parted/{name}", seconds=600)
+    with FaultProxy(filled("rclone").endpoint, [stall]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        command, variables = command_of("longhaul", words, ranks)
+        process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        events, limit = tmp_path / "run/events.jsonl", time.monotonic() + 60
+        while not (proxy.faults() and events.exists()
+                   and '"event":"rollback"' in events.read_text().replace(" ", "")):
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.02)
+        time.sleep(1)
+        started, begin = descendants(process.pid), time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(timeout=60)
+        assert time.monotonic() - begin < 20
+        wait_until_gone(started)
+        assert code == TEMPORARY and max(steps_of(tmp_path / "run")) == last
+        proxy.rules = []
+        run("longhaul", *words, ranks=ranks, env=env)
+    assert max(steps_of(tmp_path / "run")) == steps

@@ -400,16 +400,25 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 }
 
 data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_t step,
-                            system::Logger& log, const std::function<bool()>& must_end) {
+                            system::Logger& log, const std::function<bool()>& must_end,
+                            const std::function<void()>& restart) {
   const system::Stopwatch watch;
   const auto waits = [&] {
     const bool mine = !loader.ready(kDataLook);
     return session.fetches_shards ? session.world->any(mine) : mine;
   };
-  while (waits()) {
-    if (run::RankRecord* record = session.world->ledger().record()) record->moved();
-    if (session.fetches_shards && must_end()) return nullptr;
+  const auto has_read = [&] {
+    while (waits()) {
+      if (run::RankRecord* record = session.world->ledger().record()) record->moved();
+      if (session.fetches_shards && must_end()) return false;
+    }
+    return true;
+  };
+  if (restart) {
+    if (!has_read()) return nullptr;
+    restart();
   }
+  if (!has_read()) return nullptr;
   data::StepBatch& batch = loader.next();
   if (watch.seconds() >= kLongDataWait) {
     log.info(fmt::format("step {} waited {:.1f} s for its data", step, watch.seconds()));

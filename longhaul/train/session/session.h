@@ -133,9 +133,11 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 /// nobody takes the wait for a hang. The log tells of a long wait. Where shards are
 /// fetched during training, all ranks wait until each of them has its batch, and ask
 /// `must_end` several times a second. Once it says true on all ranks, they get null.
-/// Collective where shards are fetched.
+/// `restart`, where it is set, is called first, as soon as what the loader reads has been
+/// read in the same way; all ranks set it, or none. Collective where shards are fetched.
 data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_t step,
-                            system::Logger& log, const std::function<bool()>& must_end);
+                            system::Logger& log, const std::function<bool()>& must_end,
+                            const std::function<void()>& restart = {});
 
 /// Returns the first vocabulary column of this rank's logits, of which the rank has
 /// `columns`; the ranks of a tp group have the columns side by side. Collective over the
