@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/run/files.h"
@@ -21,12 +22,16 @@ constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 /// Depth below the run's directory at which an export may lie: RUN/exports/final.
 constexpr int kDeepest = 2;
 
-/// Returns whether a directory holds a whole export. An export that is being written has
-/// another name, with ".tmp.".
+/// Returns whether a directory holds a whole export; one that cannot be read is none, so
+/// that links may lead anywhere. An export that is being written has another name, with
+/// ".tmp.".
 bool is_export(const fs::path& dir) {
   if (dir.filename().string().find(".tmp.") != std::string::npos) return false;
-  return fs::exists(dir / kModelConfig) &&
-         (fs::exists(dir / "model.safetensors") || fs::exists(dir / kWeightsIndex));
+  const auto has = [&](const char* name) {
+    std::error_code absent;
+    return fs::exists(dir / name, absent);
+  };
+  return has(kModelConfig) && (has("model.safetensors") || has(kWeightsIndex));
 }
 
 /// Returns what changes when a file is written again.
@@ -35,11 +40,51 @@ std::string state_of(const fs::path& file) {
   return fmt::format("{} {}", fs::file_size(file), time.count());
 }
 
+/// Returns whether a path is `dir` or lies in it, once links are followed.
+bool lies_in(const fs::path& path, const fs::path& dir) {
+  std::error_code absent;
+  const fs::path inner = fs::canonical(path, absent);
+  if (absent) return false;
+  const fs::path outer = fs::canonical(dir, absent);
+  return !absent && *inner.lexically_relative(outer).begin() != "..";
+}
+
+/// Adds the files in a directory of an export and in those below it, links included.
+/// `above` are the directories above it, without links. Throws InputError for what is no
+/// file, so that no export with a part missing is taken for a whole one.
+void add_files(const fs::path& dir, std::vector<fs::path>& above,
+               std::vector<fs::path>& files) {
+  const fs::path real = fs::canonical(dir);
+  if (std::ranges::find(above, real) != above.end()) {
+    throw InputError("mirror",
+                     fmt::format("{} is a link to a directory that holds it, so that the "
+                                 "export has no end; remove the link",
+                                 dir.string()));
+  }
+  above.push_back(real);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    std::error_code absent;
+    if (entry.is_regular_file(absent)) {
+      files.push_back(entry.path());
+    } else if (entry.is_directory(absent)) {
+      add_files(entry.path(), above, files);
+    } else {
+      throw InputError(
+          "mirror", fmt::format("{} is no file, and maybe a link to none, so that a part "
+                                "of the export is missing; mend or remove it",
+                                entry.path().string()));
+    }
+  }
+  above.pop_back();
+}
+
+/// Returns the names of an export's files in the run's directory.
 std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path& dir) {
+  std::vector<fs::path> above, files;
+  add_files(dir, above, files);
   std::vector<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
-    if (!entry.is_regular_file()) continue;
-    names.push_back(entry.path().lexically_relative(run_dir).string());
+  for (const fs::path& file : files) {
+    names.push_back(file.lexically_relative(run_dir).string());
   }
   std::ranges::sort(names);
   // What makes the others count comes last.
@@ -110,8 +155,8 @@ void MirrorExports::run() {
 }
 
 void MirrorExports::copy_all() {
-  const std::vector<Group> groups = find();
-  if (groups.empty()) return;
+  const std::vector<fs::path> found = find();
+  if (found.empty()) return;
   if (!copied_) {
     std::map<std::string, std::string> copied;
     if (const auto text = store_.read_text(kCopiedFile)) {
@@ -122,37 +167,55 @@ void MirrorExports::copy_all() {
   }
   // One that cannot be copied keeps no other from it.
   std::optional<Failure> first;
-  for (const Group& group : groups) {
+  for (const fs::path& path : found) {
     if (stopped_) return;
-    const auto failure = Failure::of([&] { copy(group); });
+    const auto failure = Failure::of([&] {
+      copy(fs::is_directory(path) ? files_of_export(run_dir_, path)
+                                  : Group{path.filename().string()});
+    });
     if (failure && !first) first = failure;
   }
   if (first) first->raise();
 }
 
-/// Returns the pages and the finished exports of the run's directory.
-std::vector<MirrorExports::Group> MirrorExports::find() const {
-  std::vector<Group> groups;
-  auto entry = fs::recursive_directory_iterator(
-      run_dir_, fs::directory_options::skip_permission_denied);
-  for (; entry != fs::recursive_directory_iterator(); ++entry) {
-    const fs::path& path = entry->path();
+/// Returns the pages and the directories of finished exports in the run's directory.
+std::vector<fs::path> MirrorExports::find() const {
+  std::vector<fs::path> found;
+  find_below(run_dir_, 1, found);
+  return found;
+}
+
+/// Adds those in `dir`, which lies above `depth` levels of names.
+void MirrorExports::find_below(const fs::path& dir, int depth,
+                               std::vector<fs::path>& found) const {
+  std::error_code absent;
+  for (const auto& entry :
+       fs::directory_iterator(dir, fs::directory_options::skip_permission_denied)) {
+    const fs::path& path = entry.path();
     const std::string name = path.filename().string();
-    if (entry->is_regular_file()) {
-      if (entry.depth() == 0 && name.ends_with(kReportPage)) groups.push_back({name});
+    if (entry.is_regular_file(absent)) {
+      if (depth == 1 && name.ends_with(kReportPage)) found.push_back(path);
       continue;
     }
-    if (!entry->is_directory()) continue;
-    std::error_code absent;
-    const bool other = name.starts_with('.') || name == run::kCapturesDir ||
-                       name == run::kCheckpointsDir || name == run::kDataCacheDir ||
-                       fs::equivalent(path, checkpoints_, absent);
-    if (other || is_export(path) || entry.depth() + 1 == kDeepest) {
-      entry.disable_recursion_pending();
+    if (!entry.is_directory(absent)) continue;
+    if (name.starts_with('.') || name == run::kCapturesDir ||
+        name == run::kCheckpointsDir || name == run::kDataCacheDir ||
+        fs::equivalent(path, checkpoints_, absent)) {
+      continue;
     }
-    if (!other && is_export(path)) groups.push_back(files_of_export(run_dir_, path));
+    if (is_export(path)) {
+      found.push_back(path);
+    } else if (depth < kDeepest && !leads_back(entry)) {
+      find_below(path, depth + 1, found);
+    }
   }
-  return groups;
+}
+
+/// Returns whether a directory is a link to what lies in the run's directory anyway, or
+/// among its checkpoints.
+bool MirrorExports::leads_back(const fs::directory_entry& dir) const {
+  return dir.is_symlink() &&
+         (lies_in(dir.path(), run_dir_) || lies_in(dir.path(), checkpoints_));
 }
 
 /// Copies a group where any file of it has changed, and removes what the mirror has of

@@ -16,9 +16,10 @@ namespace longhaul::checkpoint {
 
 /// Copies what people make of a run in its directory to MIRROR/run/: pages of `longhaul
 /// report` (report.html, NAME-report.html) and finished exports, the config.json of each
-/// last. A thread of its own does it, since an export may be large: no checkpoint and no
-/// results.json waits for it. MIRROR/run/copied.json says which files were copied, with
-/// their sizes and times, so that no start copies a file again that has not changed.
+/// last. Links out of the directory are followed. A thread of its own does it, since an
+/// export may be large: no checkpoint and no results.json waits for it.
+/// MIRROR/run/copied.json says which files were copied, with their sizes and times, so
+/// that no start copies a file again that has not changed.
 class MirrorExports {
  public:
   /// `checkpoints` is left out where it lies in `run_dir`. `tell` receives lines for a
@@ -43,7 +44,9 @@ class MirrorExports {
   void run();
   void copy_all();
   void copy(const Group& group);
-  std::vector<Group> find() const;
+  std::vector<fs::path> find() const;
+  void find_below(const fs::path& dir, int depth, std::vector<fs::path>& found) const;
+  bool leads_back(const fs::directory_entry& dir) const;
   void note();
 
   MirrorStore& store_;

@@ -63,6 +63,56 @@ TEST(MirrorExports, CopiesReportsAndFinishedExportsTheConfigLast) {
                        "run/exports/final/config.json"}));
 }
 
+TEST(MirrorExports, FollowsLinksToOtherDirectories) {
+  Exporting all;
+  const TempDir other;
+  fs::create_directories(other / "exports");
+  fs::create_directories(other / "shards");
+  fs::create_directory_symlink(other / "exports", all.run / "exports");
+  all.write_export("exports/final", "weights");
+  fs::create_directory_symlink(other / "shards", all.run / "exports/final/shards");
+  write_file(other / "shards/model-00002-of-00002.safetensors", "more");
+  ASSERT_TRUE(fs::exists(other / "exports/final/config.json"));
+  EXPECT_EQ(all.copied(), (std::vector<std::string>{
+                              "run/exports/final/model-00001-of-00001.safetensors",
+                              "run/exports/final/shards/model-00002-of-00002.safetensors",
+                              "run/exports/final/tokenizer.json",
+                              "run/exports/final/model.safetensors.index.json",
+                              "run/exports/final/config.json"}));
+  EXPECT_EQ(all.lines.size(), 1U);
+}
+
+TEST(MirrorExports, LinksThatLeadBackAddNothing) {
+  Exporting all;
+  all.write_export("exports/final", "weights");
+  all.write_export("checkpoints/hf", "weights");
+  fs::create_directory_symlink(all.run.path(), all.run / "here");
+  fs::create_directory_symlink("exports", all.run / "same");
+  fs::create_directory_symlink("checkpoints", all.run / "saves");
+  fs::create_directory_symlink("itself", all.run / "itself");
+  EXPECT_EQ(all.copied().size(), 4U);
+  EXPECT_TRUE(all.store.has("run/exports/final/config.json"));
+}
+
+TEST(MirrorExports, AnExportWithALinkToNothingOrToItselfIsNotCopied) {
+  Exporting all;
+  all.write_export("bad", "weights");
+  all.write_export("good", "weights");
+  const fs::path shard = all.run / "bad/model-00001-of-00001.safetensors";
+  fs::remove(shard);
+  for (const char* target : {"/nowhere/model.safetensors", "."}) {
+    fs::create_symlink(target, shard);
+    all.copied();
+    EXPECT_TRUE(all.store.has("run/good/config.json"));
+    EXPECT_FALSE(all.store.has("run/bad/config.json"));
+    EXPECT_HAS(all.lines.back(), "were not all copied to the mirror");
+    EXPECT_HAS(all.lines.back(), shard.string());
+    fs::remove(shard);
+  }
+  write_file(shard, "weights");
+  EXPECT_EQ(all.copied().back(), "run/bad/config.json");
+}
+
 TEST(MirrorExports, CopiesAFileOnceWhateverStartLooks) {
   Exporting all;
   all.write_export("hf", "weights");
