@@ -150,7 +150,7 @@ def test_a_mirror_is_refused_as_first_weights_before_it_is_copied(run, local, fi
 
         def train(name, weights, check=True):
             return run("longhaul", "train", write_config(tmp_path, name), "--set",
-                       f'init.weights="{weights}"', "--set", "run.steps=1", check=check, env=env)
+                       f'init.weights="{weights}"', "--set", "run.stop_after=1", check=check, env=env)
 
         for name in ("begun", "begun/step_00000004"):
             result = train(f"refused-{len(name)}", address(name), check=False)
