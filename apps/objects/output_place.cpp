@@ -98,8 +98,8 @@ void claim(const objects::Address& address, const std::string& token) {
 
 using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
 
-/// Returns whether below a claimed address there is what its upload has sent, and nothing
-/// of another one.
+/// Returns whether below an address there is what an upload has sent, and nothing of
+/// another one. A claim that is there has to have this token.
 bool is_of_one_upload(const objects::Address& to, const std::string& token,
                       const Versions& sent) {
   const auto store = objects::shared_store();
@@ -107,7 +107,7 @@ bool is_of_one_upload(const objects::Address& to, const std::string& token,
   for (const objects::ObjectInfo& one : store->list(to, /*versions=*/true)) {
     if (one.address != to / kClaim) there[one.address.key] = one.version;
   }
-  return there == sent && store->read_text(to / kClaim) == token;
+  return there == sent && store->read_text(to / kClaim).value_or("") == token;
 }
 
 /// Ends an upload beside which there was another one. What lies at the address may be of
@@ -121,8 +121,8 @@ bool is_of_one_upload(const objects::Address& to, const std::string& token,
   }
   state += ", and counts as nothing";
   fail_input("objects",
-             "{}: another command has been uploading to it meanwhile; start both again, "
-             "one after the other",
+             "{}: another command has been uploading to it meanwhile; delete what lies "
+             "there, and start one of the two again",
              to.text());
 }
 
@@ -165,10 +165,11 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
   if (!is_of_one_upload(to, token, sent)) refuse_mixture(to, state);
   std::for_each(first_last, final, put);
   // A whole directory holds no claim. Another upload that finds it gone puts one there.
+  if (!is_of_one_upload(to, token, sent)) refuse_mixture(to, state);
   store->remove(to / kClaim);
   put(*final);
   state = to.text() + " has all new files";
-  if (store->look(to / kClaim)) refuse_mixture(to, state);
+  if (!is_of_one_upload(to, "", sent)) refuse_mixture(to, state);
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
@@ -275,6 +276,8 @@ void OutputPlace::upload() const {
   const std::string token = new_token();
   try {
     for (const Place& place : places_) objects_to_replace(place.address);
+    state = "nothing but an object " + std::string(kClaim) + " was made at " +
+            places_.front().address.text();
     for (const Place& place : places_) claim(place.address, token);
     std::string keys;
     const Place& last = places_.back();

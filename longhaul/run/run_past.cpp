@@ -18,6 +18,8 @@ namespace {
 
 constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
+/// Identities that were given up of which a record tells.
+constexpr size_t kMostGivenUp = 64;
 constexpr const char* kAdvice =
     "restore the file, or remove it where the run's checkpoints are in place";
 
@@ -37,38 +39,22 @@ std::string new_identity() {
   return run;
 }
 
-/// Returns whether a text may be an identity, or the name of a home.
-bool is_identity(std::string_view text) {
-  return text.size() == kIdentityDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+/// Throws where a text is no identity of a run, and no name of a directory.
+std::string proved_identity(const JsonFields& fields, const char* what,
+                            std::string text) {
+  const bool good = text.size() == kIdentityDigits &&
+                    text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!good) fields.fail(fmt::format("{} '{}' is no identity of a run", what, text));
+  return text;
 }
 
 std::string identity_of(const JsonFields& fields) {
-  auto run = fields.get<std::string>("run");
-  if (!is_identity(run))
-    fields.fail(fmt::format("run '{}' is no identity of a run", run));
-  return run;
-}
-
-/// Returns the name of a home; the empty text where the file has none.
-std::string home_of(const JsonFields& fields, const char* key) {
-  if (!fields.has(key)) return {};  // the file is of an older release
-  auto home = fields.get<std::string>(key);
-  if (!home.empty() && !is_identity(home)) {
-    fields.fail(fmt::format("{} '{}' names no home of a run", key, home));
-  }
-  return home;
+  return proved_identity(fields, "run", fields.get<std::string>("run"));
 }
 
 std::optional<Json> read_small(const fs::path& path) {
   if (!is_there(path)) return std::nullopt;
   return parse_json(read_text(path, kLargestRecord), path.string());
-}
-
-std::optional<std::string> read_identity(const fs::path& path) {
-  const auto json = read_small(path);
-  if (!json) return std::nullopt;
-  return identity_of(JsonFields(*json, "checkpoint", path.string(), kAdvice));
 }
 
 /// Returns the step of the newest checkpoint that the events of a run leave.
@@ -93,15 +79,16 @@ std::optional<int64_t> newest_by_events(const fs::path& path) {
 RunPast RunPast::begin() {
   RunPast record;
   record.run = new_identity();
-  record.home = new_identity();
   return record;
 }
 
 RunPast RunPast::begin_anew() const {
   RunPast record = begin();
-  if (!home.empty()) record.home = home;
-  record.mirror_home = mirror_home;
-  record.mirror_attempt = mirror_attempt;
+  record.given_up = given_up;
+  record.given_up.push_back(run);
+  if (record.given_up.size() > kMostGivenUp) {
+    record.given_up.erase(record.given_up.begin());
+  }
   return record;
 }
 
@@ -120,10 +107,11 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
   record.loads = fields.count("loads");
   if (!fields.field("newest").is_null()) record.newest = fields.count("newest");
   record.checkpoints = fields.get<std::string>("checkpoints");
-  record.home = home_of(fields, "home");
-  record.mirror_home = home_of(fields, "mirror_home");
-  if (!record.mirror_home.empty()) {
-    record.mirror_attempt = fields.get<int>("mirror_attempt");
+  if (!fields.has("given_up")) return record;  // of an older release
+  for (const Json& one : fields.list("given_up", kMostGivenUp)) {
+    const bool text = one.is_string();
+    record.given_up.push_back(proved_identity(
+        fields, "given_up", text ? one.get<std::string>() : json_text(one)));
   }
   return record;
 }
@@ -132,10 +120,12 @@ void RunPast::write(const fs::path& run_dir) const {
   Json json = {{"run", run}, {"loads", loads}, {"newest", nullptr}};
   if (newest) json["newest"] = *newest;
   json["checkpoints"] = checkpoints;
-  json["home"] = home;
-  json["mirror_home"] = mirror_home;
-  json["mirror_attempt"] = mirror_attempt;
+  json["given_up"] = given_up;
   write_text_atomic(run_dir / kRunPastFile, json_text(json) + "\n");
+}
+
+bool RunPast::has_given_up(const std::string& identity) const {
+  return std::ranges::find(given_up, identity) != given_up.end();
 }
 
 std::string RunPast::place_of(const fs::path& dir) {
@@ -158,16 +148,52 @@ bool RunPast::misses_newest(const fs::path& dir) const {
 }
 
 std::optional<std::string> read_run_identity(const fs::path& run_dir) {
-  return read_identity(run_dir / kRunPastFile);
+  const fs::path path = run_dir / kRunPastFile;
+  const auto json = read_small(path);
+  if (!json) return std::nullopt;
+  return identity_of(JsonFields(*json, "checkpoint", path.string(), kAdvice));
+}
+
+std::optional<CheckpointsMarker> read_checkpoints_marker(const fs::path& checkpoints) {
+  const fs::path path = checkpoints / kCheckpointsOwnerFile;
+  const auto json = read_small(path);
+  if (!json) return std::nullopt;
+  const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);
+  CheckpointsMarker marker{identity_of(fields), {}, {}};
+  const auto name_in = [](const JsonFields& in) {
+    return proved_identity(in, "home", in.get<std::string>("home"));
+  };
+  if (fields.has("home")) marker.home = name_in(fields);
+  if (!fields.has("from")) return marker;
+  const JsonFields from = fields.inside(fields.field("from"));
+  marker.from = {identity_of(from), from.get<int>("attempt"),
+                 from.has("home") ? name_in(from) : ""};
+  return marker;
+}
+
+void write_checkpoints_marker(const fs::path& checkpoints,
+                              const CheckpointsMarker& marker) {
+  Json json = {{"run", marker.run}};
+  if (!marker.home.empty()) json["home"] = marker.home;
+  if (!marker.from.run.empty()) {
+    json["from"] = {{"run", marker.from.run}, {"attempt", marker.from.attempt}};
+    if (!marker.from.home.empty()) json["from"]["home"] = marker.from.home;
+  }
+  write_text_atomic(checkpoints / kCheckpointsOwnerFile, json_text(json) + "\n");
 }
 
 std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
-  return read_identity(checkpoints / kCheckpointsOwnerFile);
+  const auto marker = read_checkpoints_marker(checkpoints);
+  return marker ? std::optional(marker->run) : std::nullopt;
 }
 
-void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run) {
-  write_text_atomic(checkpoints / kCheckpointsOwnerFile,
-                    json_text(Json{{"run", run}}) + "\n");
+void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run,
+                             const std::optional<MirrorOwner>& from) {
+  auto marker = read_checkpoints_marker(checkpoints).value_or(CheckpointsMarker{});
+  marker.run = run;
+  if (marker.home.empty()) marker.home = new_identity();
+  if (from) marker.from = *from;
+  write_checkpoints_marker(checkpoints, marker);
 }
 
 }  // namespace longhaul::run

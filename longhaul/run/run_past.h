@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/file.h"
 
@@ -18,17 +19,13 @@ struct RunPast {
   /// Absent: there is none that could be lost.
   std::optional<int64_t> newest;
   std::string checkpoints;  ///< where that checkpoint was written, as place_of() says it
-  /// Names this directory: 32 hexadecimal digits, which stay when the run begins anew.
-  /// Two directories that go on as one run, from a mirror, have different homes.
-  std::string home;
-  /// The home, and the number of its start, that had written the mirror from which this
-  /// directory went on; empty where it went on from none.
-  std::string mirror_home;
-  int mirror_attempt = 0;
+  /// The identities that were given up here to begin anew, the newest last.
+  std::vector<std::string> given_up;
+  bool has_given_up(const std::string& identity) const;
 
   /// Returns the record of a run that has only just begun.
   static RunPast begin();
-  /// Returns the record of a new run in this directory.
+  /// Returns the record of a new run in the place of this one, which is given up.
   RunPast begin_anew() const;
   /// Reads the record; nothing where there is no such file. For a run of a release that
   /// wrote none it is what events.jsonl says of the checkpoints, under a new identity.
@@ -52,11 +49,38 @@ struct RunPast {
 /// Reads the identity in run_dir/run.json alone. Throws what RunPast::read throws.
 std::optional<std::string> read_run_identity(const fs::path& run_dir);
 
-/// Reads the marker of a directory of checkpoints: the identity of the run that writes
-/// there; nothing where the directory has no marker or is absent. Throws what
-/// RunPast::read throws.
-std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
+/// Who writes a mirror of checkpoints.
+struct MirrorOwner {
+  std::string run;   ///< the run's identity
+  int attempt = 0;   ///< the newest start of the run that has written
+  std::string home;  ///< CheckpointsMarker::home; empty: of an older release
+
+  bool operator==(const MirrorOwner&) const = default;
+};
+
+/// What marks a directory of checkpoints.
+struct CheckpointsMarker {
+  std::string run;  ///< the identity of the run that writes there
+  /// Names the directory: 32 hexadecimal digits, which stay when another run writes
+  /// there. Where a run goes on from a mirror in two directories, their names tell them
+  /// apart. Empty: of an older release.
+  std::string home;
+  /// Who had written the mirror from which the directory went on; an empty run: none.
+  MirrorOwner from;
+};
+
+/// Reads the marker of a directory of checkpoints; nothing where the directory has none
+/// or is absent. Throws what RunPast::read throws.
+std::optional<CheckpointsMarker> read_checkpoints_marker(const fs::path& checkpoints);
 /// Writes the marker, which is durable when the call returns.
-void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run);
+void write_checkpoints_marker(const fs::path& checkpoints,
+                              const CheckpointsMarker& marker);
+
+/// Returns read_checkpoints_marker()'s run.
+std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
+/// Writes a run, and `from` where it is given, into the marker. The rest of a marker that
+/// is there stays, and a directory without a name gets one.
+void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run,
+                             const std::optional<MirrorOwner>& from = std::nullopt);
 
 }  // namespace longhaul::run

@@ -30,27 +30,22 @@ TEST(RunPast, ReadsWhatItWritesAndKeepsNoneApartFromStepZero) {
   EXPECT_EQ(read_run_identity(dir.path()), record.run);
 }
 
-TEST(RunPast, ADirectoryKeepsItsNameWhenItsRunBeginsAnew) {
+TEST(RunPast, ARunThatBeginsAnewRemembersWhatWasGivenUp) {
   const TestDirectory dir;
-  RunPast record = RunPast::begin();
-  record.mirror_home = RunPast::begin().home;
-  record.mirror_attempt = 3;
-  record.newest = 7;
-  const RunPast anew = record.begin_anew();
-  EXPECT_NE(anew.run, record.run);
-  EXPECT_EQ(anew.home, record.home);
-  EXPECT_FALSE(anew.newest);
-  anew.write(dir.path());
+  RunPast first = RunPast::begin();
+  first.newest = 7;
+  const RunPast second = first.begin_anew();
+  const RunPast third = second.begin_anew();
+  EXPECT_FALSE(third.newest);
+  third.write(dir.path());
   const auto read = RunPast::read(dir.path());
-  EXPECT_EQ(read->home, record.home);
-  EXPECT_EQ(read->mirror_home, record.mirror_home);
-  EXPECT_EQ(read->mirror_attempt, 3);
-  // A record of an older release has no name.
-  write_file(dir / "run.json",
-             std::string(R"({"run": ")") + kIdentity +
-                 R"(", "loads": 0, "newest": null, "checkpoints": ""})");
-  EXPECT_EQ(RunPast::read(dir.path())->home, "");
-  EXPECT_NE(RunPast::read(dir.path())->begin_anew().home, "");
+  EXPECT_EQ(read->given_up, (std::vector{first.run, second.run}));
+  EXPECT_TRUE(read->has_given_up(first.run));
+  EXPECT_FALSE(read->has_given_up(third.run));
+  RunPast last = third;
+  for (int i = 0; i < 100; ++i) last = last.begin_anew();
+  last.write(dir.path());
+  EXPECT_EQ(RunPast::read(dir.path())->given_up, last.given_up);
 }
 
 TEST(RunPast, APlaceWhoseNameIsNoUtf8IsKnownAgain) {
@@ -132,6 +127,28 @@ TEST(RunPast, ARunOfAnOlderReleaseHasTheCheckpointsThatItsEventsTellOf) {
                          R"({"event":"rollback","to_step":0})"
                          "\n"));
   EXPECT_FALSE(newest_by(start + saves + start)) << "it began anew already";
+}
+
+TEST(RunPast, ADirectoryOfCheckpointsKeepsItsNameWhoeverWritesThere) {
+  const TestDirectory dir;
+  write_file(dir / "of_run.json", std::string(R"({"run": ")") + kIdentity + R"("})");
+  EXPECT_EQ(read_checkpoints_marker(dir.path())->home, "");  // of an older release
+  write_checkpoints_owner(dir.path(), kIdentity);
+  const auto named = read_checkpoints_marker(dir.path());
+  EXPECT_EQ(named->home.size(), 32U);
+  EXPECT_EQ(named->from, MirrorOwner());
+  const MirrorOwner from = {kIdentity, 4, RunPast::begin().run};
+  const std::string other = RunPast::begin().run;
+  write_checkpoints_owner(dir.path(), other, from);
+  write_checkpoints_owner(dir.path(), other);
+  const auto now = read_checkpoints_marker(dir.path());
+  EXPECT_EQ(now->run, other);
+  EXPECT_EQ(now->home, named->home);
+  EXPECT_EQ(now->from, from);
+  write_file(dir / "of_run.json",
+             std::string(R"({"run": ")") + kIdentity + R"(", "home": "here"})");
+  EXPECT_HAS(message_of<InputError>([&] { (void)read_checkpoints_marker(dir.path()); }),
+             "home 'here' is no identity");
 }
 
 TEST(RunPast, TheMarkerOfADirectoryOfCheckpointsSaysWhoseItIs) {

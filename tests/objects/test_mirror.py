@@ -249,7 +249,7 @@ def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored)
     for step in (4, 5):
         result = mine.train(f"run.stop_after={step}")
         assert "MIRROR FAILED" in result.stdout, result.stdout
-        assert "which goes on in another run.dir" in result.stdout, result.stdout
+        assert "the run goes on in another directory" in result.stdout, result.stdout
         assert mine.mirrored()[-1] == 6
     assert mine.store.sizes(f"{mine.name}/step_00000006/") == before
     result = mine.train("checkpoint.resume=6")
@@ -258,7 +258,7 @@ def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored)
     # Now the other directory is the one that the run has left.
     mine.dir.rename(left)
     there.rename(mine.dir)
-    assert "which goes on in another run.dir" in mine.train().stdout
+    assert "the run goes on in another directory" in mine.train().stdout
 
 
 def test_what_a_start_gives_up_stays_given_up_when_it_is_killed_before_its_first_save(mirrored):

@@ -193,7 +193,7 @@ def test_uploads_of_two_machines_leave_no_mixture_that_counts(run, local, filled
         first = run(*export, check=False, env=env)
         assert others[1].returncode == 0, others[1].stderr
         refused(first, address("mixed"), "another command has been uploading",
-                "one after the other")
+                "start one of the two again")
         assert "mixed/config.json" not in filled.keys("mixed/")
         run(*export, env=env)
         refused(run(*export, check=False, env=environment(tmp_path / "other", filled.endpoint)),

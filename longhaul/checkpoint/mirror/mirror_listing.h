@@ -9,6 +9,7 @@
 
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/mirror/mirror_store.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::checkpoint {
 
@@ -90,16 +91,8 @@ std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& obj
 std::vector<MirrorStep> list_mirror(MirrorStore& store,
                                     std::vector<std::string>* skipped = nullptr);
 
-/// Who writes a mirror: of_run.json.
-struct MirrorOwner {
-  std::string run;   ///< the run's identity
-  int attempt = 0;   ///< the newest start of the run that has written
-  std::string home;  ///< RunPast::home of its directory; empty: of an older release
-
-  bool operator==(const MirrorOwner&) const = default;
-};
-
-/// Returns who writes the mirror; nothing where none has begun to.
-std::optional<MirrorOwner> read_mirror_owner(MirrorStore& store);
+/// Returns who writes the mirror, which of_run.json says; nothing where none has begun
+/// to.
+std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store);
 
 }  // namespace longhaul::checkpoint

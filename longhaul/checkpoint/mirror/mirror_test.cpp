@@ -158,66 +158,80 @@ const std::string kOtherHome(32, '2');
 
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
-  const MirrorOwner self = {kMirrorRun, 1, kHome};
+  const run::MirrorOwner self = {kMirrorRun, 1, kHome};
   EXPECT_FALSE(read_mirror_owner(store));
-  EXPECT_TRUE(claim_mirror(store, self));
-  EXPECT_FALSE(claim_mirror(store, self));
+  EXPECT_TRUE(claim_mirror(store, {self, {}, {}}));
+  EXPECT_FALSE(claim_mirror(store, {self, {}, {}}));
   EXPECT_EQ(read_mirror_owner(store), self);
-  EXPECT_HAS(
-      message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 1, kOtherHome}); }),
-      "holds the checkpoints of another run (" + kMirrorRun);
+  // Neither the same directory nor a mirror that was gone on from makes it another run's.
+  for (const std::string& home : {kHome, kOtherHome}) {
+    EXPECT_HAS(message_of<InputError>(
+                   [&] { claim_mirror(store, {{kAnotherRun, 2, home}, self, {}}); }),
+               "holds the checkpoints of another run (" + kMirrorRun);
+  }
   EXPECT_EQ(read_mirror_owner(store), self);
 }
 
 TEST(Mirror, AnOlderAttemptOfTheRunIsToldThatALaterOneWrites) {
   DirectoryStore store;
-  claim_mirror(store, {kMirrorRun, 2, kHome});
-  claim_mirror(store, {kMirrorRun, 5, kHome});
+  claim_mirror(store, {{kMirrorRun, 2, kHome}, {}, {}});
+  claim_mirror(store, {{kMirrorRun, 5, kHome}, {}, {}});
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
-  EXPECT_HAS(message_of<InputError>([&] { claim_mirror(store, {kMirrorRun, 2, kHome}); }),
+  EXPECT_HAS(message_of<InputError>(
+                 [&] { claim_mirror(store, {{kMirrorRun, 2, kHome}, {}, {}}); }),
              "is written by start 5 of this run, and this is start 2");
   EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
 }
 
 TEST(Mirror, ADirectoryThatTheRunHasLeftNeverTakesTheMirrorBackWhateverItsStartsNumber) {
   DirectoryStore store;
-  const MirrorOwner before = {kMirrorRun, 1, kHome};
-  const MirrorOwner after = {kMirrorRun, 2, kOtherHome};
-  claim_mirror(store, before);
-  EXPECT_TRUE(claim_mirror(store, after, before));
+  const run::MirrorOwner before = {kMirrorRun, 1, kHome};
+  const run::MirrorOwner after = {kMirrorRun, 2, kOtherHome};
+  claim_mirror(store, {before, {}, {}});
+  EXPECT_TRUE(claim_mirror(store, {after, before, {}}));
   for (const int attempt : {1, 2, 3}) {
     EXPECT_HAS(message_of<InputError>(
-                   [&] { claim_mirror(store, {kMirrorRun, attempt, kHome}); }),
-               "is written by start 2 of this run, which goes on in another run.dir");
+                   [&] { claim_mirror(store, {{kMirrorRun, attempt, kHome}, {}, {}}); }),
+               "the run goes on in another directory of checkpoints");
   }
   EXPECT_EQ(read_mirror_owner(store), after);
   // The run comes back on purpose, and then the other directory is the one that it left.
-  const MirrorOwner back = {kMirrorRun, 3, kHome};
-  EXPECT_TRUE(claim_mirror(store, back, after));
+  const run::MirrorOwner back = {kMirrorRun, 3, kHome};
+  EXPECT_TRUE(claim_mirror(store, {back, after, {}}));
   message_of<InputError>(
-      [&] { claim_mirror(store, {kMirrorRun, 4, kOtherHome}, before); });
+      [&] { claim_mirror(store, {{kMirrorRun, 4, kOtherHome}, before, {}}); });
   EXPECT_EQ(read_mirror_owner(store), back);
 }
 
-TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRunAlone) {
+TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRunAndByOneThatHasGivenItUp) {
   DirectoryStore store;
-  store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})", "of_run.json");
-  message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 3, kHome}); });
-  message_of<InputError>([&] { claim_mirror(store, {kMirrorRun, 1, kHome}); });
-  EXPECT_TRUE(claim_mirror(store, {kMirrorRun, 3, kHome}));
+  const std::string old = R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})";
+  store.put_text(old, run::kCheckpointsOwnerFile);
+  message_of<InputError>([&] { claim_mirror(store, {{kAnotherRun, 3, kHome}, {}, {}}); });
+  message_of<InputError>([&] { claim_mirror(store, {{kMirrorRun, 1, kHome}, {}, {}}); });
+  EXPECT_TRUE(claim_mirror(store, {{kMirrorRun, 3, kHome}, {}, {}}));
   EXPECT_EQ(read_mirror_owner(store)->home, kHome);
+  store.put_text(old, run::kCheckpointsOwnerFile);
+  EXPECT_TRUE(claim_mirror(store, {{kAnotherRun, 3, kHome}, {}, {kMirrorRun}}));
 }
 
 TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   const TempDir dir;
   DirectoryStore store;
   mirrored(store, dir.path(), 5, 1);
-  claim_mirror(store, {kMirrorRun, 1, kHome});
-  EXPECT_HAS(
-      message_of<InputError>([&] { claim_mirror(store, {kAnotherRun, 2, kOtherHome}); }),
-      "holds the checkpoints of another run (" + kMirrorRun);
+  claim_mirror(store, {{kMirrorRun, 1, kHome}, {}, {}});
+  EXPECT_HAS(message_of<InputError>([&] {
+               claim_mirror(store, {{kAnotherRun, 2, kHome}, {}, {std::string(32, 'c')}});
+             }),
+             "holds the checkpoints of another run (" + kMirrorRun);
+  // Where the run has gone on elsewhere meanwhile, it is not given up there.
+  EXPECT_HAS(message_of<InputError>([&] {
+               claim_mirror(store, {{kAnotherRun, 2, kOtherHome}, {}, {kMirrorRun}});
+             }),
+             "the run goes on in another directory of checkpoints");
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-  claim_mirror(store, {kAnotherRun, 2, kHome});
+  // Two starts may have been ended since, each with an identity of its own.
+  claim_mirror(store, {{kAnotherRun, 2, kHome}, {}, {kMirrorRun, std::string(32, 'c')}});
   EXPECT_EQ(read_mirror_owner(store)->run, kAnotherRun);
   EXPECT_TRUE(steps_of(store).empty());
 }

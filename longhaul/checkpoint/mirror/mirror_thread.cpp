@@ -281,8 +281,10 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
 void MirrorThread::claim() {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;
-  const bool new_to_it = claim_mirror(
-      *store_, {options_.run, options_.attempt, options_.home}, options_.from);
+  const bool new_to_it =
+      claim_mirror(*store_, {.self = {options_.run, options_.attempt, options_.home},
+                             .from = options_.from,
+                             .given_up = options_.given_up});
   if (new_to_it) known_.reset();
   claimed_ = true;
 }

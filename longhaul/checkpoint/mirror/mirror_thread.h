@@ -30,8 +30,10 @@ struct MirrorOptions {
   int ranks = 1;
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
-  std::string home;             ///< RunPast::home; rank 0's counts
-  MirrorOwner from;             ///< claim_mirror()'s; rank 0's counts
+  std::string home;             ///< CheckpointsMarker::home
+  run::MirrorOwner from;        ///< CheckpointsMarker::from
+  std::vector<std::string>
+      given_up;  ///< RunPast::given_up; of these three rank 0's count
   /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
   /// MIRROR/run/; rank 0 only.
   fs::path run_dir;

@@ -267,7 +267,7 @@ TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {
 TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
   const TempDir dir;
   DirectoryStore store;
-  claim_mirror(store, {std::string(32, 'b'), 1, std::string(32, '2')});
+  claim_mirror(store, {{std::string(32, 'b'), 1, std::string(32, '2')}, {}, {}});
   saved(dir.path(), 5, 1);
   Mirroring run(store, dir.path());
   run.committed(5);
@@ -286,7 +286,7 @@ TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
   run.wait();
   EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
   store.remove(run::kCheckpointsOwnerFile);
-  claim_mirror(store, {std::string(32, 'b'), 1, std::string(32, '2')});
+  claim_mirror(store, {{std::string(32, 'b'), 1, std::string(32, '2')}, {}, {}});
   const size_t sent = store.order.size();
   run.committed(6);
   run.wait();

@@ -35,40 +35,40 @@ std::vector<Manifest::FileEntry> files_of(const Manifest& manifest, int rank, in
 
 }  // namespace
 
-bool claim_mirror(MirrorStore& store, const MirrorOwner& self, const MirrorOwner& from) {
+bool claim_mirror(MirrorStore& store, const MirrorClaim& claim) {
+  const run::MirrorOwner& self = claim.self;
   const auto owner = read_mirror_owner(store);
   if (owner == self) return false;
   const bool same_run = owner && owner->run == self.run;
-  const bool own = owner && (owner->home.empty() ? same_run : owner->home == self.home);
-  const bool taken = owner && !owner->home.empty() && owner->home == from.home &&
-                     owner->attempt == from.attempt;
-  if (owner && !own && !taken) {
+  if (owner && !same_run &&
+      std::ranges::find(claim.given_up, owner->run) == claim.given_up.end()) {
     throw InputError(
         "mirror",
-        same_run
-            ? fmt::format(
-                  "{} is written by start {} of this run, which goes on in another "
-                  "run.dir; end one of the two, or give one a checkpoint.mirror "
-                  "of its own",
-                  store.place(), owner->attempt)
-            : fmt::format("{} holds the checkpoints of another run ({}), and this is run "
-                          "{}; give checkpoint.mirror an address of its own",
-                          store.place(), owner->run, self.run));
+        fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
+                    "give checkpoint.mirror an address of its own",
+                    store.place(), owner->run, self.run));
+  }
+  if (owner && !owner->home.empty() && owner->home != self.home && owner != claim.from) {
+    throw InputError(
+        "mirror",
+        fmt::format("{0} is written by start {1}, for which the run goes on in another "
+                    "directory of checkpoints; end one of the two, or give one a "
+                    "checkpoint.mirror of its own. Where the other is gone for good, "
+                    "delete {0}/{2}",
+                    store.place(), owner->attempt, run::kCheckpointsOwnerFile));
   }
   if (same_run && owner->attempt > self.attempt) {
     throw InputError("mirror",
                      fmt::format("{} is written by start {} of this run, and this is "
-                                 "start {}, which has been replaced; end it",
+                                 "start {}: a later start goes on; end one of the two",
                                  store.place(), owner->attempt, self.attempt));
   }
   if (owner && !same_run) {
     MirrorListing listing(store);
     supersede_mirror(listing, -1, std::numeric_limits<int>::max());
   }
-  store.put_text(
-      json_text(Json{{"run", self.run}, {"attempt", self.attempt}, {"home", self.home}}) +
-          "\n",
-      run::kCheckpointsOwnerFile);
+  const Json told = {{"run", self.run}, {"attempt", self.attempt}, {"home", self.home}};
+  store.put_text(json_text(told) + "\n", run::kCheckpointsOwnerFile);
   return true;
 }
 

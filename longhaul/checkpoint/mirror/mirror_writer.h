@@ -14,14 +14,20 @@ namespace longhaul::checkpoint {
 // and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
 // to step, so that the mirror need not be listed again for each.
 
-/// Writes into the mirror that `self` writes it. Throws InputError where the mirror is
-/// another run's, of which nothing may be overwritten, or where this run goes on in
-/// another directory. That directory's mirror is taken where it is still as `from` says,
-/// from which this one went on. What this directory has written as another run, before
-/// it began anew, is superseded. Returns whether the mirror was not `self`'s before.
-/// Called on rank 0 only.
-bool claim_mirror(MirrorStore& store, const MirrorOwner& self,
-                  const MirrorOwner& from = {});
+/// By what right a start writes a mirror.
+struct MirrorClaim {
+  run::MirrorOwner self;              ///< who it is
+  run::MirrorOwner from;              ///< CheckpointsMarker::from
+  std::vector<std::string> given_up;  ///< RunPast::given_up
+};
+
+/// Writes into the mirror that `claim.self` writes it. Throws InputError where another
+/// run writes the mirror, of which nothing may be overwritten, or where a later start
+/// does, or where the run goes on in another directory of checkpoints. That directory's
+/// mirror is taken where it is still as this one has gone on from it. What a run that was
+/// given up has written is superseded. Returns whether the mirror was not `claim.self`'s
+/// before. Called on rank 0 only.
+bool claim_mirror(MirrorStore& store, const MirrorClaim& claim);
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this

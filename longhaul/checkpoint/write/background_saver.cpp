@@ -95,7 +95,7 @@ void mark_again(const SaverOptions& options) {
                                                    options.dir.string(), *owner));
   }
   make_directories_durable(options.dir);
-  run::write_checkpoints_owner(options.dir, options.run);
+  run::write_checkpoints_marker(options.dir, {options.run, options.home, {}});
   if (!options.tell) return;
   options.tell(
       fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run trained; "

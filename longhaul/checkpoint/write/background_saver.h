@@ -26,6 +26,7 @@ struct SaverOptions {
   /// it all checkpoints, is marked again, and tell() gets a line. Empty: there is no
   /// marker.
   std::string run;
+  std::string home;   ///< CheckpointsMarker::home of the marker that is made again
   int attempt = 1;    ///< number of the start (RunLock::attempt()); the same on all ranks
   std::string build;  ///< the program's version and commit, for the manifest
   Json layout;        ///< world size and mesh, recorded in the manifest for information

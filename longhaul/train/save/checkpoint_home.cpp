@@ -67,7 +67,9 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   }
   const auto owner = run::read_checkpoints_owner(dir);
   const run::RunPast& record = start.past();
-  if (owner && *owner != record.run) {
+  // An earlier start has begun anew, and was ended before it could mark the directory.
+  const bool given_up = owner && record.has_given_up(*owner);
+  if (owner && *owner != record.run && (!given_up || checkpoint::has_committed(dir))) {
     // A record that was made from events alone was written under an unknown identity.
     const bool by_events = record.checkpoints.empty();
     if (record.newest && !by_events) return Finding::Foreign;
@@ -83,7 +85,7 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   const bool moved =
       resume.kind == ResumeFrom::Kind::Path && is_own(resume.path, record.run);
   if (record.newest && !moved && !checkpoint::has_committed(dir)) return Finding::Missing;
-  return owner ? Finding::Marked : Finding::Unmarked;
+  return owner == record.run ? Finding::Marked : Finding::Unmarked;
 }
 
 std::string names_set_aside(const fs::path& dir) {

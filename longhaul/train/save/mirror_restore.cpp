@@ -98,8 +98,8 @@ bool is_missing_here(const RunConfig& config) {
 
 /// What rank 0 takes from the mirror.
 struct Found {
-  checkpoint::MirrorOwner owner;  ///< who writes the mirror; empty: nobody yet
-  std::string run;                ///< whose checkpoints they are
+  std::string run;         ///< whose checkpoints they are
+  run::MirrorOwner owner;  ///< who writes the mirror, where this run may go on from it
   /// The whole checkpoints that may be taken, the newest first, each read when it is
   /// wanted.
   std::vector<int64_t> steps;
@@ -112,13 +112,11 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
                      checkpoint::MirrorStore& store) {
   Found found;
   const auto owner = checkpoint::read_mirror_owner(store);
-  if (owner) found.owner = *owner;
   found.run = owner ? owner->run : start.run();
   const run::RunPast& record = start.past();
-  // What this directory has written as another run is what it has given up.
-  const bool has_others =
-      record.newest || record.loads > 0 || (owner && owner->home == record.home);
-  if (owner && owner->run != record.run && has_others) {
+  const bool has_begun =
+      record.newest || record.loads > 0 || record.has_given_up(found.run);
+  if (owner && owner->run != record.run && has_begun) {
     run.log().warning(fmt::format(
         "{} holds the checkpoints of another run ({}), and this run ({}) has begun "
         "without them: they are not taken",
@@ -134,6 +132,7 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     return found;
   }
   found.marked = here == found.run;
+  if (owner) found.owner = *owner;
   const checkpoint::MirrorListing listing(store);
   std::vector<std::string> skipped;
   if (config.checkpoint.resume.kind == ResumeFrom::Kind::Step) {
@@ -258,31 +257,26 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     MirrorPast past;
     const auto own = run::read_run_identity(config.run.dir);
-    if (!own || is_missing_here(config)) {
+    bool missing = !own;
+    // What is wrong with the directory is told where the run goes on from it.
+    if (own) Failure::of([&] { missing = is_missing_here(config); });
+    if (missing) {
       try {
         const auto store = store_of(config);
         const auto owner = checkpoint::read_mirror_owner(*store);
-        if (owner && (!own || *own == owner->run)) {
-          past = {owner->run, owner->attempt, owner->home, owner->attempt};
-        }
-        if (!own || !past.run.empty()) {
-          past.attempt =
-              std::max(past.attempt, checkpoint::MirrorListing(*store).highest_attempt());
-        }
+        past.run = owner ? owner->run : "";
+        past.attempt = std::max(owner ? owner->attempt : 0,
+                                checkpoint::MirrorListing(*store).highest_attempt());
       } catch (const Error& error) {
-        if (!checkpoint::has_committed(checkpoint_dir(config))) {
+        if (!own && !checkpoint::has_committed(checkpoint_dir(config))) {
           raise_unreachable(config, error);
         }
         past = {};
       }
     }
-    return json_text(Json{{"run", past.run},
-                          {"attempt", past.attempt},
-                          {"home", past.home},
-                          {"home_attempt", past.home_attempt}});
+    return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});
   }));
-  return {told.at("run").get<std::string>(), told.at("attempt").get<int>(),
-          told.at("home").get<std::string>(), told.at("home_attempt").get<int>()};
+  return {told.at("run").get<std::string>(), told.at("attempt").get<int>()};
 }
 
 void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
@@ -301,6 +295,7 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
       }
       const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
       if (by_step && found.steps.empty()) refuse_step(config, found.others);
+      if (!found.owner.run.empty()) start.go_on_from(found.owner);
     }
     return json_text(Json{
         {"run", found.run}, {"any", !found.steps.empty()}, {"marked", found.marked}});
@@ -319,14 +314,14 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
       *session.world,
       [&] {
         make_directories_durable(dir);
-        run::write_checkpoints_owner(dir, owner);
+        const auto before = run::read_checkpoints_marker(dir);
         // A start that is killed once the checkpoint is here must still know this.
-        const run::RunPast before = start.past();
-        start.go_on_from(found.owner.home, found.owner.attempt);
+        run::write_checkpoints_owner(dir, owner, found.owner);
         try {
           fetched = fetch_best(config, found, run, *store);
         } catch (...) {
-          start.go_on_from(before.mirror_home, before.mirror_attempt);
+          run::write_checkpoints_owner(dir, owner,
+                                       before ? before->from : run::MirrorOwner());
           throw;
         }
       },

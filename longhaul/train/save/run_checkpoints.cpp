@@ -60,8 +60,11 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
     make_directories_durable(dir);
     require_writable(dir);
     checkpoint::prove_durable(dir, host_name());
-    const bool marked = run::read_checkpoints_owner(dir) == start.run();
-    if (!marked) run::write_checkpoints_owner(dir, start.run());
+    const auto marker = run::read_checkpoints_marker(dir);
+    const bool marked = marker && marker->run == start.run();
+    if (!marked || marker->home.empty() || start.mirror()) {
+      run::write_checkpoints_owner(dir, start.run(), start.mirror());
+    }
     return json_text(Json{{"run", start.run()}, {"marked", marked}});
   }));
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
@@ -82,6 +85,12 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start, Run
   options.lock = start.lock();
   if (start.lock() != nullptr) {
     options.run = start.run();
+    // Without it the next start takes the directory for another one.
+    Failure::of([&] {
+      if (const auto marker = run::read_checkpoints_marker(options.dir)) {
+        options.home = marker->home;
+      }
+    });
     // From now on the run's record says that this checkpoint must not get lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
@@ -140,14 +149,18 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   options.ranks = world_->size();
   options.keep = saves.mirror_keep.value_or(saves.keep);
   options.milestone_every = saves.milestone_every;
-  options.home = start_.past().home;
-  options.from = {{}, start_.past().mirror_attempt, start_.past().mirror_home};
   options.run_dir = config_.run.dir;
   options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
-  const std::string newest = comm::on_rank_zero(
-      *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
+  const std::string newest = comm::on_rank_zero(*session.world, [&] {
+    if (const auto marker = run::read_checkpoints_marker(options.checkpoints)) {
+      options.home = marker->home;
+      options.from = marker->from;
+    }
+    options.given_up = start_.past().given_up;
+    return std::to_string(newest_.value_or(-1));
+  });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
       std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror),
                                                   objects::ObjectStore::Priority::Low));

@@ -24,14 +24,8 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
       starts_.emplace(run_dir);
       const auto record = run::RunPast::read(run_dir);
       past_ = record ? *record : run::RunPast::begin();
-      if (!record && !mirror.run.empty()) {
-        past_.run = mirror.run;
-        past_.mirror_home = mirror.home;
-        past_.mirror_attempt = mirror.home_attempt;
-      }
-      const bool has_home = !past_.home.empty();
-      if (!has_home) past_.home = run::RunPast::begin().home;
-      if (!known || !has_home) past_.write(run_dir);
+      if (!record && !mirror.run.empty()) past_.run = mirror.run;
+      if (!known) past_.write(run_dir);
     });
     if (failure) (known ? Failure::once_running(*failure) : *failure).raise();
     return json_text(Json{
@@ -46,12 +40,6 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
 
 void RunStart::take_over(const std::string& run) {
   past_.run = run;
-  past_.write(run_dir_);
-}
-
-void RunStart::go_on_from(const std::string& home, int attempt) {
-  past_.mirror_home = home;
-  past_.mirror_attempt = attempt;
   past_.write(run_dir_);
 }
 

@@ -15,9 +15,6 @@ namespace longhaul::train {
 struct MirrorPast {
   std::string run;  ///< its identity; empty: not known
   int attempt = 0;  ///< the highest number of a start that has written to the mirror
-  /// RunPast::mirror_home and RunPast::mirror_attempt of a run that goes on from it.
-  std::string home;
-  int home_attempt = 0;
 };
 
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
@@ -47,12 +44,12 @@ class RunStart {
   /// Gives the run the identity of the checkpoints that were found. Call it on rank 0
   /// only.
   void take_over(const std::string& run);
-  /// Notes who had written the mirror from which the run goes on, as RunPast has it. Call
-  /// it on rank 0 only.
-  void go_on_from(const std::string& home, int attempt);
   /// Gives the run a new identity: what came before is no part of the run any more. Call
   /// it on rank 0 only.
   void begin_anew();
+  /// Notes who has written the mirror as which the run goes on. Call it on rank 0 only.
+  void go_on_from(const run::MirrorOwner& owner) { mirror_ = owner; }
+  const std::optional<run::MirrorOwner>& mirror() const { return mirror_; }
   /// Records the run's newest checkpoint, which lies in `dir`; nothing: there is no
   /// checkpoint any more. Call it on rank 0 only. While a save is under way, only the
   /// save's own thread may call it.
@@ -81,6 +78,7 @@ class RunStart {
   std::optional<run::RunLock> lock_;
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
+  std::optional<run::MirrorOwner> mirror_;
   int attempt_ = 1;
   bool begun_ = false;
   bool begun_anew_ = false;
