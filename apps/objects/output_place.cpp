@@ -276,8 +276,7 @@ void OutputPlace::upload() const {
   const std::string token = new_token();
   try {
     for (const Place& place : places_) objects_to_replace(place.address);
-    state = "nothing but an object " + std::string(kClaim) + " was made at " +
-            places_.front().address.text();
+    state += ", but an object " + std::string(kClaim) + " may lie there";
     for (const Place& place : places_) claim(place.address, token);
     std::string keys;
     const Place& last = places_.back();

@@ -154,7 +154,7 @@ TEST(RunPast, ADirectoryOfCheckpointsKeepsItsNameWhoeverWritesThere) {
 TEST(RunPast, TheMarkerOfADirectoryOfCheckpointsSaysWhoseItIs) {
   const TestDirectory dir;
   EXPECT_FALSE(read_checkpoints_owner(dir.path()));
-  write_checkpoints_owner(dir.path(), kIdentity);
+  write_checkpoints_marker(dir.path(), {kIdentity, {}, {}});
   EXPECT_EQ(read_checkpoints_owner(dir.path()), kIdentity);
   EXPECT_EQ(read_text(dir / "of_run.json"),
             "{\"run\":\"" + std::string(kIdentity) + "\"}\n");
