@@ -497,6 +497,19 @@ def test_a_wait_for_a_shard_is_counted_as_waiting_for_data(run, filled, parted, 
     assert told["by_class"]["data"] == pytest.approx(sum(waits.values()), abs=0.5)
 
 
+def training_until(words, ranks, env, happened):
+    """Starts training. Returns its process a second after something has happened."""
+    command, variables = command_of("longhaul", words, ranks)
+    process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    limit = time.monotonic() + 60
+    while not happened():
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    time.sleep(1)
+    return process
+
+
 @pytest.mark.parametrize("ranks, request_to_end", [
     (1, "SIGTERM"), *later((1, "STOP"), (2, "SIGUSR1"), (2, "STOP"))])
 def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
@@ -506,14 +519,9 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
     stall = Rule("stall", keys=f"corpus/parted/{name}", seconds=600)
     with FaultProxy(filled("rclone").endpoint, [stall]) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint)
-        command, variables = command_of("longhaul", words, ranks)
-        process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        metrics, limit = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-        while not (proxy.faults() and metrics.exists() and last in steps_of(tmp_path / "run")):
-            assert process.poll() is None and time.monotonic() < limit
-            time.sleep(0.02)
-        time.sleep(1)
+        metrics = tmp_path / "run/metrics.jsonl"
+        process = training_until(words, ranks, env, lambda: (
+            proxy.faults() and metrics.exists() and last in steps_of(tmp_path / "run")))
         started, begin = descendants(process.pid), time.monotonic()
         if request_to_end == "STOP":
             (tmp_path / "run/STOP").touch()
@@ -543,15 +551,10 @@ def test_a_run_that_goes_back_while_a_shard_comes_ends_soon_when_it_is_asked_to(
     stall = Rule("stall", keys=f"corpus/parted/{name}", seconds=600)
     with FaultProxy(filled("rclone").endpoint, [stall]) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint)
-        command, variables = command_of("longhaul", words, ranks)
-        process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        events, limit = tmp_path / "run/events.jsonl", time.monotonic() + 60
-        while not (proxy.faults() and events.exists()
-                   and '"event":"rollback"' in events.read_text().replace(" ", "")):
-            assert process.poll() is None and time.monotonic() < limit
-            time.sleep(0.02)
-        time.sleep(1)
+        events = tmp_path / "run/events.jsonl"
+        process = training_until(words, ranks, env, lambda: (
+            proxy.faults() and events.exists()
+            and '"event":"rollback"' in events.read_text().replace(" ", "")))
         started, begin = descendants(process.pid), time.monotonic()
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=60)
