@@ -33,9 +33,10 @@ TEST(Process, AMappedFileIsNoAnonymousMemory) {
   write_file(dir / "store", std::string(kBytes, 'x'));
   const ResidentParts before = resident_parts();
   const int file = ::open((dir / "store").c_str(), O_RDONLY | O_CLOEXEC);
-  // The kernel reads the pages: ThreadSanitizer keeps memory of its own for each page that this
-  // test reads, and that memory is anonymous.
-  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
+  // The kernel reads the pages: ThreadSanitizer keeps memory of its own for each page
+  // that this test reads, and that memory is anonymous.
+  void* const mapped =
+      ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
   ASSERT_NE(mapped, MAP_FAILED);
   const ResidentParts with_file = resident_parts();
   constexpr auto kMost = static_cast<int64_t>(kBytes * 9 / 10);
