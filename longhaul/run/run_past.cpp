@@ -20,6 +20,8 @@ constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
 /// Identities that were given up of which a record tells.
 constexpr size_t kMostGivenUp = 64;
+/// Names of starts that a marker tells of.
+constexpr size_t kMostNames = 1000;
 constexpr const char* kAdvice =
     "restore the file, or remove it where the run's checkpoints are in place";
 
@@ -32,14 +34,7 @@ bool is_there(const fs::path& path) {
   return true;
 }
 
-std::string new_identity() {
-  std::random_device source;
-  std::string run;
-  while (run.size() < kIdentityDigits) run += fmt::format("{:08x}", source());
-  return run;
-}
-
-/// Throws where a text is no identity of a run, and no name of a directory.
+/// Throws where a text is no identity of a run, and no name of a start.
 std::string proved_identity(const JsonFields& fields, const char* what,
                             std::string text) {
   const bool good = text.size() == kIdentityDigits &&
@@ -48,13 +43,31 @@ std::string proved_identity(const JsonFields& fields, const char* what,
   return text;
 }
 
+/// Returns the identities in a list, which may be absent: of an older release.
+std::vector<std::string> identities_in(const JsonFields& fields, const char* list,
+                                       size_t most) {
+  std::vector<std::string> found;
+  if (!fields.has(list)) return found;
+  for (const Json& one : fields.list(list, most)) {
+    const bool text = one.is_string();
+    found.push_back(
+        proved_identity(fields, list, text ? one.get<std::string>() : json_text(one)));
+  }
+  return found;
+}
+
 std::string identity_of(const JsonFields& fields) {
   return proved_identity(fields, "run", fields.get<std::string>("run"));
 }
 
 std::optional<Json> read_small(const fs::path& path) {
   if (!is_there(path)) return std::nullopt;
-  return parse_json(read_text(path, kLargestRecord), path.string());
+  const std::string text = read_text(path, kLargestRecord);
+  try {
+    return parse_json(text, path.string());
+  } catch (const InputError& error) {
+    throw InputError("checkpoint", fmt::format("{}; {}", error.message(), kAdvice));
+  }
 }
 
 /// Returns the step of the newest checkpoint that the events of a run leave.
@@ -75,6 +88,13 @@ std::optional<int64_t> newest_by_events(const fs::path& path) {
 }
 
 }  // namespace
+
+std::string new_identity() {
+  std::random_device source;
+  std::string run;
+  while (run.size() < kIdentityDigits) run += fmt::format("{:08x}", source());
+  return run;
+}
 
 RunPast RunPast::begin() {
   RunPast record;
@@ -107,12 +127,7 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
   record.loads = fields.count("loads");
   if (!fields.field("newest").is_null()) record.newest = fields.count("newest");
   record.checkpoints = fields.get<std::string>("checkpoints");
-  if (!fields.has("given_up")) return record;  // of an older release
-  for (const Json& one : fields.list("given_up", kMostGivenUp)) {
-    const bool text = one.is_string();
-    record.given_up.push_back(proved_identity(
-        fields, "given_up", text ? one.get<std::string>() : json_text(one)));
-  }
+  record.given_up = identities_in(fields, "given_up", kMostGivenUp);
   return record;
 }
 
@@ -159,26 +174,16 @@ std::optional<CheckpointsMarker> read_checkpoints_marker(const fs::path& checkpo
   const auto json = read_small(path);
   if (!json) return std::nullopt;
   const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);
-  CheckpointsMarker marker{identity_of(fields), {}, {}};
-  const auto name_in = [](const JsonFields& in) {
-    return proved_identity(in, "home", in.get<std::string>("home"));
-  };
-  if (fields.has("home")) marker.home = name_in(fields);
-  if (!fields.has("from")) return marker;
-  const JsonFields from = fields.inside(fields.field("from"));
-  marker.from = {identity_of(from), from.get<int>("attempt"),
-                 from.has("home") ? name_in(from) : ""};
-  return marker;
+  return CheckpointsMarker{identity_of(fields),
+                           fields.has("attempt") ? fields.get<int>("attempt") : 0,
+                           identities_in(fields, "names", kMostNames)};
 }
 
 void write_checkpoints_marker(const fs::path& checkpoints,
                               const CheckpointsMarker& marker) {
   Json json = {{"run", marker.run}};
-  if (!marker.home.empty()) json["home"] = marker.home;
-  if (!marker.from.run.empty()) {
-    json["from"] = {{"run", marker.from.run}, {"attempt", marker.from.attempt}};
-    if (!marker.from.home.empty()) json["from"]["home"] = marker.from.home;
-  }
+  if (marker.attempt > 0) json["attempt"] = marker.attempt;
+  if (!marker.names.empty()) json["names"] = marker.names;
   write_text_atomic(checkpoints / kCheckpointsOwnerFile, json_text(json) + "\n");
 }
 
@@ -187,13 +192,21 @@ std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
   return marker ? std::optional(marker->run) : std::nullopt;
 }
 
-void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run,
-                             const std::optional<MirrorOwner>& from) {
-  auto marker = read_checkpoints_marker(checkpoints).value_or(CheckpointsMarker{});
-  marker.run = run;
-  if (marker.home.empty()) marker.home = new_identity();
-  if (from) marker.from = *from;
-  write_checkpoints_marker(checkpoints, marker);
+CheckpointsMarker mark_checkpoints(const fs::path& checkpoints,
+                                   const CheckpointsMarker& more) {
+  const auto before = read_checkpoints_marker(checkpoints);
+  CheckpointsMarker marker = before.value_or(CheckpointsMarker{});
+  marker.run = more.run;
+  marker.attempt = std::max(marker.attempt, more.attempt);
+  for (const std::string& name : more.names) {
+    const bool known = std::ranges::find(marker.names, name) != marker.names.end();
+    if (!known && !name.empty()) marker.names.push_back(name);
+  }
+  if (marker.names.size() > kMostNames) {
+    marker.names.erase(marker.names.begin(), marker.names.end() - ptrdiff_t{kMostNames});
+  }
+  if (before != marker) write_checkpoints_marker(checkpoints, marker);
+  return marker;
 }
 
 }  // namespace longhaul::run

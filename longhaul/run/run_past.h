@@ -49,24 +49,27 @@ struct RunPast {
 /// Reads the identity in run_dir/run.json alone. Throws what RunPast::read throws.
 std::optional<std::string> read_run_identity(const fs::path& run_dir);
 
+/// Returns a new identity of a run, or a new name of a start: 32 hexadecimal digits.
+std::string new_identity();
+
 /// Who writes a mirror of checkpoints.
 struct MirrorOwner {
   std::string run;   ///< the run's identity
-  int attempt = 0;   ///< the newest start of the run that has written
-  std::string home;  ///< CheckpointsMarker::home; empty: of an older release
-
-  bool operator==(const MirrorOwner&) const = default;
+  int attempt = 0;   ///< the number of the start
+  std::string name;  ///< the start's own name; empty: of an older release
 };
 
 /// What marks a directory of checkpoints.
 struct CheckpointsMarker {
   std::string run;  ///< the identity of the run that writes there
-  /// Names the directory: 32 hexadecimal digits, which stay when another run writes
-  /// there. Where a run goes on from a mirror in two directories, their names tell them
-  /// apart. Empty: of an older release.
-  std::string home;
-  /// Who had written the mirror from which the directory went on; an empty run: none.
-  MirrorOwner from;
+  /// The highest number of a start with a mirror that has written there; 0: none.
+  int attempt = 0;
+  /// The names of the starts from whose checkpoints the directory goes on, the newest
+  /// last: of its own starts that have a mirror, and of another directory's where a
+  /// checkpoint of the mirror was taken. A copy of the directory lacks the later ones.
+  std::vector<std::string> names;
+
+  bool operator==(const CheckpointsMarker&) const = default;
 };
 
 /// Reads the marker of a directory of checkpoints; nothing where the directory has none
@@ -78,9 +81,9 @@ void write_checkpoints_marker(const fs::path& checkpoints,
 
 /// Returns read_checkpoints_marker()'s run.
 std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
-/// Writes a run, and `from` where it is given, into the marker. The rest of a marker that
-/// is there stays, and a directory without a name gets one.
-void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run,
-                             const std::optional<MirrorOwner>& from = std::nullopt);
+/// Adds to the marker of a directory of checkpoints, where it lacks them: the run, the
+/// number of a start, and names. Empty names are left out. Returns the marker.
+CheckpointsMarker mark_checkpoints(const fs::path& checkpoints,
+                                   const CheckpointsMarker& more);
 
 }  // namespace longhaul::run

@@ -129,26 +129,36 @@ TEST(RunPast, ARunOfAnOlderReleaseHasTheCheckpointsThatItsEventsTellOf) {
   EXPECT_FALSE(newest_by(start + saves + start)) << "it began anew already";
 }
 
-TEST(RunPast, ADirectoryOfCheckpointsKeepsItsNameWhoeverWritesThere) {
+TEST(RunPast, ADirectoryOfCheckpointsKeepsTheNamesOfItsStartsWhoeverWritesThere) {
   const TestDirectory dir;
   write_file(dir / "of_run.json", std::string(R"({"run": ")") + kIdentity + R"("})");
-  EXPECT_EQ(read_checkpoints_marker(dir.path())->home, "");  // of an older release
-  write_checkpoints_owner(dir.path(), kIdentity);
-  const auto named = read_checkpoints_marker(dir.path());
-  EXPECT_EQ(named->home.size(), 32U);
-  EXPECT_EQ(named->from, MirrorOwner());
-  const MirrorOwner from = {kIdentity, 4, RunPast::begin().run};
-  const std::string other = RunPast::begin().run;
-  write_checkpoints_owner(dir.path(), other, from);
-  write_checkpoints_owner(dir.path(), other);
-  const auto now = read_checkpoints_marker(dir.path());
-  EXPECT_EQ(now->run, other);
-  EXPECT_EQ(now->home, named->home);
-  EXPECT_EQ(now->from, from);
+  EXPECT_EQ(read_checkpoints_marker(dir.path()),
+            (CheckpointsMarker{kIdentity, 0, {}}));  // of an older release
+  const std::string first = new_identity();
+  const std::string second = new_identity();
+  mark_checkpoints(dir.path(), {kIdentity, 3, {"", first}});
+  const std::string other = new_identity();
+  mark_checkpoints(dir.path(), {other, 2, {first, second}});
+  mark_checkpoints(dir.path(), {other, 0, {}});
+  EXPECT_EQ(read_checkpoints_marker(dir.path()),
+            (CheckpointsMarker{other, 3, {first, second}}));
+  std::vector<std::string> many;
+  for (int i = 0; i < 1500; ++i) many.push_back(new_identity());
+  mark_checkpoints(dir.path(), {other, 4, many});
+  const auto names = read_checkpoints_marker(dir.path())->names;
+  EXPECT_EQ(names.size(), 1000U);
+  EXPECT_EQ(names.back(), many.back());
   write_file(dir / "of_run.json",
-             std::string(R"({"run": ")") + kIdentity + R"(", "home": "here"})");
+             std::string(R"({"run": ")") + kIdentity + R"(", "names": ["here"]})");
   EXPECT_HAS(message_of<InputError>([&] { (void)read_checkpoints_marker(dir.path()); }),
-             "home 'here' is no identity");
+             "names 'here' is no identity");
+}
+
+TEST(RunPast, AMarkerThatIsHalfWrittenSaysWhatToDo) {
+  const TestDirectory dir;
+  write_file(dir / "of_run.json", "{\"run\"");
+  EXPECT_HAS(message_of<InputError>([&] { (void)read_checkpoints_marker(dir.path()); }),
+             "restore the file, or remove it");
 }
 
 TEST(RunPast, TheMarkerOfADirectoryOfCheckpointsSaysWhoseItIs) {

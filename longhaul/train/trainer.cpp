@@ -572,7 +572,9 @@ TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready, data::ShardReader* shards,
                          Saving saving) {
-  RunStart start(loaded.config.run.dir, *world, look_at_mirror(loaded.config, *world));
+  const MirrorPast past = look_at_mirror(loaded.config, *world);
+  RunStart start(loaded.config.run.dir, *world, past);
+  restore_history(loaded.config, past, start, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
   try {

@@ -1,4 +1,5 @@
 import pathlib
+import re
 import sys
 
 import pytest
@@ -6,6 +7,8 @@ import pytest
 for folder in ("resume", "e2e"):
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / folder))
 from fault_proxy import FaultProxy  # noqa: E402
+from mirrored_run import EVERY, Run, sets  # noqa: E402
+from runs import write_config  # noqa: E402
 from servers import environment, forget_other_stores, serve  # noqa: E402
 
 forget_other_stores()
@@ -56,7 +59,6 @@ def proxied(tmp_path, proxy):
 def local(run, tmp_path_factory):
     """A model, a store, a state dict of PyTorch and a run, as local files."""
     import torch
-    from runs import write_config
     from small_model import make_model, write_corpus
     from transformers import LlamaForCausalLM
 
@@ -80,3 +82,28 @@ def filled(store, local):
     store.put_file("state.pt", local / "state.pt")
     store.put_folder("run", local / "run")
     return store
+
+
+@pytest.fixture(scope="session")
+def whole(run, tmp_path_factory):
+    """Returns the directory of an undisturbed run without a mirror."""
+    done = {}
+
+    def get(*more, ranks=1):
+        if (more, ranks) not in done:
+            root = tmp_path_factory.mktemp("whole")
+            run("longhaul", "train", write_config(root), *sets(*EVERY, *more), ranks=ranks)
+            done[more, ranks] = root / "run"
+        return done[more, ranks]
+    return get
+
+
+@pytest.fixture
+def mirrored(run, store, tmp_path, request):
+    """Makes the run of a test. Its mirror's name is the test's."""
+    name = re.sub(r"\W+", "-", request.node.name)[-60:].strip("-")
+
+    def make(endpoint=None, patience=None, server=store, server_env=(), folder="one"):
+        (tmp_path / folder).mkdir()
+        return Run(run, server, tmp_path / folder, name, endpoint, patience, server_env)
+    return make

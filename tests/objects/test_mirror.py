@@ -4,123 +4,21 @@ in any layout, and neither a slow store nor a broken one holds training up."""
 import json
 import pathlib
 import random
-import re
 import shutil
-import subprocess
 import time
 
 import pytest
 from fault_proxy import FaultProxy, Rule, make_authority
+from mirrored_run import differing, sets, wait_for
 from processes import kill_all
-from programs import command_of, later
-from runs import PACE, curve, state, steps_of, tensors, write_config
-from servers import environment, free_port
+from programs import later
+from runs import PACE, curve, steps_of
+from servers import free_port
 
 WRONG, TEMPORARY = 78, 75
-STEPS = 8
-EVERY = ["checkpoint.every=2"]
 SENT = ("PUT", "POST")
 # Of saves that come while one is copied only the newest waits: here none comes so early.
 SLOWLY = 'debug.delays=[{phase = "update", seconds = 0.25}]'
-
-
-def sets(*words):
-    return [word for one in words for word in ("--set", one)]
-
-
-def differing(one, other):
-    """The names of tensors that differ; where two are long, pytest takes minutes to show them."""
-    mine, theirs = tensors(one), tensors(other)
-    return [name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)]
-
-
-class Run:
-    """One run and its mirror. The directory of the run is lost whenever a test says so."""
-
-    def __init__(self, run, store, folder, name, endpoint=None, patience=None, server_env=()):
-        self.run, self.store, self.folder, self.name = run, store, folder, name
-        self.config = write_config(folder)
-        self.dir = folder / "run"
-        self.env = {**environment(folder / "home", endpoint or store.endpoint, patience=patience),
-                    **dict(server_env)}
-        self.sets = [*EVERY, f'checkpoint.mirror="s3://corpus/{name}"']
-        store.remove_all(f"{name}/")
-
-    def train(self, *more, check=True, ranks=1, nodes=1, timeout=150):
-        return self.run("longhaul", "train", self.config, *sets(*self.sets, *more), env=self.env,
-                        check=check, ranks=ranks, nodes=nodes, timeout=timeout)
-
-    def start(self, *more, ranks=1):
-        command, environment_of_ranks = command_of(
-            "longhaul", ["train", self.config, *sets(*self.sets, *more)], ranks)
-        return subprocess.Popen(command, env={**environment_of_ranks, **self.env},
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def lose(self):
-        shutil.rmtree(self.dir)
-
-    def keys(self):
-        return [key.removeprefix(self.name + "/") for key in self.store.keys(self.name + "/")]
-
-    def mirrored(self):
-        """The steps of which the mirror has a manifest."""
-        found = (re.match(r"step_(\d+)/manifest\.a\d+\.json$", key) for key in self.keys())
-        return sorted({int(match[1]) for match in found if match})
-
-    def events(self, kind):
-        lines = (self.dir / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
-
-    def resumed_at(self, result):
-        """The step at which a start went on; 0 for one that began anew."""
-        found = re.search(r"^weights, moments and data position: .*step_(\d+) ", result.stdout,
-                          re.M)
-        return int(found[1]) if found else 0
-
-    def last(self, step=STEPS):
-        return self.dir / "checkpoints" / f"step_{step:08}"
-
-    def ends_as(self, whole, after):
-        """What is on the disk of the steps after the lost one is what an undisturbed run has."""
-        mine, theirs = steps_of(self.dir), steps_of(whole)
-        assert min(mine) == after + 1 and max(mine) == max(theirs)
-        assert curve(self.dir) == curve(whole)[after:]
-        last = self.last(max(mine))
-        assert differing(last, whole / "checkpoints" / last.name) == []
-        assert state(last) == state(whole / "checkpoints" / last.name)
-
-
-@pytest.fixture(scope="session")
-def whole(run, tmp_path_factory):
-    """Returns the directory of an undisturbed run without a mirror."""
-    done = {}
-
-    def get(*more, ranks=1):
-        if (more, ranks) not in done:
-            root = tmp_path_factory.mktemp("whole")
-            run("longhaul", "train", write_config(root), *sets(*EVERY, *more), ranks=ranks)
-            done[more, ranks] = root / "run"
-        return done[more, ranks]
-    return get
-
-
-@pytest.fixture
-def mirrored(run, store, tmp_path, request):
-    """Makes the run of a test. Its mirror's name is the test's."""
-    name = re.sub(r"\W+", "-", request.node.name)[-60:].strip("-")
-
-    def make(endpoint=None, patience=None, server=store, server_env=(), folder="one"):
-        (tmp_path / folder).mkdir()
-        return Run(run, server, tmp_path / folder, name, endpoint, patience, server_env)
-    return make
-
-
-def wait_for(happened, process=None, seconds=90):
-    limit = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < limit
-        assert process is None or process.poll() is None, "the run ended"
-        time.sleep(0.005)
 
 
 # --- a machine that is lost
@@ -141,8 +39,12 @@ def test_a_run_whose_directory_is_lost_goes_on_bitwise(servers, whole, mirrored,
     mine.run("longhaul", "verify", mine.dir)
     # What came from the mirror is what the run had saved.
     assert mine.mirrored()[-1] == 8
-    # What the run says of itself goes along.
-    assert {"run/events.jsonl", "run/metrics.jsonl"} <= set(mine.keys())
+    # What the run says of itself goes along, and comes back.
+    assert curve(mine.dir) == curve(whole())
+    assert [event["attempt"] for event in mine.events("start")] == [1, 2]
+    assert (mine.dir / "log.txt").read_text().count(" attempt ") == 2
+    for name in ("events.jsonl", "metrics.jsonl"):
+        assert mine.store.get(f"{mine.name}/run/{name}") == (mine.dir / name).read_bytes()
 
 
 def test_the_mirror_has_the_bytes_that_were_saved(mirrored):
@@ -181,7 +83,7 @@ def test_another_layout_goes_on_from_the_mirror_as_from_the_disk(mirrored, first
         if mine is runs[1]:
             mine.lose()
         assert mine.resumed_at(mine.train(*then[1], ranks=then[0])) == 4
-    assert curve(runs[0].dir)[4:] == curve(runs[1].dir)
+    assert curve(runs[0].dir) == curve(runs[1].dir)
     assert differing(runs[0].last(), runs[1].last()) == []
 
 
@@ -234,31 +136,6 @@ def test_a_step_that_only_the_mirror_has(mirrored, whole):
     # A directory that is lost makes no difference.
     mine.lose()
     assert mine.resumed_at(mine.train("checkpoint.resume=4")) == 4
-
-
-def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored):
-    """Whatever the number of its starts; a start there that fetches from the mirror may."""
-    mine = mirrored()
-    there, left = mine.folder / "there", mine.folder / "left"
-    mine.train("run.stop_after=2")
-    mine.dir.rename(left)
-    mine.train("run.stop_after=6")
-    mine.dir.rename(there)
-    left.rename(mine.dir)
-    before = mine.store.sizes(f"{mine.name}/step_00000006/")
-    for step in (4, 5):
-        result = mine.train(f"run.stop_after={step}")
-        assert "MIRROR FAILED" in result.stdout, result.stdout
-        assert "the run goes on in another directory" in result.stdout, result.stdout
-        assert mine.mirrored()[-1] == 6
-    assert mine.store.sizes(f"{mine.name}/step_00000006/") == before
-    result = mine.train("checkpoint.resume=6")
-    assert mine.resumed_at(result) == 6 and "MIRROR FAILED" not in result.stdout, result.stdout
-    assert mine.mirrored()[-1] == 8
-    # Now the other directory is the one that the run has left.
-    mine.dir.rename(left)
-    there.rename(mine.dir)
-    assert "the run goes on in another directory" in mine.train().stdout
 
 
 def test_what_a_start_gives_up_stays_given_up_when_it_is_killed_before_its_first_save(mirrored):

@@ -199,14 +199,20 @@ std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store) {
   const auto text = store.read_text(run::kCheckpointsOwnerFile);
   if (!text) return std::nullopt;
   const std::string what = store.place() + "/" + run::kCheckpointsOwnerFile;
-  const Json json = parse_json(*text, what);
-  const JsonFields fields(json, "mirror", what);
-  run::MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt"),
-                         fields.has("home") ? fields.get<std::string>("home") : ""};
-  const bool good = owner.run.size() == 32 &&
-                    owner.run.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner.run));
-  return owner;
+  try {
+    const Json json = parse_json(*text, what);
+    const JsonFields fields(json, "mirror", what);
+    run::MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt"),
+                           fields.has("name") ? fields.get<std::string>("name") : ""};
+    const bool good =
+        owner.run.size() == 32 &&
+        owner.run.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner.run));
+    return owner;
+  } catch (const InputError& error) {
+    throw InputError("mirror", fmt::format("{}; delete it: the steps of the mirror stay",
+                                           error.message()));
+  }
 }
 
 }  // namespace longhaul::checkpoint

@@ -13,6 +13,7 @@ namespace longhaul::checkpoint {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+const std::string kFetchedPrefix = ".fetched_";
 constexpr auto kBetweenLines = std::chrono::seconds(10);
 
 /// Makes the directories of a file below `dir`, and notes them.
@@ -56,7 +57,8 @@ void fetch_files(MirrorStore& store, const MirrorStep& from, const fs::path& int
 
 fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
                           const fs::path& checkpoints,
-                          const std::function<void(const std::string&)>& tell) {
+                          const std::function<void(const std::string&)>& tell,
+                          const std::function<void()>& complete) {
   const std::string name = run::step_directory_name(from.step);
   const fs::path step_dir = checkpoints / name;
   if (fs::exists(step_dir / run::kManifestFile)) {
@@ -64,9 +66,12 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
                                            step_dir.string()));
   }
   // No start takes a directory of this name for a checkpoint, or for one set aside.
-  const fs::path temporary = checkpoints / (".fetched_" + name);
+  const fs::path temporary = checkpoints / (kFetchedPrefix + name);
   make_directories_durable(checkpoints);
-  fs::remove_all(temporary);
+  for (const auto& entry : fs::directory_iterator(checkpoints)) {
+    const std::string of = entry.path().filename().string();
+    if (of.starts_with(kFetchedPrefix)) fs::remove_all(entry.path());
+  }
   fs::create_directory(temporary);
   try {
     fetch_files(store, from, temporary, tell);
@@ -78,6 +83,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
   fs::remove_all(step_dir);  // what a save that never ended has left
   fs::rename(temporary, step_dir);
   sync_directory(checkpoints);
+  if (complete) complete();
   write_text_atomic(step_dir / run::kManifestFile, from.manifest_text);
   return step_dir;
 }

@@ -11,10 +11,12 @@ namespace longhaul::checkpoint {
 /// directory. The files come into a temporary directory beside it, each is compared with
 /// its hash in the manifest, and manifest.json appears last: whatever interrupts it, a
 /// part is no checkpoint. Throws InputError where a file is not what the manifest says,
-/// and where the step is there already. `tell` gets a line every ten seconds and may be
-/// empty.
+/// and where the step is there already. `tell` gets a line every ten seconds, and
+/// `complete` is called before manifest.json appears; both may be empty. Removes what
+/// fetches that were killed have left.
 fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
                           const fs::path& checkpoints,
-                          const std::function<void(const std::string&)>& tell = {});
+                          const std::function<void(const std::string&)>& tell = {},
+                          const std::function<void()>& complete = {});
 
 }  // namespace longhaul::checkpoint

@@ -153,87 +153,142 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 }
 
 const std::string kAnotherRun(32, 'b');
-const std::string kHome(32, '1');
-const std::string kOtherHome(32, '2');
+
+/// A directory of checkpoints: its starts claim the mirror as a run's do.
+struct Place {
+  run::CheckpointsMarker marker;
+
+  /// Begins a start that goes on from what it knows, and from `taken`.
+  void start(int attempt, const std::string& taken = {}) {
+    marker.attempt = attempt;
+    if (!taken.empty()) marker.names.push_back(taken);
+    marker.names.push_back(run::new_identity());
+  }
+  bool claim(DirectoryStore& store) const { return claim_mirror(store, marker); }
+  std::string refused(DirectoryStore& store) const {
+    return message_of<InputError>([&] { claim(store); });
+  }
+  const std::string& name() const { return marker.names.back(); }
+};
+
+Place place_of(const std::string& run, int attempt) {
+  Place place{{run, 0, {}}};
+  place.start(attempt);
+  return place;
+}
+
+std::string writer_of(DirectoryStore& store) { return read_mirror_owner(store)->name; }
 
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
-  const run::MirrorOwner self = {kMirrorRun, 1, kHome};
+  const Place self = place_of(kMirrorRun, 1);
   EXPECT_FALSE(read_mirror_owner(store));
-  EXPECT_TRUE(claim_mirror(store, {self, {}, {}}));
-  EXPECT_FALSE(claim_mirror(store, {self, {}, {}}));
-  EXPECT_EQ(read_mirror_owner(store), self);
-  // Neither the same directory nor a mirror that was gone on from makes it another run's.
-  for (const std::string& home : {kHome, kOtherHome}) {
-    EXPECT_HAS(message_of<InputError>(
-                   [&] { claim_mirror(store, {{kAnotherRun, 2, home}, self, {}}); }),
-               "holds the checkpoints of another run (" + kMirrorRun);
+  EXPECT_TRUE(self.claim(store));
+  EXPECT_FALSE(self.claim(store));
+  EXPECT_EQ(read_mirror_owner(store)->run, kMirrorRun);
+  EXPECT_EQ(read_mirror_owner(store)->attempt, 1);
+  EXPECT_HAS(place_of(kAnotherRun, 2).refused(store),
+             "holds the checkpoints of another run (" + kMirrorRun);
+  EXPECT_EQ(writer_of(store), self.name());
+}
+
+TEST(Mirror, AnEarlierStartOfADirectoryIsRefusedOnceALaterOneWrites) {
+  DirectoryStore store;
+  const Place first = place_of(kMirrorRun, 2);
+  first.claim(store);
+  Place later = first;
+  later.start(5);
+  EXPECT_TRUE(later.claim(store));
+  EXPECT_HAS(first.refused(store), "is written by start 5 of this run, of which");
+  // What the earlier one has sent late does not shut the later one out.
+  store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2, "name": ")" +
+                     first.name() + R"("})",
+                 run::kCheckpointsOwnerFile);
+  EXPECT_TRUE(later.claim(store));
+  EXPECT_EQ(writer_of(store), later.name());
+}
+
+TEST(Mirror, OfADirectoryAndItsCopyOnlyTheOneThatWritesFirstGoesOnWhateverItsNumber) {
+  for (const int number : {1, 2, 7}) {
+    DirectoryStore store;
+    Place here = place_of(kMirrorRun, 1);
+    here.claim(store);
+    Place copy = here;
+    copy.start(2);
+    EXPECT_TRUE(copy.claim(store));
+    here.start(number);
+    EXPECT_HAS(here.refused(store), "or one in another directory");
+    // The run comes back on purpose, and then the copy is what it has left.
+    here.start(number + 1, writer_of(store));
+    EXPECT_TRUE(here.claim(store));
+    copy.start(number + 2);
+    copy.refused(store);
+    EXPECT_EQ(writer_of(store), here.name());
   }
-  EXPECT_EQ(read_mirror_owner(store), self);
 }
 
-TEST(Mirror, AnOlderAttemptOfTheRunIsToldThatALaterOneWrites) {
+TEST(Mirror, AStartThatWasKilledWhileItClaimedTheMirrorShutsNobodyOut) {
   DirectoryStore store;
-  claim_mirror(store, {{kMirrorRun, 2, kHome}, {}, {}});
-  claim_mirror(store, {{kMirrorRun, 5, kHome}, {}, {}});
-  EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
-  EXPECT_HAS(message_of<InputError>(
-                 [&] { claim_mirror(store, {{kMirrorRun, 2, kHome}, {}, {}}); }),
-             "is written by start 5 of this run, and this is start 2");
-  EXPECT_EQ(read_mirror_owner(store)->attempt, 5);
+  Place place = place_of(kMirrorRun, 1);
+  place.claim(store);
+  for (const int attempt : {2, 3}) place.start(attempt);  // these two claim nothing
+  place.start(4);
+  EXPECT_TRUE(place.claim(store));
 }
 
-TEST(Mirror, ADirectoryThatTheRunHasLeftNeverTakesTheMirrorBackWhateverItsStartsNumber) {
+TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRun) {
   DirectoryStore store;
-  const run::MirrorOwner before = {kMirrorRun, 1, kHome};
-  const run::MirrorOwner after = {kMirrorRun, 2, kOtherHome};
-  claim_mirror(store, {before, {}, {}});
-  EXPECT_TRUE(claim_mirror(store, {after, before, {}}));
-  for (const int attempt : {1, 2, 3}) {
-    EXPECT_HAS(message_of<InputError>(
-                   [&] { claim_mirror(store, {{kMirrorRun, attempt, kHome}, {}, {}}); }),
-               "the run goes on in another directory of checkpoints");
+  store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})",
+                 run::kCheckpointsOwnerFile);
+  place_of(kAnotherRun, 3).refused(store);
+  place_of(kMirrorRun, 1).refused(store);
+  EXPECT_TRUE(place_of(kMirrorRun, 3).claim(store));
+}
+
+TEST(Mirror, ThatCannotTellItsWriterNamesTheFileToDelete) {
+  DirectoryStore store;
+  for (const char* text : {"half {", R"({"run": "me", "attempt": 1})"}) {
+    store.put_text(text, run::kCheckpointsOwnerFile);
+    EXPECT_HAS(place_of(kMirrorRun, 1).refused(store),
+               "delete it: the steps of the mirror stay");
   }
-  EXPECT_EQ(read_mirror_owner(store), after);
-  // The run comes back on purpose, and then the other directory is the one that it left.
-  const run::MirrorOwner back = {kMirrorRun, 3, kHome};
-  EXPECT_TRUE(claim_mirror(store, {back, after, {}}));
-  message_of<InputError>(
-      [&] { claim_mirror(store, {{kMirrorRun, 4, kOtherHome}, before, {}}); });
-  EXPECT_EQ(read_mirror_owner(store), back);
 }
 
-TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRunAndByOneThatHasGivenItUp) {
+TEST(Mirror, WithoutItsWritersNameKeepsNothingOfLaterStartsThanTheOneThatTakesIt) {
+  const TempDir dir;
   DirectoryStore store;
-  const std::string old = R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})";
-  store.put_text(old, run::kCheckpointsOwnerFile);
-  message_of<InputError>([&] { claim_mirror(store, {{kAnotherRun, 3, kHome}, {}, {}}); });
-  message_of<InputError>([&] { claim_mirror(store, {{kMirrorRun, 1, kHome}, {}, {}}); });
-  EXPECT_TRUE(claim_mirror(store, {{kMirrorRun, 3, kHome}, {}, {}}));
-  EXPECT_EQ(read_mirror_owner(store)->home, kHome);
-  store.put_text(old, run::kCheckpointsOwnerFile);
-  EXPECT_TRUE(claim_mirror(store, {{kAnotherRun, 3, kHome}, {}, {kMirrorRun}}));
+  mirrored(store, dir.path(), 5, 1);
+  for (const int64_t step : {4, 9}) mirrored(store, dir.path(), step, 3);
+  EXPECT_TRUE(place_of(kMirrorRun, 2).claim(store));
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 
 TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   const TempDir dir;
   DirectoryStore store;
   mirrored(store, dir.path(), 5, 1);
-  claim_mirror(store, {{kMirrorRun, 1, kHome}, {}, {}});
-  EXPECT_HAS(message_of<InputError>([&] {
-               claim_mirror(store, {{kAnotherRun, 2, kHome}, {}, {std::string(32, 'c')}});
-             }),
-             "holds the checkpoints of another run (" + kMirrorRun);
+  Place place = place_of(kMirrorRun, 1);
+  place.claim(store);
   // Where the run has gone on elsewhere meanwhile, it is not given up there.
-  EXPECT_HAS(message_of<InputError>([&] {
-               claim_mirror(store, {{kAnotherRun, 2, kOtherHome}, {}, {kMirrorRun}});
-             }),
-             "the run goes on in another directory of checkpoints");
+  Place elsewhere = place;
+  elsewhere.start(2);
+  elsewhere.claim(store);
+  place.marker.run = kAnotherRun;
+  place.start(2);
+  EXPECT_HAS(place.refused(store), "holds the checkpoints of another run");
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-  // Two starts may have been ended since, each with an identity of its own.
-  claim_mirror(store, {{kAnotherRun, 2, kHome}, {}, {kMirrorRun, std::string(32, 'c')}});
+  // Starts may have been ended since, each with an identity of its own.
+  elsewhere.marker.run = kAnotherRun;
+  for (const int attempt : {3, 4}) elsewhere.start(attempt);
+  EXPECT_TRUE(elsewhere.claim(store));
   EXPECT_EQ(read_mirror_owner(store)->run, kAnotherRun);
   EXPECT_TRUE(steps_of(store).empty());
+}
+
+TEST(Mirror, AStepThatIsWholeAgainHasOneManifest) {
+  DirectoryStore store;
+  for (const int attempt : {3, 1}) mirrored(store, TempDir().path(), 5, attempt);
+  EXPECT_EQ(MirrorListing(store).manifests(5), (std::vector<int>{1}));
 }
 
 TEST(Mirror, AFetchedCheckpointIsTheOneThatWasSaved) {
@@ -278,13 +333,18 @@ TEST(Mirror, AHalfFetchedCheckpointIsNone) {
   store.refused = "step_00000005/a1_rank_00001.json";
   message_of<TemporaryError>([&] { fetch_checkpoint(store, step, back.path()); });
   EXPECT_TRUE(list_checkpoints(back.path()).empty());
-  // What a killed start has left does no harm.
+  // What a killed start has left does no harm, of this step or another one.
+  write_file(back / ".fetched_step_00000004/a1_state.json", "half");
   write_file(back / ".fetched_step_00000005/a1_state.json", "half");
   write_file(back / "step_00000005/a1_state.json", "half");
   EXPECT_FALSE(has_committed(back.path()));
   store.refused.clear();
-  fetch_checkpoint(store, step, back.path());
+  bool counted = true;
+  fetch_checkpoint(store, step, back.path(), {},
+                   [&] { counted = has_committed(back.path()); });
+  EXPECT_FALSE(counted);
   EXPECT_TRUE(find_latest(back.path()).has_value());
+  EXPECT_FALSE(fs::exists(back / ".fetched_step_00000004"));
 }
 
 TEST(Mirror, IsThinnedOutByItsOwnRule) {

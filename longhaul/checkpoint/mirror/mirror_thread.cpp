@@ -251,7 +251,11 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
     const auto there = known().read(wanted.step);
-    if (there && there->manifest.to_json() == manifest.to_json()) return done;
+    if (there && there->manifest.to_json() == manifest.to_json()) {
+      // An earlier start may have ended before it could take these away.
+      supersede_mirror(known(), wanted.step, options_.attempt);
+      return done;
+    }
   }
   begin_mirror_step(known(), manifest, options_.attempt);
   tell_turn({.step = wanted.step, .open = true});
@@ -281,11 +285,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
 void MirrorThread::claim() {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;
-  const bool new_to_it =
-      claim_mirror(*store_, {.self = {options_.run, options_.attempt, options_.home},
-                             .from = options_.from,
-                             .given_up = options_.given_up});
-  if (new_to_it) known_.reset();
+  if (claim_mirror(*store_, options_.marker)) known_.reset();
   claimed_ = true;
 }
 

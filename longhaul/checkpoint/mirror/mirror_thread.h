@@ -24,16 +24,13 @@ namespace longhaul::checkpoint {
 
 struct MirrorOptions {
   fs::path checkpoints;  ///< the directory of step_00000005/ ..., which all ranks see
-  std::string run;       ///< the run's identity; rank 0's counts
   int attempt = 1;
   int rank = 0;
   int ranks = 1;
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
-  std::string home;             ///< CheckpointsMarker::home
-  run::MirrorOwner from;        ///< CheckpointsMarker::from
-  std::vector<std::string>
-      given_up;  ///< RunPast::given_up; of these three rank 0's count
+  /// The marker of `checkpoints`, with the name of this start as its last; rank 0 only.
+  run::CheckpointsMarker marker;
   /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
   /// MIRROR/run/; rank 0 only.
   fs::path run_dir;

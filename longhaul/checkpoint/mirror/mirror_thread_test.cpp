@@ -57,10 +57,12 @@ class SharedStore : public MirrorStore {
 struct Mirroring {
   Mirroring(DirectoryStore& store, const fs::path& dir, int64_t keep = 0,
             double first_wait = 30.0) {
+    const auto marker =
+        run::mark_checkpoints(dir, {kMirrorRun, 1, {run::new_identity()}});
     for (int rank = 0; rank < kMirrorRanks; ++rank) {
       MirrorOptions options;
       options.checkpoints = dir;
-      options.run = kMirrorRun;
+      options.marker = marker;
       options.rank = rank;
       options.ranks = kMirrorRanks;
       options.keep = keep;
@@ -86,6 +88,8 @@ struct Mirroring {
 
 using Kind = MirrorReport::Kind;
 
+const run::CheckpointsMarker kAnother = {std::string(32, 'b'), 1, {std::string(32, '2')}};
+
 TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
   const TempDir dir;
   DirectoryStore store;
@@ -104,8 +108,19 @@ TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
   Mirroring next(store, dir.path());
   next.committed(5, /*if_absent=*/true);
   next.wait();
-  EXPECT_EQ(store.order.size(), sent);
+  EXPECT_EQ(store.order.size(), sent + 1) << "its name, and nothing else";
   EXPECT_EQ(next.ranks[0]->newest(), 5);
+}
+
+TEST(MirrorThread, AStartThatGoesOnFromAStepOfTheMirrorTakesLaterOnesAway) {
+  const TempDir dir;
+  DirectoryStore store;
+  // The start that went back to step 5 was ended before it could do so.
+  for (const int64_t step : {5, 9}) mirrored(store, dir.path(), step, 1);
+  Mirroring run(store, dir.path());
+  run.committed(5, /*if_absent=*/true);
+  run.wait();
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 
 TEST(MirrorThread, ListsTheWholeMirrorOnceASaveAndTheStepAtItsEnd) {
@@ -120,8 +135,9 @@ TEST(MirrorThread, ListsTheWholeMirrorOnceASaveAndTheStepAtItsEnd) {
     run.wait();
     EXPECT_EQ(run.ranks[0]->newest(), step);
   }
+  // And once more at first, for the mirror lacks the name of its writer.
   EXPECT_EQ(store.listed,
-            (std::vector<std::string>{"", "step_00000005", "", "step_00000006", "",
+            (std::vector<std::string>{"", "", "step_00000005", "", "step_00000006", "",
                                       "step_00000007"}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{7, 6}));
 }
@@ -267,7 +283,7 @@ TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {
 TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
   const TempDir dir;
   DirectoryStore store;
-  claim_mirror(store, {{std::string(32, 'b'), 1, std::string(32, '2')}, {}, {}});
+  claim_mirror(store, kAnother);
   saved(dir.path(), 5, 1);
   Mirroring run(store, dir.path());
   run.committed(5);
@@ -286,7 +302,7 @@ TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
   run.wait();
   EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
   store.remove(run::kCheckpointsOwnerFile);
-  claim_mirror(store, {{std::string(32, 'b'), 1, std::string(32, '2')}, {}, {}});
+  claim_mirror(store, kAnother);
   const size_t sent = store.order.size();
   run.committed(6);
   run.wait();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <set>
 #include <thread>
 
@@ -35,39 +34,41 @@ std::vector<Manifest::FileEntry> files_of(const Manifest& manifest, int rank, in
 
 }  // namespace
 
-bool claim_mirror(MirrorStore& store, const MirrorClaim& claim) {
-  const run::MirrorOwner& self = claim.self;
+bool claim_mirror(MirrorStore& store, const run::CheckpointsMarker& self) {
   const auto owner = read_mirror_owner(store);
-  if (owner == self) return false;
+  if (owner && owner->name == self.names.back()) return false;
   const bool same_run = owner && owner->run == self.run;
-  if (owner && !same_run &&
-      std::ranges::find(claim.given_up, owner->run) == claim.given_up.end()) {
+  const bool known =
+      !owner || (owner->name.empty()
+                     ? same_run && owner->attempt <= self.attempt
+                     : std::ranges::find(self.names, owner->name) != self.names.end());
+  if (!known && !same_run) {
     throw InputError(
         "mirror",
         fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
                     "give checkpoint.mirror an address of its own",
                     store.place(), owner->run, self.run));
   }
-  if (owner && !owner->home.empty() && owner->home != self.home && owner != claim.from) {
+  if (!known) {
     throw InputError(
         "mirror",
-        fmt::format("{0} is written by start {1}, for which the run goes on in another "
-                    "directory of checkpoints; end one of the two, or give one a "
-                    "checkpoint.mirror of its own. Where the other is gone for good, "
-                    "delete {0}/{2}",
+        fmt::format("{0} is written by start {1} of this run, of which this directory of "
+                    "checkpoints does not know: a later start, or one in another "
+                    "directory. End one of the two, or give one a checkpoint.mirror of "
+                    "its own. Where the other is gone for good, delete {0}/{2}",
                     store.place(), owner->attempt, run::kCheckpointsOwnerFile));
   }
-  if (same_run && owner->attempt > self.attempt) {
-    throw InputError("mirror",
-                     fmt::format("{} is written by start {} of this run, and this is "
-                                 "start {}: a later start goes on; end one of the two",
-                                 store.place(), owner->attempt, self.attempt));
-  }
-  if (owner && !same_run) {
+  if (!same_run) {
+    const int first = owner ? 0 : self.attempt + 1;
     MirrorListing listing(store);
-    supersede_mirror(listing, -1, std::numeric_limits<int>::max());
+    for (const int64_t step : listing.steps()) {
+      for (const int of : listing.manifests(step)) {
+        if (of >= first) listing.take_away(step, of);
+      }
+    }
   }
-  const Json told = {{"run", self.run}, {"attempt", self.attempt}, {"home", self.home}};
+  const Json told = {
+      {"run", self.run}, {"attempt", self.attempt}, {"name", self.names.back()}};
   store.put_text(json_text(told) + "\n", run::kCheckpointsOwnerFile);
   return true;
 }
@@ -149,6 +150,9 @@ void end_mirror_step(MirrorListing& listing, const Manifest& manifest, double pa
     pause = std::min(2 * pause, milliseconds(10'000));
   }
   listing.put_manifest(manifest);
+  for (const int of : listing.manifests(manifest.step)) {
+    if (of != manifest.attempt) listing.take_away(manifest.step, of);
+  }
 }
 
 std::vector<int64_t> thin_out_mirror(MirrorListing& listing, int64_t keep,

@@ -14,20 +14,14 @@ namespace longhaul::checkpoint {
 // and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
 // to step, so that the mirror need not be listed again for each.
 
-/// By what right a start writes a mirror.
-struct MirrorClaim {
-  run::MirrorOwner self;              ///< who it is
-  run::MirrorOwner from;              ///< CheckpointsMarker::from
-  std::vector<std::string> given_up;  ///< RunPast::given_up
-};
-
-/// Writes into the mirror that `claim.self` writes it. Throws InputError where another
-/// run writes the mirror, of which nothing may be overwritten, or where a later start
-/// does, or where the run goes on in another directory of checkpoints. That directory's
-/// mirror is taken where it is still as this one has gone on from it. What a run that was
-/// given up has written is superseded. Returns whether the mirror was not `claim.self`'s
-/// before. Called on rank 0 only.
-bool claim_mirror(MirrorStore& store, const MirrorClaim& claim);
+/// Makes the mirror `self`'s, whose start has the last of its names. The mirror is taken
+/// where nobody writes it, or where the name of who does is among `self.names`. Throws
+/// InputError where another run writes it, or a start of this run of which the directory
+/// of checkpoints does not know: a later one, or one in another directory; nothing of
+/// theirs is overwritten. What a run that was given up has written is superseded, and
+/// where the mirror lacks the name of its writer, what later starts than this one have.
+/// Returns whether the mirror was not `self`'s before. Called on rank 0 only.
+bool claim_mirror(MirrorStore& store, const run::CheckpointsMarker& self);
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this
@@ -48,9 +42,9 @@ uint64_t send_mirror_files(MirrorStore& store, const fs::path& step_dir,
                            const std::function<bool()>& cancelled = {});
 
 /// Lists the step until all files of the manifest are in the mirror, for `patience`
-/// seconds at most, and then writes the manifest, which makes the step a checkpoint.
-/// Throws TemporaryError where a file does not come. `look` is called again and again and
-/// may throw. Called on rank 0 only.
+/// seconds at most. Then writes the manifest, which makes the step a checkpoint, and
+/// takes away the step's manifests of other attempts. Throws TemporaryError where a file
+/// does not come. `look` is called again and again and may throw. Called on rank 0 only.
 void end_mirror_step(MirrorListing& listing, const Manifest& manifest, double patience,
                      const std::function<void()>& look = {});
 

@@ -87,15 +87,15 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
 /// Makes the directory again and marks it where it was removed while the run trained, so
 /// that the state in memory is not lost too. Called on rank 0 only.
 void mark_again(const SaverOptions& options) {
-  if (options.run.empty()) return;
+  if (options.marker.run.empty()) return;
   const auto owner = run::read_checkpoints_owner(options.dir);
-  if (owner == options.run) return;
+  if (owner == options.marker.run) return;
   if (owner) {
     throw TemporaryError("checkpoint", fmt::format("{} now belongs to another run ({})",
                                                    options.dir.string(), *owner));
   }
   make_directories_durable(options.dir);
-  run::write_checkpoints_marker(options.dir, {options.run, options.home, {}});
+  run::write_checkpoints_marker(options.dir, options.marker);
   if (!options.tell) return;
   options.tell(
       fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run trained; "

@@ -14,6 +14,8 @@
 #include "longhaul/checkpoint/write/staging.h"
 #include "longhaul/comm/communicator.h"
 
+#include "longhaul/run/run_past.h"
+
 namespace longhaul::run {
 class RunLock;
 }
@@ -22,11 +24,9 @@ namespace longhaul::checkpoint {
 
 struct SaverOptions {
   fs::path dir;  ///< directory with step_00000005/ ...; made when absent
-  /// The run's identity. A directory that has lost its marker since the start, and with
-  /// it all checkpoints, is marked again, and tell() gets a line. Empty: there is no
-  /// marker.
-  std::string run;
-  std::string home;   ///< CheckpointsMarker::home of the marker that is made again
+  /// Marks a directory again that has lost its marker since the start, and with it all
+  /// checkpoints; then tell() gets a line. Without a run there is no marker.
+  run::CheckpointsMarker marker;
   int attempt = 1;    ///< number of the start (RunLock::attempt()); the same on all ranks
   std::string build;  ///< the program's version and commit, for the manifest
   Json layout;        ///< world size and mesh, recorded in the manifest for information

@@ -123,7 +123,7 @@ TEST(NodePaths, ARunItsCheckpointsAndInputsAreKnownByWhatIsInThem) {
 
   run::RunPast past = run::RunPast::begin();
   past.write(run_dir);
-  run::write_checkpoints_owner(checkpoints, past.run);
+  run::mark_checkpoints(checkpoints, {past.run, 0, {}});
   views = view_paths(needed, 10.0);
   EXPECT_EQ(views[0].seen, "an unsupervised run " + past.run);
   EXPECT_EQ(views[1].seen, "those of run " + past.run);

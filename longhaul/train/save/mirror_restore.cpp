@@ -41,8 +41,10 @@ std::unique_ptr<checkpoint::MirrorStore> store_of(const RunConfig& config) {
   return checkpoint::open_mirror(objects::parse_address(*config.checkpoint.mirror));
 }
 
-/// Throws an error of the store again, and says what it means for the start.
+/// Throws an error again; one of the store also says what it means for the start.
 [[noreturn]] void raise_unreachable(const RunConfig& config, const Error& error) {
+  const bool answered = error.kind() == ErrorKind::Input && error.area() != "objects";
+  if (answered) throw InputError(error.area(), error.message());
   const ResumeFrom& asked = config.checkpoint.resume;
   if (asked.kind == ResumeFrom::Kind::Step) {
     Failure{error.kind(), "mirror",
@@ -98,8 +100,8 @@ bool is_missing_here(const RunConfig& config) {
 
 /// What rank 0 takes from the mirror.
 struct Found {
-  std::string run;         ///< whose checkpoints they are
-  run::MirrorOwner owner;  ///< who writes the mirror, where this run may go on from it
+  std::string run;     ///< whose checkpoints they are
+  std::string writer;  ///< MirrorOwner::name, where this run may go on from the mirror
   /// The whole checkpoints that may be taken, the newest first, each read when it is
   /// wanted.
   std::vector<int64_t> steps;
@@ -114,28 +116,31 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   const auto owner = checkpoint::read_mirror_owner(store);
   found.run = owner ? owner->run : start.run();
   const run::RunPast& record = start.past();
+  const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
+  const auto not_taken = [&](const std::string& why) {
+    const std::string line =
+        fmt::format("{} holds the checkpoints of another run ({}){}: they are not taken",
+                    store.place(), found.run, why);
+    if (by_step) throw InputError("checkpoint", line);
+    run.log().warning(line);
+    return found;
+  };
   const bool has_begun =
       record.newest || record.loads > 0 || record.has_given_up(found.run);
   if (owner && owner->run != record.run && has_begun) {
-    run.log().warning(fmt::format(
-        "{} holds the checkpoints of another run ({}), and this run ({}) has begun "
-        "without them: they are not taken",
-        store.place(), owner->run, record.run));
-    return found;
+    return not_taken(
+        fmt::format(", and this run ({}) has begun without them", record.run));
   }
   const fs::path dir = checkpoint_dir(config);
   const auto here = run::read_checkpoints_owner(dir);
   if (here && *here != found.run && checkpoint::has_committed(dir)) {
-    run.log().warning(fmt::format(
-        "{} holds the checkpoints of another run ({}) than {} ({}): they are not taken",
-        store.place(), found.run, dir.string(), *here));
-    return found;
+    return not_taken(fmt::format(" than {} ({})", dir.string(), *here));
   }
   found.marked = here == found.run;
-  if (owner) found.owner = *owner;
+  if (owner) found.writer = owner->name;
   const checkpoint::MirrorListing listing(store);
   std::vector<std::string> skipped;
-  if (config.checkpoint.resume.kind == ResumeFrom::Kind::Step) {
+  if (by_step) {
     const int64_t step = config.checkpoint.resume.step;
     if (listing.read(step, &skipped)) found.steps.push_back(step);
     for (const std::string& line : skipped) run.log().warning(line);
@@ -201,10 +206,11 @@ void work_beside(comm::Communicator& world, const std::function<void()>& work,
   comm::on_rank_zero(world, [&] { return open_reply(std::move(reply)); });
 }
 
-/// Fetches the newest of these steps that is whole and undamaged. Called on rank 0 only,
-/// by a thread of its own.
+/// Fetches the newest of these steps that is whole and undamaged, and calls `complete`
+/// before it counts. Called on rank 0 only, by a thread of its own.
 checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
-                                  RunLog& run, checkpoint::MirrorStore& store) {
+                                  RunLog& run, checkpoint::MirrorStore& store,
+                                  const std::function<void()>& complete) {
   const fs::path dir = checkpoint_dir(config);
   const checkpoint::MirrorListing listing(store);
   for (size_t i = 0; i < found.steps.size(); ++i) {
@@ -214,7 +220,8 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
                                human_bytes(step->manifest.total_bytes())));
     try {
       checkpoint::fetch_checkpoint(
-          store, *step, dir, [&](const std::string& line) { run.log().status(line); });
+          store, *step, dir, [&](const std::string& line) { run.log().status(line); },
+          complete);
       return *step;
     } catch (const InputError& error) {
       // What the store refuses says nothing about the checkpoint.
@@ -251,32 +258,59 @@ void prove_fetched(const Session& session, const std::string& run, int64_t step)
 }  // namespace
 
 MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
-  const bool looks = config.checkpoint.mirror &&
-                     config.checkpoint.resume.kind != ResumeFrom::Kind::Never;
-  if (!looks) return {};
+  if (!config.checkpoint.mirror) return {};
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     MirrorPast past;
     const auto own = run::read_run_identity(config.run.dir);
-    bool missing = !own;
+    const bool looks = config.checkpoint.resume.kind != ResumeFrom::Kind::Never;
+    bool missing = looks && !own;
     // What is wrong with the directory is told where the run goes on from it.
-    if (own) Failure::of([&] { missing = is_missing_here(config); });
+    Failure::of([&] {
+      const auto marker = run::read_checkpoints_marker(checkpoint_dir(config));
+      if (marker) past.attempt = marker->attempt;
+      if (looks && own) missing = is_missing_here(config);
+    });
     if (missing) {
       try {
         const auto store = store_of(config);
         const auto owner = checkpoint::read_mirror_owner(*store);
+        past.attempt = std::max({past.attempt, owner ? owner->attempt : 0,
+                                 checkpoint::MirrorListing(*store).highest_attempt()});
         past.run = owner ? owner->run : "";
-        past.attempt = std::max(owner ? owner->attempt : 0,
-                                checkpoint::MirrorListing(*store).highest_attempt());
       } catch (const Error& error) {
         if (!own && !checkpoint::has_committed(checkpoint_dir(config))) {
           raise_unreachable(config, error);
         }
-        past = {};
       }
     }
     return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});
   }));
   return {told.at("run").get<std::string>(), told.at("attempt").get<int>()};
+}
+
+void restore_history(const RunConfig& config, const MirrorPast& past, RunStart& start,
+                     comm::Communicator& world) {
+  if (past.run.empty()) return;
+  const auto store = store_of(config);
+  work_beside(
+      world,
+      [&] {
+        if (start.run() != past.run) return;
+        for (const std::string name :
+             {run::kEventsFile, run::kMetricsFile, run::kLogFile}) {
+          const fs::path file = config.run.dir / name;
+          const auto failure = Failure::of([&] {
+            if (fs::exists(file) || store->list("run/" + name).empty()) return;
+            store->fetch("run/" + name, file);
+          });
+          if (!failure) continue;
+          start.tell(
+              fmt::format("{} begins anew, and the mirror's copy of what came "
+                          "before is replaced: {}",
+                          file.string(), failure->message));
+        }
+      },
+      [&] { store->stop(); });
 }
 
 void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
@@ -286,16 +320,19 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
   std::unique_ptr<checkpoint::MirrorStore> store;
   Found found;
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
-    if (is_missing_here(config)) {
+    const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
+    // Where checkpoint.dir has changed, the newest lies where the last one was.
+    const run::RunPast& past = start.past();
+    const bool is_elsewhere = !by_step && past.newest && !past.misses_newest(dir);
+    if (is_missing_here(config) && !is_elsewhere) {
       store = store_of(config);
       try {
         found = find_in_mirror(config, start, run, *store);
       } catch (const Error& error) {
         raise_unreachable(config, error);
       }
-      const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
       if (by_step && found.steps.empty()) refuse_step(config, found.others);
-      if (!found.owner.run.empty()) start.go_on_from(found.owner);
+      start.go_on_from(found.writer);
     }
     return json_text(Json{
         {"run", found.run}, {"any", !found.steps.empty()}, {"marked", found.marked}});
@@ -313,17 +350,10 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
   work_beside(
       *session.world,
       [&] {
-        make_directories_durable(dir);
-        const auto before = run::read_checkpoints_marker(dir);
-        // A start that is killed once the checkpoint is here must still know this.
-        run::write_checkpoints_owner(dir, owner, found.owner);
-        try {
-          fetched = fetch_best(config, found, run, *store);
-        } catch (...) {
-          run::write_checkpoints_owner(dir, owner,
-                                       before ? before->from : run::MirrorOwner());
-          throw;
-        }
+        fetched = fetch_best(config, found, run, *store, [&] {
+          // A start that is killed once the checkpoint is here must still know this.
+          run::mark_checkpoints(dir, {owner, start.attempt(), {found.writer}});
+        });
       },
       [&] { store->stop(); });
   const int64_t step = std::stoll(

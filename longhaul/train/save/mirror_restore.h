@@ -7,11 +7,19 @@
 
 namespace longhaul::train {
 
-/// Returns what the mirror says of the run, where run.dir knows of no run: its directory
-/// was lost with its machine, or the run is new. Says nothing where there is no mirror,
-/// or checkpoint.resume = "never". Throws where the store does not answer and there is no
-/// checkpoint here either. Collective.
+/// Returns the highest number of a start that the directory of checkpoints tells of.
+/// Where run.dir knows of no run, or a checkpoint is missing, the mirror's is counted as
+/// well, and the mirror says whose the run is. Asks nothing where there is no mirror, and
+/// not the mirror with checkpoint.resume = "never". Throws where the store does not
+/// answer and there is no checkpoint here either. Collective.
 MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world);
+
+/// Fetches what the mirror has of the run's log, events and metrics, where the run goes
+/// on by the mirror alone: this start's are added to them, and the next copy holds all of
+/// them. What cannot be fetched is told. Must be called before a RunLog is made.
+/// Collective.
+void restore_history(const RunConfig& config, const MirrorPast& past, RunStart& start,
+                     comm::Communicator& world);
 
 /// Brings a checkpoint of the mirror into the directory of checkpoints, which lacks what
 /// checkpoint.resume asks for. For the run's newest that is the newest whole one, where

@@ -51,20 +51,23 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// Makes the directory of checkpoints and marks it as this run's. Throws unless every
-/// rank may write there, the file system of every machine does what a save needs, and all
-/// ranks see the same directory. Collective.
-fs::path ready_directory(const Session& session, const RunStart& start) {
-  fs::path dir = checkpoint_dir(session.config);
+/// Makes the directory of checkpoints and marks it as this run's. Returns the marker on
+/// rank 0. Throws unless every rank may write there, the file system of every machine
+/// does what a save needs, and all ranks see the same directory. Collective.
+run::CheckpointsMarker ready_directory(const Session& session, const RunStart& start) {
+  const fs::path dir = checkpoint_dir(session.config);
+  run::CheckpointsMarker marker;
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     make_directories_durable(dir);
     require_writable(dir);
     checkpoint::prove_durable(dir, host_name());
-    const auto marker = run::read_checkpoints_marker(dir);
-    const bool marked = marker && marker->run == start.run();
-    if (!marked || marker->home.empty() || start.mirror()) {
-      run::write_checkpoints_owner(dir, start.run(), start.mirror());
+    const bool marked = run::read_checkpoints_owner(dir) == start.run();
+    marker.run = start.run();
+    if (session.config.checkpoint.mirror) {
+      marker.attempt = start.attempt();
+      marker.names = {start.goes_on_from(), run::new_identity()};
     }
+    marker = run::mark_checkpoints(dir, marker);
     return json_text(Json{{"run", start.run()}, {"marked", marked}});
   }));
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
@@ -75,22 +78,17 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
     const bool first_here = session.node->rank() == 0 && session.world->rank() != 0;
     if (first_here) checkpoint::prove_durable(dir, host_name());
   });
-  return dir;
+  return marker;
 }
 
 checkpoint::SaverOptions options_of(const Session& session, RunStart& start, RunLog& log,
+                                    const run::CheckpointsMarker& marker,
                                     std::function<bool(int64_t)> held) {
   checkpoint::SaverOptions options =
-      saver_options(session, ready_directory(session, start), start.attempt());
+      saver_options(session, checkpoint_dir(session.config), start.attempt());
   options.lock = start.lock();
+  options.marker = marker;
   if (start.lock() != nullptr) {
-    options.run = start.run();
-    // Without it the next start takes the directory for another one.
-    Failure::of([&] {
-      if (const auto marker = run::read_checkpoints_marker(options.dir)) {
-        options.home = marker->home;
-      }
-    });
     // From now on the run's record says that this checkpoint must not get lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
@@ -125,7 +123,8 @@ RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& 
       start_(start),
       config_(session.config),
       world_(session.world),
-      saver_(options_of(session, start, log,
+      marker_(ready_directory(session, start)),
+      saver_(options_of(session, start, log, marker_,
                         [this](int64_t of) { return mirror_ && mirror_->holds(of); }),
              *session.world),
       reached_(step) {
@@ -143,7 +142,6 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   if (!saves.mirror) return;
   checkpoint::MirrorOptions options;
   options.checkpoints = checkpoint_dir(config_);
-  options.run = start_.run();
   options.attempt = start_.attempt();
   options.rank = world_->rank();
   options.ranks = world_->size();
@@ -153,14 +151,9 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
-  const std::string newest = comm::on_rank_zero(*session.world, [&] {
-    if (const auto marker = run::read_checkpoints_marker(options.checkpoints)) {
-      options.home = marker->home;
-      options.from = marker->from;
-    }
-    options.given_up = start_.past().given_up;
-    return std::to_string(newest_.value_or(-1));
-  });
+  options.marker = marker_;
+  const std::string newest = comm::on_rank_zero(
+      *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
       std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror),
                                                   objects::ObjectStore::Priority::Low));

@@ -95,6 +95,7 @@ class RunCheckpoints {
   std::vector<checkpoint::CarriedFile> carried_;
   /// Null where there is no mirror. The saver's thread asks it, so it is made first.
   std::unique_ptr<checkpoint::MirrorThread> mirror_;
+  run::CheckpointsMarker marker_;  ///< rank 0's
   checkpoint::BackgroundSaver saver_;
   int failed_ = 0;        ///< failed saves in a row
   double longest_ = 0.0;  ///< seconds of the longest save

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/run/run_lock.h"
@@ -11,10 +13,10 @@
 
 namespace longhaul::train {
 
-/// What a mirror of the checkpoints says of a run whose own directory knows nothing.
+/// What is known of a run beside its own directory, where it has a mirror.
 struct MirrorPast {
-  std::string run;  ///< its identity; empty: not known
-  int attempt = 0;  ///< the highest number of a start that has written to the mirror
+  std::string run;  ///< its identity, by the mirror; empty: not known
+  int attempt = 0;  ///< the highest number of a start that has saved anywhere
 };
 
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
@@ -47,9 +49,10 @@ class RunStart {
   /// Gives the run a new identity: what came before is no part of the run any more. Call
   /// it on rank 0 only.
   void begin_anew();
-  /// Notes who has written the mirror as which the run goes on. Call it on rank 0 only.
-  void go_on_from(const run::MirrorOwner& owner) { mirror_ = owner; }
-  const std::optional<run::MirrorOwner>& mirror() const { return mirror_; }
+  /// Notes the name of who has written the mirror from which the run goes on. Call it on
+  /// rank 0 only.
+  void go_on_from(const std::string& name) { goes_on_from_ = name; }
+  const std::string& goes_on_from() const { return goes_on_from_; }
   /// Records the run's newest checkpoint, which lies in `dir`; nothing: there is no
   /// checkpoint any more. Call it on rank 0 only. While a save is under way, only the
   /// save's own thread may call it.
@@ -57,6 +60,11 @@ class RunStart {
   /// Notes in the run's record that the start has its state, wherever the state came
   /// from.
   void loaded();
+
+  /// Notes a line that the run's log shall have as a warning; it is opened later.
+  void tell(std::string line) { notes_.push_back(std::move(line)); }
+  /// Returns these lines, and the lock's.
+  const std::vector<std::string>& notes() const { return notes_; }
 
   /// Returns how many starts from this checkpoint in a row have not got through one step.
   int failed_starts(const fs::path& step_dir) const;
@@ -78,7 +86,8 @@ class RunStart {
   std::optional<run::RunLock> lock_;
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
-  std::optional<run::MirrorOwner> mirror_;
+  std::string goes_on_from_;
+  std::vector<std::string> notes_;
   int attempt_ = 1;
   bool begun_ = false;
   bool begun_anew_ = false;
