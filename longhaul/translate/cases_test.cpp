@@ -68,7 +68,8 @@ std::vector<Case> read_cases(const std::string& file) {
   return cases;
 }
 
-/// Returns each value of the file, then what is unknown and what `train` would refuse.
+/// Returns each value of the file, then what stays another training, what is unknown and
+/// what `train` would refuse.
 std::string described(const Translation& made) {
   std::string out;
   for (const config::Entry& section : config::parse_toml(made.text, "made.toml")) {
@@ -76,6 +77,9 @@ std::string described(const Translation& made) {
       out +=
           section.key + "." + entry.key + " = " + config::print_value(entry.value) + "\n";
     }
+  }
+  for (const std::string& line : made.warnings) {
+    if (line.starts_with("CAUTION")) out += line + "\n";
   }
   for (const std::string& line : made.unknown) out += "unknown " + line + "\n";
   if (!made.refused.empty()) out += "refused " + made.refused + "\n";
