@@ -193,7 +193,16 @@ constexpr OtherWord kCommon[] = {
      "balance = \"model\", the default, follows this field of config.json"},
     {"load_balance_coeff expert_bias use_expert_bias bias_gamma "
      "moe_router_enable_expert_bias moe_router_bias_update_rate router_bias_update_rate",
-     None, "", "a term of the loss balances experts (experts.balance), and no bias does"},
+     None, "", kNoBias},
+    {"moe_router_score_function score_function score_func scoring_func "
+     "moe_router_topk_scaling_factor routed_scaling_factor route_scale "
+     "moe_router_num_groups moe_router_group_topk n_group topk_group "
+     "moe_router_topk_limited_devices "
+     "moe_shared_expert_intermediate_size shared_expert_intermediate_size "
+     "n_shared_experts num_shared_experts enable_shared_expert "
+     "moe_router_force_load_balancing moe_force_load_balance",
+     None, "", kNoSuchMixture},
+    {"moe_router_dtype router_dtype", None, "", kRouterProduct},
     {"capacity_factor expert_capacity_factor moe_capacity_factor "
      "moe_expert_capacity_factor moe_train_capacity_factor train_capacity_factor "
      "eval_capacity_factor expert_capacity min_capacity drop_tokens "

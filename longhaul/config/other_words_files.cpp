@@ -147,6 +147,7 @@ constexpr OtherWord kTorchtitan[] = {
     {"dataset.*", None, "", "data.train looks at the files"},
     {"debug.seed", Copy, "run.seed"},
     {"debug.deterministic", Copy, "run.deterministic"},
+    {"debug.moe_force_load_balance training.debug_moe_force_load_balance", Rule},
     {"debug.* experimental.*", None, "", kNames},
 };
 
@@ -190,6 +191,21 @@ constexpr OtherWord kNanotron[] = {
      Rule, "model.override"},
     {"model.model_config.initializer_range", None, "",
      "first values are those of init_method.std"},
+    {"model.model_config.moe_config.num_experts model.model_config.moe_config.top_k "
+     "model.model_config.moe_config.moe_hidden_size "
+     "model.model_config.moe_config.moe_intermediate_size "
+     "model.model_config.moe_config.layers model.model_config.moe_num_experts",
+     None, "", kExpertsOfModel},
+    {"model.model_config.moe_config.token_dispatcher_type", None, "", kRowsOfExperts},
+    {"model.model_config.moe_config.use_torch_permute "
+     "model.model_config.moe_config.permute_fusion "
+     "model.model_config.moe_config.moe_impl "
+     "model.model_config.moe_config.grouped_gemm_imple",
+     None, "", kKernels},
+    {"model.model_config.moe_config.shared_expert_hidden_size "
+     "model.model_config.moe_config.shared_expert_intermediate_size",
+     None, "", kNoSuchMixture},
+    {"model.model_config.moe_*", Rule},
     {"model.model_config.*", None, "", "config.json says it"},
     {"optimizer.accumulate_grad_in_fp32", Rule, "precision.gradients"},
     {"optimizer.clip_grad", Rule, "optimizer.clip"},

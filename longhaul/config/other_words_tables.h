@@ -22,6 +22,13 @@ inline constexpr std::string_view kExpertsOfModel =
     "moe_intermediate_size";
 inline constexpr std::string_view kMixtureOfModel =
     "config.json says what a mixture of experts is and how its router chooses";
+inline constexpr std::string_view kNoSuchMixture =
+    "no family here has it; a router takes the softmax over all experts, and no expert "
+    "is shared";
+inline constexpr std::string_view kNoBias =
+    "a term of the loss balances experts (experts.balance), and no bias does";
+inline constexpr std::string_view kRouterProduct =
+    "the logits of a router are of precision.compute, and their softmax is fp32";
 inline constexpr std::string_view kRowsOfExperts =
     "tokens go to the ranks of their experts in one grouped exchange";
 inline constexpr std::string_view kDropless =

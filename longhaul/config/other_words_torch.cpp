@@ -155,18 +155,24 @@ constexpr OtherWord kMegatron[] = {
     {"moe_router_load_balancing_type", Rule, "experts.balance"},
     {"moe_aux_loss_coeff", Rule, "experts.balance_weight"},
     {"moe_z_loss_coeff", Rule, "experts.z_loss"},
-    {"moe_expert_capacity_factor moe_pad_expert_input_to_capacity "
-     "moe_token_drop_policy moe_token_dropping",
-     None, "", kDropless},
+    {"moe_pad_expert_input_to_capacity moe_token_drop_policy moe_token_dropping", None,
+     "", kDropless},
     {"moe_token_dispatcher_type moe_enable_deepep moe_flex_dispatcher_backend "
      "moe_deepep_num_sms moe_shared_expert_overlap",
      None, "", kRowsOfExperts},
     {"moe_grouped_gemm moe_use_legacy_grouped_gemm moe_permute_fusion moe_router_fusion",
      None, "", kKernels},
-    {"moe_router_dtype", None, "", "the softmax of a router is always fp32"},
-    {"moe_input_jitter_eps", None, "", kNoJitter},
     {"moe_layer_recompute", None, "", kSaysRecompute},
-    {"expert_* moe_*", None, "", kMixtureOfModel},
+    {"moe_router_pre_softmax", None, "",
+     "config.json says it: norm_topk_prob = false, which Qwen3-MoE has"},
+    {"moe_per_layer_logging", None, "", "the event expert_loads has each layer's loads"},
+    {"moe_router_padding_for_fp8 moe_router_padding_for_quantization", None, "", kNoFp8},
+    {"moe_router_score_function moe_router_topk_scaling_factor moe_router_num_groups "
+     "moe_router_group_topk moe_router_topk_limited_devices "
+     "moe_shared_expert_intermediate_size moe_router_enable_expert_bias "
+     "moe_router_bias_update_rate moe_router_force_load_balancing "
+     "moe_expert_capacity_factor moe_input_jitter_eps moe_router_dtype",
+     Rule},
     {"sequence_parallel", Rule, "parallel.sequence"},
     {"num_layers_per_virtual_pipeline_stage num_virtual_stages_per_pipeline_rank", Rule,
      "parallel.virtual_stages parallel.pipeline"},

@@ -5,9 +5,32 @@
 #include <algorithm>
 
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/other_words_tables.h"
 
 namespace longhaul::translate {
 namespace {
+
+/// Settings with which experts or a router are not as they are here.
+struct OtherMixture {
+  std::string_view names;  ///< with spaces between them
+  std::string_view same;   ///< values that change nothing
+  std::string_view why;
+};
+
+constexpr OtherMixture kOtherMixtures[] = {
+    {"moe_router_score_function", "softmax", config::kNoSuchMixture},
+    {"moe_router_topk_scaling_factor", "1 1.0", config::kNoSuchMixture},
+    {"moe_router_num_groups moe_router_group_topk moe_router_topk_limited_devices "
+     "moe_shared_expert_intermediate_size num_shared_experts enable_shared_expert "
+     "moe_router_force_load_balancing moe_force_load_balance",
+     "0 false False", config::kNoSuchMixture},
+    {"moe_router_enable_expert_bias moe_router_expert_bias moe_router_bias_update_rate",
+     "0 0.0 false False", config::kNoBias},
+    {"moe_expert_capacity_factor", "", config::kDropless},
+    {"moe_input_jitter_eps input_jitter_eps", "0 0.0", config::kNoJitter},
+    {"moe_router_dtype", "", config::kRouterProduct},
+};
 
 /// Asks for experts.balance where the other system balances experts by something else
 /// than one term of the loss.
@@ -99,11 +122,30 @@ void put_expert_ranks(const Job& job, const std::string& ranks, const std::strin
   draft.put("parallel.ep", {*all / tp, ""}, fmt::format("{} / tp {}", from, tp));
 }
 
+void note_other_mixtures(const Job& job, const std::string& prefix) {
+  for (const OtherMixture& mixture : kOtherMixtures) {
+    for (const std::string& word : split_words(mixture.names)) {
+      const std::string name = prefix + word;
+      const Said* const said = job.find(name);
+      if (said == nullptr) continue;
+      if (has_word(mixture.same, said->text())) {
+        job.leave(name, "it is so here");
+      } else {
+        job.caution(name, std::string(mixture.why));
+      }
+    }
+  }
+}
+
 void put_megatron_experts(const Job& job) {
   put_expert_ranks(job, "expert_model_parallel_size", "expert_tensor_parallel_size", {});
   if (job.find("num_experts") == nullptr) {
-    for (const char* name :
-         {"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff"}) {
+    std::string names =
+        "moe_router_load_balancing_type moe_aux_loss_coeff moe_z_loss_coeff";
+    for (const OtherMixture& mixture : kOtherMixtures) {
+      names += fmt::format(" {}", mixture.names);
+    }
+    for (const std::string& name : split_words(names)) {
       job.leave(name, "their script reads it only with --num-experts");
     }
     return;
@@ -111,6 +153,7 @@ void put_megatron_experts(const Job& job) {
   put_megatron_balance(job);
   const Known<double> z_loss = job.real("moe_z_loss_coeff");
   if (z_loss.given) put_megatron_weight(job, "experts.z_loss", z_loss, {1, ""}, "");
+  note_other_mixtures(job, "");
 }
 
 void put_smp_experts(const Job& job) {

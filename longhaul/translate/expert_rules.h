@@ -14,6 +14,10 @@ namespace longhaul::translate {
 void put_expert_ranks(const Job& job, const std::string& ranks, const std::string& tensor,
                       std::optional<int64_t> otherwise);
 
+/// Cautions of settings of experts and routers that no family here has, or that change
+/// the training otherwise. Their names begin with `prefix` ("debug.").
+void note_other_mixtures(const Job& job, const std::string& prefix);
+
 /// Puts how Megatron-LM's experts lie on ranks, and how their loads are balanced.
 void put_megatron_experts(const Job& job);
 /// Does the same for SageMaker Model Parallel's experts.

@@ -107,8 +107,13 @@ Value typed(const Said& said, const std::string& type) {
 }
 
 void Job::leave(const std::string& name, const std::string& why) const {
+  leave_marked(name, why, "");
+}
+
+void Job::leave_marked(const std::string& name, const std::string& why,
+                       const char* mark) const {
   for (const Said* const said : all(name)) {
-    draft_.leave("{}: {}", said->as_written(), why);
+    draft_.leave("{}{}: {}", mark, said->as_written(), why);
     left_.insert(name);
   }
 }

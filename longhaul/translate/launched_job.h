@@ -33,6 +33,10 @@ class Job {
   bool was_read(const std::string& name) const { return read_.contains(name); }
   /// Notes a setting, if it was given, as not carried over.
   void leave(const std::string& name, const std::string& why) const;
+  /// Does the same for a setting without which the run is another training.
+  void caution(const std::string& name, const std::string& why) const {
+    leave_marked(name, why, "CAUTION ");
+  }
   bool was_left(const std::string& name) const { return left_.contains(name); }
 
   /// Returns the last setting of this name, or nullptr if it is absent or null.
@@ -93,6 +97,9 @@ class Job {
                      std::optional<double> otherwise = {}) const;
 
  private:
+  void leave_marked(const std::string& name, const std::string& why,
+                    const char* mark) const;
+
   const Source& source_;
   Draft& draft_;
   mutable std::set<std::string> read_;  ///< names that a rule asked for

@@ -191,6 +191,7 @@ void translate_nanotron(const Job& job) {
   }
   put_expert_ranks(job, "parallelism.expert_parallel_size",
                    "parallelism.expert_tensor_parallel_size", 1);
+  note_other_mixtures(job, "model.model_config.moe_config.");
   const Known<std::string> engine = job.text("parallelism.pp_engine", "afab");
   if (draft.whole("parallel.pp", 1) > 1) {
     draft.put("parallel.pipeline",

@@ -299,6 +299,8 @@ void translate_torchtitan(const Job& job) {
   put_titan_checkpoints(job);
   put_titan_data(job);
   put_titan_model(job);
+  note_other_mixtures(job, "debug.");
+  note_other_mixtures(job, "training.debug_");
   const std::string recompute =
       job.text("activation_checkpoint.mode", "selective").value.value_or("");
   if (recompute != "none") {

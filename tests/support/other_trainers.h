@@ -98,8 +98,12 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
      "num_experts num_local_experts num_experts_per_tok moe_router_topk "
      "moe_ffn_hidden_size moe_intermediate_size norm_topk_prob",
      'r', "model.config model.override", "config.json"},
-    {"model", "moe moe_router_score_function moe_shared_expert_intermediate_size", 'n',
-     "", "what a mixture of experts is"},
+    {"model", "moe", 'n', "", "what a mixture of experts is"},
+    {"model",
+     "moe_router_score_function moe_shared_expert_intermediate_size "
+     "moe_router_num_groups score_func n_shared_experts",
+     'n', "", "no family here has it"},
+    {"model", "moe_router_dtype", 'n', "", "softmax is fp32"},
     {"model", "output_router_logits", 'r', "experts.balance model.override",
      "the default"},
     {"data", "dataset datasets dataset_name dataset_path", 'r', "data.train",
