@@ -20,8 +20,6 @@ inline constexpr std::string_view kExpertsOverTp =
 inline constexpr std::string_view kExpertsOfModel =
     "config.json says it, as num_local_experts or num_experts, num_experts_per_tok and "
     "moe_intermediate_size";
-inline constexpr std::string_view kMixtureOfModel =
-    "config.json says what a mixture of experts is and how its router chooses";
 inline constexpr std::string_view kNoSuchMixture =
     "no family here has it; a router takes the softmax over all experts, and no expert "
     "is shared";

@@ -71,7 +71,8 @@ constexpr OtherWord kSmp[] = {
     {"moe", None, "", "config.json's model_type says it"},
     {"moe_load_balancing", Rule, "experts.balance"},
     {"moe_all_to_all_dispatcher global_token_shuffle", None, "", kRowsOfExperts},
-    {"moe_*", None, "", kMixtureOfModel},
+    {"moe_aux_loss_coeff", Rule, "experts.balance_weight"},
+    {"moe_z_loss_coeff", Rule, "experts.z_loss"},
     {"summary_first_pdrop", None, "", "it belongs to a head that no language model has"},
     {"hf_pretrained_model_name_or_dir", Copy, "init.weights model.config"},
     {"finetune pretrained_model_name pretrained_checkpoint_file "

@@ -41,16 +41,14 @@ void ask_for_balance(const Job& job, const Said& said) {
 }
 
 /// Puts a term's weight. Megatron-LM adds a term up over the layers that have experts,
-/// and here the layers are averaged. `over` divides the weight, if it is known.
+/// and here the layers are averaged. `layers` are those, and `over` divides the weight,
+/// if they are known.
 void put_megatron_weight(const Job& job, const std::string& key,
-                         const Known<double>& coefficient, const Known<int64_t>& over,
-                         const std::string& over_what) {
+                         const Known<double>& coefficient, const Known<int64_t>& layers,
+                         const Known<int64_t>& over, const std::string& over_what) {
   Draft& draft = job.draft();
-  const Known<int64_t> layers = job.whole("num_layers");
-  const Said* const some = job.find("moe_layer_freq");
-  const bool every = some == nullptr || some->text() == "1";
   if (!coefficient.value) return draft.fill(key, coefficient.from);
-  if (!every || layers.value.value_or(0) < 1 || over.value.value_or(0) < 1) {
+  if (layers.value.value_or(0) < 1 || over.value.value_or(0) < 1) {
     return draft.fill(key, "{} {} x the layers with experts{}", coefficient.from,
                       *coefficient.value, over_what.empty() ? "" : " / " + over_what);
   }
@@ -63,7 +61,45 @@ void put_megatron_weight(const Job& job, const std::string& key,
           over_what.empty() ? "" : fmt::format(" / {} {}", *over.value, over_what)));
 }
 
-/// Puts the term that balances experts, and its weight.
+/// Returns the number of Megatron-LM's layers, where each of them has experts.
+Known<int64_t> megatron_layers(const Job& job) {
+  const Said* const some = job.find("moe_layer_freq");
+  if (some != nullptr && some->text() != "1") return {};
+  return job.whole("num_layers");
+}
+
+/// One of Megatron-LM's terms that balance experts.
+struct MegatronTerm {
+  std::string type;
+  std::string from;  ///< where the type comes from
+  Known<double> weight;
+  Known<int64_t> layers;  ///< those with experts
+  Known<int64_t> experts_of_token;
+  Known<int64_t> micro_batch;
+};
+
+void put_megatron_term(const Job& job, const MegatronTerm& term) {
+  Draft& draft = job.draft();
+  if (term.weight.value.value_or(1.0) == 0.0) {
+    return draft.put("experts.balance", text_value("off"),
+                     fmt::format("moe_aux_loss_coeff 0{}",
+                                 term.weight.given ? "" : ", their default"));
+  }
+  draft.put("experts.balance",
+            text_value(term.type == "global_aux_loss" ? "global" : "sequence"),
+            term.from);
+  if (term.type == "aux_loss" && term.micro_batch.value.value_or(0) != 1) {
+    draft.leave(
+        "CAUTION {}: their loads are of a micro batch, and here of a sequence, which is "
+        "the same with one sequence in a micro batch",
+        term.from);
+  }
+  // Even loads make their term 1, and ours the number of a token's experts.
+  put_megatron_weight(job, "experts.balance_weight", term.weight, term.layers,
+                      term.experts_of_token, "experts of a token");
+}
+
+/// Puts what balances experts.
 void put_megatron_balance(const Job& job) {
   Draft& draft = job.draft();
   const char* const kType = "moe_router_load_balancing_type";
@@ -79,23 +115,19 @@ void put_megatron_balance(const Job& job) {
   const Known<std::string> type = job.text(kType, "aux_loss");
   const Known<double> weight = job.real(kWeight, 0.0);
   if (!type.value) return draft.fill("experts.balance", type.from);
-  const bool global = *type.value == "global_aux_loss";
-  const bool term = global || *type.value == "seq_aux_loss" || *type.value == "aux_loss";
+  const bool term = has_word("aux_loss seq_aux_loss global_aux_loss", *type.value);
   if (!term) job.leave(kWeight, "no term of the loss takes it");
   if (*type.value == "none") {
     return draft.put("experts.balance", text_value("off"), type.from + " none");
   }
   if (!term) return ask_for_balance(job, *job.find(kType));
-  if (weight.value.value_or(1.0) == 0.0) {
-    return draft.put(
-        "experts.balance", text_value("off"),
-        fmt::format("moe_aux_loss_coeff 0{}", weight.given ? "" : ", their default"));
-  }
-  draft.put("experts.balance", text_value(global ? "global" : "sequence"),
-            type.given ? type.from + " " + *type.value : *type.value + ", their default");
-  // Even loads make their term 1, and ours the number of a token's experts.
-  put_megatron_weight(job, "experts.balance_weight", weight,
-                      job.whole("moe_router_topk", 2), "experts of a token");
+  put_megatron_term(job, {.type = *type.value,
+                          .from = type.given ? type.from + " " + *type.value
+                                             : *type.value + ", their default",
+                          .weight = weight,
+                          .layers = megatron_layers(job),
+                          .experts_of_token = job.whole("moe_router_topk", 2),
+                          .micro_batch = job.whole("micro_batch_size")});
 }
 
 }  // namespace
@@ -152,22 +184,46 @@ void put_megatron_experts(const Job& job) {
   }
   put_megatron_balance(job);
   const Known<double> z_loss = job.real("moe_z_loss_coeff");
-  if (z_loss.given) put_megatron_weight(job, "experts.z_loss", z_loss, {1, ""}, "");
+  if (z_loss.given) {
+    put_megatron_weight(job, "experts.z_loss", z_loss, megatron_layers(job), {1, ""}, "");
+  }
   note_other_mixtures(job, "");
 }
 
 void put_smp_experts(const Job& job) {
+  Draft& draft = job.draft();
   job.put("parallel.ep", job.whole("expert_parallel_degree"));
+  // SageMaker's experts are Megatron-LM's, with weights of their own where none is given.
+  const auto weight_of = [&](const std::string& name) {
+    Known<double> weight = job.real(name, 0.001);
+    if (!weight.given) weight.from = name + ", their default";
+    return weight;
+  };
+  const Known<double> weight = weight_of("moe_aux_loss_coeff");
+  const Known<double> z_loss = weight_of("moe_z_loss_coeff");
+  // A named model has layers and experts of its own, whatever the flags say.
+  const bool named = draft.has("model.config");
+  const Known<int64_t> layers = named ? Known<int64_t>{} : job.whole("num_layers");
   const Said* const said = job.find("moe_load_balancing");
-  if (said == nullptr) return;
-  const Known<std::string> type = job.text("moe_load_balancing");
-  if (!type.value) return job.draft().fill("experts.balance", type.from);
-  if (*type.value == "none" || *type.value == "aux_loss") {
-    const bool off = *type.value == "none";
-    return job.draft().put("experts.balance", text_value(off ? "off" : "sequence"),
-                           said->as_written());
+  if (said != nullptr || job.find("moe_z_loss_coeff") != nullptr) {
+    put_megatron_weight(job, "experts.z_loss", z_loss, layers, {1, ""}, "");
   }
-  ask_for_balance(job, *said);
+  const Known<std::string> type = job.text("moe_load_balancing");
+  if (type.value.value_or("") == "aux_loss") {
+    return put_megatron_term(
+        job, {.type = "aux_loss",
+              .from = said->as_written(),
+              .weight = weight,
+              .layers = layers,
+              .experts_of_token =
+                  named ? Known<int64_t>{} : job.whole("num_experts_per_tok", 2),
+              .micro_batch = job.whole("train_batch_size", 2)});
+  }
+  job.leave("moe_aux_loss_coeff", "only --moe_load_balancing aux_loss takes it");
+  if (said == nullptr) return;
+  if (!type.value) return draft.fill("experts.balance", type.from);
+  if (*type.value != "none") return ask_for_balance(job, *said);
+  draft.put("experts.balance", text_value("off"), said->as_written());
 }
 
 }  // namespace longhaul::translate
