@@ -9,8 +9,9 @@ namespace longhaul {
 /// the global batch. The loss is the sum of all terms.
 struct LossTerm {
   enum class Over {
-    Targets,    ///< the targets that the data has for the term
-    Positions,  ///< all positions: an auxiliary loss, which has no targets
+    Targets,  ///< the targets that the data has for the term
+    /// All positions that are not padding: an auxiliary loss, which has no targets.
+    Positions,
   };
   std::string name;
   Over over = Over::Targets;

@@ -134,6 +134,11 @@ TEST(Batch, EachFieldAndTermOfTheLossHasItsRows) {
   batch.document_end = {4, 4, 4, 4, 2, 2, 2, 2, 3, 3, 3, 3};
   EXPECT_TRUE(at::equal(batch_of(batch, 1, 2, at::kCPU).document_end,
                         at::tensor({2, 2, 2, 2, 3, 3, 3, 3}, at::kInt).view({2, 4})));
+  EXPECT_FALSE(rows.real.defined());
+  batch.real = {1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1};
+  EXPECT_TRUE(at::equal(batch_of(batch, 1, 2, at::kCPU).real,
+                        at::tensor({1.0F, 0.0F, 0.0F, 0.0F, 1.0F, 1.0F, 1.0F, 1.0F})));
+  EXPECT_EQ(batch.num_real(), 9);
   EXPECT_EQ(batch.num_targets(0), 12);
   EXPECT_EQ(batch.num_targets(1), 2);
 }

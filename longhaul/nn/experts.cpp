@@ -16,12 +16,22 @@ namespace longhaul::nn {
 namespace {
 
 /// Returns how often each expert was chosen in each of `groups` equal parts of the
-/// tokens: fp32 [groups, E].
-at::Tensor counts_of(const at::Tensor& chosen, int64_t groups, int64_t experts) {
+/// tokens, by those that are `real`: fp32 [groups, E].
+at::Tensor counts_of(const at::Tensor& chosen, const at::Tensor& real, int64_t groups,
+                     int64_t experts) {
   const at::Tensor all = chosen.reshape({groups, -1});
   at::Tensor counts =
       at::zeros({groups, experts}, at::TensorOptions(at::kFloat).device(chosen.device()));
-  return counts.scatter_add_(1, all, at::ones_like(all, counts.options()));
+  const at::Tensor ones = real.defined()
+                              ? real.unsqueeze(1).expand_as(chosen).reshape_as(all)
+                              : at::ones_like(all, counts.options());
+  return counts.scatter_add_(1, all, ones);
+}
+
+/// Returns values [T] or [T, ...] with zeros in the place of padding.
+at::Tensor without_padding(const at::Tensor& values, const at::Tensor& real) {
+  if (!real.defined()) return values;
+  return values.dim() == 1 ? values * real : values * real.unsqueeze(1);
 }
 
 /// Returns those of `weights` that this rank has.
@@ -69,6 +79,7 @@ at::Tensor Experts::chosen_of(const at::Tensor& probabilities,
 at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& chosen,
                             const ForwardContext& context) const {
   const RouterContext& router = context.router;
+  const at::Tensor& real = context.batch.real;
   const int64_t experts = probabilities.size(1), tokens = probabilities.size(0);
   const auto of_all = static_cast<double>(experts);
   if (router.balance == BalanceKind::Global) {
@@ -76,23 +87,30 @@ at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& c
   }
   if (router.balance == BalanceKind::Pooled) {
     RouterPass& pass = *router.pass;
-    const at::Tensor share = counts_of(chosen, 1, experts).squeeze(0);
+    const at::Tensor share = counts_of(chosen, real, 1, experts).squeeze(0);
     const at::Tensor sum = probabilities.sum(0);
     pass.shares = pass.layers == 0 ? share : pass.shares + share;
     pass.probability = pass.layers == 0 ? sum : pass.probability + sum;
     ++pass.layers;
     if (pass.layers < router.routers) return {};
     // The term is divided by the tokens of all layers once more.
-    const double rows = static_cast<double>(tokens) * static_cast<double>(router.routers);
-    return (pass.shares * pass.probability).sum() * (of_all / rows);
+    const at::Tensor product = (pass.shares * pass.probability).sum();
+    const auto layers = static_cast<double>(router.routers);
+    if (real.defined()) return product * (of_all / layers) / real.sum().clamp_min(1);
+    return product * (of_all / (static_cast<double>(tokens) * layers));
   }
   // Where no balance is asked for, its measure is that of sequences.
   const int64_t sequences = context.batch.rows;
-  at::Tensor counts = counts_of(chosen, sequences, experts);
+  at::Tensor counts = counts_of(chosen, real, sequences, experts);
   if (router.sum_sequences) router.sum_sequences(counts);
-  const auto length = static_cast<double>(context.batch.seq * router.sequence_parts);
   const at::Tensor sums =
       probabilities.view({sequences, tokens / sequences, experts}).sum(1);
+  if (real.defined()) {
+    // The choices of a sequence, on all ranks, tell how many tokens it has.
+    const at::Tensor lengths = counts.sum(1) / static_cast<double>(top_k_);
+    return ((sums * counts).sum(1) / lengths.clamp_min(1)).sum() * of_all;
+  }
+  const auto length = static_cast<double>(context.batch.seq * router.sequence_parts);
   return (sums * counts).sum() * (of_all / length);
 }
 
@@ -118,18 +136,24 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
   };
   attach(context.router.balance_term,
          [&] { return balance(probabilities, chosen, context); });
-  attach(context.router.z_term, [&] { return at::logsumexp(logits, -1).square().sum(); });
+  attach(context.router.z_term, [&] {
+    const at::Tensor squares = at::logsumexp(logits, -1).square();
+    return without_padding(squares, context.batch.real).sum();
+  });
   return out;
 }
 
 void Experts::count(const ops::RoutedRows& rows, const at::Tensor& probabilities,
-                    const ForwardContext& context) const {
+                    const at::Tensor& chosen, const ForwardContext& context) const {
   RouterLoads* loads = context.router.loads;
   const bool again = context.losses != nullptr && context.losses->again;
   if (loads == nullptr || again) return;
   const int64_t experts = probabilities.size(1);
-  loads->counts.select(0, layer_).add_(rows.offsets.narrow(0, 1, experts) -
-                                       rows.offsets.narrow(0, 0, experts));
+  const at::Tensor& real = context.batch.real;
+  loads->counts.select(0, layer_).add_(
+      real.defined()
+          ? counts_of(chosen, real, 1, experts).squeeze(0).to(at::kLong)
+          : rows.offsets.narrow(0, 1, experts) - rows.offsets.narrow(0, 0, experts));
   const at::Tensor p = probabilities.detach();
   loads->entropy.select(0, layer_).sub_(at::xlogy(p, p).sum());
 }
@@ -141,9 +165,10 @@ Experts::Choice Experts::choose(const at::Tensor& logits,
   const at::Tensor chosen = chosen_of(probabilities, context);
   at::Tensor weights = probabilities.gather(1, chosen);
   if (normalised_) weights = weights / weights.sum(-1, /*keepdim=*/true);
-  weights = with_losses(weights, wide, probabilities, chosen, context);
+  const at::Tensor counted = without_padding(probabilities, context.batch.real);
+  weights = with_losses(weights, wide, counted, chosen, context);
   Choice out{ops::route(chosen, logits.size(1)), {}};
-  count(out.rows, probabilities, context);
+  count(out.rows, counted, chosen, context);
   // Row r belongs to the choice that has place r.
   at::Tensor choice = at::empty_like(out.rows.token);
   const at::Tensor place = out.rows.place.reshape(-1);

@@ -15,6 +15,9 @@ namespace longhaul::nn {
 /// as many rows as tokens chose it. Inside a SplitRegion every expert has a part of its
 /// inner features, and every rank routes all tokens.
 ///
+/// Padding (Batch::real) is routed and computed as any token. The terms of the loss and
+/// the loads do not count it.
+///
 /// A token's weight is multiplied into the inner features of its expert, before the last
 /// projection. The result is the same, and the results of experts need not be kept.
 class Experts {
@@ -39,7 +42,7 @@ class Experts {
   at::Tensor balance(const at::Tensor& probabilities, const at::Tensor& chosen,
                      const ForwardContext& context) const;
   void count(const ops::RoutedRows& rows, const at::Tensor& probabilities,
-             const ForwardContext& context) const;
+             const at::Tensor& chosen, const ForwardContext& context) const;
   /// Computes the experts of this rank on their rows.
   at::Tensor run(const ExpertDispatch::Arrived& in, const ForwardContext& context) const;
 

@@ -47,6 +47,7 @@ struct Batch {
   at::Tensor document_end;
   ops::DocumentBounds documents;  ///< of document_start and document_end
   at::Tensor segments;            ///< [T] int32
+  at::Tensor real;  ///< fp32 [T], 0 for padding and else 1; undefined: no padding
   /// Numbers for the draws of dropout. `sequences` has each sequence's number in the run,
   /// int64 [rows], and `sequence_of` the number of each token's sequence, int64 [T].
   /// `index` has the index of each token in its whole sequence, int32 [T].
@@ -151,7 +152,8 @@ class ExpertDispatch {
   virtual at::Tensor back(const WayPtr& way, const at::Tensor& rows) const = 0;
 };
 
-/// What the routers of a step's micro batches have done with this rank's tokens.
+/// What the routers of a step's micro batches have done with this rank's tokens, without
+/// padding.
 struct RouterLoads {
   at::Tensor counts;   ///< int64 [layers, E]: tokens sent to each expert
   at::Tensor entropy;  ///< fp32 [layers]: sum over tokens of the entropy of p

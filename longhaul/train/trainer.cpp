@@ -213,7 +213,7 @@ class Trainer {
     const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
     const BatchTotals totals = sum_over_replicas(session_, batch);
-    StepLoss loss(session_, totals.targets);
+    StepLoss loss(session_, totals);
 
     // 2. Schedule, with 3. forward, 4. backward, 5. reduce.
     phase("gradients", step);
@@ -231,7 +231,8 @@ class Trainer {
          runner_.device_router_loads()});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, sums[1]);
-    const ExpertLoads loads = sum_router_loads(session_, std::move(sums[2]));
+    const ExpertLoads loads =
+        sum_router_loads(session_, std::move(sums[2]), totals.positions);
     const Verdict verdict =
         guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 

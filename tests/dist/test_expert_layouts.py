@@ -1,8 +1,10 @@
 """A mixture of experts is the same model in every layout, with its experts on any ranks."""
 
 import json
+import random
 
 import pytest
+from datasets import Dataset
 from layouts import (FP32, IN_FP32, LAYOUTS, Result, curve, first_gradients, go_on_with, parallel,
                      relative, state, step_dir, tensors, train, violations, write_run)
 from programs import later
@@ -31,7 +33,6 @@ MIXTRAL, QWEN = dict(model_type="mixtral"), dict(model_type="qwen3_moe")
 GLOBAL = ['experts.balance="global"', "experts.balance_weight=0.05", "experts.z_loss=0.001"]
 
 
-
 @pytest.mark.parametrize("name", [*NOW, *later(*(n for n in EXPERTS if n not in NOW))])
 def test_experts_in_a_layout_are_one_rank(judged, name):
     ours, one = (judged(layout, *FP32, steps=10, **QWEN) for layout in (EXPERTS[name], ONE))
@@ -54,6 +55,33 @@ def test_routers_choose_in_a_layout_as_on_one_rank(trained, name):
     differing = sum(abs(a - b) for x, y in zip(ours, one) for a, b in zip(x, y))
     assert differing <= 2
     assert max(max(layer) for layer in one) > 1.5 * 8 * 32 * 3 / 8  # there is something to see
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory):
+    """Rows of 32 tokens, most of them with padding, and their lengths without it."""
+    path = tmp_path_factory.mktemp("padded") / "rows"
+    draw = random.Random(5)
+    lengths = [draw.choice((4, 9, 20, 32)) for _ in range(80)]
+    ids = [[min(int(draw.expovariate(0.05)), 299) for _ in range(n)] + [1] * (32 - n)
+           for n in lengths]
+    mask = [[1] * n + [0] * (32 - n) for n in lengths]
+    Dataset.from_dict({"input_ids": ids, "attention_mask": mask}).save_to_disk(path)
+    return f'data.train=[{{ path = "{path}" }}]', lengths
+
+
+@pytest.mark.parametrize("name", ["ep2_cp2", *later(*(n for n in EXPERTS if n != "ep2_cp2"))])
+def test_rows_with_padding_in_a_layout_are_one_rank(judged, padded, name):
+    ours, one = (judged(layout, *FP32, padded[0], steps=10, **QWEN)
+                 for layout in (EXPERTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+
+
+@pytest.mark.parametrize("name", ["ep2_pp2_dp2", *later("ep2_tp2_dp2", "ep2_cp2")])
+def test_loads_count_no_padding(trained, padded, name):
+    source, lengths = padded
+    run = trained(EXPERTS[name], *FP32, source, "data.shuffle=false", "run.steps=8", **QWEN)
+    assert [sum(layer) for layer in counts(run, 8)] == [sum(lengths[56:64]) * 3] * 3
 
 
 def test_results_have_the_ranks_over_which_experts_lie(trained):

@@ -15,8 +15,9 @@ namespace {
 using namespace longhaul;
 
 void print(const data::TokenBatch& batch) {
-  fmt::print("{}\n",
-             Json{{"tokens", batch.tokens}, {"targets", batch.targets[0]}}.dump());
+  Json json = {{"tokens", batch.tokens}, {"targets", batch.targets[0]}};
+  if (!batch.real.empty()) json["real"] = batch.real;
+  fmt::print("{}\n", json.dump());
 }
 
 void print_batches(std::shared_ptr<const data::TokenSource> source, int64_t size) {

@@ -81,6 +81,7 @@ def test_masked_labels_and_padding_are_no_targets(run, tmp_path, mask):
     columns["labels"][0][5] = -100
     columns["attention_mask"][1][10:] = [0] * 6
     rows = read(run, save(tmp_path / "saved", columns, mask=mask))
+    assert "real" not in rows[0] and rows[1]["real"] == [1] * 10 + [0] * 6
     expected = shifted(columns["labels"][0])
     assert expected[4] == -100 and rows[0]["targets"] == expected
     assert rows[1]["targets"] == columns["input_ids"][1][1:10] + [-100] * 7

@@ -86,12 +86,13 @@ def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=(), weight=0.0):
     return curve_on(run, tmp_path, rows, micro, sets, weight)
 
 
-def curve_on(run, tmp_path, rows, micro=2, sets=(), weight=0.0):
+def curve_on(run, tmp_path, rows, micro=2, sets=(), weight=0.0, mask=None):
     """Losses and norms of a model that lies in tmp_path / "model". The loss has the weighted loss
     that balances experts in it."""
     ids, length = rows.tolist(), rows.shape[1]
+    mask = torch.ones_like(rows) if mask is None else mask
     Dataset.from_dict({
-        "input_ids": ids, "attention_mask": [[1] * length] * len(ids), "labels": ids,
+        "input_ids": ids, "attention_mask": mask.tolist(), "labels": ids,
     }).save_to_disk(tmp_path / "rows", num_shards=2)
     (tmp_path / "run.toml").write_text(
         config_text(tmp_path, micro, len(ids) // BATCH, length))
@@ -152,6 +153,30 @@ def test_another_balance_of_experts_is_seen(run, tmp_path, name, change):
     rows = make_rows()
     ours = longhaul_curve(run, tmp_path, make_model(name), rows, **{**balanced(name), **change})
     assert worst(ours, torch_curve(make_model(name), rows)) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["mixtral", *later("qwen3_moe")])
+def test_padding_counts_as_with_the_attention_mask_of_torch(run, tmp_path, name):
+    rows = make_rows()
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(4, LENGTH // 2, (len(rows), 1), generator=generator)
+    mask = (torch.arange(LENGTH) < lengths).long()
+    rows = rows.where(mask == 1, make_model(name).config.pad_token_id)
+
+    def curve_of(masked):
+        model = make_model(name)
+
+        def loss_of(step):
+            ids, real = (of[step * BATCH:(step + 1) * BATCH] for of in (rows, mask))
+            return model(input_ids=ids, attention_mask=real if masked else None,
+                         labels=ids.masked_fill(real == 0, -100)).loss
+
+        return torch_curve_of(model, loss_of, STEPS)
+
+    make_model(name).save_pretrained(tmp_path / "model")
+    ours = curve_on(run, tmp_path, rows, mask=mask, **balanced(name))
+    assert worst(ours, curve_of(masked=True)) <= TOLERANCE
+    assert worst(ours, curve_of(masked=False)) > 10 * TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied"])

@@ -124,6 +124,7 @@ void Loader::prepare() {
   batch.first_sequence = to.cursor.sequences();
   batch.micro_batches.resize(static_cast<size_t>(micro_batches()));
   batch.num_targets.clear();
+  batch.num_real = 0;
   uint64_t content = 0;
   std::vector<int64_t> last(sources_.size(), -1);
   for (int64_t m = 0; m < micro_batches(); ++m) {
@@ -141,6 +142,7 @@ void Loader::prepare() {
       content +=
           static_cast<uint64_t>(sequence_hash(micro, j, batch.first_sequence + in_step));
     }
+    batch.num_real += micro.num_real();
     batch.num_targets.resize(micro.targets.size(), 0);
     for (size_t term = 0; term < micro.targets.size(); ++term) {
       batch.num_targets[term] += micro.num_targets(term);

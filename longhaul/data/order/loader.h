@@ -55,6 +55,8 @@ struct StepBatch {
   /// Number of targets on this rank, by term of the loss. The sums over all ranks are the
   /// denominators of the step's loss.
   std::vector<int64_t> num_targets;
+  /// Number of positions on this rank that are not padding, for terms over positions.
+  int64_t num_real = 0;
   /// Sum (modulo 2^64) of one hash for each of this rank's sequences. A hash covers the
   /// sequence's place in the run, its token ids and its targets. The sum over all ranks
   /// identifies the data of the whole step and is equal in any layout.

@@ -338,6 +338,28 @@ TEST(Loader, CountsTargetsAndEpochs) {
   EXPECT_EQ(loader.next().first_sequence, 8);
 }
 
+TEST(Loader, CountsPositionsWithoutPadding) {
+  class Padded final : public TaggedSource {
+   public:
+    using TaggedSource::TaggedSource;
+    void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+      TaggedSource::read(index, batch, row);
+      set_real_length(batch, row, index == 1 ? 3 : index == 6 ? 0 : 4);
+    }
+  };
+  const std::vector<WeightedSource> sources = {
+      {std::make_shared<Padded>(0, 8, 4), 1.0, "padded", {}}};
+  Loader loader(sources, options_of(4, 2, false));
+  const StepBatch& step = loader.next();
+  EXPECT_EQ(step.num_real, 4 + 3 + 4 + 4);
+  EXPECT_EQ(step.micro_batches[0].real, (std::vector<int32_t>{1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_TRUE(step.micro_batches[1].real.empty());
+  const StepBatch& next = loader.next();
+  EXPECT_EQ(next.num_real, 4 + 4 + 0 + 4);
+  EXPECT_TRUE(next.micro_batches[0].real.empty());
+  EXPECT_EQ(next.micro_batches[1].real, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1, 1}));
+}
+
 TEST(Loader, ChangesTheChainHashWhenOneTokenChanges) {
   std::vector<uint64_t> a;
   std::vector<uint64_t> b;

@@ -60,7 +60,11 @@ class SavedDatasetSource final : public TokenSource {
       std::copy(to.tokens.begin() + 1, to.tokens.end(), to.targets.begin());
     }
     to.targets.back() = kIgnore;
-    if (dataset_.has_mask) mask_padding(from, local, index, to);
+    if (dataset_.has_mask) {
+      const int64_t length = length_without_padding(from, local, index);
+      mask_padding(length, to);
+      set_real_length(batch, row, length);
+    }
     fill_plain_positions(to);
   }
 
@@ -80,14 +84,18 @@ class SavedDatasetSource final : public TokenSource {
   }
 
  private:
-  void mask_padding(const SavedBatch& from, int64_t local, int64_t index,
-                    const BatchRow& to) const {
+  int64_t length_without_padding(const SavedBatch& from, int64_t local,
+                                 int64_t index) const {
     const int64_t valid = from.attention_mask.leading_ones(local);
     if (valid < 0) {
       dataset_.fail_row(from, index,
                         "attention_mask is not ones followed by zeros; pad at the end of "
                         "a row only");
     }
+    return valid;
+  }
+
+  static void mask_padding(int64_t valid, const BatchRow& to) {
     // Position i predicts token i + 1. From the last token on there is no next token to
     // predict.
     const auto begin = static_cast<size_t>(std::max<int64_t>(valid - 1, 0));

@@ -28,4 +28,14 @@ void fill_plain_positions(const BatchRow& row) {
   std::fill(row.document_start.begin(), row.document_start.end(), 0);
 }
 
+void set_real_length(TokenBatch& batch, int64_t row, int64_t length) {
+  if (batch.real.empty()) {
+    if (length == batch.seq_len) return;
+    batch.real.assign(batch.tokens.size(), 1);
+  }
+  const auto begin = batch.real.begin() + row * batch.seq_len;
+  std::fill(begin, begin + length, 1);
+  std::fill(begin + length, begin + batch.seq_len, 0);
+}
+
 }  // namespace longhaul::data

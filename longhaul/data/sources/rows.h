@@ -23,4 +23,7 @@ BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
 /// the whole row.
 void fill_plain_positions(const BatchRow& row);
 
+/// Says that all positions of a row from `length` on are padding.
+void set_real_length(TokenBatch& batch, int64_t row, int64_t length);
+
 }  // namespace longhaul::data

@@ -19,6 +19,7 @@ void TokenBatch::resize(int64_t rows, int64_t length) {
   document_start.resize(size);
   segments.clear();
   document_end.clear();
+  real.clear();
   sequences.clear();
   index.clear();
 }
@@ -26,6 +27,11 @@ void TokenBatch::resize(int64_t rows, int64_t length) {
 int64_t TokenBatch::num_targets(size_t term) const {
   const std::vector<int32_t>& all = targets.at(term);
   return std::ssize(all) - std::count(all.begin(), all.end(), kIgnore);
+}
+
+int64_t TokenBatch::num_real() const {
+  if (real.empty()) return num_sequences * seq_len;
+  return std::count(real.begin(), real.end(), 1);
 }
 
 void TokenSource::limit_ids(int64_t vocab_size) {

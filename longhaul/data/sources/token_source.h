@@ -34,6 +34,10 @@ struct TokenBatch {
   /// document_end[i]. Padding begins at document_end. An empty vector means that the data
   /// is causal.
   std::vector<int32_t> document_end;
+  /// By position, 0 for the padding at the end of a causal row and 1 for all others. What
+  /// routers of experts are measured and balanced by is not counted for padding. An empty
+  /// vector means that no row has padding.
+  std::vector<int32_t> real;
   /// The number of each sequence in the run, and the index of each position in its row.
   /// Dropout draws its random numbers from both. Both are empty in a batch that belongs
   /// to no run.
@@ -41,10 +45,12 @@ struct TokenBatch {
   std::vector<int32_t> index;
 
   /// Makes room for `rows` rows of `length` positions with one term of the loss, the next
-  /// token of each position. Segments and document ends stay empty.
+  /// token of each position. All fields that the data may lack stay empty.
   void resize(int64_t rows, int64_t length);
   /// Returns the number of a term's targets that are not kIgnore.
   int64_t num_targets(size_t term) const;
+  /// Returns the number of positions that are not padding.
+  int64_t num_real() const;
 };
 
 /// A set of sequences of one length with random access, which a Loader reads. Immutable

@@ -172,6 +172,76 @@ TEST(Experts, HaveTheGradientsOfTheirResultAndOfTheTermsOfTheLoss) {
   }
 }
 
+/// A layer whose loads are counted, with what all kinds of balance need.
+struct CountedLayer : Layer {
+  explicit CountedLayer(BalanceKind balance) : Layer(/*shared=*/false, 1, 0) {
+    loads.counts = at::zeros({1, kExperts}, at::kLong);
+    loads.entropy = at::zeros({1});
+    context.router.loads = &loads;
+    context.router.balance = balance;
+    context.router.shares = at::linspace(0.1, 0.9, kExperts).view({1, kExperts});
+    context.router.pass = std::make_shared<nn::RouterPass>();
+  }
+  nn::RouterLoads loads;
+};
+
+/// Compares sequences with padding at their ends with the same sequences without.
+TEST(Experts, CountPaddingInNoTermOfTheLossAndInNoLoad) {
+  constexpr int64_t kReal = 5;
+  const auto real_part = [](const at::Tensor& of, int64_t from, int64_t length) {
+    return of.view({kSequences, kLength, -1}).narrow(1, from, length);
+  };
+  const auto cut = [&](const at::Tensor& of) {
+    return real_part(of, 0, kReal).reshape({kSequences * kReal, kHidden});
+  };
+  const at::Tensor x = random(1), dy = random(2);
+  real_part(dy, kReal, kLength - kReal).zero_();
+  for (const BalanceKind balance :
+       {BalanceKind::Sequence, BalanceKind::Global, BalanceKind::Pooled}) {
+    SCOPED_TRACE(static_cast<int>(balance));
+    CountedLayer padded(balance), shorter(balance);
+    padded.context.batch.real = at::ones({kTokens});
+    real_part(padded.context.batch.real, kReal, kLength - kReal).zero_();
+    shorter.context.batch.seq = kReal;
+    const at::Tensor y = padded.run(x, dy);
+    ops::expect_close(cut(y), shorter.run(cut(x), cut(dy)), 1e-5, "y");
+    ops::expect_close(cut(padded.dx), shorter.dx, 1e-5, "dx");
+    for (size_t i = 0; i < padded.all.size(); ++i) {
+      ops::expect_close(padded.all[i]->grad(), shorter.all[i]->grad(), 1e-5,
+                        padded.all[i]->name());
+    }
+    for (size_t i = 0; i < 2; ++i) {
+      const double want = shorter.losses.sums()[i];
+      EXPECT_NEAR(padded.losses.sums()[i], want, 1e-5 * want);
+    }
+    EXPECT_TRUE(at::equal(padded.loads.counts, shorter.loads.counts));
+    ops::expect_close(padded.loads.entropy, shorter.loads.entropy, 1e-5, "entropy");
+  }
+}
+
+TEST(Experts, BalanceEachSequenceByItsOwnTokens) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = random(1).view({kSequences, kLength, kHidden});
+  CountedLayer padded(BalanceKind::Sequence);
+  padded.context.batch.real = at::ones({kSequences, kLength});
+  std::vector<double> want(2, 0.0);
+  int64_t row = 0;
+  for (const int64_t length : {5, 8, 0, 3}) {
+    padded.context.batch.real[row].narrow(0, length, kLength - length).zero_();
+    CountedLayer alone(BalanceKind::Sequence);
+    alone.context.batch.rows = 1;
+    alone.context.batch.seq = length;
+    if (length > 0) alone.experts.forward(x[row].narrow(0, 0, length), alone.context);
+    for (size_t i = 0; i < 2; ++i) want[i] += alone.losses.sums()[i];
+    ++row;
+  }
+  padded.context.batch.real = padded.context.batch.real.view(-1);
+  padded.experts.forward(x.view({kTokens, kHidden}), padded.context);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_NEAR(padded.losses.sums()[i], want[i], 1e-5 * want[i]);
+  }
+}
+
 /// Compares what `ranks` ranks of ep have with one rank, each with its part of the
 /// tokens.
 TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {

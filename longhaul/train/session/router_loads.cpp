@@ -61,7 +61,8 @@ nn::RouterContext router_context(const Session& session) {
   return router;
 }
 
-ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
+ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
+                             int64_t positions) {
   const families::Experts* experts =
       families::first_experts(session.model_config.network);
   if (experts == nullptr) return {};
@@ -73,7 +74,7 @@ ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine) {
   ExpertLoads loads;
   const auto& blocks = session.model_config.network.blocks;
   const auto each = static_cast<size_t>(experts->router.out);
-  const auto tokens = static_cast<double>(session.batch.tokens_per_step);
+  const auto tokens = static_cast<double>(positions);
   for (size_t layer = 0; layer < blocks.size(); ++layer) {
     loads.counts.emplace_back();
     loads.entropy.push_back(mine.at(blocks.size() * each + layer) / tokens);

@@ -8,7 +8,8 @@
 
 namespace longhaul::train {
 
-/// What the routers of experts did with the tokens of a whole step, over all ranks.
+/// What the routers of experts did with the tokens of a whole step, over all ranks and
+/// without padding.
 struct ExpertLoads {
   /// Tokens that each expert got, by layer; empty for a layer without experts, and for a
   /// step of a model without any.
@@ -32,8 +33,10 @@ double router_weight(const LossTerm& term, const RunConfig& config,
 /// Returns what the routers of a session's model need.
 nn::RouterContext router_context(const Session& session);
 
-/// Adds up over all ranks what StageRunner::device_router_loads has counted. Collective.
-ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine);
+/// Adds up over all ranks what StageRunner::device_router_loads has counted of a step
+/// with so many positions that are not padding. Collective.
+ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
+                             int64_t positions);
 /// Returns counts that take as much room as those of any step of so many tokens: each
 /// expert of each layer got all tokens.
 std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,

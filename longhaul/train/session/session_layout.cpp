@@ -129,7 +129,7 @@ void take_positions(const layout::ContextLayout& context, int rank,
   }
   for (std::vector<int32_t>* values :
        {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
-        &batch.segments, &batch.index}) {
+        &batch.real, &batch.segments, &batch.index}) {
     *values = context.take(*values, rank);  // an empty vector stays empty
   }
   batch.seq_len = context.local_len();

@@ -20,6 +20,8 @@ data::TokenBatch two_sequences() {
   batch.segments = batch.positions;
   batch.document_end.assign(16, 8);
   batch.document_end[15] = 6;
+  batch.real.assign(16, 1);
+  batch.real[15] = 0;
   return batch;
 }
 
@@ -35,9 +37,11 @@ TEST(TakePositions, EveryFieldKeepsItsValuesAtTheRanksPositions) {
   EXPECT_EQ(batch.segments, batch.positions);
   EXPECT_EQ(batch.document_start, Values(8, 0));
   EXPECT_EQ(batch.document_end, Values(8, 8));
+  EXPECT_EQ(batch.real, Values(8, 1));
   batch = two_sequences();
   take_positions(context, 0, batch);
   EXPECT_EQ(batch.document_end, (Values{8, 8, 8, 8, 8, 8, 8, 6}));
+  EXPECT_EQ(batch.real, (Values{1, 1, 1, 1, 1, 1, 1, 0}));
 }
 
 TEST(TakePositions, ASequencesOwnTargetsStayWithTheRankOfItsFirstPosition) {
@@ -67,6 +71,7 @@ TEST(TakePositions, FieldsThatTheDataDoesNotHaveStayAbsent) {
   take_positions(layout::ContextLayout(8, 2), 1, batch);
   EXPECT_TRUE(batch.segments.empty());
   EXPECT_TRUE(batch.document_end.empty());
+  EXPECT_TRUE(batch.real.empty());
   EXPECT_EQ(batch.targets[0].size(), 4U);
 }
 

@@ -1,5 +1,6 @@
 #include "longhaul/train/step/step_loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -13,18 +14,13 @@ bool has_targets(const LossTerm& term) { return term.over == LossTerm::Over::Tar
 
 }  // namespace
 
-StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets)
+StepLoss::StepLoss(const Session& session, const BatchTotals& totals)
     : terms_(session.model_config.description.losses) {
-  const auto positions = static_cast<double>(session.config.batch.global_size) *
-                         static_cast<double>(session.config.data.seq_len);
   for (size_t i = 0; i < terms_.size(); ++i) {
     weights_.push_back(
         router_weight(terms_[i], session.config, session.model_config.network));
-    if (!has_targets(terms_[i])) {
-      denominators_.push_back(positions * static_cast<double>(terms_[i].layers));
-      continue;
-    }
-    const int64_t count = targets.at(i);
+    const int64_t count = has_targets(terms_[i]) ? totals.targets.at(i)
+                                                 : totals.positions * terms_[i].layers;
     if (count == 0 && without_targets_.empty()) without_targets_ = terms_[i].name;
     denominators_.push_back(count == 0 ? std::numeric_limits<double>::quiet_NaN()
                                        : static_cast<double>(count));
@@ -71,10 +67,17 @@ std::vector<std::pair<std::string, double>> StepLoss::terms() const {
 BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch) {
   std::vector<int64_t> sums = batch.num_targets;
   sums.push_back(batch.content_hash);
+  const bool only_targets =
+      std::ranges::all_of(session.model_config.description.losses, has_targets);
+  if (!only_targets) sums.push_back(batch.num_real);
   session.mesh().dp().all_reduce_wait(sums, comm::ReduceOp::Sum);
-  const int64_t content = sums.back();
-  sums.pop_back();
-  return {std::move(sums), content};
+  const size_t terms = batch.num_targets.size();
+  BatchTotals totals;
+  totals.content = sums[terms];
+  if (!only_targets) totals.positions = sums[terms + 1];
+  sums.resize(terms);
+  totals.targets = std::move(sums);
+  return totals;
 }
 
 std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums) {

@@ -9,13 +9,22 @@
 
 namespace longhaul::train {
 
+/// What a step's batch has, over all replicas.
+struct BatchTotals {
+  std::vector<int64_t> targets;  ///< by term of the loss
+  /// Positions that are not padding; 0 for a model without terms over positions.
+  int64_t positions = 0;
+  int64_t content = 0;  ///< the content hash
+};
+/// Adds up the totals of all ranks' parts of the step's batch. Collective over dp.
+BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch);
+
 /// The loss of a step: each term's sum divided by the term's own denominator in the
 /// global batch.
 class StepLoss {
  public:
-  /// `targets` has the number of targets in the global batch for each term that has
-  /// targets (sum_over_replicas).
-  StepLoss(const Session& session, const std::vector<int64_t>& targets);
+  /// `totals` are those of the global batch (sum_over_replicas).
+  StepLoss(const Session& session, const BatchTotals& totals);
 
   /// Returns the first term that has no target in the global batch, so that the loss is
   /// undefined; empty where every term has some.
@@ -36,19 +45,11 @@ class StepLoss {
 
  private:
   std::vector<LossTerm> terms_;
-  std::vector<double> denominators_;  ///< NaN for a term without targets
+  std::vector<double> denominators_;  ///< NaN where there is nothing to divide by
   std::vector<double> weights_;       ///< of the terms in the loss
   std::string without_targets_;
   std::vector<double> sums_;
 };
-
-/// The batch's targets by term, over all replicas, and the batch's content hash.
-struct BatchTotals {
-  std::vector<int64_t> targets;
-  int64_t content = 0;
-};
-/// Adds up the totals of all ranks' parts of the step's batch. Collective over dp.
-BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch);
 
 /// Adds up what the ranks of a replica have summed over their positions and stages; the
 /// result is the same on all ranks of the replica. Collective over cp and pp.
