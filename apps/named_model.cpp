@@ -14,6 +14,7 @@
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
+#include "longhaul/families/network.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/inference.h"
@@ -62,11 +63,15 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
   return parse_run_config(text, (source.path / "state.json").string()).config.parallel;
 }
 
-/// Spreads experts over as many of the ranks as the run did, or over as many as divide
-/// both, where there are other ranks: a prompt has one replica.
-void fit_experts(ParallelSection& parallel, int64_t ranks) {
+/// Spreads experts over as many ranks as divide dp x cp and the experts, unless the
+/// layout, where it is a run's, fits the ranks as it is.
+void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& model,
+                 int64_t ranks) {
   const int64_t replicas = ranks / (parallel.tp * parallel.pp * parallel.cp);
-  parallel.ep = std::gcd(parallel.ep, std::max<int64_t>(1, replicas) * parallel.cp);
+  const int64_t data = std::max<int64_t>(1, replicas) * parallel.cp;
+  if (of_run && data % parallel.ep == 0) return;
+  const families::Experts* experts = families::first_experts(model.network);
+  parallel.ep = experts == nullptr ? 1 : std::gcd(data, experts->router.out);
 }
 
 }  // namespace
@@ -89,6 +94,10 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
                   "layout, several ranks take the run's layout")
       ->check(CLI::Range(1, 1'000'000));
   verb.add_option("--pp", call.pp, "pipeline stages (parallel.pp)")
+      ->check(CLI::Range(1, 1'000'000));
+  verb.add_option("--ep", call.ep,
+                  "ranks besides those of tp and pp that have all experts together "
+                  "(parallel.ep); default: as many as divide these ranks and the experts")
       ->check(CLI::Range(1, 1'000'000));
 }
 
@@ -123,14 +132,21 @@ NamedModel open_model(const fs::path& path, comm::Communicator& world) {
 ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world) {
   ParallelSection parallel;
-  if (call.tp || call.pp || call.cp || call.zero) {
+  bool of_run = false;
+  if (call.tp || call.pp || call.cp || call.ep || call.zero) {
     parallel.tp = call.tp.value_or(1);
     parallel.pp = call.pp.value_or(1);
     parallel.cp = call.cp.value_or(1);
     parallel.zero = call.zero.value_or(parallel.zero);
   } else if (world.size() > 1) {
-    parallel = run_parallel(model, world).value_or(parallel);
-    fit_experts(parallel, world.size());
+    const std::optional<ParallelSection> runs = run_parallel(model, world);
+    of_run = runs.has_value();
+    parallel = runs.value_or(parallel);
+  }
+  if (call.ep) {
+    parallel.ep = *call.ep;
+  } else {
+    fit_experts(parallel, of_run, model.config, world.size());
   }
   parallel.sequence = false;
   return parallel;

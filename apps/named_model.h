@@ -20,10 +20,10 @@ struct ModelCall {
   std::string device = "auto";
   fs::path device_plugin;
   bool plain = false;
-  std::optional<int64_t> tp, pp, cp, zero;
+  std::optional<int64_t> tp, pp, cp, ep, zero;
 };
 
-/// Adds the model, --dtype, --device, --device-plugin, --tp and --pp.
+/// Adds the model, --dtype, --device, --device-plugin, --tp, --pp and --ep.
 void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb on the ranks that a launcher started, else in this process
@@ -46,8 +46,10 @@ NamedModel open_model(const fs::path& path, comm::Communicator& world);
 
 /// Returns how the ranks are to hold the model: as the call says. Where it says nothing
 /// and there are several ranks, they hold it like the run that the weights are from; else
-/// each rank has all of it. Tokens are never split outside of regions, so that any number
-/// of them will do. Collective.
+/// each rank has all of it except experts. Where neither the call nor a run that fits the
+/// ranks says how experts are spread, they lie over as many ranks as divide dp x cp and
+/// the experts. Tokens are never split outside of regions, so that any number of them
+/// will do. Collective.
 ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world);
 

@@ -74,6 +74,7 @@ constexpr OptionWord kOptionWords[] = {
     {"tensor_parallel_size tensor_model_parallel_size tp_size", "--tp"},
     {"pipeline_parallel_size pipeline_model_parallel_size pp_size", "--pp"},
     {"context_parallel_size cp_size", "--cp"},
+    {"expert_parallel_size expert_model_parallel_size ep_size", "--ep"},
     {"dataset data_path eval_data test_data val_data", "--data"},
     {"tokenizer_name tokenizer_path tokenizer_name_or_path tokenizer_model",
      "--tokenizer"},

@@ -12,6 +12,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/families/network.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/infer/prompt.h"
 #include "longhaul/tokenizer/stream_decoder.h"
@@ -48,20 +49,22 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Refuses ranks that split data: one text has no work for them.
-void check_one_sequence(const ParallelSection& parallel, int ranks) {
+/// Refuses ranks that split data: one text has no work for them. Ranks that have all
+/// experts together each continue the text.
+void check_one_sequence(const ParallelSection& parallel, bool has_experts, int ranks) {
   const auto refuse = [&](const std::string& what) {
     throw ConfigError(
         "generate",
-        fmt::format("{}, which splits data, and a prompt is one sequence: start tp * pp "
-                    "ranks and give --tp and --pp",
-                    what));
+        fmt::format("{}, which splits data, and a prompt is one sequence: start {}", what,
+                    has_experts ? "tp * pp * ep ranks and give --tp, --pp and --ep"
+                                : "tp * pp ranks and give --tp and --pp"));
   };
   if (parallel.cp > 1) refuse(fmt::format("the layout has cp {}", parallel.cp));
   const int64_t whole = parallel.tp * parallel.pp;
-  if (ranks % whole == 0 && ranks > whole) {
-    refuse(fmt::format("{} are dp {} of tp {} x pp {}", counted(ranks, "rank"),
-                       ranks / whole, parallel.tp, parallel.pp));
+  if (ranks % whole == 0 && ranks > whole && ranks != whole * parallel.ep) {
+    refuse(fmt::format("{} are dp {} of tp {} x pp {}{}", counted(ranks, "rank"),
+                       ranks / whole, parallel.tp, parallel.pp,
+                       has_experts ? fmt::format(" with ep {}", parallel.ep) : ""));
   }
 }
 
@@ -85,7 +88,8 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   const auto positions =
       static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
   const ParallelSection parallel = asked_parallel(options.call, model, *world);
-  check_one_sequence(parallel, world->size());
+  check_one_sequence(parallel, families::has_experts(model.config.network),
+                     world->size());
   const train::Session session =
       load_model(model, options.call, parallel, positions, /*micro_size=*/1, world);
 

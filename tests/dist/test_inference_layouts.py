@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from layouts import FP32, LAYOUTS, step_dir, train, write_run
+from layouts import FP32, LAYOUTS, parallel, step_dir, train, write_run
 from load_limits import MB
 from programs import command_of, later, split
 
@@ -207,6 +207,79 @@ def test_a_text_passes_every_virtual_stage(run, trained, store):
     directory = trained(LAYOUTS["pp2_interleaved"], *FP32, *ALL, validated(store), "run.stop_after=1")
     found = json.loads(generate(run, directory, store, 2).stdout)
     assert found == json.loads(generate(run, directory, store, 1).stdout)
+
+
+# --- experts
+
+NEAR = 1e-5  # two experts of a token may be as likely to 1e-5
+# Ranks, words, and the ranks over which the 8 experts of a layer lie then.
+SPREAD = {
+    "hf_2": ("hf", 2, [], 2),
+    "hf_4_tp2": ("hf", 4, ["--tp", 2], 2),
+    "hf_4_pp2": ("hf", 4, ["--pp", 2], 2),
+    "hf_2_cp2": ("hf", 2, ["--cp", 2], 2),
+    "hf_4_zero3": ("hf", 4, ["--zero", 3], 4),
+    "hf_3": ("hf", 3, [], 1),
+    "hf_4_ep2": ("hf", 4, ["--ep", 2], 2),
+    "hf_2_ep1": ("hf", 2, ["--ep", 1], 1),
+    "run_4": ("run", 4, [], 2),  # as the run
+    "run_3": ("run", 3, [], 1),
+    "run_4_tp2": ("run", 4, ["--tp", 2], 2),
+    "run_4_zero1": ("run", 4, ["--zero", 1], 4),
+}
+
+
+@pytest.fixture(scope="module")
+def mixture(run, trained, tmp_path_factory):
+    """A run on four ranks whose experts lie over two, and its Hugging Face directory."""
+    directory = trained(parallel(4, 1, ep=2), *FP32, "run.steps=8", model_type="qwen3_moe")
+    path = tmp_path_factory.mktemp("mixture") / "hf"
+    run("longhaul", "export", directory, "--out", path, "--dtype", "fp32")
+    return {"run": directory, "hf": path}
+
+
+@pytest.fixture(scope="module")
+def mixture_alone(run, mixture, store):
+    return {kind: evaluated(run, path, store, 1, "--dtype", "fp32")
+            for kind, path in mixture.items()}
+
+
+@pytest.mark.parametrize("name", split(SPREAD, ["hf_4_tp2", "hf_2_ep1", "run_4"]))
+def test_experts_lie_over_the_ranks_that_there_are(run, mixture, mixture_alone, store, name):
+    kind, ranks, words, ep = SPREAD[name]
+    found = evaluated(run, mixture[kind], store, ranks, "--dtype", "fp32", *words)
+    alone = mixture_alone[kind]
+    assert found["layout"].get("ep", 1) == ep
+    assert found["loss"] == pytest.approx(alone["loss"], rel=NEAR, abs=0)
+    assert (found["rank_weight_bytes"] < alone["rank_weight_bytes"]) == (ep > 1)
+
+
+@pytest.mark.parametrize("kind,ranks,words,how", [
+    ("hf", 2, [], GREEDY),
+    *later(("run", 2, ["--ep", 2], GREEDY), ("hf", 4, ["--tp", 2], GREEDY),
+           ("run", 4, ["--pp", 2], GREEDY), ("hf", 4, ["--ep", 4], SAMPLED))])
+def test_ranks_with_all_experts_together_write_what_one_rank_does(run, mixture, store, kind, ranks,
+                                                                  words, how):
+    one, found = (json.loads(generate(run, mixture[kind], store, n, "--dtype", "fp32", *how,
+                                      *more).stdout) for n, more in ((1, []), (ranks, words)))
+    assert found == one and found["ids"]
+
+
+@pytest.mark.parametrize("kind,ranks,words,said", [
+    ("hf", 3, [], "3 ranks are dp 3 of tp 1 x pp 1 with ep 1, which splits data"),
+    ("hf", 2, ["--ep", 1], "start tp * pp * ep ranks and give --tp, --pp and --ep"),
+    *later(("run", 4, [], "4 ranks are dp 4 of tp 1 x pp 1 with ep 2, which splits data"),
+           ("hf", 3, ["--ep", 3], "parallel.ep = 3 does not divide the 8 experts"),
+           ("hf", 2, ["--ep", 4], "2 ranks are dp 2 of tp 1 x pp 1 with ep 4"))])
+def test_a_text_is_not_split_over_ranks_that_do_not_share_experts(run, mixture, store, kind, ranks,
+                                                                  words, said):
+    assert said in told(generate(run, mixture[kind], store, ranks, *words, check=False))
+
+
+def test_a_model_without_experts_spreads_none(run, of_one_rank, store):
+    for verb in (evaluate, generate):
+        assert "parallel.ep = 2 spreads experts over ranks" in told(
+            verb(run, of_one_rank, store, 2, "--ep", 2, check=False))
 
 
 # --- what does not fit
