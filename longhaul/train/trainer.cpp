@@ -231,8 +231,7 @@ class Trainer {
          runner_.device_router_loads()});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, sums[1]);
-    const ExpertLoads loads =
-        sum_router_loads(session_, std::move(sums[2]), totals.positions);
+    const ExpertLoads loads = sum_router_loads(session_, sums[2], totals.positions);
     const Verdict verdict =
         guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 
