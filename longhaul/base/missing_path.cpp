@@ -153,6 +153,12 @@ std::string unexpanded(const fs::path& path) {
 }
 
 std::string as_address(const fs::path& path) {
+  // A directory that is really named "s3:" makes no difference: whoever reads a path
+  // takes this one for an address.
+  if (names_object(path)) {
+    return "it is the address of an object, which has no use here: give a path of a "
+           "local or shared file system (docs/objects.md)";
+  }
   const std::string text = path.string();
   const size_t scheme = text.find("://");
   const bool named = scheme != std::string::npos && scheme > 1 &&
@@ -161,10 +167,6 @@ std::string as_address(const fs::path& path) {
                      });
   std::error_code error;
   if (!named || fs::exists(*path.begin(), error)) return {};
-  if (names_object(path)) {
-    return "it is the address of an object, which has no use here: give a path of a "
-           "local or shared file system (docs/objects.md)";
-  }
   return "it reads like an address, and longhaul opens no addresses but those of "
          "objects, s3://BUCKET/KEY: give a path of a mounted file system, and copy from "
          "or to the address by other means (docs/offline.md)";
@@ -175,11 +177,7 @@ std::string missing_path(const fs::path& path) {
     return path.string() + ": " + link;
   }
   std::string missing = path.string() + ": no such file or directory";
-  if (names_object(path)) {
-    return path.string() +
-           ": the address of an object, which is not read here: copy the object first "
-           "and give the path here (docs/objects.md)";
-  }
+  if (names_object(path)) return path.string() + ": " + as_address(path);
   if (path.string().find(":/") != std::string::npos) {
     return missing +
            "; it reads like an address, and longhaul opens those of s3:// alone: "

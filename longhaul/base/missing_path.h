@@ -13,8 +13,9 @@ namespace longhaul {
 std::string unexpanded(const fs::path& path);
 
 /// Explains a path that reads like an address ("gs://bucket/run") where nothing is really
-/// named so. The text says that addresses of this kind are not opened, or, for the
-/// address of an object, that it has no use here. The text is empty for any other path.
+/// named so. The text says that addresses of this kind are not opened. For the address of
+/// an object, whatever is there, it says that it has no use here. The text is empty for
+/// any other path.
 std::string as_address(const fs::path& path);
 
 /// Returns "PATH: no such file or directory", and what may be meant: what a shell would

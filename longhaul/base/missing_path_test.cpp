@@ -49,7 +49,7 @@ TEST(MissingPath, AnAddressIsNotFetched) {
     EXPECT_HAS(missing_path(address), "reads like an address");
   }
   EXPECT_HAS(missing_path("s3://bucket/models"),
-             "s3://bucket/models: the address of an object, which is not read here");
+             "s3://bucket/models: it is the address of an object, which has no use here");
 }
 
 TEST(MissingPath, AnAddressIsNoPathToWriteTo) {
@@ -60,6 +60,21 @@ TEST(MissingPath, AnAddressIsNoPathToWriteTo) {
   for (const char* plain : {"", "a:/b", "/a://b", "://a", "a/b", "C:/runs", "runs/s3:"}) {
     EXPECT_EQ(as_address(plain), "") << plain;
   }
+}
+
+TEST(MissingPath, ADirectoryNamedLikeASchemeMakesAnAddressOfObjectsNoPath) {
+  const TestDirectory dir;
+  const fs::path before = fs::current_path();
+  fs::current_path(dir.path());
+  fs::create_directories("s3:/bucket");
+  fs::create_directories("gs:/bucket");
+  const std::string of_slashes = as_address("s3://bucket/runs");
+  const std::string of_one = as_address("s3:/bucket/runs");
+  const std::string of_other = as_address("gs://bucket/runs");
+  fs::current_path(before);
+  EXPECT_HAS(of_slashes, "it is the address of an object");
+  EXPECT_EQ(of_one, of_slashes);
+  EXPECT_EQ(of_other, "");
 }
 
 TEST(MissingPath, WhatAShellWouldHaveReplacedIsNamed) {
