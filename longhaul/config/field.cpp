@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/codec.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
@@ -217,32 +218,17 @@ int64_t read_whole(const Value& value, const std::string& name) {
   return *read.count;
 }
 
-namespace {
-
-/// Returns what is wrong with an address, which may have wildcards; empty where nothing
-/// is. The text holds no secret that may stand in the address.
-std::string address_problem(const std::string& path) {
-  std::string plain = path;
-  // A "?" of a pattern is none that begins options.
-  if (plain.find('=') == std::string::npos) std::ranges::replace(plain, '?', '*');
-  try {
-    (void)objects::parse_address(plain);
-  } catch (const InputError& error) {
-    return error.message();
-  }
-  return {};
-}
-
-}  // namespace
-
 void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
   // The field says whether it takes the address of an object; see refuse_objects().
-  std::string meant =
-      objects::is_address(path) ? address_problem(path) : as_address(path);
+  if (objects::is_address(path)) {
+    const std::string problem = address_problem(path);
+    if (!problem.empty()) fail_at(value.where, "{}: {}", name, problem);
+    return;
+  }
+  std::string meant = as_address(path);
   if (meant.empty()) meant = unexpanded(path);
   if (meant.empty()) return;
-  if (objects::is_address(path)) fail_at(value.where, "{}: {}", name, meant);
   fail_at(value.where, "{} = \"{}\": {}", name, objects::without_secrets(path), meant);
 }
 

@@ -7,11 +7,11 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/other_words.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/config/value.h"
-#include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul {
@@ -96,8 +96,13 @@ size_t next_setting(const std::string& argument, size_t begin,
 /// file. Without a value the key is removed.
 void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
-  const std::string where = "--set " + objects::without_secrets(argument);
   const size_t equals = argument.find('=');
+  if (const std::string problem = secret_problem(argument); !problem.empty()) {
+    // What stands before the first = is the key, or a part of the address.
+    const std::string key = argument.substr(0, equals);
+    fail_at(key.find(":/") == std::string::npos ? "--set " + key : "--set", problem);
+  }
+  const std::string where = "--set " + argument;
   if (equals == std::string::npos || equals == 0) {
     fail_at(where, "expected section.key=value");
   }
@@ -135,8 +140,7 @@ void apply_set(Table& root, const std::string& argument,
   }
   if (const size_t next = next_setting(argument, equals + 1, names)) {
     fail_at(where, "each setting has a --set of its own: --set {} --set {}",
-            objects::without_secrets(argument.substr(0, next)),
-            objects::without_secrets(argument.substr(next + 1)));
+            argument.substr(0, next), argument.substr(next + 1));
   }
   Value value = parse_toml_value(argument.substr(equals + 1), where);
   if (Entry* entry = find(*table, path.back())) {

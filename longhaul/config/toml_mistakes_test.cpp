@@ -133,10 +133,8 @@ TEST(TomlMistakes, AValueOfSetIsShownAsToml) {
   expect_says(set("run.dir=\"s3://bucket/run\""),
               "run.dir = \"s3://bucket/run\": the address of an object, but this key "
               "takes a path of a local or shared file system; checkpoint.mirror copies");
-  expect_says(
-      set("model.config=\"s3://KEY:SECRET@bucket/m\""),
-      "--set model.config=\"s3://...@bucket/m\": model.config: s3://...@bucket/m: "
-      "an address holds no credentials");
+  expect_says(set("model.config=\"s3://KEY:SECRET@bucket/m\""),
+              "--set model.config: s3://...@bucket/m: an address holds no credentials");
   expect_says(set("run.hardware=\"s3://bucket/profile.toml\""), "this key takes a path");
   expect_says(set("checkpoint.resume=\"s3://bucket/run\""), "this key takes a path");
   EXPECT_EQ(set("log.tensorboard=True"),

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/toml_mistakes.h"
 #include "longhaul/config/value.h"
 
@@ -53,11 +54,19 @@ std::string as_text(const T& node) {
 
 Value convert(const toml::node& node, const Places& places, int depth);
 
+/// Throws ConfigError for a text in which a secret stands, before any message about the
+/// text repeats it.
+void refuse_secret(std::string_view text, const std::string& where) {
+  const std::string problem = secret_problem(text);
+  if (!problem.empty()) fail_config("config", "{}: {}", where, problem);
+}
+
 /// Converts a table in the order of the file, so that the first mistake of a file is
 /// reported.
 Table convert_table(const toml::table& table, const Places& places, int depth) {
   std::vector<std::pair<toml::source_position, Entry>> found;
   for (const auto& [key, node] : table) {
+    refuse_secret(key.str(), places.of(key.source()));
     found.push_back({key.source().begin,
                      {std::string(key.str()), places.of(key.source()),
                       convert(node, places, depth + 1)}});
@@ -84,6 +93,7 @@ Value convert(const toml::node& node, const Places& places, int depth) {
     out.data = number->get();
     out.exponent = places.exponent(node.source());
   } else if (const auto* text = node.as_string()) {
+    refuse_secret(text->get(), out.where);
     out.data = text->get();
   } else if (const auto* array = node.as_array()) {
     Array items;
@@ -129,6 +139,11 @@ Table parse_toml(std::string_view text, std::string_view name) {
     return convert_table(toml::parse(text, name), places, 0);
   } catch (const toml::parse_error& error) {
     const toml::source_position place = error.source().begin;
+    const std::vector<std::string_view> lines = lines_of(text);
+    for (size_t line : {place.line - 1, place.line}) {
+      if (line > 0 && line <= lines.size())
+        refuse_secret(lines[line - 1], places.at(place));
+    }
     if (const std::string other = what_file_is(text, name); !other.empty()) {
       fail_config("config", "{}: {}", places.at(place), other);
     }

@@ -1,0 +1,91 @@
+#include "longhaul/config/addresses/address_problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "longhaul/base/error.h"
+#include "longhaul/objects/address.h"
+
+namespace longhaul::config {
+namespace {
+
+/// An address within a text.
+struct FoundAddress {
+  std::string_view scheme;
+  std::string_view rest;  ///< behind the slashes of the scheme
+  bool of_store = false;  ///< "s3:", whose authority is a bucket and nothing else
+};
+
+/// Returns the address whose scheme ends at the colon at `colon`.
+FoundAddress address_at(std::string_view text, size_t colon) {
+  size_t begin = colon;
+  while (begin > 0 && std::isalnum(static_cast<unsigned char>(text[begin - 1])) != 0) {
+    --begin;
+  }
+  FoundAddress found;
+  found.scheme = text.substr(begin, colon - begin);
+  found.of_store = found.scheme == "s3" || found.scheme == "S3";
+  found.rest = text.substr(colon + 1);
+  found.rest.remove_prefix(
+      std::min(found.rest.find_first_not_of('/'), found.rest.size()));
+  // A key may hold blanks, but other words may follow an address within a text.
+  const bool whole = begin == 0 && found.of_store;
+  if (!whole) found.rest = found.rest.substr(0, found.rest.find_first_of(" \t\n\"'"));
+  return found;
+}
+
+bool has_secret(const FoundAddress& found) {
+  const std::string_view authority =
+      found.rest.substr(0, found.rest.find_first_of("/?#,;()[]{}"));
+  const size_t at = authority.find('@');
+  // Elsewhere a port stands behind the colon, or a user's name alone before the @.
+  if (!found.of_store) return at != std::string_view::npos && authority.find(':') < at;
+  const size_t options = std::min(found.rest.find('?'), found.rest.size());
+  return authority.find_first_of("@:") != std::string_view::npos ||
+         found.rest.find('=', options) != std::string_view::npos;
+}
+
+/// Returns the address without its secret.
+std::string shown_address(const FoundAddress& found) {
+  // Where another address follows, it is unclear where this one ends.
+  if (!found.of_store || found.rest.find(":/") != std::string_view::npos) {
+    return std::string(found.scheme) + "://...";
+  }
+  return objects::without_secrets("s3://" + std::string(found.rest));
+}
+
+}  // namespace
+
+std::string address_problem(const std::string& path) {
+  std::string plain = path;
+  // A "?" of a pattern is none that begins options.
+  if (plain.find('=', std::min(plain.find('?'), plain.size())) == std::string::npos) {
+    std::ranges::replace(plain, '?', '*');
+  }
+  try {
+    (void)objects::parse_address(plain);
+  } catch (const InputError& error) {
+    return error.message();
+  }
+  return {};
+}
+
+std::string secret_problem(std::string_view text) {
+  for (size_t colon = text.find(":/"); colon != std::string_view::npos;
+       colon = text.find(":/", colon + 1)) {
+    const FoundAddress found = address_at(text, colon);
+    // "C:/runs" is a path, and so is "a:/b", but s3:/ is what is left of s3://.
+    const bool slashes = text.substr(colon, 3) == "://";
+    if (found.scheme.size() < 2 || !(slashes || found.of_store)) continue;
+    if (!has_secret(found)) continue;
+    return fmt::format(
+        "{}: an address holds no credentials and no options; give them in the "
+        "environment (docs/objects.md) and write s3://BUCKET/KEY",
+        shown_address(found));
+  }
+  return {};
+}
+
+}  // namespace longhaul::config
