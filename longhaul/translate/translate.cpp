@@ -10,6 +10,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
 #include "longhaul/translate/command_line.h"
@@ -38,6 +39,14 @@ void check_text(const std::string& text, const std::string& name) {
     fail_input("flags",
                "{}: is no text (byte {}); expected a command line or a training file",
                name, std::min(zero, bad.value_or(zero)));
+  }
+  // The run file and the warnings repeat what is carried over, and what is not.
+  size_t number = 0;
+  for (const std::string_view line : lines_of(text)) {
+    ++number;
+    if (const std::string problem = config::secret_problem(line); !problem.empty()) {
+      fail_input("flags", "{}:{}: {}", name, number, problem);
+    }
   }
 }
 

@@ -57,6 +57,24 @@ TEST(Translate, AnUnknownFlagIsNamedLoudly) {
       holds(made.text, "# UNKNOWN to longhaul, and so left out:\n#   --tensor_paralel"));
 }
 
+TEST(Translate, ASecretInAnAddressIsRefusedAndNotRepeated) {
+  const TestDirectory dir;
+  const auto expect_refusal = [](const std::string& given, const std::string& where) {
+    const std::string said = refusal(given);
+    EXPECT_TRUE(holds(said, where + ": s3://...@corpus/x: an address holds no")) << said;
+    EXPECT_FALSE(holds(said, "SECRETX")) << said;
+  };
+  const std::string address = "s3://AKIA:SECRETX@corpus/x";
+  expect_refusal(kNxd + "--data_dir " + address, "--flags:1");
+  expect_refusal(kNxd + "--data_dir=" + address, "--flags:1");
+  const std::string yaml = (dir / "axolotl.yaml").string();
+  write_text_atomic(yaml, "base_model: m\ndatasets:\n  - path: " + address + "\n");
+  expect_refusal(yaml, yaml + ":3");
+  const std::string script = (dir / "train.sh").string();
+  write_text_atomic(script, kNxd + "\\\n  --unknown '" + address + "'\n");
+  expect_refusal(script, script + ":2");
+}
+
 TEST(Translate, AFileWithSomethingToFillInIsRefusedByAStartWithItsLine) {
   const Translation made = translate(kNxd + "--max_steps $STEPS", {});
   EXPECT_EQ(made.to_fill, std::vector<std::string>{"run.steps"});
