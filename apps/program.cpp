@@ -15,16 +15,14 @@
 #include <utility>
 #include <vector>
 
+#include "apps/arguments/argument_paths.h"
 #include "apps/setting_hint.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/file.h"
-#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
-#include "longhaul/objects/address.h"
 #include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
@@ -229,56 +227,6 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   return wrong_verb(program, "", verb);
 }
 
-/// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
-/// checked where the settings are read; the words of `submit` by the start that gets
-/// them.
-constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
-                                  "--special-tokens", "--mpirun", "--delimiter",
-                                  "--slurm",          "--name",   "--flags"};
-constexpr const char* kOtherStart = "submit";
-/// The verbs whose --out may be an address: they write here and then upload.
-constexpr const char* kUploads[] = {"export", "import", "build", "build-bert"};
-
-/// Returns what is wrong with a path to write to; empty where nothing is.
-std::string problem_of_output(const std::string& word, bool uploads) {
-  if (!uploads || !objects::is_address(word)) return as_address(word);
-  try {
-    (void)objects::parse_address(word);
-  } catch (const InputError& error) {
-    return error.message();
-  }
-  return {};
-}
-
-/// Refuses paths that only a shell would have understood, so that none becomes a
-/// directory named "~".
-void check_paths(CLI::App& verb) {
-  for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
-  const CLI::App* above = verb.get_parent();
-  // Two verbs are named export. `data export` uploads nothing.
-  const bool of_data = above != nullptr && above->get_name() == "data";
-  const bool uploads = std::ranges::any_of(kUploads, [&](const char* name) {
-    return verb.get_name() == name && !(of_data && verb.get_name() == "export");
-  });
-  for (CLI::Option* option : verb.get_options()) {
-    const auto is_text = [&](const char* name) { return option->check_name(name); };
-    const bool words = verb.get_name() == kOtherStart && option->check_name("config");
-    if (option->get_items_expected_max() == 0 || words ||
-        std::ranges::any_of(kTexts, is_text)) {
-      continue;
-    }
-    const bool writes = option->check_name("--out") || option->check_name("--dir");
-    option->check([writes, uploads](const std::string& word) {
-      std::string meant = unexpanded(word);
-      // What is read is looked for where it is opened.
-      if (writes && meant.empty()) meant = problem_of_output(word, uploads);
-      // What is wrong with an address is told without the secrets in it.
-      if (meant.empty() || (uploads && objects::is_address(word))) return meant;
-      return fmt::format("\"{}\": {}", word, meant);
-    });
-  }
-}
-
 int fail(const Error& error) {
   say_error(error.what());
   return error.exit_code();
@@ -385,8 +333,13 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   add_verbs(program, outcome);
   refuse_what_is_not_finite(program);
   read_counts(program);
-  check_paths(program);
+  refuse_wrong_paths(program);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  // Nearly every message about a word repeats it.
+  if (const std::string problem = problem_of_secrets(words); !problem.empty()) {
+    say_error("[arguments] " + problem);
+    return kExitSettings;
+  }
   const bool is_log = output_is_a_log(words);
   if (is_log) system::let_output_fail();
   try {

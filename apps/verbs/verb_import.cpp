@@ -11,6 +11,7 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
@@ -140,9 +141,10 @@ void run_import(ImportCall options) {
 void import_what_is_given(ImportCall& call) {
   if (call.with_flags) {
     if (objects::is_address(call.output.out)) {
-      throw InputError("arguments", "--out " + call.output.out +
-                                        ": with --flags this is a run file: give a "
-                                        "path of a local or shared file system");
+      throw InputError("arguments",
+                       fmt::format("--out: \"{}\": {}; with --flags this is "
+                                   "a run file",
+                                   call.output.out, as_address(call.output.out)));
     }
     call.flags.out = call.output.out;
     return import_flags(call.flags);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/arguments/argument_paths.h"
 #include "apps/data_places.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
@@ -186,6 +187,10 @@ Prepared prepare_run(const SubmitCommand& command) {
 }
 
 Prepared prepare_verb(const SubmitCommand& command) {
+  // A job that has waited for days must not end with what can be told now.
+  if (const std::string problem = problem_of_outputs(command.words); !problem.empty()) {
+    throw InputError("submit", problem);
+  }
   if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
       !command.run.sets.empty()) {
     throw InputError("submit",

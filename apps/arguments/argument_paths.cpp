@@ -1,0 +1,145 @@
+#include "apps/arguments/argument_paths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/addresses/address_problem.h"
+#include "longhaul/objects/address.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
+/// checked where the settings are read; the words of `submit` by the start that gets
+/// them.
+constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
+                                  "--special-tokens", "--mpirun", "--delimiter",
+                                  "--slurm",          "--name",   "--flags"};
+constexpr const char* kOtherStart = "submit";
+
+/// What a verb reads by address, and where it writes by address. All other options and
+/// arguments refuse the address of an object.
+struct ByAddress {
+  std::string_view verb;
+  std::string_view options;
+};
+
+constexpr ByAddress kByAddress[] = {{"compare", "first second"},
+                                    {"data build", "inputs --tokenizer --out"},
+                                    {"data build-bert", "inputs --tokenizer --out"},
+                                    {"data export", "store"},
+                                    {"data inspect", "path"},
+                                    {"data split", "store"},
+                                    {"data train-tokenizer", "inputs"},
+                                    {"eval", "model --data"},
+                                    {"export", "source --out"},
+                                    {"generate", "model --tokenizer"},
+                                    {"import", "source --config --out"},
+                                    {"inspect", "path"},
+                                    {"try", "inputs"},
+                                    {"verify", "dir"}};
+
+/// What to do where training takes an address, and a verb does not.
+constexpr ByAddress kInstead[] = {
+    {"new data",
+     "; new counts the tokens of a copy, and the run file that it writes may then name "
+     "the address"}};
+
+bool takes_address(const std::string& verb, const std::string& option) {
+  const auto* const found = std::ranges::find(kByAddress, verb, &ByAddress::verb);
+  return found != std::end(kByAddress) && has_word(found->options, option);
+}
+
+/// Returns whether an option names what is written.
+bool names_output(std::string_view option) {
+  return option.starts_with("--out") || option == "--dir" || option == "--run-dir";
+}
+
+std::string refusal(const std::string& word, const std::string& meant) {
+  return fmt::format("\"{}\": {}", objects::without_secrets(word), meant);
+}
+
+/// Returns what is wrong with a word of an option, or of an argument, of a verb.
+std::string problem_of_word(const std::string& verb, const std::string& option,
+                            const std::string& word) {
+  if (objects::is_address(word)) {
+    if (!takes_address(verb, option)) {
+      const auto* const instead =
+          std::ranges::find(kInstead, verb + " " + option, &ByAddress::verb);
+      const bool has_other = instead != std::end(kInstead);
+      return refusal(word,
+                     as_address(word) + std::string(has_other ? instead->options : ""));
+    }
+    // What is read is looked for where it is opened.
+    if (!names_output(option)) return {};
+    try {
+      (void)objects::parse_address(word);
+    } catch (const InputError& error) {
+      return error.message();
+    }
+    return {};
+  }
+  std::string meant = unexpanded(word);
+  if (meant.empty() && names_output(option)) meant = as_address(word);
+  return meant.empty() ? meant : refusal(word, meant);
+}
+
+/// Does what refuse_wrong_paths() says, for a verb of this name and those below it.
+void refuse_wrong_paths_of(CLI::App& verb, const std::string& name) {
+  for (CLI::App* under : verb.get_subcommands({})) {
+    refuse_wrong_paths_of(*under, name + (name.empty() ? "" : " ") + under->get_name());
+  }
+  for (CLI::Option* option : verb.get_options()) {
+    const auto is_text = [&](const char* text) { return option->check_name(text); };
+    const bool words = name == kOtherStart && option->check_name("config");
+    if (option->get_items_expected_max() == 0 || words ||
+        std::ranges::any_of(kTexts, is_text)) {
+      continue;
+    }
+    option->check([name, option_name = option->get_name()](const std::string& word) {
+      return problem_of_word(name, option_name, word);
+    });
+  }
+}
+
+}  // namespace
+
+void refuse_wrong_paths(CLI::App& program) { refuse_wrong_paths_of(program, ""); }
+
+std::string problem_of_outputs(std::span<const std::string> words) {
+  if (words.empty()) return {};
+  const bool below = words[0] == "data" || words[0] == "recipe";
+  const std::string verb =
+      below && words.size() > 1 ? words[0] + " " + words[1] : words[0];
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const std::string option = words[i].substr(0, equals);
+    if (!names_output(option)) continue;
+    std::string word;
+    if (equals != std::string::npos) {
+      word = words[i].substr(equals + 1);
+    } else if (i + 1 < words.size()) {
+      word = words[i + 1];
+    }
+    const bool taken = objects::is_address(word) && takes_address(verb, option);
+    const std::string meant = taken ? "" : as_address(word);
+    if (!meant.empty()) return option + ": " + refusal(word, meant);
+  }
+  return {};
+}
+
+std::string problem_of_secrets(std::span<const std::string> words) {
+  for (const std::string& word : words) {
+    if (std::string problem = config::secret_problem(word); !problem.empty()) {
+      return problem;
+    }
+  }
+  return {};
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
+
+namespace longhaul::apps {
+
+/// Has the options and arguments of all verbs refuse, before any verb begins, a path that
+/// only a shell would have understood, so that none becomes a directory named "~". They
+/// also refuse an address where the verb neither reads nor writes by address.
+void refuse_wrong_paths(CLI::App& program);
+
+/// Returns what is wrong with an output that the words of a verb name, where another
+/// start is to read them ("submit -- data split ..."); empty where nothing is. The words
+/// begin with the verb.
+std::string problem_of_outputs(std::span<const std::string> words);
+
+/// Returns what to say of the first word in which an address with a secret stands, of
+/// whatever verb and option; empty where there is none. It repeats no secret.
+std::string problem_of_secrets(std::span<const std::string> words);
+
+}  // namespace longhaul::apps
