@@ -68,6 +68,11 @@ std::optional<InputFormat> format_of_name(const fs::path& path) {
   return std::nullopt;
 }
 
+bool may_hold_ids(const fs::path& path) {
+  const auto format = format_of_name(path);
+  return format && *format != InputFormat::Text && *format != InputFormat::Csv;
+}
+
 bool is_documentation(const fs::path& path) {
   const std::string kind = plain_name(path).extension().string();
   return kind == ".md" || kind == ".rst";

@@ -12,6 +12,10 @@ namespace longhaul::data {
 /// where the name shows no known format.
 std::optional<InputFormat> format_of_name(const fs::path& path);
 
+/// Returns whether a file's name shows a format whose records may hold ready token ids:
+/// JSON lines, Parquet or Arrow.
+bool may_hold_ids(const fs::path& path);
+
 /// Returns the compression that an ending .gz or .zst shows.
 Compression compression_of_name(const fs::path& path);
 

@@ -181,9 +181,7 @@ bool needs_packing(const fs::path& path, const std::string& field) {
   if (is_packed_in_place(path)) return true;
   if (data::names_bert_shards(path)) return true;
   if (!fs::is_directory(path)) {
-    const auto format = data::format_of_name(path);
-    return fs::is_regular_file(path) && format && *format != data::InputFormat::Text &&
-           *format != data::InputFormat::Csv;
+    return fs::is_regular_file(path) && data::may_hold_ids(path);
   }
   if (data::is_saved_dataset(path)) {
     // Rows that are read file by file are even.

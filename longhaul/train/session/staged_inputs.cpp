@@ -232,10 +232,7 @@ void prove_same_copies(const std::vector<fs::path>& addresses,
 }  // namespace
 
 bool is_packed_in_place(const fs::path& entry) {
-  if (!objects::is_address(entry)) return false;
-  const auto format = data::format_of_name(entry);
-  return format && *format != data::InputFormat::Text &&
-         *format != data::InputFormat::Csv;
+  return objects::is_address(entry) && data::may_hold_ids(entry);
 }
 
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
