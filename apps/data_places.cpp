@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/places/input_objects.h"
 #include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
@@ -23,10 +24,19 @@ std::vector<fs::path> named_by(const fs::path& entry) {
   }
 }
 
+/// Returns the address without slashes at its end; one that none can be, as it stands.
+fs::path place_of_address(const fs::path& path) {
+  try {
+    return data::input_address(path.string()).text();
+  } catch (const InputError&) {
+    return path;
+  }
+}
+
 }  // namespace
 
 fs::path place_of(const fs::path& path) {
-  if (objects::is_address(path)) return path;
+  if (objects::is_address(path)) return place_of_address(path);
   std::error_code problem;
   fs::path place = fs::weakly_canonical(fs::absolute(path), problem);
   if (problem) place = fs::absolute(path).lexically_normal();

@@ -9,7 +9,7 @@
 namespace longhaul::apps {
 
 /// Returns one path for every spelling of a file or directory: absolute, without links,
-/// and without a last slash. The path need not be there.
+/// and without a last slash. The path need not be there. An address has one, too.
 fs::path place_of(const fs::path& path);
 
 /// Returns a warning for each place that a run trains on twice, and for each that it also

@@ -48,5 +48,24 @@ TEST_F(DataPlaces, AFileThatIsNotHereHasOnePlaceToo) {
   EXPECT_EQ(met_twice("link/../link", "a-val").size(), 1u);
 }
 
+TEST(DataAddresses, AnAddressHasOnePlaceToo) {
+  for (const char* text :
+       {"s3://corpus/store/", "s3:/corpus/store", "s3://corpus/store//"}) {
+    EXPECT_EQ(place_of(text), place_of("s3://corpus/store")) << text;
+  }
+  EXPECT_NE(place_of("s3://corpus/store"), place_of("s3://corpus/store-val"));
+  EXPECT_EQ(place_of("s3://c//x"), "s3://c//x") << "the start says what is wrong";
+  RunConfig config;
+  config.data.train.resize(2);
+  config.data.train[0].path.entries = {"s3://corpus/store"};
+  config.data.train[1].path.entries = {"s3://corpus/store/"};
+  config.data.validation.resize(1);
+  config.data.validation[0].path.entries = {"s3://corpus/store/"};
+  const auto warnings = places_met_twice(config);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_HAS(warnings[0], "data.train lists s3://corpus/store/ twice");
+  EXPECT_HAS(warnings[1], "is also trained on");
+}
+
 }  // namespace
 }  // namespace longhaul::apps
