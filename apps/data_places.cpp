@@ -7,6 +7,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/rules.h"
+#include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/places/input_objects.h"
 #include "longhaul/objects/address.h"
@@ -78,8 +80,29 @@ void warn_of_places(LoadedConfig& loaded) {
 
 LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets) {
   LoadedConfig loaded = load_run_config(file, sets);
+  refuse_patterns(loaded.config);
   warn_of_places(loaded);
   return loaded;
+}
+
+void refuse_patterns(const RunConfig& config) {
+  const auto look = [&](const fs::path& path, const std::string& key) {
+    if (!objects::is_address(path) || !data::is_pattern(path)) return;
+    if (key.starts_with("data.") && data::may_hold_ids(path)) return;
+    config::fail_key(config, key,
+                     "{}: {}: patterns of addresses name files of ready ids alone, such "
+                     "as *.jsonl and *.parquet; name one object or the prefix of all "
+                     "that is meant",
+                     key, path.string());
+  };
+  look(config.model.config, "model.config");
+  look(config.init.weights, "init.weights");
+  for (const TrainSource& source : config.data.train) {
+    for (const fs::path& entry : source.path.entries) look(entry, "data.train");
+  }
+  for (const ValidationSource& source : config.data.validation) {
+    for (const fs::path& entry : source.path.entries) look(entry, "data.validation");
+  }
 }
 
 }  // namespace longhaul::apps

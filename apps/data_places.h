@@ -20,7 +20,12 @@ std::vector<std::string> places_met_twice(const RunConfig& config);
 /// Adds the warnings of places_met_twice to those of the configuration.
 void warn_of_places(LoadedConfig& loaded);
 
-/// Loads a run file, with the warnings of places_met_twice behind the others.
+/// Throws ConfigError where a setting is a pattern of addresses that no start takes:
+/// only files of ready ids are found by a pattern. No store is asked.
+void refuse_patterns(const RunConfig& config);
+
+/// Loads a run file, with the warnings of places_met_twice behind the others. Also throws
+/// what refuse_patterns() throws.
 LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets);
 
 }  // namespace longhaul::apps

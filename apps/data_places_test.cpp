@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::apps {
@@ -65,6 +66,32 @@ TEST(DataAddresses, AnAddressHasOnePlaceToo) {
   ASSERT_EQ(warnings.size(), 2u);
   EXPECT_HAS(warnings[0], "data.train lists s3://corpus/store/ twice");
   EXPECT_HAS(warnings[1], "is also trained on");
+}
+
+TEST(DataAddresses, OnlyFilesOfReadyIdsAreFoundByAPattern) {
+  const auto problem = [](const char* train, const char* model) {
+    RunConfig config;
+    config.model.config = model;
+    config.data.train.resize(1);
+    config.data.train[0].path.entries = {train};
+    try {
+      refuse_patterns(config);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const char* train : {"s3://corpus/store", "s3://corpus/*.jsonl.gz", "data/st*",
+                            "s3://corpus/day=1/?.parquet"}) {
+    EXPECT_EQ(problem(train, "s3://corpus/model"), "") << train;
+  }
+  for (const char* train : {"s3://corpus/st*", "s3://corpus/sto?e", "s3://corpus/[ab]",
+                            "s3://corpus/*.txt", "s3://corpus/s_*.hdf5"}) {
+    EXPECT_HAS(problem(train, "model"),
+               std::string("data.train: ") + train + ": patterns of addresses");
+  }
+  EXPECT_HAS(problem("store", "s3://corpus/m*"),
+             "model.config: s3://corpus/m*: patterns");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/data_places.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/model_check.h"
@@ -61,6 +62,7 @@ void check_first_weights(const RunConfig& config, const ModelConfig& model) {
 
 void check_before_start(const RunConfig& config, int ranks) {
   derive_batch(config, ranks);
+  refuse_patterns(config);
   if (const auto missing = missing_inputs(config); !missing.empty()) {
     throw InputError("launch", missing.front() + "; nothing was started");
   }

@@ -126,3 +126,17 @@ def test_a_dollar_is_part_of_a_key(run, tmp_path):
     result = run("longhaul", "inspect", "s3://corpus/pay$HOME.jsonl", check=False, env=env,
                  cwd=tmp_path)
     assert "only a shell" not in result.stderr and "s3://corpus/pay$HOME.jsonl" in result.stderr
+
+
+@pytest.mark.parametrize("setting, refused_as", [
+    ('data.train=[{ path = "s3://corpus/st*" }]', "data.train: s3://corpus/st*"),
+    ('init.weights="s3://corpus/mod?l"', "init.weights: s3://corpus/mod?l"),
+    ('data.train=[{ path = "s3://corpus/*.jsonl" }]', None)])
+def test_config_refuses_a_pattern_that_training_would_refuse(run, tmp_path, setting, refused_as):
+    config = write_config(tmp_path)
+    for words in (["config", config], ["config", config, "--ranks", "1"]):
+        result = run("longhaul", *words, "--set", setting, check=False, cwd=tmp_path)
+        if refused_as:
+            refused(result, refused_as, "patterns of addresses")
+        else:
+            assert result.returncode == 0, result.stderr
