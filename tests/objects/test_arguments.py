@@ -1,10 +1,11 @@
-"""What stands in a command line: no secret is repeated, and an address stands only where it is read
-or written to. No store is asked."""
+"""No word of a command line repeats a secret, and an address stands only where it is read or written
+to: told at once, without a store. The settings that pages show are taken."""
 
 import re
 
 import pytest
 from outcomes import files, refused
+from programs import SOURCE
 from runs import write_config
 
 SECRET = "SECRETX"
@@ -140,3 +141,17 @@ def test_config_refuses_a_pattern_that_training_would_refuse(run, tmp_path, sett
             refused(result, refused_as, "patterns of addresses")
         else:
             assert result.returncode == 0, result.stderr
+
+
+def test_the_sources_of_data_that_pages_show_are_taken(run, tmp_path):
+    config, shown = write_config(tmp_path), 0
+    pages = [*(SOURCE / "docs").glob("*.md"), SOURCE / "README.md"]
+    for page in pages:
+        for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.S):
+            for key, value in re.findall(r"^(train|validation) = (\[.*?\])[ \t]*(?:#[^\n]*)?$", block,
+                                         re.M | re.S):
+                result = run("longhaul", "config", config, "--set", f"data.{key}={value}",
+                             check=False, cwd=tmp_path)
+                assert result.returncode == 0, (page.name, value, result.stderr)
+                shown += 1
+    assert shown >= 5
