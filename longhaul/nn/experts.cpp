@@ -177,11 +177,10 @@ Experts::Choice Experts::choose(const at::Tensor& logits,
   return out;
 }
 
-at::Tensor Experts::run(const ExpertDispatch::Arrived& in,
-                        const ForwardContext& context) const {
+at::Tensor Experts::run(ExpertDispatch::Arrived in, const ForwardContext& context) const {
   const auto& queue = context.weight_gradients;
-  const auto inner = ops::grouped_linear(in.rows, in.offsets, weights_here(first_), queue,
-                                         context.fused);
+  const auto inner = ops::grouped_linear(std::move(in.rows), in.offsets,
+                                         weights_here(first_), queue, context.fused);
   const auto product = [activation = activation_,
                         fused = context.fused](const std::vector<at::Tensor>& t) {
     return ops::gated_product(t[0], t[1], activation, fused, t[2]);
@@ -196,17 +195,18 @@ at::Tensor Experts::run(const ExpertDispatch::Arrived& in,
 at::Tensor Experts::forward(const at::Tensor& x, const ForwardContext& context) const {
   const ops::LinearInput in = context.enter(x);
   const Choice choice = choose(router_.forward(in, context), context);
-  const at::Tensor rows = ops::gather_rows(in.x, choice.rows, context.fused);
+  at::Tensor rows = ops::gather_rows(in.x, choice.rows, context.fused);
   const ExpertDispatch* dispatch = context.router.dispatch;
   at::Tensor y, shared;
   if (dispatch == nullptr) {
     if (shared_) shared = shared_->partial(in, context);
-    y = run({rows, choice.weights, choice.rows.offsets}, context);
+    y = run({std::move(rows), choice.weights, choice.rows.offsets}, context);
   } else {
-    const auto way = dispatch->send(rows, choice.weights, choice.rows.offsets);
+    const auto way = dispatch->send(std::move(rows), choice.weights, choice.rows.offsets);
     // The shared expert is computed while rows are under way.
     if (shared_) shared = shared_->partial(in, context);
-    y = dispatch->back(way, run(dispatch->arrive(way), context));
+    y = run(dispatch->arrive(way), context);
+    y = dispatch->back(way, std::move(y));
   }
   y = ops::sum_rows(y, choice.rows, context.fused);
   return context.leave(shared.defined() ? y + shared : y);

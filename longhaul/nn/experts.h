@@ -43,8 +43,8 @@ class Experts {
                      const ForwardContext& context) const;
   void count(const ops::RoutedRows& rows, const at::Tensor& probabilities,
              const at::Tensor& chosen, const ForwardContext& context) const;
-  /// Computes the experts of this rank on their rows.
-  at::Tensor run(const ExpertDispatch::Arrived& in, const ForwardContext& context) const;
+  /// Computes the experts of this rank on their rows. Only the graph keeps the rows.
+  at::Tensor run(ExpertDispatch::Arrived in, const ForwardContext& context) const;
 
   Linear router_;
   ops::ExpertWeights first_, last_;  ///< gate and up of each expert, and down

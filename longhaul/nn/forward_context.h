@@ -142,14 +142,15 @@ class ExpertDispatch {
   virtual ~ExpertDispatch() = default;
   /// Starts to send rows [R, H] and their weights, fp32 [R], to the ranks of their
   /// experts. `offsets` are those of RoutedRows, over all experts. The host waits for the
-  /// device once, to learn how many rows go where.
-  virtual WayPtr send(const at::Tensor& rows, const at::Tensor& weights,
+  /// device once, to learn how many rows go where. The rows are handed over: they are
+  /// freed when they have been sent, if the caller has moved them here.
+  virtual WayPtr send(at::Tensor rows, const at::Tensor& weights,
                       const at::Tensor& offsets) const = 0;
   /// Waits for the rows of send().
   virtual Arrived arrive(const WayPtr& way) const = 0;
   /// Returns what became of the rows, [R', H], to the ranks and places from which the
-  /// rows came: [R, H].
-  virtual at::Tensor back(const WayPtr& way, const at::Tensor& rows) const = 0;
+  /// rows came: [R, H]. These rows are handed over, too.
+  virtual at::Tensor back(const WayPtr& way, at::Tensor rows) const = 0;
 };
 
 /// What the routers of a step's micro batches have done with this rank's tokens, without

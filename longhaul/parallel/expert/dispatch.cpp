@@ -182,13 +182,12 @@ struct BackNode : ops::Function<BackNode> {
 
 }  // namespace
 
-nn::ExpertDispatch::WayPtr TokenDispatch::send(const at::Tensor& rows,
-                                               const at::Tensor& weights,
+nn::ExpertDispatch::WayPtr TokenDispatch::send(at::Tensor rows, const at::Tensor& weights,
                                                const at::Tensor& offsets) const {
   const auto way = std::make_shared<TokenWay>();
   way->ep = &ep_;
   plan_way(*way, offsets, to_host_);
-  const tensor_list arriving = SendNode::apply(rows, weights, way);
+  const tensor_list arriving = SendNode::apply(std::move(rows), weights, way);
   way->rows = arriving[0];
   way->weights = arriving[1];
   return way;
@@ -203,10 +202,10 @@ nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
   return {ops::gather_rows(got[0], here.sorted, true), weights.squeeze(1), here.offsets};
 }
 
-at::Tensor TokenDispatch::back(const WayPtr& way, const at::Tensor& rows) const {
-  // One row each: the sum is a move.
-  return BackNode::apply(ops::sum_rows(rows, way_of(way).sorted, true),
-                         std::static_pointer_cast<TokenWay>(way));
+at::Tensor TokenDispatch::back(const WayPtr& way, at::Tensor rows) const {
+  // One row each: the sum is a move. What was moved is freed before the exchange.
+  rows = ops::sum_rows(rows, way_of(way).sorted, true);
+  return BackNode::apply(std::move(rows), std::static_pointer_cast<TokenWay>(way));
 }
 
 }  // namespace longhaul::parallel

@@ -25,10 +25,10 @@ class TokenDispatch final : public nn::ExpertDispatch {
   TokenDispatch(comm::Communicator& ep, ToHost to_host)
       : ep_(ep), to_host_(std::move(to_host)) {}
 
-  WayPtr send(const at::Tensor& rows, const at::Tensor& weights,
+  WayPtr send(at::Tensor rows, const at::Tensor& weights,
               const at::Tensor& offsets) const override;
   Arrived arrive(const WayPtr& way) const override;
-  at::Tensor back(const WayPtr& way, const at::Tensor& rows) const override;
+  at::Tensor back(const WayPtr& way, at::Tensor rows) const override;
 
  private:
   comm::Communicator& ep_;

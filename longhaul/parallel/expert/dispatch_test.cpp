@@ -2,11 +2,13 @@
 #include "longhaul/parallel/expert/dispatch.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/StorageImpl.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -462,6 +464,51 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
                       "the other tokens");
     const double z = layer.losses.sums()[1];
     EXPECT_EQ(std::isnan(z), world->rank() == 0);
+  });
+}
+
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+/// Sees whether rows that have been handed over are still in memory afterwards.
+class WatchedDispatch : public nn::ExpertDispatch {
+ public:
+  explicit WatchedDispatch(const TokenDispatch& inner) : inner_(inner) {}
+
+  WayPtr send(at::Tensor rows, const at::Tensor& weights,
+              const at::Tensor& offsets) const override {
+    sent_ = rows.storage().getWeakStorageImpl();
+    return inner_.send(std::move(rows), weights, offsets);
+  }
+  Arrived arrive(const WayPtr& way) const override {
+    Arrived in = inner_.arrive(way);
+    EXPECT_TRUE(sent_.expired()) << "the rows of tokens";
+    return in;
+  }
+  at::Tensor back(const WayPtr& way, at::Tensor rows) const override {
+    const WeakStorage results = rows.storage().getWeakStorageImpl();
+    at::Tensor y = inner_.back(way, std::move(rows));
+    EXPECT_TRUE(results.expired()) << "the results of experts";
+    return y;
+  }
+
+ private:
+  const TokenDispatch& inner_;
+  mutable WeakStorage sent_{c10::intrusive_ptr<c10::StorageImpl>{}};
+};
+
+TEST(ExpertParallel, KeepsNoRowsThatHaveBeenSent) {
+  const at::Tensor x = random(1), dy = random(2);
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Layer layer(/*shared=*/true, 2, world->rank());
+    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
+    const WatchedDispatch watched(dispatch);
+    layer.context.router.dispatch = &watched;
+    const auto part = [&](const at::Tensor& of) {
+      return of.narrow(0, world->rank() * kTokens / 2, kTokens / 2);
+    };
+    layer.run(part(x), part(dy));
+    const at::NoGradGuard no_grad;
+    layer.experts.forward(part(x), layer.context);
   });
 }
 
