@@ -288,10 +288,12 @@ tensor_list columns_of(const at::Tensor& y, const GroupedSaved& s) {
 struct GroupedNode : Function<GroupedNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              GroupedSaved kept) {
-    if (!kept.again) {
-      ctx->save_for_backward({x});
-    } else if (!kept.frozen()) {
-      kept.again->hold();  // frozen weights take nothing
+    if (!kept.frozen()) {  // frozen weights take nothing
+      if (kept.again) {
+        kept.again->hold();
+      } else {
+        ctx->save_for_backward({x});
+      }
     }
     tensor_list parts = columns_of(projected(x, kept), kept);
     save(ctx, std::move(kept));

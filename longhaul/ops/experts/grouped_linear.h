@@ -19,7 +19,7 @@ using ExpertWeights = std::vector<std::vector<tensor::ParameterPtr>>;
 /// `offsets` is int32 [E + 1] on the device of the rows; an expert may have none. The
 /// backward computes the gradient of the rows from the weights that the parameters have
 /// at that time, and puts (rows, dy) into the queue of weight gradients. For the queue
-/// the rows are kept, or taken from `rows.again`.
+/// the rows are kept, or taken from `rows.again`, unless all weights are frozen.
 ///
 /// Where the weights of all experts lie at equal distances in one memory, as their bucket
 /// has them, the experts are one grouped product, whose offsets stay on the device. The

@@ -2,6 +2,8 @@
 // gradients of one product after another.
 #include "longhaul/ops/experts/grouped_linear.h"
 
+#include <c10/core/StorageImpl.h>
+
 #include <optional>
 
 #include "longhaul/ops/fused/library_op.h"
@@ -187,6 +189,29 @@ TEST_P(GroupedLinear, LeavesFrozenWeightsAsTheyAre) {
       if (!w.frozen()) return;
       EXPECT_EQ(w.grad().count_nonzero().item<int64_t>(), 0);
     });
+  }
+}
+
+/// Where some experts are trained, the rows of all are kept.
+TEST_P(GroupedLinear, KeepsItsRowsUnlessAllWeightsAreFrozen) {
+  for (const size_t frozen : {size_t{0}, size_t{1}, size_t{5}}) {
+    const TestExperts experts(5, {32, 32}, GetParam(), Lie::SideBySide);
+    for (size_t e = 0; e < frozen; ++e) {
+      for (const auto& w : experts.weights[e]) w->set_frozen(true);
+    }
+    const at::Tensor x = leaf(at::ones({80, kFeatures}).to(GetParam().compute));
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage(
+        c10::intrusive_ptr<c10::StorageImpl>{});
+    std::vector<at::Tensor> y;
+    {
+      const at::Tensor rows = x.neg();  // keeps nothing
+      storage = rows.storage().getWeakStorageImpl();
+      y = grouped_linear(rows, at::tensor(kOffsets[0], at::kInt), experts.weights,
+                         std::make_shared<WeightGradients>(), true);
+    }
+    EXPECT_EQ(storage.expired(), frozen == 5) << frozen;
+    torch::autograd::backward(y, {at::ones_like(y[0]), at::ones_like(y[1])});
+    EXPECT_TRUE(x.grad().defined());
   }
 }
 

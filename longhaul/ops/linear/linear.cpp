@@ -36,6 +36,9 @@ struct Joint {
   std::vector<tensor::ParameterPtr> weights;
   std::vector<tensor::ParameterPtr> biases;  ///< one for each weight, or none at all
 
+  /// Returns whether the weights are frozen: all of them, or none is.
+  bool frozen() const { return weights.front()->frozen(); }
+
   at::Tensor weight() const {
     return weights.size() == 1 ? weights[0]->weight() : joined_rows(weights_of(weights));
   }
@@ -78,10 +81,12 @@ struct LinearSaved {
 struct LinearNode : Function<LinearNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              LinearSaved kept) {
-    if (!kept.again) {
-      ctx->save_for_backward({x});
-    } else if (!kept.joint.weights.front()->frozen()) {
-      kept.again->hold();  // frozen weights take nothing
+    if (!kept.joint.frozen()) {  // frozen weights take nothing
+      if (kept.again) {
+        kept.again->hold();
+      } else {
+        ctx->save_for_backward({x});
+      }
     }
     tensor_list parts = kept.joint.projected(x);
     save(ctx, std::move(kept));
@@ -94,9 +99,11 @@ struct LinearNode : Function<LinearNode> {
     add_bias_gradients(joint.biases, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());
-    const LinearInput x = again ? LinearInput(at::Tensor(), std::move(again))
-                                : LinearInput(ctx->get_saved_variables()[0]);
-    gradients->push(joint.weights, x, dy);
+    if (!joint.frozen()) {
+      const LinearInput x = again ? LinearInput(at::Tensor(), std::move(again))
+                                  : LinearInput(ctx->get_saved_variables()[0]);
+      gradients->push(joint.weights, x, dy);
+    }
     return {dx, Variable()};
   }
 };

@@ -60,6 +60,26 @@ TEST(SavedInput, IsNotMadeForAFrozenWeight) {
   EXPECT_EQ(x.grad().sum().item<float>(), 24.0F);
 }
 
+TEST(Linear, KeepsItsInputUnlessTheWeightIsFrozen) {
+  for (const bool frozen : {false, true}) {
+    const auto weight = bound(at::ones({3, 4}));
+    weight->set_frozen(frozen);
+    const at::Tensor x = leaf(at::ones({2, 4}));
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage(
+        c10::intrusive_ptr<c10::StorageImpl>{});
+    at::Tensor y;
+    {
+      const at::Tensor input = x.neg();  // keeps nothing
+      storage = input.storage().getWeakStorageImpl();
+      y = linear(input, weight, std::make_shared<WeightGradients>());
+    }
+    EXPECT_EQ(is_alive(storage), !frozen);
+    backward(y, at::ones({2, 3}));
+    EXPECT_EQ(x.grad().sum().item<float>(), -24.0F);
+    EXPECT_EQ(weight->grad().sum().item<float>(), frozen ? 0.0F : -24.0F);
+  }
+}
+
 TEST(WeightGradients, ThatWaitKeepNothingOfTheGraphBehindTheirInput) {
   const auto weight = bound(at::ones({5, 16}));
   const auto queue = std::make_shared<WeightGradients>();
