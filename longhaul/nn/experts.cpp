@@ -1,6 +1,7 @@
 #include "longhaul/nn/experts.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
@@ -117,7 +118,7 @@ at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& c
 at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& logits,
                                 const at::Tensor& probabilities, const at::Tensor& chosen,
                                 const ForwardContext& context) const {
-  if (context.losses == nullptr) return weights;
+  if (context.losses == nullptr || !context.router.terms_read) return weights;
   // Every rank of a region has all tokens and counts its part of the term. The region and
   // the router's sum group add up the parts' gradients.
   const double part = context.region == nullptr
@@ -125,8 +126,10 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
                           : 1.0 / static_cast<double>(context.region->ranks());
   at::Tensor out = weights;
   const auto attach = [&](size_t term, const auto& sum_of_tokens) {
-    // A term without weight is measured, and needs no graph.
+    // A term without weight is measured, which needs no graph, and measured once. All
+    // ranks agree about its scale, since a balance may be collective.
     const double scale = context.losses->scales.at(term);
+    if (context.losses->again && scale == 0.0) return;
     const at::AutoGradMode graph(at::GradMode::is_enabled() && scale != 0.0);
     const at::Tensor sum = sum_of_tokens();
     if (!sum.defined()) return;

@@ -61,7 +61,8 @@ struct Batch {
 /// The loss of a pass, by the terms of the model's description. The root of the backward
 /// is the sum over terms of scale * sum.
 struct Losses {
-  std::vector<double> scales;  ///< 1 / denominator of each term in the global batch
+  /// 1 / denominator of each term in the global batch; 0 on all ranks, or on none.
+  std::vector<double> scales;
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
   /// True while a block runs again for its gradients: the terms of the block have been
@@ -174,7 +175,9 @@ struct RouterContext {
   const ExpertDispatch* dispatch = nullptr;  ///< null: all experts are here
   BalanceKind balance = BalanceKind::Off;
   size_t balance_term = 0, z_term = 0;  ///< numbers of the two terms of the loss
-  int64_t routers = 0;                  ///< layers of the model that have a router
+  /// False where no rank reads the two terms: they are not computed.
+  bool terms_read = true;
+  int64_t routers = 0;  ///< layers of the model that have a router
   /// fp32 [layers, E]: the share of tokens that each expert got in the step before, for
   /// Global.
   at::Tensor shares;

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <map>
+#include <utility>
 
 #include "longhaul/comm/ledger.h"
 #include "longhaul/data/order/loader.h"
@@ -169,12 +170,13 @@ class WatchedStage : public parallel::PipelineStage {
   int64_t peak_ = 0;
 };
 
+/// Trains a step with these scales of the terms of the loss.
 void train_step(train::Session& session, data::Loader& loader, train::StageRunner& runner,
-                parallel::PipelineStage& stage) {
+                parallel::PipelineStage& stage, std::vector<double> scales) {
   data::StepBatch& batch = loader.next();
   session.layout.take_own_positions(batch.micro_batches);
   session.flat->zero_grads();
-  runner.begin_step(batch.micro_batches, std::vector<double>(session.num_losses(), 1e-3));
+  runner.begin_step(batch.micro_batches, std::move(scales));
   const layout::PipelinePlan plan = session.layout.training_plan();
   runner.begin_plan(plan, session.mesh().index().pp);
   parallel::execute(plan, stage, *session.layout.boundaries,
@@ -196,12 +198,13 @@ void run_rank(const RunConfig& config, const layout::LayoutCosts& costs,
                             train::stage_options(session));
   train::initialise_weights(session.state(), 1);
   session.replicas->share_weights();
-  train_step(session, loader, runner, runner);
+  const std::vector<double> scales(session.num_losses(), 1e-3);
+  train_step(session, loader, runner, runner, scales);
   const ModelDescription& model = session.model_config.description;
   WatchedStage watched(runner, layout::passes_of(config, model, session.layout), model,
                        session.layout, session.mesh().index());
   const Sent before = sent_since({}, *world);
-  train_step(session, loader, runner, watched);
+  train_step(session, loader, runner, watched, scales);
   const Sent sent = sent_since(before, *world);
   EXPECT_EQ(sent, described_sent(mine.traffic))
       << "rank " << world->rank() << " has sent" << text_of(sent) << "\ndescribed"
@@ -333,6 +336,40 @@ TEST(LayoutCosts, OfSplitSequencesAreThoseOfARun) {
     check_costs({2, {"parallel.cp=2", key, "data.seq_len=128"}, "bert", true});
     check_costs({8, {"parallel.cp=2", "parallel.tp=2", "parallel.pp=2", key}, "qwen2"});
   }
+}
+
+/// Under full recomputation a layer adds its loads up over cp once more where the term
+/// has a gradient, and never where no gradients are computed.
+TEST(RouterTerms, AreAddedUpOverRanksWhereTheyAreReadOrHaveAGradient) {
+  const RunConfig config =
+      config_of({2, {"parallel.cp=2", "memory.recompute=full"}, "mixtral"});
+  const int64_t layers = 4, micro_batches = 8;
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    system::Logger quiet;
+    train::Session session = train::build_session(config, world, quiet);
+    data::Loader loader(session.train_sources, train::loader_options(session, false));
+    train::StageRunner runner(session.chunks, *session.replicas,
+                              train::stage_options(session));
+    train::initialise_weights(session.state(), 1);
+    session.replicas->share_weights();
+    session.replicas->finish_weights();
+    const auto added_up = [&](const auto& pass) {
+      const Sent before = sent_since({}, *world);
+      pass();
+      const Sent sent = sent_since(before, *world);
+      const auto found = sent.find({"cp", "all_reduce"});
+      return found == sent.end() ? 0 : found->second.first;
+    };
+    for (const double weight : {0.0, 1e-3}) {
+      EXPECT_EQ(added_up([&] {
+                  train_step(session, loader, runner, runner, {1e-3, weight, weight});
+                }),
+                (weight > 0.0 ? 2 : 1) * layers * micro_batches);
+    }
+    auto& batches = loader.next().micro_batches;
+    session.layout.take_own_positions(batches);
+    EXPECT_EQ(added_up([&] { train::run_forward(session, runner, batches); }), 0);
+  });
 }
 
 }  // namespace

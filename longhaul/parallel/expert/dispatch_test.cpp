@@ -244,6 +244,33 @@ TEST(Experts, BalanceEachSequenceByItsOwnTokens) {
   }
 }
 
+/// The sums over ranks stand for the work of a term.
+TEST(Experts, ComputeTermsThatAreReadOrHaveAGradient) {
+  Layer layer(/*shared=*/false, 1, 0);
+  int sums = 0;
+  layer.context.router.sum_sequences = [&](at::Tensor& /*counts*/) { ++sums; };
+  struct Found {
+    int sums;
+    bool counted;
+    bool operator==(const Found&) const = default;
+  };
+  const auto run = [&](double scale, bool again, bool read) {
+    sums = 0;
+    layer.losses = nn::Losses({scale, scale});
+    layer.losses.again = again;
+    layer.context.router.terms_read = read;
+    layer.run(random(1), random(2));
+    const std::vector<double> terms = layer.losses.sums();
+    EXPECT_EQ(terms[0] > 0.0, terms[1] > 0.0);
+    return Found{sums, terms[0] > 0.0};
+  };
+  for (const double scale : {0.0, 0.1}) {
+    EXPECT_EQ(run(scale, false, true), (Found{1, true}));
+    EXPECT_EQ(run(scale, true, true), (Found{scale > 0.0 ? 1 : 0, false}));
+    EXPECT_EQ(run(scale, false, false), (Found{0, false}));
+  }
+}
+
 /// Compares what `ranks` ranks of ep have with one rank, each with its part of the
 /// tokens.
 TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {

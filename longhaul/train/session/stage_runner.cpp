@@ -162,7 +162,9 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   }
   if (options_.context.router.routers > 0) {
     context.router.pass = std::make_shared<nn::RouterPass>();
-    if (at::GradMode::is_enabled()) context.router.loads = &loads_;
+    // The metrics of training have what routers did, and no other pass is asked for it.
+    context.router.terms_read = at::GradMode::is_enabled();
+    if (context.router.terms_read) context.router.loads = &loads_;
   }
   flight.input = input;
   if (!at::GradMode::is_enabled()) {

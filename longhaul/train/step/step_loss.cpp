@@ -30,8 +30,10 @@ StepLoss::StepLoss(const Session& session, const BatchTotals& totals)
 std::vector<double> StepLoss::scales(double factor) const {
   std::vector<double> scales;
   for (size_t i = 0; i < denominators_.size(); ++i) {
-    scales.push_back(
-        std::isnan(denominators_[i]) ? 0.0 : factor * weights_[i] / denominators_[i]);
+    // A term without weight has the scale 0 on every rank, even where `factor` is not a
+    // number on one rank: routers decide by the scale whether the term is computed again.
+    const bool none = std::isnan(denominators_[i]) || weights_[i] == 0.0;
+    scales.push_back(none ? 0.0 : factor * weights_[i] / denominators_[i]);
   }
   return scales;
 }

@@ -30,8 +30,8 @@ class StepLoss {
   /// undefined; empty where every term has some.
   const std::string& without_targets() const { return without_targets_; }
 
-  /// Returns the scales for StageRunner::begin_step; 0 for a term without targets.
-  /// `factor` is 1, unless gradients are to be wrong on purpose.
+  /// Returns the scales for StageRunner::begin_step; 0 for a term without targets or
+  /// weight. `factor` is 1, unless gradients are to be wrong on purpose.
   std::vector<double> scales(double factor = 1.0) const;
   /// Adds up what the ranks have summed; the result is the same on every rank. Collective
   /// over the world.
