@@ -11,6 +11,8 @@ namespace {
 constexpr int64_t kTargetBytes = 8;
 /// Bytes of the number of a token's sequence, which dropout needs.
 constexpr int64_t kNumberBytes = 8;
+/// Bytes of a row's place on arrival and of its place among the rows of experts.
+constexpr int64_t kPlacesBytes = 2 * 8;
 
 const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
                           int chunk) {
@@ -30,11 +32,22 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
             static_cast<int>(kind));
 }
 
+/// Returns the bytes that a unit keeps of the way of its rows to the ranks of their
+/// experts and back (parallel/expert/).
+int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
+                  const UnitDescription& unit, int64_t ep) {
+  if (ep == 1 || form.recompute == ForwardForm::Recompute::Full) return 0;
+  return tokens.inside * unit.forward.routed * kPlacesBytes;
+}
+
 /// Estimates the temporary memory of a block's backward: the gradients of its inner
 /// features and of its result, and once more the features that are computed again. Where
-/// the block has experts, the gradient of their rows is there as well.
+/// the block has experts, the gradient of their rows is there as well. With ep the block
+/// holds rows twice while it exchanges or sorts them, in the forward and in the backward.
+/// The gradients of inner features are not there at these times.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
-                   const format::ShardPlan& plan, int64_t tp_index) {
+                   const LayoutDescription& layout, int64_t tp_index) {
+  const format::ShardPlan& plan = layout.tensor;
   const int64_t c = passes.form.compute_bytes;
   const TokenCounts& tokens = passes.tokens;
   int64_t inner = 0;
@@ -48,12 +61,14 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   const int64_t again = selective ? inner : 0;
   const int64_t gathered = plan.sequence ? passes.features : 0;
   const int64_t rows = block.forward.routed * passes.features;
-  const int64_t widths = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
+  int64_t widths = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
+  if (layout.ep > 1) widths = std::max(widths, 2 * rows + gathered);
   int64_t work = tokens.outside * passes.features * c + tokens.inside * widths * c;
   if (form.recompute == ForwardForm::Recompute::Full) {
     ForwardForm plain = form;
     plain.recompute = ForwardForm::Recompute::None;
-    work += block.forward.kept(plain, tokens, plan, tp_index, true).total();
+    work += block.forward.kept(plain, tokens, plan, tp_index, true).total() +
+            way_bytes(plain, tokens, block, layout.ep);
   }
   return work;
 }
@@ -168,6 +183,8 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
       waiting_input = input_put_off(passes, unit, layout.tensor, at.tp);
     }
     bytes.forward += kept;
+    bytes.forward[KeptKind::FeedForward] +=
+        way_bytes(passes.form_of(unit), passes.tokens, unit, layout.ep);
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
       bytes.backward +=
           unit.forward.kept_put_off(passes.form, passes.tokens, layout.tensor, at.tp);
@@ -206,7 +223,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
     for (const UnitDescription& unit : model.units) {
       if (!is_in_stage(unit, stage_at(layout, at, chunk))) continue;
       if (unit.kind == UnitKind::Block) {
-        of_blocks = std::max(of_blocks, block_work(passes, unit, layout.tensor, at.tp));
+        of_blocks = std::max(of_blocks, block_work(passes, unit, layout, at.tp));
       } else if (unit.kind == UnitKind::Head) {
         result.logits = logits_bytes(passes, unit, layout.tensor, at.tp);
         of_head = head_work(passes, layout.tensor.sequence, result.logits);

@@ -38,8 +38,9 @@ struct ActivationBytes {
   KeptBytes in_flight;
   int64_t forwards = 0;  ///< forwards without their backward at that moment
   int64_t logits = 0;    ///< bytes of logits that exist at once; 0 without a head
-  /// An estimate of the temporary memory of the fused forms: the memory of the head or of
-  /// a block's backward, whichever is larger, and a message between stages.
+  /// An estimate of the temporary memory of the fused forms: the memory of the head, of a
+  /// block's backward or of a block's exchange of rows (ep), whichever is largest, and a
+  /// message between stages.
   int64_t work = 0;
 };
 ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& model,

@@ -1,5 +1,6 @@
 #include "longhaul/layout/rank_costs.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/base/process.h"
@@ -82,6 +83,38 @@ TEST(RankCosts, OfExpertsSendRowsBothWaysAndTheirNumbersBefore) {
     EXPECT_EQ(traffic.bytes(TrafficKind::Experts),
               32 * 8 * ((forwards + 1) * rows * (row + 4 + row) + forwards * numbers));
   }
+}
+
+/// Returns what rank 0 of 2 holds of a model whose micro batches have 8192 tokens.
+ActivationBytes held_with_experts(const std::string& model_name, int ep,
+                                  const std::string& recompute = "none") {
+  const ModelDescription model =
+      load_model_config(source_dir() / "tests/fixtures/configs" / (model_name + ".json"))
+          .description;
+  const RunConfig config =
+      accepted("", {fmt::format("parallel.ep={}", ep), "batch.global_size=2",
+                    "batch.micro_size=1", "data.seq_len=8192",
+                    "memory.recompute=" + recompute})
+          .config;
+  const LayoutDescription layout = describe_layout(config, model, 2, Placement::even(2));
+  return LayoutCosts(config, model, layout).of(0).activations;
+}
+
+/// Qwen3-30B-A3B has 48 layers and sends a token to 8 experts, with 2048 features and 768
+/// inner ones. On one rank its rows and the gradients of gate and up are there at once.
+TEST(RankCosts, OfExpertsOnOtherRanksHoldTheRowsOfAnExchangeTwice) {
+  const int64_t rows = 8192 * 8, places = rows * (8 + 8);
+  const auto one = held_with_experts("qwen3-30b-a3b", 1);
+  const auto two = held_with_experts("qwen3-30b-a3b", 2);
+  EXPECT_EQ(two.work - one.work, rows * (2 * 2048 - (2048 + 2 * 768)) * 2);
+  EXPECT_EQ(two.in_flight.total() - one.in_flight.total(), 48 * places);
+  const auto one_again = held_with_experts("qwen3-30b-a3b", 1, "full");
+  const auto two_again = held_with_experts("qwen3-30b-a3b", 2, "full");
+  EXPECT_EQ(two_again.work - one_again.work, two.work - one.work + places);
+  EXPECT_EQ(two_again.in_flight, one_again.in_flight);
+  // The gradients of Mixtral's 14336 inner features outweigh an exchange.
+  EXPECT_EQ(held_with_experts("mixtral-8x7b", 2).work,
+            held_with_experts("mixtral-8x7b", 1).work);
 }
 
 TEST(RankCosts, OfWholeGradientsAreThoseOfATableAndOfTwoBlocks) {
