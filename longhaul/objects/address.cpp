@@ -47,17 +47,41 @@ void check_key(const std::string& key, std::string_view text) {
   if (control || find_invalid_utf8(key)) {
     fail_input("objects", "{:?}: the key holds control characters or no UTF-8", text);
   }
-  for (size_t begin = 0; begin < key.size();) {
-    const size_t end = std::min(key.find('/', begin), key.size());
-    const std::string_view part = std::string_view(key).substr(begin, end - begin);
-    if (part.empty() || part == "." || part == "..") {
-      fail_input("objects",
-                 "{}: the key has a part that is empty, \".\" or \"..\"; write the key "
-                 "without it",
-                 text);
-    }
-    begin = end + 1;
+  if (!key.empty() && !is_path(key)) {
+    fail_input("objects",
+               "{}: the key has a part that is empty, \".\" or \"..\"; write the key "
+               "without it",
+               text);
   }
+}
+
+/// Returns whether what begins with a "?" are options, and no pattern.
+bool has_options(std::string_view text) {
+  return text.find('=', std::min(text.find('?'), text.size())) != std::string_view::npos;
+}
+
+Address parse(const fs::path& path, bool pattern) {
+  const std::string text = with_both_slashes(path);
+  const std::string shown = without_secrets(text);
+  if (!text.starts_with(kScheme)) {
+    fail_input("objects", "{}: is no address; write s3://BUCKET/KEY", shown);
+  }
+  const std::string_view rest = std::string_view(text).substr(kScheme.size());
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const bool options =
+      pattern ? has_options(rest) : rest.find('?') != std::string_view::npos;
+  if (rest.substr(0, slash).find_first_of("@:") != std::string_view::npos || options) {
+    fail_input("objects",
+               "{}: an address holds no credentials and no options; give them in the "
+               "environment (docs/objects.md) and write s3://BUCKET/KEY",
+               shown);
+  }
+  Address address{std::string(rest.substr(0, slash)), {}};
+  if (slash < rest.size()) address.key = rest.substr(slash + 1);
+  while (address.key.ends_with('/')) address.key.pop_back();
+  check_bucket(address.bucket, shown);
+  check_key(address.key, shown);
+  return address;
 }
 
 }  // namespace
@@ -96,27 +120,18 @@ bool is_address(const fs::path& path) {
   return with_both_slashes(path).starts_with(kScheme);
 }
 
-Address parse_address(const fs::path& path) {
-  const std::string text = with_both_slashes(path);
-  const std::string shown = without_secrets(text);
-  if (!text.starts_with(kScheme)) {
-    fail_input("objects", "{}: is no address; write s3://BUCKET/KEY", shown);
+Address parse_address(const fs::path& path) { return parse(path, /*pattern=*/false); }
+
+Address parse_pattern(const fs::path& path) { return parse(path, /*pattern=*/true); }
+
+bool is_path(std::string_view key) {
+  while (true) {
+    const size_t slash = key.find('/');
+    const std::string_view part = key.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return false;
+    if (slash == std::string_view::npos) return true;
+    key.remove_prefix(slash + 1);
   }
-  const std::string_view rest = std::string_view(text).substr(kScheme.size());
-  const size_t slash = std::min(rest.find('/'), rest.size());
-  if (rest.substr(0, slash).find_first_of("@:") != std::string_view::npos ||
-      rest.find('?') != std::string_view::npos) {
-    fail_input("objects",
-               "{}: an address holds no credentials and no options; give them in the "
-               "environment (docs/objects.md) and write s3://BUCKET/KEY",
-               shown);
-  }
-  Address address{std::string(rest.substr(0, slash)), {}};
-  if (slash < rest.size()) address.key = rest.substr(slash + 1);
-  if (address.key.ends_with('/')) address.key.pop_back();
-  check_bucket(address.bucket, shown);
-  check_key(address.key, shown);
-  return address;
 }
 
 }  // namespace longhaul::objects

@@ -25,11 +25,20 @@ struct Address {
 /// them.
 bool is_address(const fs::path& path);
 
-/// Reads "s3://BUCKET/KEY". Throws InputError for a text without a bucket, and for a
-/// bucket's name that no store allows. Also throws InputError for a key with an empty
-/// part, ".", ".." or control characters, and for what looks like secrets in the address
+/// Reads "s3://BUCKET/KEY". Slashes at the end do not count: people write them behind
+/// directories. Throws InputError for a text without a bucket, and for a bucket's name
+/// that no store allows. Also throws InputError for a key with an empty part, ".", ".."
+/// or control characters, and for what looks like secrets in the address
 /// ("KEY:SECRET@bucket", "?access_key=").
 Address parse_address(const fs::path& path);
+
+/// Does what parse_address() does for an address whose key may be a pattern. There "?"
+/// stands for a character, and begins options only where "=" follows.
+Address parse_pattern(const fs::path& path);
+
+/// Returns whether the parts of a key can be names of directories and of a file: none is
+/// empty, "." or "..". Stores allow other keys as well.
+bool is_path(std::string_view key);
 
 /// Returns a text for messages in which an address may stand. What may be credentials in
 /// the address ("KEY:SECRET@", "?access_key=") is left out.

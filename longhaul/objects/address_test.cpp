@@ -24,7 +24,10 @@ TEST(Address, AnAddressHasABucketAndAKeyAndIsWrittenAsItWasRead) {
   EXPECT_EQ(address.bucket, "my-data");
   EXPECT_EQ(address.key, "corpus/a b.jsonl.gz");
   EXPECT_EQ(address.text(), "s3://my-data/corpus/a b.jsonl.gz");
-  EXPECT_EQ(parse_address("s3://my-data/corpus/").key, "corpus");
+  for (const char* text : {"s3://my-data/corpus/", "s3://my-data/corpus///"}) {
+    EXPECT_EQ(parse_address(text).key, "corpus") << text;
+  }
+  EXPECT_EQ(parse_address("s3://my-data//").key, "");
   EXPECT_EQ(parse_address("s3://my-data").key, "");
   EXPECT_EQ((parse_address("s3://my-data") / "x").text(), "s3://my-data/x");
   EXPECT_EQ((address / "x").key, "corpus/a b.jsonl.gz/x");
@@ -57,6 +60,27 @@ TEST(Address, WhatNoStoreAllowsIsRefusedWithTheReason) {
   EXPECT_HAS(problem_of("s3://bucket/a\nb"), "control characters");
   EXPECT_HAS(problem_of("s3://bucket/\xff"), "no UTF-8");
   EXPECT_HAS(problem_of("s3://bucket/" + std::string(1025, 'k')), "1025 bytes");
+}
+
+TEST(Address, APatternIsReadAsItStands) {
+  const Address pattern = parse_pattern("s3://bucket/year=2024/part-?[0-9]*.jsonl//");
+  EXPECT_EQ(pattern.text(), "s3://bucket/year=2024/part-?[0-9]*.jsonl");
+  EXPECT_EQ(parse_pattern("s3://bucket/a").key, "a");
+  const auto problem = [](const char* text) {
+    return message_of<InputError>([&] { (void)parse_pattern(text); });
+  };
+  EXPECT_HAS(problem("s3://bucket/a?secret_key=SECRET"),
+             "s3://bucket/a: an address holds");
+  EXPECT_HAS(problem("s3://buc?et/a"), "'buc?et' is no name of a bucket");
+  EXPECT_HAS(problem("s3://bucket/a//?"), "empty, \".\" or \"..\"");
+}
+
+TEST(Address, AKeyIsAPathWhereItsPartsAreNames) {
+  for (const char* key : {"a", "a/b", ".a/b..", "a b/..."})
+    EXPECT_TRUE(is_path(key)) << key;
+  for (const char* key : {"", "/a", "a//b", "a/", "./a", "a/../b", ".."}) {
+    EXPECT_FALSE(is_path(key)) << key;
+  }
 }
 
 TEST(Address, SecretsInAnAddressAreRefusedAndNotRepeated) {

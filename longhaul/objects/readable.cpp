@@ -1,6 +1,5 @@
 #include "longhaul/objects/readable.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -66,29 +65,18 @@ void keep_copies(CopyPlace place) {
   one.place = std::move(place);
 }
 
-Address readable_address(const fs::path& path) {
-  std::string text = path.string();
-  while (text.ends_with('/')) text.pop_back();
-  return parse_address(fs::path(text));
-}
+Address readable_address(const fs::path& path) { return parse_address(path); }
 
 fs::path readable(const fs::path& path) {
   if (!is_address(path)) return path;
-  std::string text = path.string();
-  while (text.ends_with('/')) text.pop_back();
-  // What may be a secret is refused first, and not repeated. A "?" of a pattern is none
-  // that begins options.
-  std::string plain = text;
-  if (plain.find('=') == std::string::npos) std::ranges::replace(plain, '?', '*');
-  static_cast<void>(parse_address(fs::path(plain)));
-  if (text.find_first_of("*?[") != std::string::npos) {
+  const Address address = parse_pattern(path);
+  if (address.key.find_first_of("*?[") != std::string::npos) {
     throw InputError("objects",
-                     text +
+                     address.text() +
                          ": patterns of addresses name inputs of `longhaul data "
                          "build` and files of ready ids alone; name one object or "
                          "the prefix of all that is meant");
   }
-  const Address address = readable_address(path);
   {
     const std::lock_guard lock(shared().mutex);
     const auto found = shared().pieces.find(address.text());

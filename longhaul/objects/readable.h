@@ -33,8 +33,7 @@ void keep_copies(CopyPlace place);
 /// addresses. Any thread may call it.
 fs::path readable(const fs::path& path);
 
-/// Returns the address that readable() understands a text as: slashes at its end do not
-/// count.
+/// Returns the address that readable() understands a text as, which is parse_address()'s.
 Address readable_address(const fs::path& path);
 
 /// Has an address read in pieces: readable() returns Pieces::dir() for it from now on.

@@ -237,7 +237,7 @@ class InputSearch {
   }
 
   void find_objects(const std::string& argument) {
-    const objects::Address address = input_address(argument);
+    const objects::Address address = objects::parse_pattern(argument);
     if (!options_.objects) options_.objects = open_input_objects();
     const ListedTree tree(options_.objects, fixed_part(address));
     const auto add = [&](const fs::path& path) {

@@ -57,7 +57,7 @@ class PatternWalk {
       : pattern_(pattern), tree_(tree), parts_(pattern.begin(), pattern.end()) {
     if (objects::is_address(pattern)) {
       // The walk begins in the bucket, whose two slashes are no parts of a path.
-      const objects::Address address = input_address(pattern.string());
+      const objects::Address address = objects::parse_pattern(pattern);
       const fs::path key = address.key;
       parts_.assign(key.begin(), key.end());
       start_ = "s3://" + address.bucket;

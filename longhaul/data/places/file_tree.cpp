@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -36,17 +35,6 @@ class LocalTree final : public FileTree {
   }
 };
 
-/// Returns whether the parts of a key can be names of directories and of a file.
-bool is_path(std::string_view key) {
-  while (true) {
-    const size_t slash = key.find('/');
-    const std::string_view part = key.substr(0, slash);
-    if (part.empty() || part == "." || part == "..") return false;
-    if (slash == std::string_view::npos) return true;
-    key.remove_prefix(slash + 1);
-  }
-}
-
 std::string parent_of(const std::string& key) {
   const size_t slash = key.rfind('/');
   return slash == std::string::npos ? std::string() : key.substr(0, slash);
@@ -69,7 +57,7 @@ ListedTree::ListedTree(std::shared_ptr<InputObjects> store, const objects::Addre
 
 void ListedTree::add(objects::ObjectInfo object) {
   std::string key = object.address.key;
-  if (!is_path(key)) {
+  if (!objects::is_path(key)) {
     unnameable_.emplace_back(object.address.text());
     return;
   }

@@ -1,9 +1,5 @@
 #include "longhaul/data/places/input_objects.h"
 
-#include <algorithm>
-#include <string_view>
-
-#include "longhaul/objects/address.h"
 #include "longhaul/objects/readable.h"
 
 namespace longhaul::data {
@@ -41,19 +37,6 @@ class StoreObjects final : public InputObjects {
 
 std::shared_ptr<InputObjects> open_input_objects() {
   return std::make_shared<StoreObjects>();
-}
-
-objects::Address input_address(std::string text) {
-  // The two slashes of the scheme stay, so that a missing bucket is told as such.
-  constexpr size_t kScheme = std::string_view("s3://").size();
-  while (text.size() > kScheme && text.ends_with('/')) text.pop_back();
-  // A "?" of a pattern is none that begins options.
-  std::string plain = text;
-  const size_t options = text.find('=', std::min(text.find('?'), text.size()));
-  if (options == std::string::npos) std::ranges::replace(plain, '?', '*');
-  objects::Address address = objects::parse_address(plain);
-  address.key = text.substr(text.size() - address.key.size());
-  return address;
 }
 
 }  // namespace longhaul::data

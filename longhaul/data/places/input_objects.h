@@ -39,8 +39,4 @@ struct StoredObject {
   objects::ObjectInfo info;
 };
 
-/// Returns the address that an argument or a path names, which may end with slashes, as
-/// that of a directory does. A pattern is an address, too.
-objects::Address input_address(std::string text);
-
 }  // namespace longhaul::data
