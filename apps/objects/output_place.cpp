@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include <random>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,7 @@ constexpr std::array<std::string_view, 7> kLast{
 /// An object that says whose upload is under way, and shows whether one can be made.
 constexpr std::string_view kClaim = ".longhaul-upload";
 constexpr int kFilesAtOnce = 4;
+constexpr auto kLockWait = std::chrono::milliseconds(10);
 
 std::vector<fs::path> files_below(const fs::path& dir) {
   std::vector<fs::path> files;
@@ -70,6 +73,27 @@ std::vector<objects::Address> objects_below(const objects::Address& address) {
   return found;
 }
 
+/// Returns whether an object lies in a directory below an address.
+bool is_deeper(const objects::Address& object, const objects::Address& address) {
+  return object.key.find('/', address.key.size() + 1) != std::string::npos;
+}
+
+/// Returns whether one address lies below the other.
+bool overlap(const objects::Address& one, const objects::Address& other) {
+  return one.bucket == other.bucket &&
+         (one.key.starts_with(other.key + "/") || other.key.starts_with(one.key + "/"));
+}
+
+/// Throws InputError where an object has the very name of an address to write to: whoever
+/// reads the address gets that object.
+void refuse_object(const objects::Address& address) {
+  if (!objects::shared_store()->look(address)) return;
+  fail_input("objects",
+             "{}: an object of this name is there, which readers would get in place of "
+             "what is written; name another address, or delete it first",
+             address.text());
+}
+
 /// Returns where a file of a directory goes that is copied to an address.
 objects::Address place_of(const fs::path& file, const fs::path& dir,
                           const objects::Address& to) {
@@ -98,32 +122,44 @@ void claim(const objects::Address& address, const std::string& token) {
 
 using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
 
-/// Returns whether below an address there is what an upload has sent, and nothing of
-/// another one. A claim that is there has to have this token.
-bool is_of_one_upload(const objects::Address& to, const std::string& token,
-                      const Versions& sent) {
+/// Returns an object that shows that below an address there is more than what an upload
+/// has sent, or less; nothing where there is just that. A claim that is there has to have
+/// this token.
+std::optional<objects::Address> sign_of_another(const objects::Address& to,
+                                                const std::string& token,
+                                                const Versions& sent) {
   const auto store = objects::shared_store();
-  Versions there;
+  Versions absent = sent;
   for (const objects::ObjectInfo& one : store->list(to, /*versions=*/true)) {
-    if (one.address != to / kClaim) there[one.address.key] = one.version;
+    if (one.address == to / kClaim) continue;
+    const auto found = absent.find(one.address.key);
+    if (found == absent.end() || found->second != one.version) return one.address;
+    absent.erase(found);
   }
-  return there == sent && store->read_text(to / kClaim).value_or("") == token;
+  if (!absent.empty()) return objects::Address{to.bucket, absent.begin()->first};
+  if (store->read_text(to / kClaim).value_or("") != token) return to / kClaim;
+  return std::nullopt;
 }
 
-/// Ends an upload beside which there was another one. What lies at the address may be of
-/// both, so that it must not count. Its claim tells the other one the same.
-[[noreturn]] void refuse_mixture(const objects::Address& to, std::string& state) {
+/// Ends an upload where sign_of_another() finds something. What lies at the address may
+/// be of two uploads, so that it must not count. Its claim tells the other one the same.
+/// What counts below the address, in a directory that is not of this upload, stays.
+void refuse_mixture(const objects::Address& to, const std::string& token,
+                    const Versions& sent, std::string& state) {
+  const auto sign = sign_of_another(to, token, sent);
+  if (!sign) return;
   state = to.text() + " may have files of two uploads";
   const auto store = objects::shared_store();
   store->put_text("two uploads\n", to / kClaim);
   for (const objects::Address& one : objects_below(to)) {
-    if (comes_last(one.key)) store->remove(one);
+    const bool ours = !is_deeper(one, to) || sent.contains(one.key);
+    if (ours && comes_last(one.key)) store->remove(one);
   }
   state += ", and counts as nothing";
   fail_input("objects",
-             "{}: another command has been uploading to it meanwhile; delete what lies "
-             "there, and start one of the two again",
-             to.text());
+             "{}: another command has been uploading to it meanwhile, as {} shows; "
+             "delete what the two have left, and start one of the two again",
+             to.text(), sign->text());
 }
 
 /// Copies the files of a directory to an address that was claimed, where they replace the
@@ -162,14 +198,14 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
   for (const objects::Address& one : old) {
     if (!comes_last(one.key) && !keys.contains(one.key)) store->remove(one);
   }
-  if (!is_of_one_upload(to, token, sent)) refuse_mixture(to, state);
+  refuse_mixture(to, token, sent, state);
   std::for_each(first_last, final, put);
   // A whole directory holds no claim. Another upload that finds it gone puts one there.
-  if (!is_of_one_upload(to, token, sent)) refuse_mixture(to, state);
+  refuse_mixture(to, token, sent, state);
   store->remove(to / kClaim);
   put(*final);
   state = to.text() + " has all new files";
-  if (!is_of_one_upload(to, "", sent)) refuse_mixture(to, state);
+  refuse_mixture(to, "", sent, state);
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
@@ -184,6 +220,12 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
     throw InputError("objects", named +
                                     ": names a whole bucket; add a key to write "
                                     "below, as s3://BUCKET/KEY");
+  }
+  if (address.key.find_first_of("*?[") != std::string::npos) {
+    throw InputError("objects", named +
+                                    ": has a character of patterns (* ? [), so nothing "
+                                    "could read what is written there; name an address "
+                                    "without it");
   }
   if (use.processes > 1) {
     throw InputError(
@@ -209,15 +251,11 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
     ours_.insert(key);
   }
   for (const Place& place : places_) {
-    if (!object_to_keep(objects_below(place.address), place.address)) continue;
-    throw InputError(
-        "objects",
-        fmt::format("{}: objects lie there already{}; name another address, "
-                    "or delete them first",
-                    place.address.text(),
-                    replaces_.empty()
-                        ? ""
-                        : fmt::format(" without a {}, and are not replaced", replaces_)));
+    refuse_object(place.address);
+    const std::vector<objects::Address> there = objects_below(place.address);
+    if (const auto kept = object_to_keep(there, place.address)) {
+      refuse_to_replace(*kept, place.address);
+    }
   }
   if (!use.goes_on) {
     for (const Place& place : places_) fs::remove_all(place.dir);
@@ -227,14 +265,85 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
 
 void OutputPlace::take_locks(const fs::path& uploads) {
   fs::create_directories(uploads);
+  // Who looks at the locks of others has this one, so that none is in the way of another.
+  objects::FileLock looking(uploads / "all.lock");
+  while (!looking.take(LOCK_EX)) std::this_thread::sleep_for(kLockWait);
   for (const Place& place : places_) {
-    locks_.emplace_back(uploads / (uploads_name(place.address) + ".lock"));
-    if (locks_.back().take(LOCK_EX)) continue;
-    throw InputError("objects", place.address.text() +
-                                    ": another command of this machine is writing "
-                                    "there; wait until that command ends, or end it, "
-                                    "and start this one again");
+    const fs::path file = uploads / (uploads_name(place.address) + ".lock");
+    locks_.emplace_back(file);
+    if (!locks_.back().take(LOCK_EX)) {
+      throw InputError("objects", place.address.text() +
+                                      ": another command of this machine is writing "
+                                      "there; wait until that command ends, or end it, "
+                                      "and start this one again");
+    }
+    write_text_durable(file, place.address.text() + "\n");
   }
+  for (const auto& entry : fs::directory_iterator(uploads)) {
+    if (entry.path().extension() != ".lock") continue;
+    const std::string text = first_line(entry.path());
+    if (!objects::is_address(text)) continue;
+    const objects::Address other = objects::parse_address(text);
+    for (const Place& place : places_) {
+      if (!overlap(place.address, other)) continue;
+      objects::FileLock lock(entry.path());
+      if (lock.take(LOCK_SH)) continue;
+      fail_input("objects",
+                 "{}: another command of this machine is writing to {}, and one of the "
+                 "two addresses lies below the other; wait until that command ends, or "
+                 "name an address beside it",
+                 place.address.text(), other.text());
+    }
+  }
+}
+
+void OutputPlace::refuse_to_replace(const objects::Address& kept,
+                                    const objects::Address& address) const {
+  if (was_sent()) {
+    forget_directories();
+    fail_input("objects",
+               "{}: an earlier call of this command has uploaded all of it, and was "
+               "ended before it could say so; what lies there is whole",
+               places_.front().address.text());
+  }
+  if (!replaces_.empty() && is_deeper(kept, address) && comes_last(kept.key)) {
+    fail_input("objects",
+               "{}: {} makes another directory whole, and is not replaced; name another "
+               "address, or delete it first",
+               address.text(), kept.text());
+  }
+  fail_input(
+      "objects",
+      "{}: objects lie there already{}; name another address, or delete them first",
+      address.text(),
+      replaces_.empty() ? ""
+                        : fmt::format(" without a {}, and are not replaced", replaces_));
+}
+
+bool OutputPlace::was_sent() const {
+  if (ours_.empty()) return false;
+  bool last_is_there = false;
+  for (const Place& place : places_) {
+    std::map<std::string, uint64_t> sizes;
+    for (const auto& object :
+         objects::shared_store()->list(place.address, /*versions=*/false)) {
+      sizes[object.address.key] = object.size;
+    }
+    last_is_there = last_is_there || sizes.contains(last_);
+    if (!fs::exists(place.dir)) continue;  // the upload was about to end
+    for (const fs::path& file : files_below(place.dir)) {
+      const auto found = sizes.find(place_of(file, place.dir, place.address).key);
+      if (found == sizes.end() || found->second != fs::file_size(file)) return false;
+    }
+  }
+  return last_is_there;
+}
+
+void OutputPlace::forget_directories() const {
+  for (const Place& place : places_) fs::remove_all(place.dir);
+  fs::remove(begun_);
+  std::error_code not_empty;
+  fs::remove(fs::path(path_).parent_path(), not_empty);
 }
 
 std::optional<objects::Address> OutputPlace::object_to_keep(
@@ -247,13 +356,17 @@ std::optional<objects::Address> OutputPlace::object_to_keep(
     if (goes_on) return ours_.contains(one.key);
     return !replaces_.empty() && one == address / replaces_;
   };
-  if (!goes_on && std::ranges::any_of(there, replaced)) return std::nullopt;
-  const auto kept = std::ranges::find_if_not(there, replaced);
+  const bool replaces = !goes_on && std::ranges::any_of(there, replaced);
+  const auto kept = std::ranges::find_if(there, [&](const objects::Address& one) {
+    // What makes a directory below the address whole is no file of what is replaced.
+    return replaces ? is_deeper(one, address) && comes_last(one.key) : !replaced(one);
+  });
   return kept == there.end() ? std::nullopt : std::optional(*kept);
 }
 
 std::vector<objects::Address> OutputPlace::objects_to_replace(
     const objects::Address& address) const {
+  refuse_object(address);
   std::vector<objects::Address> there = objects_below(address);
   if (const auto kept = object_to_keep(there, address)) {
     fail_input("objects",
@@ -300,10 +413,7 @@ void OutputPlace::upload() const {
         state, path_));
     throw;
   }
-  for (const Place& place : places_) fs::remove_all(place.dir);
-  fs::remove(begun_);
-  std::error_code not_empty;
-  fs::remove(fs::path(path_).parent_path(), not_empty);
+  forget_directories();
 }
 
 }  // namespace longhaul::apps

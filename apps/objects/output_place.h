@@ -29,9 +29,10 @@ struct OutputUse {
 class OutputPlace {
  public:
   /// Throws InputError where objects lie below an address already that are not to be
-  /// replaced and that no ended upload to this address has left. Also throws InputError
-  /// for an address with several processes, which may run on several machines, and for
-  /// one to which another process of this machine writes.
+  /// replaced and that no ended upload to this address has left, and where an object has
+  /// its very name. Also throws InputError for an address with several processes, which
+  /// may run on several machines, for a pattern, and for an address where another process
+  /// of this machine writes, above it or below it.
   OutputPlace(const std::string& named, const OutputUse& use);
 
   /// Returns the path to write to.
@@ -57,6 +58,13 @@ class OutputPlace {
   };
   /// Takes the locks of the places, files in this directory.
   void take_locks(const fs::path& uploads);
+  /// Throws the InputError of an address that is not to be replaced, because of `kept`.
+  [[noreturn]] void refuse_to_replace(const objects::Address& kept,
+                                      const objects::Address& address) const;
+  /// Returns whether an upload that was ended has sent all that lies here.
+  bool was_sent() const;
+  /// Deletes what an upload that is whole needs no more.
+  void forget_directories() const;
   /// Returns what lies below an address. Throws InputError where any of it must stay.
   std::vector<objects::Address> objects_to_replace(const objects::Address& address) const;
   /// Returns one of the objects `there`, which lie below an address, that must stay.

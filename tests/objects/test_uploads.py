@@ -1,11 +1,15 @@
 """What is written to an address is whole there or counts as nothing, whoever else writes there."""
 
 import json
+import os
+import subprocess
 
 import pytest
 import torch
 from fault_proxy import FaultProxy, Rule
 from outcomes import address, files, refused
+from processes import kill_all
+from programs import BIN
 from servers import environment
 from transformers import LlamaForCausalLM
 
@@ -37,7 +41,35 @@ def test_objects_are_replaced_only_where_force_means_them(run, local, filled, en
     before = filled.keys("taken")
     refused(run("longhaul", *build, address("taken"), "--force", check=False, env=env),
             address("taken"), "store.json")
-    assert filled.keys("taken") == before
+    # Nor what is whole in a directory below a store.
+    filled.put_folder("above", local / "store")
+    filled.put_folder("above/below", local / "store-val")
+    before += filled.keys("above")
+    refused(run("longhaul", *build, address("above"), "--force", check=False, env=env),
+            address("above/below/store.json"), "another directory")
+    assert [*filled.keys("taken"), *filled.keys("above")] == before
+
+
+@pytest.mark.parametrize("words", [["export", "run"], ["data", "build", "corpus/*.txt"]],
+                         ids=["export", "build"])
+def test_where_no_reader_would_find_it_nothing_is_written(run, local, filled, env, words):
+    """Readers take an object before a prefix of its name, and a pattern for a pattern."""
+    *verb, source = words
+    command = ["longhaul", *verb, local / source, "--out"]
+    if "build" in words:
+        command[-1:] = ["--tokenizer", local / "model", "--out"]
+    filled.put("there.jsonl", b"{}\n")
+    refused(run(*command, address("there.jsonl"), check=False, env=env), address("there.jsonl"),
+            "an object of this name")
+    for name in ("y*", "w[1]", "v?"):
+        refused(run(*command, address(name), check=False, env=env), "s3://corpus/")
+    assert filled.keys("there") == ["there.jsonl"]
+    assert [key for key in filled.keys() if key.startswith(("y", "w[", "v"))] == []
+    # Slashes at the end are none of the name.
+    written = address(f"written-{words[0]}")
+    run(*command, written + "//", env=env)
+    assert filled.keys(f"written-{words[0]}/")
+    refused(run(*command, written, check=False, env=env), "lie there already")
 
 
 def test_an_upload_that_was_ended_goes_on(run, local, filled, tmp_path):
@@ -100,6 +132,31 @@ def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, t
     assert not list(uploads.rglob("*.safetensors"))
 
 
+def test_an_upload_that_was_killed_when_it_was_whole_is_told_as_such(run, local, filled, tmp_path):
+    export, uploads = ["export", local / "run", "--out"], tmp_path / "home/cache/longhaul/uploads"
+
+    def kill():
+        kill_all(process)
+
+    last = Rule("call", methods=("PUT", "POST"), keys="corpus/killed/config.json", times=1,
+                call=kill)
+    with FaultProxy(filled.endpoint, [last]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        process = subprocess.Popen(
+            [BIN / "longhaul", *map(str, export), address("killed")],
+            env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert process.wait(timeout=60) != 0
+        assert list(uploads.rglob("*.safetensors")) and list(uploads.glob("*.begun"))
+        refused(run("longhaul", *export, address("killed"), check=False, env=env),
+                address("killed"), "uploaded all of it")
+        assert not list(uploads.rglob("*.safetensors")) and not list(uploads.glob("*.begun"))
+        refused(run("longhaul", *export, address("killed"), check=False, env=env),
+                address("killed"), "lie there already")
+    filled.get_folder("killed", tmp_path / "there")
+    run("longhaul", *export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+
+
 def test_verbs_tell_the_address_to_which_they_write(run, local, filled, env, tmp_path):
     model = LlamaForCausalLM.from_pretrained(local / "model")
     optimizer = torch.optim.AdamW(model.parameters())
@@ -142,15 +199,33 @@ def test_a_second_command_of_the_machine_is_refused(run, local, filled, tmp_path
     def second():
         for words in (export, build):
             refusals.append(run(*words, address("twice"), check=False, env=env))
+        for name in ("twice/below", "twice/model/below"):
+            refusals.append(run(*export, address(name), check=False, env=env))
 
     during = Rule("call", methods=("PUT", "POST"), keys="corpus/twice/model", times=1, call=second)
     with FaultProxy(filled.endpoint, [during]) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint)
         run(*export, address("twice"), env=env)
-    assert len(refusals) == 2
+    assert len(refusals) == 4
     for refusal in refusals:
         refused(refusal, address("twice"), "another command of this machine")
     filled.get_folder("twice", tmp_path / "there")
+    run(*export, tmp_path / "here")
+    assert files(tmp_path / "there") == files(tmp_path / "here")
+
+
+def test_an_upload_touches_none_that_is_whole_below_it(run, local, filled, tmp_path):
+    """Another machine makes it, for one machine would refuse it."""
+    export = ["longhaul", "export", local / "run", "--out"]
+    other = Rule("call", methods=("PUT", "POST"), keys="corpus/upper/model", times=1,
+                 call=lambda: run(*export, address("upper/lower"),
+                                  env=environment(tmp_path / "other", filled.endpoint)))
+    with FaultProxy(filled.endpoint, [other]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        refused(run(*export, address("upper"), check=False, env=env), address("upper"),
+                address("upper/lower/"), "counts as nothing")
+    assert "upper/config.json" not in filled.keys("upper")
+    filled.get_folder("upper/lower", tmp_path / "there")
     run(*export, tmp_path / "here")
     assert files(tmp_path / "there") == files(tmp_path / "here")
 
