@@ -84,6 +84,10 @@ objects::CopyRequests requests_for(Hashes hashes) {
 std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address,
     const std::function<void(const std::string&)>& tell) {
+  // Whoever may not list the bucket can still read an object of it.
+  const bool is_object =
+      !address.key.empty() && objects::shared_store()->look(address).has_value();
+  if (is_object) return nullptr;
   const Meant meant = meant_by(address);
   const auto mirror = checkpoint::open_mirror(meant.mirror);
   const auto step = find_step(*mirror, meant.step);

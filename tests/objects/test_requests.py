@@ -144,6 +144,26 @@ def test_a_listing_with_a_fault_that_passes(tool, server, fault):
     assert retries(result) > 0
 
 
+def denied(**what):
+    return Rule("AccessDenied", methods=("GET", "HEAD"), **what)
+
+
+def test_only_what_is_needed_is_asked_for(tool):
+    """Credentials may have the least rights that do."""
+    tool.proxy.rules = [denied(keys="^corpus/?$", query="^(?!list-type)")]
+    assert PLACE in tool("list", "s3://corpus/requests").stdout
+    empty = tool("list", "s3://corpus/requests/nothing/here")
+    assert empty.returncode == 0 and "s3://" not in empty.stdout, empty.stderr
+    tool.proxy.requests.clear()
+    tool("list", "s3://corpus/requests")
+    assert not [r for r in tool.proxy.requests if r.method == "HEAD" and "/" not in r.path[:-1]]
+    absent = tool("list", "s3://absent/requests")
+    assert absent.returncode == WRONG and "bucket" in absent.stderr, absent.stderr
+    tool.proxy.rules = [denied(query="list-type")]
+    copied = tool("copy", PLACE, tool.folder / "copies", 1 << 30)
+    assert copied.returncode == 0, copied.stderr
+
+
 @pytest.mark.parametrize("server, place", [
     ("rclone", "gone/below"), ("moto", "gone/below"), *later(
         ("rclone", "gone"), ("moto", "gone"), ("moto", "gone be/low"))])

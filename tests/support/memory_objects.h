@@ -46,6 +46,7 @@ class MemoryObjects final : public InputObjects {
     return info(found->first);
   }
   std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
+    if (before_list) before_list();
     const std::lock_guard lock(mutex_);
     const std::string start = prefix.key.empty() ? "" : prefix.key + "/";
     std::vector<objects::ObjectInfo> found;
@@ -111,6 +112,7 @@ class MemoryObjects final : public InputObjects {
 
   /// Called before each read, by the thread that reads.
   std::function<void(uint64_t offset)> before_read;
+  std::function<void()> before_list;  ///< may throw
 
  private:
   struct Object {

@@ -239,7 +239,7 @@ class InputSearch {
   void find_objects(const std::string& argument) {
     const objects::Address address = objects::parse_pattern(argument);
     if (!options_.objects) options_.objects = open_input_objects();
-    const ListedTree tree(options_.objects, fixed_part(address));
+    const ListedTree tree(options_.objects, address);
     const auto add = [&](const fs::path& path) {
       if (seen_.insert(path).second) keep(look_at_object(path, tree, options_));
     };

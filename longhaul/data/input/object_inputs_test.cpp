@@ -72,6 +72,13 @@ TEST_F(ObjectInputs, ANameBothOfAnObjectAndOfAPrefixMeansTheObject) {
   EXPECT_EQ(named("s3://bucket/in/a.jsonl"), "in/a.jsonl");
 }
 
+TEST_F(ObjectInputs, AreNotListedWhereAnAddressNamesOne) {
+  objects_->put("in/a.jsonl", line("one"));
+  objects_->before_list = [] { throw InputError("objects", "listing is not allowed"); };
+  EXPECT_EQ(named("s3://bucket/in/a.jsonl"), "in/a.jsonl");
+  EXPECT_HAS(error("s3://bucket/in"), "listing is not allowed");
+}
+
 TEST_F(ObjectInputs, WhoseKeysAreNoPathsArePassedOverAndNamed) {
   objects_->put("in/a.jsonl", line("one"));
   objects_->put("in//b.jsonl", line("two"));

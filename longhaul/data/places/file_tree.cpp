@@ -40,6 +40,14 @@ std::string parent_of(const std::string& key) {
   return slash == std::string::npos ? std::string() : key.substr(0, slash);
 }
 
+/// Returns the place that a pattern's listing begins at: the parts before the first one
+/// with * ? or [. For a plain address it is the address itself.
+objects::Address fixed_part(const objects::Address& pattern) {
+  const size_t magic = pattern.key.find_first_of("*?[");
+  if (magic == std::string::npos) return pattern;
+  return {pattern.bucket, parent_of(pattern.key.substr(0, magic))};
+}
+
 }  // namespace
 
 const FileTree& local_tree() {
@@ -47,10 +55,15 @@ const FileTree& local_tree() {
   return tree;
 }
 
-ListedTree::ListedTree(std::shared_ptr<InputObjects> store, const objects::Address& place)
-    : store_(std::move(store)), bucket_("s3://" + place.bucket) {
-  if (!place.key.empty()) {
-    if (auto object = store_->look(place)) add(std::move(*object));
+ListedTree::ListedTree(std::shared_ptr<InputObjects> store,
+                       const objects::Address& pattern)
+    : store_(std::move(store)), bucket_("s3://" + pattern.bucket) {
+  const objects::Address place = fixed_part(pattern);
+  if (place == pattern && !place.key.empty()) {
+    if (auto object = store_->look(place)) {
+      add(std::move(*object));
+      return;
+    }
   }
   for (objects::ObjectInfo& object : store_->list(place)) add(std::move(object));
 }
@@ -111,12 +124,6 @@ std::string ListedTree::read_text(const fs::path& file) const {
 const objects::ObjectInfo* ListedTree::object(const fs::path& path) const {
   const auto found = objects_.find(key_of(path));
   return found == objects_.end() ? nullptr : &found->second;
-}
-
-objects::Address fixed_part(const objects::Address& pattern) {
-  const size_t magic = pattern.key.find_first_of("*?[");
-  if (magic == std::string::npos) return pattern;
-  return {pattern.bucket, parent_of(pattern.key.substr(0, magic))};
 }
 
 }  // namespace longhaul::data

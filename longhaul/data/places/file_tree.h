@@ -47,8 +47,9 @@ const FileTree& local_tree();
 /// addresses do: "s3://bucket/dir/a.jsonl".
 class ListedTree final : public FileTree {
  public:
-  /// Asks the store for `place` and for all that lies below it.
-  ListedTree(std::shared_ptr<InputObjects> store, const objects::Address& place);
+  /// Asks the store for all that a pattern may match. For a plain address that is the
+  /// object of this name, and only where there is none what lies below it.
+  ListedTree(std::shared_ptr<InputObjects> store, const objects::Address& pattern);
 
   std::vector<Entry> entries(const fs::path& directory) const override;
   bool is_there(const fs::path& path) const override;
@@ -75,9 +76,5 @@ class ListedTree final : public FileTree {
   std::map<std::string, std::vector<Entry>> directories_;
   std::vector<fs::path> unnameable_;
 };
-
-/// Returns the place that a pattern's listing begins at: the parts before the first one
-/// with * ? or [. For a plain address it is the address itself.
-objects::Address fixed_part(const objects::Address& pattern);
 
 }  // namespace longhaul::data

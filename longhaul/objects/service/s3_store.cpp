@@ -194,15 +194,18 @@ struct S3Store::State {
     });
   }
 
-  void require_bucket(const Address& address, const char* doing) {
+  /// Throws InputError where the bucket of a listing that was empty is not there.
+  void require_bucket(const Address& address) {
     {
       const std::lock_guard lock(mutex);
       if (seen.contains(address.bucket)) return;
     }
     const auto info =
         request(address, [&](auto& store) { return store.GetFileInfo(address.bucket); });
-    check(info.status(), address, doing);
-    if (info->type() == af::FileType::NotFound) {
+    // Who may list a bucket need not be allowed to look at the bucket itself.
+    const bool denied = names(info.status(), "ACCESS_DENIED");
+    if (!denied) check(info.status(), address, "list");
+    if (!denied && info->type() == af::FileType::NotFound) {
       fail_input("objects",
                  "{}: the bucket {} is not there; correct the address or make the bucket",
                  address.text(), address.bucket);
@@ -390,7 +393,6 @@ std::optional<ObjectInfo> S3Store::look(const Address& address) {
 }
 
 std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
-  state_->require_bucket(prefix, "list");
   af::FileSelector below;
   below.base_dir = path_of(prefix);
   below.recursive = true;
@@ -401,6 +403,7 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
     state_->check(listed.status(), prefix, "list");
     return *std::move(listed);
   });
+  if (found.empty()) state_->require_bucket(prefix);
   std::vector<ObjectInfo> objects;
   for (const af::FileInfo& one : found) {
     if (one.type() != af::FileType::File) continue;
