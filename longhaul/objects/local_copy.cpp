@@ -9,13 +9,17 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
@@ -74,6 +78,7 @@ struct Content {
   std::string name;
   bool one_object = false;
   std::vector<ObjectInfo> objects;
+  std::vector<Address> passed_over;  ///< objects whose keys are no paths
   uint64_t bytes = 0;
 
   /// Returns the path of an object's copy, relative to DIR/ID.
@@ -84,11 +89,45 @@ struct Content {
   }
 };
 
+/// Throws InputError where objects below a prefix cannot all be files. `skip` bytes of
+/// their keys are the prefix and its slash.
+void check_names(const std::vector<ObjectInfo>& objects, size_t skip) {
+  std::set<std::string_view> keys;
+  for (const ObjectInfo& object : objects) keys.insert(object.address.key);
+  for (const ObjectInfo& object : objects) {
+    const std::string_view key = object.address.key;
+    for (size_t begin = skip, end = 0; begin < key.size(); begin = end + 1) {
+      end = std::min(key.find('/', begin), key.size());
+      if (end - begin > NAME_MAX) {
+        fail_input("objects",
+                   "{}: a part of the key has {} bytes, and the name of a file {} at "
+                   "most; copy the object to a key with shorter parts",
+                   object.address.text(), end - begin, NAME_MAX);
+      }
+      if (end < key.size() && keys.contains(key.substr(0, end))) {
+        fail_input(
+            "objects",
+            "{}: lies below {}, which is an object itself, so no directory can "
+            "hold copies of both; move one of the two",
+            object.address.text(),
+            Address{object.address.bucket, std::string(key.substr(0, end))}.text());
+      }
+    }
+  }
+}
+
 Content content_of(const Address& address, std::vector<ObjectInfo> objects,
                    bool one_object) {
   Content content;
   content.name = (fs::path(kContent) / last_name(address)).string();
   content.one_object = one_object;
+  for (const ObjectInfo& object : objects) {
+    if (!is_path(object.address.key)) content.passed_over.push_back(object.address);
+  }
+  std::erase_if(objects, [](const ObjectInfo& one) { return !is_path(one.address.key); });
+  // A copy of one object has the last part of the key for its name.
+  const size_t dir = one_object ? address.key.rfind('/') + 1 : address.key.size() + 1;
+  check_names(objects, address.key.empty() ? 0 : dir);
   content.objects = std::move(objects);
   std::string identity = address.text();
   for (const ObjectInfo& object : content.objects) {
@@ -163,9 +202,23 @@ struct LocalCopies::State {
     Content content = content_of(address, requests.list(address), false);
     if (!content.objects.empty()) return content;
     fail_input("objects",
-               "{}: there is neither such an object nor one below it; correct the "
+               "{}: there is neither such an object nor one below it{}; correct the "
                "address",
-               address.text());
+               address.text(),
+               content.passed_over.empty()
+                   ? ""
+                   : fmt::format(" whose key is a path, as that of {} is not",
+                                 content.passed_over.front().text()));
+  }
+
+  /// Tells of the objects that a copy will lack.
+  void tell_of_passed_over(const Content& content) const {
+    if (content.passed_over.empty()) return;
+    say(
+        fmt::format("passed over {} with a part of the key that is empty, \".\" or "
+                    "\"..\", such as {}",
+                    counted(std::ssize(content.passed_over), "object"),
+                    content.passed_over.front().text()));
   }
 
   fs::path path_of(const Content& content) const {
@@ -429,6 +482,7 @@ fs::path LocalCopies::get(const Address& address) {
     }
   }
   const Content content = state_->look(address);
+  state_->tell_of_passed_over(content);
   state_->take(content, address, /*waits=*/false);
   const std::lock_guard guard(state_->mutex);
   return state_->got.emplace(address.text(), state_->path_of(content)).first->second;
@@ -438,6 +492,7 @@ std::shared_ptr<const fs::path> LocalCopies::hold(const Address& prefix,
                                                   std::vector<ObjectInfo> objects,
                                                   bool waits) {
   const Content content = content_of(prefix, std::move(objects), false);
+  state_->tell_of_passed_over(content);
   state_->take(content, prefix, waits);
   return {new fs::path(state_->path_of(content)),
           [state = state_, id = content.id](const fs::path* path) {

@@ -43,8 +43,10 @@ class LocalCopies {
 
   /// Returns the path of a copy of one object, or of all objects below a prefix with
   /// their names. The copy stays while this LocalCopies lives. Where another process
-  /// fetches the same, waits for it. Throws InputError where neither an object nor a
-  /// prefix is there, and where the copy would not fit into `most_bytes` or on the disk.
+  /// fetches the same, waits for it. Objects below a prefix whose keys are no paths
+  /// (is_path()) are passed over and told. Throws InputError where neither an object nor
+  /// a prefix is there, where the objects' names cannot be those of files, and where the
+  /// copy would not fit into `most_bytes` or on the disk.
   fs::path get(const Address& address);
 
   /// Returns the path of a copy of some objects below a prefix, whose versions are known.

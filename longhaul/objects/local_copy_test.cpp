@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
@@ -65,6 +68,46 @@ TEST_F(LocalCopiesTest, CountsNothingTwiceThatHasComeAlready) {
   free_ = 2 * kSize;
   after_fetch_ = [&] { EXPECT_TRUE(fs::exists(*hold(other, "b") / "b")); };
   EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, PassesOverWhatIsNoPathAndRefusesWhatAreNoFiles) {
+  std::vector<std::string> keys;
+  std::string told;
+  CopyRequests requests;
+  requests.look = [](const Address&) { return std::nullopt; };
+  requests.list = [&](const Address& prefix) {
+    std::vector<ObjectInfo> objects;
+    for (const std::string& key : keys) objects.push_back({{prefix.bucket, key}, 0, "1"});
+    return objects;
+  };
+  requests.fetch = [](const ObjectInfo&, const fs::path& to) {
+    write_file(to, "");
+    return std::string();
+  };
+  const auto copy = [&](const std::string& name) {
+    LocalCopies copies(requests, dir_ / "cache", 0,
+                       [&](const std::string& line) { told += line + "\n"; });
+    return copies.get({"bucket", name});
+  };
+  const auto refused = [&](const std::string& name) {
+    return message_of<InputError>([&] { (void)copy(name); });
+  };
+  keys = {"in/../a", "in/./b", "in//c"};
+  EXPECT_HAS(refused("in"),
+             "nor one below it whose key is a path, as that of "
+             "s3://bucket/in/../a is not");
+  keys.emplace_back("in/d/e");
+  const fs::path dir = copy("in");
+  EXPECT_HAS(told, "passed over 3 objects");
+  EXPECT_HAS(told, "s3://bucket/in/../a");
+  EXPECT_TRUE(fs::exists(dir / "d/e"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir), {}), 1);
+  keys = {"in/d", "in/d/e/f"};
+  EXPECT_HAS(refused("in"),
+             "s3://bucket/in/d/e/f: lies below s3://bucket/in/d, which is");
+  keys = {"in/" + std::string(256, 'n')};
+  EXPECT_HAS(refused("in"), "s3://bucket/in/nnn");
+  EXPECT_HAS(refused("in"), "has 256 bytes");
 }
 
 TEST_F(LocalCopiesTest, CountsNothingThatAKilledProcessHasPlanned) {

@@ -53,7 +53,8 @@ class ObjectStore {
   /// Returns all objects whose key is the address's key, a slash and more, at any depth,
   /// sorted by the bytes of their keys; nothing where there is no such object. It leaves
   /// out objects of size 0 whose key ends with a slash. An empty key lists the bucket.
-  /// Versions are empty where they are not asked for, since each of them takes a request.
+  /// Versions are empty where they are not asked for, since each of them takes a request,
+  /// and of objects whose keys are no paths (is_path()), which cannot be opened.
   std::vector<ObjectInfo> list(const Address& prefix, bool versions);
 
   /// Reads exactly `to.size()` bytes from `offset` on. Throws TemporaryError where the
@@ -86,7 +87,7 @@ class ObjectStore {
                                        uint64_t limit = uint64_t{1} << 26);
   /// Deletes an object; nothing happens where there is none.
   void remove(const Address& address);
-  /// Deletes all objects that list() gives for the prefix.
+  /// Deletes all objects that list() gives for the prefix and whose keys are paths.
   void remove_all(const Address& prefix);
 
   /// Ends the work of this object: requests under way throw TemporaryError at once, and

@@ -164,6 +164,29 @@ def test_only_what_is_needed_is_asked_for(tool):
     assert copied.returncode == 0, copied.stderr
 
 
+@pytest.mark.parametrize("server", ["moto"])
+def test_keys_that_are_no_paths_are_passed_over(tool, server):
+    """A client takes "a/../b" for "b", so that not even its removal may be asked for."""
+    odd = ["odd//a", "odd/./b", "odd/below/../../kept"]
+    for name in [*odd, "odd/c", "kept"]:
+        tool.store.put(name, b"1")
+    copied = tool("copy", "s3://corpus/odd", tool.folder / "copies", 1 << 30)
+    assert copied.returncode == 0, copied.stderr
+    assert "passed over 3 objects" in copied.stdout and "s3://corpus/odd/" in copied.stdout
+    assert [path.name for path in (tool.folder / "copies").rglob("content/odd/*")] == ["c"]
+    assert tool("remove_all", "s3://corpus/odd").returncode == 0
+    assert tool.store.keys("odd") == sorted(odd) and "kept" in tool.store.keys()
+    for name in [*odd, "kept"]:
+        tool.store.remove(name)
+    for name, word in (("even/a", "lies below"), ("even/" + 256 * "n", "256 bytes")):
+        tool.store.put(name, b"1")
+        tool.store.put("even/a/b", b"1")
+        result = tool("copy", "s3://corpus/even", tool.folder / "copies", 1 << 30)
+        assert result.returncode == WRONG and "s3://corpus/even/" in result.stderr, result.stderr
+        assert word in result.stderr and not list((tool.folder / "copies").glob("*.part"))
+        tool.store.remove(name)
+
+
 @pytest.mark.parametrize("server, place", [
     ("rclone", "gone/below"), ("moto", "gone/below"), *later(
         ("rclone", "gone"), ("moto", "gone"), ("moto", "gone be/low"))])

@@ -13,6 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_files.h"
+#include "longhaul/objects/address.h"
 
 namespace longhaul::data {
 namespace {
@@ -74,6 +75,14 @@ fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> form
     }
   }
   return {};
+}
+
+/// Returns what stands behind the bucket in an address.
+std::string key_of(const fs::path& address) {
+  constexpr size_t kScheme = std::string_view("s3://").size();
+  const std::string text = address.string();
+  const size_t slash = text.find('/', kScheme);
+  return slash == std::string::npos ? std::string() : text.substr(slash + 1);
 }
 
 class DirectoryLook {
@@ -222,7 +231,11 @@ fs::path data_file_of(const fs::path& directory) {
 std::string describe_passed_over(const std::vector<fs::path>& paths) {
   constexpr size_t kNamed = 8;
   std::vector<std::string> names;
-  for (const fs::path& path : paths) names.push_back(path.filename().string());
+  for (const fs::path& path : paths) {
+    // An object whose key is no path has no name of its own.
+    const bool plain = !objects::is_address(path) || objects::is_path(key_of(path));
+    names.push_back(plain ? path.filename().string() : path.string());
+  }
   return fmt::format(
       "{} passed over as no corpus: {}",
       counted(std::ssize(paths), "file or directory", "files or directories"),

@@ -89,9 +89,13 @@ std::vector<fs::path> named_objects(const objects::Address& address,
   const std::vector<fs::path> paths = expand_pattern(text, tree);
   const bool pattern = is_pattern(text);
   if (paths.empty() || (!pattern && !tree.is_there(paths.front()))) {
-    refuse_argument(pattern ? "'" + text + "' matches no object"
-                            : text + ": no such object, and none below it",
-                    "s3://" + address.bucket + "/corpus/*.jsonl.gz");
+    std::string problem = pattern ? "'" + text + "' matches no object"
+                                  : text + ": no such object, and none below it";
+    if (!tree.unnameable().empty()) {
+      problem += fmt::format(" whose key is a path, as that of {} is not",
+                             tree.unnameable().front().string());
+    }
+    refuse_argument(problem, "s3://" + address.bucket + "/corpus/*.jsonl.gz");
   }
   return paths;
 }

@@ -84,7 +84,10 @@ TEST_F(ObjectInputs, WhoseKeysAreNoPathsArePassedOverAndNamed) {
   objects_->put("in//b.jsonl", line("two"));
   const InputSet inputs(options({"s3://bucket/in"}));
   EXPECT_EQ(inputs.files().size(), 1U);
-  EXPECT_HAS(inputs.passed_over(), "b.jsonl");
+  EXPECT_HAS(inputs.passed_over(), ": s3://bucket/in//b.jsonl");
+  objects_->remove("in/a.jsonl");
+  EXPECT_HAS(error("s3://bucket/in"),
+             "none below it whose key is a path, as that of s3://bucket/in//b.jsonl is");
 }
 
 TEST_F(ObjectInputs, GiveTheRecordsThatTheSameFilesGive) {

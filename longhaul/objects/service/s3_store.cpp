@@ -414,6 +414,8 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
   system::share_among_threads(
       static_cast<int64_t>(objects.size()), kRequestsInFlight, [&](int64_t index) {
         ObjectInfo& object = objects[static_cast<size_t>(index)];
+        // A client takes "a/../b" for "b".
+        if (!is_path(object.address.key)) return;
         const std::shared_ptr<State::Opened> one = state_->open(object.address);
         // rclone's server lists a directory that has become empty as an object.
         if (!one && object.size == 0) {
@@ -568,7 +570,8 @@ void S3Store::remove_all(const Address& prefix) {
         },
         [&] { return list(prefix, /*versions=*/false).empty(); });
   }
-  const std::vector<ObjectInfo> found = list(prefix, /*versions=*/false);
+  std::vector<ObjectInfo> found = list(prefix, /*versions=*/false);
+  std::erase_if(found, [](const ObjectInfo& one) { return !is_path(one.address.key); });
   system::share_among_threads(std::ssize(found), kRequestsInFlight, [&](int64_t index) {
     remove(found[static_cast<size_t>(index)].address);
   });

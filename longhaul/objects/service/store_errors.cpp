@@ -26,6 +26,9 @@ constexpr const char* kRefusedHead =
     "the store does not say why; mostly the credentials have expired or the region is "
     "another: renew the credentials, or set AWS_REGION, and start again";
 constexpr std::array kKnownErrors = std::to_array<KnownError>({
+    // The client's own words about a key, which no store has seen.
+    {"Empty path component", ErrorKind::Input,
+     "a part of the key is empty; copy the object to a key without such a part"},
     {kUntrusted, ErrorKind::Input,
      "the store's certificate is not trusted here; name the file of its authorities in "
      "AWS_CA_BUNDLE, or set the clock where the certificate seems to have expired"},

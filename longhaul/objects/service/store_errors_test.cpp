@@ -48,6 +48,12 @@ TEST(StoreErrors, WordsOfTheKeyDecideNothing) {
              "s3://bucket/expired/accessdenied.jsonl: cannot read it");
 }
 
+TEST(StoreErrors, AKeyThatTheClientDoesNotTakeDoesNotPass) {
+  const Error error = error_of("Empty path component in path bucket/expired//a.jsonl");
+  EXPECT_EQ(error.kind(), ErrorKind::Input);
+  EXPECT_HAS(error.message(), "a part of the key is empty");
+}
+
 TEST(StoreErrors, ABareRefusalOfHeadMayBeThatOfExpiredCredentials) {
   const std::string bare =
       "AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response "
