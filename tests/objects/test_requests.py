@@ -274,6 +274,17 @@ def test_a_long_list_in_several_answers(tool, server):
     assert tool.proxy.count("GET") > 1
 
 
+@pytest.mark.parametrize("count", [40, *later(1003)])
+def test_a_copy_takes_three_requests_for_a_small_object(tool, count):
+    """What the listing asked about it is known; that and the end prove that it is the same."""
+    for number in range(count):
+        tool.store.put(f"small/{count}/{number:04}", b"x")
+    tool.proxy.requests.clear()
+    copied = tool("copy", f"s3://corpus/small/{count}", tool.folder / "copies", 1 << 30, seconds=60)
+    assert copied.returncode == 0, copied.stderr
+    assert tool.proxy.count("GET", "HEAD", keys=f"corpus/small/{count}/0") == 3 * count
+
+
 @pytest.mark.parametrize("seed", later(*range(10)))
 def test_any_faults_at_any_time(tool, sound, seed):
     with FaultProxy(tool.store.endpoint, [

@@ -15,10 +15,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
-#include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <semaphore>
 #include <set>
@@ -48,8 +49,8 @@ constexpr int kPutPieces = 4;
 /// The most bytes of an object: Arrow sends 10,000 parts, which a store allows, of 10
 /// MiB.
 constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
-/// Objects whose opening is remembered.
-constexpr size_t kMostOpen = 512;
+/// Objects whose sizes and versions are remembered, which takes some 300 bytes each.
+constexpr size_t kMostKnown = 50'000;
 /// Room for the text of any error.
 constexpr int64_t kErrorBytes = 64 << 10;
 /// Bytes at the end of a range that show whether all of it came.
@@ -105,28 +106,25 @@ bool is_absent(const arrow::Status& status) {
 }  // namespace
 
 struct S3Store::State {
-  struct Opened {
-    std::shared_ptr<arrow::io::RandomAccessFile> file;  ///< guarded by `mutex`
-    ObjectInfo object;
+  /// What the store has said about an object.
+  struct Known {
+    uint64_t size = 0;
+    std::string version;
   };
+  using KnownObjects = std::map<std::string, Known>;  ///< by path
 
   std::shared_ptr<Patience> patience = std::make_shared<Patience>();
   S3Clients clients{patience};
   std::atomic<uint64_t> bytes_read = 0;
   std::atomic<uint64_t> bytes_written = 0;
   std::counting_semaphore<> places{kRequestsInFlight};
-  std::mutex mutex;                                       ///< guards what follows
-  std::set<std::string> seen;                             ///< buckets that exist
-  std::map<std::string, std::shared_ptr<Opened>> opened;  ///< by path
-  std::list<std::string> order;  ///< paths of `opened`, the oldest first
+  std::mutex mutex;            ///< guards what follows
+  std::set<std::string> seen;  ///< buckets that exist
+  KnownObjects known;
+  std::deque<std::string> order;  ///< paths of `known`, the oldest first
 
   /// Credentials may have been renewed where they come from: the next request asks again.
-  void forget_credentials() {
-    clients.forget();
-    const std::lock_guard lock(mutex);
-    opened.clear();
-    order.clear();
-  }
+  void forget_credentials() { clients.forget(); }
 
   void check(const arrow::Status& status, const Address& address, const char* doing) {
     if (!status.ok()) fail(status, address, doing, *patience);
@@ -246,56 +244,58 @@ struct S3Store::State {
     });
   }
 
-  /// Opens an object, which takes a request; null where it is absent.
-  std::shared_ptr<Opened> open(const Address& address) {
+  /// Asks for an object's size and version; nothing where it is absent.
+  std::optional<ObjectInfo> look(const Address& address) {
     auto file = request(
         address, [&](auto& store) { return store.OpenInputFile(path_of(address)); });
-    if (!file.ok() && is_absent(file.status())) return nullptr;
+    if (!file.ok() && is_absent(file.status())) return std::nullopt;
     if (!file.ok()) check(reason(address, file.status()), address, "open");
     auto size = (*file)->GetSize();
     check(size.status(), address, "open");
     auto metadata = (*file)->ReadMetadata();
     check(metadata.status(), address, "open");
-    auto one = std::make_shared<Opened>();
-    one->file = *file;
-    one->object = {address, static_cast<uint64_t>(*size), {}};
-    if (*metadata) one->object.version = (*metadata)->Get("ETag").ValueOr("");
-    return one;
+    ObjectInfo object{address, static_cast<uint64_t>(*size), {}};
+    if (*metadata) object.version = (*metadata)->Get("ETag").ValueOr("");
+    return object;
   }
 
-  /// Returns an opened object of the wanted version.
-  std::shared_ptr<Opened> opened_as(const ObjectInfo& object) {
+  /// Returns an object with the version that it had when it was asked about for the first
+  /// time. Throws InputError where that is not the wanted one.
+  ObjectInfo wanted(const ObjectInfo& object) {
     {
       const std::lock_guard lock(mutex);
-      const auto found = opened.find(path_of(object.address));
-      if (found != opened.end() && found->second->object.version == object.version) {
-        return found->second;
+      const auto found = known.find(path_of(object.address));
+      if (found != known.end() && found->second.version == object.version &&
+          found->second.size == object.size) {
+        return object;
       }
     }
-    std::shared_ptr<Opened> one = open(object.address);
+    std::optional<ObjectInfo> one = look(object.address);
     if (!one) {
       check(reason(object.address, kAbsent), object.address, "open");
       fail_input("objects", "{}: the object is not there any more; start again",
                  object.address.text());
     }
-    if ((!object.version.empty() && one->object.version != object.version) ||
-        one->object.size != object.size) {
+    if ((!object.version.empty() && one->version != object.version) ||
+        one->size != object.size) {
       fail_input("objects",
                  "{}: the object was replaced since this command looked at it; start "
                  "again when nobody changes it",
                  object.address.text());
     }
-    remember(one);
-    return one;
+    remember(*one);
+    return *std::move(one);
   }
 
-  /// Keeps an opened object for the reads that follow.
-  void remember(const std::shared_ptr<Opened>& one) {
-    const std::string path = path_of(one->object.address);
+  /// Keeps what the store said about an object for the reads that follow.
+  void remember(const ObjectInfo& one) {
+    std::string path = path_of(one.address);
     const std::lock_guard lock(mutex);
-    if (opened.insert_or_assign(path, one).second) order.push_back(path);
-    while (order.size() > kMostOpen) {
-      opened.erase(order.front());
+    if (known.insert_or_assign(path, Known{one.size, one.version}).second) {
+      order.push_back(std::move(path));
+    }
+    while (order.size() > kMostKnown) {
+      known.erase(order.front());
       order.pop_front();
     }
   }
@@ -303,29 +303,21 @@ struct S3Store::State {
   /// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
   /// that is too short as whole, and leaves the rest of the bytes as they were. So the
   /// last bytes are set by chance before, and the very last one to `last`.
-  arrow::Result<bool> read_once(Opened& one, uint64_t offset, std::span<std::byte> to,
-                                std::byte last) {
+  arrow::Result<bool> read_once(const ObjectInfo& one, uint64_t offset,
+                                std::span<std::byte> to, std::byte last) {
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
     for (std::byte& byte : tail) byte = chance_byte();
     tail.back() = last;
-    bool again = false;
-    const auto got =
-        request(one.object.address, [&](auto& store) -> arrow::Result<int64_t> {
-          std::shared_ptr<arrow::io::RandomAccessFile> file;
-          if (std::exchange(again, true)) {
-            // The file was opened with the credentials that have expired.
-            ARROW_ASSIGN_OR_RAISE(file, store.OpenInputFile(path_of(one.object.address)));
-            const std::lock_guard lock(mutex);
-            one.file = file;
-          } else {
-            const std::lock_guard lock(mutex);
-            file = one.file;
-          }
-          return file->ReadAt(static_cast<int64_t>(offset),
-                              static_cast<int64_t>(to.size()), to.data());
-        });
+    // With its size an object is opened without a request.
+    af::FileInfo info(path_of(one.address), af::FileType::File);
+    info.set_size(static_cast<int64_t>(one.size));
+    const auto got = request(one.address, [&](auto& store) -> arrow::Result<int64_t> {
+      ARROW_ASSIGN_OR_RAISE(const auto file, store.OpenInputFile(info));
+      return file->ReadAt(static_cast<int64_t>(offset), static_cast<int64_t>(to.size()),
+                          to.data());
+    });
     if (!got.ok()) {
-      const arrow::Status why = reason(one.object.address, got.status());
+      const arrow::Status why = reason(one.address, got.status());
       if (does_not_fit(why)) return false;
       return why;
     }
@@ -334,7 +326,8 @@ struct S3Store::State {
 
   /// Asks for a range, and where the last byte is what it was set to, which may be its
   /// true value, for the last bytes once more. Returns whether all of it came.
-  arrow::Result<bool> read_proved(Opened& one, uint64_t offset, std::span<std::byte> to) {
+  arrow::Result<bool> read_proved(const ObjectInfo& one, uint64_t offset,
+                                  std::span<std::byte> to) {
     const auto first = read_once(one, offset, to, chance_byte());
     if (!first.ok() || *first) return first;
     const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
@@ -346,11 +339,11 @@ struct S3Store::State {
     return std::ranges::equal(tail, again);
   }
 
-  void read_range(Opened& one, uint64_t offset, std::span<std::byte> to) {
+  void read_range(const ObjectInfo& one, uint64_t offset, std::span<std::byte> to) {
     const Clock::time_point since = Clock::now();
     for (int64_t attempt = 0;; ++attempt) {
       const auto whole = read_proved(one, offset, to);
-      check(whole.status(), one.object.address, "read");
+      check(whole.status(), one.address, "read");
       if (*whole) break;
       if (!patience->has_time(since)) {
         throw TemporaryError(
@@ -358,7 +351,7 @@ struct S3Store::State {
             fmt::format("{}: the store gave other than the {} bytes that were asked for "
                         "at byte {}, again and again for {:.0f} seconds; start again "
                         "later",
-                        one.object.address.text(), to.size(), offset, patience->seconds));
+                        one.address.text(), to.size(), offset, patience->seconds));
       }
       ++patience->retries;
       wait_before_retry(attempt);
@@ -368,9 +361,9 @@ struct S3Store::State {
 
   /// Reads an object of this size whole, and returns its hash.
   std::string hash_of(const Address& address, uint64_t size) {
-    const std::shared_ptr<Opened> one = open(address);
+    const std::optional<ObjectInfo> one = look(address);
     BlockHasher hasher;
-    if (!one || one->object.size != size) return {};
+    if (!one || one->size != size) return {};
     std::vector<std::byte> bytes;
     for (uint64_t begin = 0; begin < size; begin += kFetchBytes) {
       bytes.resize(std::min(kFetchBytes, size - begin));
@@ -385,8 +378,11 @@ S3Store::S3Store() : state_(std::make_unique<State>()) {}
 S3Store::~S3Store() = default;
 
 std::optional<ObjectInfo> S3Store::look(const Address& address) {
-  const std::shared_ptr<State::Opened> one = state_->open(address);
-  if (one) return state_->remember(one), one->object;
+  std::optional<ObjectInfo> one = state_->look(address);
+  if (one) {
+    state_->remember(*one);
+    return one;
+  }
   const arrow::Status why = state_->reason(address, kAbsent);
   if (!is_absent(why)) state_->check(why, address, "look at");
   return std::nullopt;
@@ -416,7 +412,7 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
         ObjectInfo& object = objects[static_cast<size_t>(index)];
         // A client takes "a/../b" for "b".
         if (!is_path(object.address.key)) return;
-        const std::shared_ptr<State::Opened> one = state_->open(object.address);
+        const std::optional<ObjectInfo> one = state_->look(object.address);
         // rclone's server lists a directory that has become empty as an object.
         if (!one && object.size == 0) {
           object.address.key.clear();
@@ -426,7 +422,8 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
           fail_input("objects", "{}: was removed while the store was listed; start again",
                      object.address.text());
         }
-        object = one->object;
+        state_->remember(*one);
+        object = *one;
       });
   std::erase_if(objects, [](const ObjectInfo& one) { return one.address.key.empty(); });
   return objects;
@@ -434,11 +431,11 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
 
 void S3Store::read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to) {
   if (to.empty()) return;
-  state_->read_range(*state_->opened_as(object), offset, to);
+  state_->read_range(state_->wanted(object), offset, to);
 }
 
 std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
-  const std::shared_ptr<State::Opened> one = state_->opened_as(object);
+  const ObjectInfo one = state_->wanted(object);
   File file = File::create(to);
   try {
     const uint64_t pieces = (object.size + kFetchBytes - 1) / kFetchBytes;
@@ -447,7 +444,7 @@ std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
         static_cast<int64_t>(pieces), kFetchThreads, [&](int64_t index) {
           const uint64_t begin = static_cast<uint64_t>(index) * kFetchBytes;
           std::vector<std::byte> bytes(std::min(kFetchBytes, object.size - begin));
-          state_->read_range(*one, begin, bytes);
+          state_->read_range(one, begin, bytes);
           BlockHasher hasher;
           hasher.update(bytes);
           hashes[static_cast<size_t>(index)] = hasher.finish();
@@ -466,8 +463,8 @@ std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
         });
     file.sync();
     file.close();
-    const std::shared_ptr<State::Opened> now = state_->open(object.address);
-    if (!now || now->object.version != one->object.version) {
+    const std::optional<ObjectInfo> now = state_->look(object.address);
+    if (!now || now->version != one.version) {
       fail_input("objects",
                  "{}: the object was replaced while it was read; start again when nobody "
                  "changes it",
@@ -557,7 +554,7 @@ void S3Store::remove(const Address& address) {
             [&] { return state_->clients.remover(address); }, address,
             [](const auto& named) { return named.client->DeleteFile(named.path); });
       },
-      [&] { return state_->open(address) == nullptr; });
+      [&] { return !state_->look(address); });
 }
 
 void S3Store::remove_all(const Address& prefix) {
