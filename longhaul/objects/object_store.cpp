@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <map>
@@ -36,6 +38,15 @@ namespace {
 
 /// How long the service may take to end after its socket was closed.
 constexpr std::chrono::seconds kEndSeconds{5};
+constexpr double kUsualPatience = 120.0;
+
+/// Returns what ends a request once stop() was called.
+TemporaryError stopped_error() {
+  const int signal = system::raised_signal().number;
+  if (signal == 0) return {"objects", "no more requests are sent to the store"};
+  return {"objects", fmt::format("ended by {} while it waited for the store; start again",
+                                 system::signal_name(signal))};
+}
 
 /// Starts the program longhaul-objects with `socket` as its kServiceSocket and `memory`
 /// as its kServiceMemory, for a request about an address.
@@ -51,6 +62,7 @@ pid_t start_service(int socket, int memory, const Address& address,
         "whole program, or copy the files here by other means (docs/offline.md)",
         address.text(), program.string());
   }
+  static_cast<void>(patience_seconds());  // nobody reads what that process would say
   // Above both descriptors that the program gets: no copy falls upon what is to be
   // copied.
   const int high_socket = ::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1);
@@ -95,6 +107,18 @@ ObjectInfo info_of(const Json& answer, const Address& address) {
 
 }  // namespace
 
+double patience_seconds() {
+  const char* const text = std::getenv("LONGHAUL_OBJECTS_PATIENCE");
+  if (text == nullptr || *text == '\0') return kUsualPatience;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end == '\0' && std::isfinite(seconds) && seconds >= 0) return seconds;
+  fail_input("objects",
+             "LONGHAUL_OBJECTS_PATIENCE is '{}', and has to be a number of seconds, as "
+             "120, without a unit",
+             text);
+}
+
 /// One process longhaul-objects, and the requests that wait for its answers.
 struct ObjectStore::State {
   struct Waiting {
@@ -138,6 +162,7 @@ struct ObjectStore::State {
     int socket = -1;
     pid_t child = -1;
     std::atomic<bool> gone = false;
+    std::atomic<bool> stopped = false;
     std::mutex sending;
     std::mutex mutex;  ///< guards what follows
     std::map<uint64_t, Waiting> waiting;
@@ -154,7 +179,7 @@ struct ObjectStore::State {
 
   /// The caller has `mutex`.
   void require_going() const {
-    if (stopped) throw TemporaryError("objects", "no more requests are sent");
+    if (stopped) throw stopped_error();
   }
 
   /// Returns the process, which is started where there is none, or where it has ended.
@@ -188,12 +213,17 @@ struct ObjectStore::State {
     one.gone = true;
     const std::lock_guard lock(one.mutex);
     for (auto& [number, waiting] : one.waiting) {
-      waiting.answer.set_exception(std::make_exception_ptr(
-          TemporaryError("objects",
-                         "the process longhaul-objects has ended while it "
-                         "worked on a request; start again")));
+      waiting.answer.set_exception(std::make_exception_ptr(end_of(one)));
     }
     one.waiting.clear();
+  }
+
+  /// Returns what ends the requests of a process that is gone.
+  static TemporaryError end_of(const Service& one) {
+    if (one.stopped) return stopped_error();
+    return {"objects",
+            "the process longhaul-objects has ended while it worked on a request; start "
+            "again"};
   }
 
   static void receive_answers(Service& one) {
@@ -217,7 +247,7 @@ struct ObjectStore::State {
           throw Error(ErrorKind::Internal, "objects", "an answer of another length");
         }
         if (!system::receive_all(one.socket, waiting.data.data(), head.data_bytes)) {
-          throw TemporaryError("objects", "the process longhaul-objects has ended");
+          throw end_of(one);
         }
         waiting.answer.set_value(Json::parse(open_reply(std::move(text))));
       } catch (...) {
@@ -256,8 +286,7 @@ struct ObjectStore::State {
     if (!sent || one->gone) {
       const std::lock_guard lock(one->mutex);
       if (one->waiting.erase(number) > 0) {
-        throw TemporaryError("objects",
-                             "the process longhaul-objects has ended; start again");
+        throw end_of(*one);
       }
     }
     return answer.get();
@@ -369,8 +398,10 @@ void ObjectStore::remove(const Address& address) {
 void ObjectStore::stop() {
   const std::lock_guard lock(state_->mutex);
   state_->stopped = true;
+  if (!state_->service) return;
   // The thread that receives finds the end, and tells all who wait.
-  if (state_->service) ::shutdown(state_->service->socket, SHUT_RDWR);
+  state_->service->stopped = true;
+  ::shutdown(state_->service->socket, SHUT_RDWR);
 }
 
 void ObjectStore::require_going() const {

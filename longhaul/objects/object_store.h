@@ -29,7 +29,7 @@ struct ObjectInfo {
 ///
 /// Region, endpoint, credentials and the file of certificates come from the environment's
 /// usual variables and the files of ~/.aws (docs/objects.md). A request that fails for a
-/// passing reason is tried again with growing waits, for kPatienceSeconds at most.
+/// passing reason is tried again with growing waits, for patience_seconds() at most.
 ///
 /// Every function may be called from any thread, and calls of several threads run side by
 /// side, kRequestsInFlight at most. They throw TemporaryError for what may pass, and
@@ -91,7 +91,7 @@ class ObjectStore {
   void remove_all(const Address& prefix);
 
   /// Ends the work of this object: requests under way throw TemporaryError at once, and
-  /// so do all later ones.
+  /// so do all later ones. The error names the signal that asked this process to end.
   void stop();
   /// Throws TemporaryError once stop() was called.
   void require_going() const;

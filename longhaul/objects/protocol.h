@@ -14,9 +14,10 @@ namespace longhaul::objects {
 // answer is JSON, and `data_bytes` bytes of the object. Answers come in any order. A
 // "read" that names a "place" gets its bytes there (objects/shared_places.h).
 
-/// Seconds for which a request is tried again before it fails. The environment's
-/// LONGHAUL_OBJECTS_PATIENCE replaces it.
-inline constexpr double kPatienceSeconds = 120.0;
+/// Returns the seconds for which a request is tried again before it fails: 120, or
+/// LONGHAUL_OBJECTS_PATIENCE of the environment. Throws InputError where that is no
+/// number of seconds.
+double patience_seconds();
 /// Requests of one ObjectStore that run side by side.
 inline constexpr int kRequestsInFlight = 16;
 

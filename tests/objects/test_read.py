@@ -400,14 +400,15 @@ def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
             [BIN / "longhaul", *map(str, words_of_build(
                 local, inputs_of("lines", address("corpus")), tmp_path / "store"))],
             env={**os.environ, **environment(tmp_path / "home", proxy.endpoint)},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         limit = time.monotonic() + 30
         while not proxy.faults():
             assert process.poll() is None and time.monotonic() < limit
             time.sleep(0.01)
         started = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) != 0
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode != 0 and "longhaul-objects has ended" not in said, said
         wait_until_gone(started)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from fault_proxy import ANSWERS, FaultProxy, Rule
+from fault_proxy import ANSWERS, FaultProxy, Rule, Stalled
 from programs import BIN, later, split
 from servers import SECRET_KEY, environment
 
@@ -142,6 +142,24 @@ def test_a_listing_with_a_fault_that_passes(tool, server, fault):
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[:-1] == whole[:-1]
     assert retries(result) > 0
+
+
+@pytest.mark.parametrize("patience", ["5s", "abc"])
+def test_a_patience_that_is_no_number_is_refused(tool, patience):
+    tool.env["LONGHAUL_OBJECTS_PATIENCE"] = patience
+    result = tool("look", PLACE)
+    assert result.returncode == WRONG and not tool.proxy.requests, result.stderr
+    assert f"LONGHAUL_OBJECTS_PATIENCE is '{patience}'" in result.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("command", ["look", "list"])
+def test_a_store_that_says_nothing_takes_one_request(tool, command):
+    """It is given up after 30 s, and the patience is over then."""
+    with Stalled() as nobody:
+        tool.env["AWS_ENDPOINT_URL_S3"] = nobody.endpoint
+        result = tool(command, PLACE, seconds=50)
+    assert result.returncode == TEMPORARY, result.stderr
 
 
 def denied(**what):

@@ -3,8 +3,9 @@
 #include <arrow/filesystem/s3fs.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -18,13 +19,29 @@ constexpr double kLongestWait = 10.0;
 constexpr int64_t kFewTries = 1;
 
 thread_local bool few_retries = false;
+thread_local std::optional<Patience::Clock::time_point> work_began;
+
+double longest_wait(int64_t attempts) {
+  return std::min(
+      kLongestWait,
+      kFirstWait * static_cast<double>(int64_t{1} << std::min<int64_t>(attempts, 10)));
+}
 
 double seconds_before(int64_t attempts) {
   thread_local std::minstd_rand chance(std::random_device{}());
-  const double longest = std::min(
-      kLongestWait,
-      kFirstWait * static_cast<double>(int64_t{1} << std::min<int64_t>(attempts, 10)));
-  return longest * std::uniform_real_distribution<double>(0.5, 1.0)(chance);
+  return longest_wait(attempts) *
+         std::uniform_real_distribution<double>(0.5, 1.0)(chance);
+}
+
+/// Returns when a request began whose first try has failed now. A thread of Arrow's,
+/// which lists or sends a part, does not know; what gave no answer took its time.
+Patience::Clock::time_point began_before(const std::string& message) {
+  if (work_began) return *work_began;
+  constexpr const char* kNoAnswer = "curlCode: 28";
+  const double taken =
+      message.find(kNoAnswer) == std::string::npos ? 0.0 : kRequestSeconds;
+  return Patience::Clock::now() - std::chrono::duration_cast<Patience::Clock::duration>(
+                                      std::chrono::duration<double>(taken));
 }
 
 class Retries : public arrow::fs::S3RetryStrategy {
@@ -33,7 +50,7 @@ class Retries : public arrow::fs::S3RetryStrategy {
 
   bool ShouldRetry(const AWSErrorDetail& error, int64_t attempted) override {
     thread_local Patience::Clock::time_point since;
-    if (attempted == 0) since = Patience::Clock::now();
+    if (attempted == 0) since = began_before(error.message);
     if (few_retries && attempted >= kFewTries) return false;
     if (error.message.find(kUntrusted) != std::string::npos) return false;
     // A skewed clock: the client corrects itself by the time of the first answer.
@@ -41,7 +58,7 @@ class Retries : public arrow::fs::S3RetryStrategy {
     const bool passing = skewed
                              ? attempted == 0
                              : error.should_retry || error.exception_name == "SlowDown";
-    if (!passing || !patience_->has_time(since)) return false;
+    if (!passing || !patience_->has_time(since, longest_wait(attempted))) return false;
     ++patience_->retries;
     return true;
   }
@@ -56,17 +73,22 @@ class Retries : public arrow::fs::S3RetryStrategy {
 
 }  // namespace
 
-double Patience::asked_for() {
-  const char* const text = std::getenv("LONGHAUL_OBJECTS_PATIENCE");
-  char* end = nullptr;
-  const double seconds = text == nullptr ? 0 : std::strtod(text, &end);
-  return text != nullptr && *text != '\0' && *end == '\0' && seconds > 0
-             ? seconds
-             : kPatienceSeconds;
+bool Patience::wait_for_retry(Clock::time_point since, int64_t attempts) {
+  const double wait = seconds_before(attempts);
+  if (!has_time(since, wait)) return false;
+  ++retries;
+  std::this_thread::sleep_for(std::chrono::duration<double>(wait));
+  return true;
 }
 
-void wait_before_retry(int64_t attempts) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds_before(attempts)));
+WorkBegan::WorkBegan(Patience::Clock::time_point time) : outermost_(!work_began) {
+  if (outermost_) work_began = time;
+}
+WorkBegan::~WorkBegan() {
+  if (outermost_) work_began.reset();
+}
+Patience::Clock::time_point WorkBegan::time() {
+  return work_began.value_or(Patience::Clock::now());
 }
 
 FewRetries::FewRetries() { few_retries = true; }

@@ -17,21 +17,39 @@ namespace longhaul::objects {
 struct Patience {
   using Clock = std::chrono::steady_clock;
 
-  double seconds = asked_for();
+  double seconds = patience_seconds();
   std::atomic<bool> over = false;  ///< nothing is tried again any more
   std::atomic<int64_t> requests = 0;
   std::atomic<int64_t> retries = 0;
 
-  bool has_time(Clock::time_point since) const {
-    return !over && std::chrono::duration<double>(Clock::now() - since).count() < seconds;
+  /// Returns whether another try is worth while that begins after a wait.
+  bool has_time(Clock::time_point since, double wait) const {
+    const std::chrono::duration<double> passed = Clock::now() - since;
+    return !over && passed.count() + wait < seconds;
   }
-  /// Returns LONGHAUL_OBJECTS_PATIENCE of the environment, else kPatienceSeconds.
-  static double asked_for();
+  /// Waits before another try, and counts it: the times double from 0.2 s to 10 s, each
+  /// shortened by chance by up to a half, so that many processes do not come back at
+  /// once. Returns false at once where there is no time for that.
+  bool wait_for_retry(Clock::time_point since, int64_t attempts);
 };
 
-/// Sleeps before another try: the times double from 0.2 s to 10 s, each shortened by
-/// chance by up to a half, so that many processes do not come back at once.
-void wait_before_retry(int64_t attempts);
+/// Seconds after which a request is given up that gets no answer.
+inline constexpr double kRequestSeconds = 30.0;
+
+/// When the work began that this thread's requests are for: from then on the patience of
+/// each of them counts, while this lives. In other work it keeps the time of that.
+class WorkBegan {
+ public:
+  explicit WorkBegan(Patience::Clock::time_point time = Patience::Clock::now());
+  ~WorkBegan();
+  WorkBegan(const WorkBegan&) = delete;
+  WorkBegan& operator=(const WorkBegan&) = delete;
+
+  static Patience::Clock::time_point time();
+
+ private:
+  bool outermost_;
+};
 
 /// While it lives, this thread's requests are tried again but once, since its caller
 /// looks what has come of them.

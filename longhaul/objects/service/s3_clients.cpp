@@ -92,7 +92,7 @@ std::shared_ptr<af::S3FileSystem> S3Clients::make(const Address& address,
   options.force_virtual_addressing = settings.virtual_hosts;
   options.tls_ca_file_path = settings.certificates;
   options.connect_timeout = 10;
-  options.request_timeout = 30;
+  options.request_timeout = kRequestSeconds;
   options.background_writes = true;
   options.allow_delayed_open = true;
   options.retry_strategy = make_retries(patience_);

@@ -143,6 +143,7 @@ struct S3Store::State {
     for (bool again = true;; again = false) {
       const S3Clients::Named named = choose();
       places.acquire();
+      const WorkBegan now;
       ++patience->requests;
       auto result = work(named);
       places.release();
@@ -170,10 +171,8 @@ struct S3Store::State {
         return work();
       } catch (const Error& error) {
         const bool passes = error.kind() == ErrorKind::Temporary;
-        if (!passes || !patience->has_time(since)) throw;
+        if (!passes || !patience->wait_for_retry(since, attempt)) throw;
       }
-      ++patience->retries;
-      wait_before_retry(attempt);
     }
   }
 
@@ -234,6 +233,7 @@ struct S3Store::State {
   /// client may make a directory afterwards, which some stores refuse.
   void remove(const Address& address, const std::function<arrow::Status()>& remove,
               const std::function<bool()>& is_gone) {
+    const WorkBegan now;
     with_patience([&] {
       const arrow::Status status = [&] {
         const FewRetries few;
@@ -340,12 +340,12 @@ struct S3Store::State {
   }
 
   void read_range(const ObjectInfo& one, uint64_t offset, std::span<std::byte> to) {
-    const Clock::time_point since = Clock::now();
+    const WorkBegan now;
     for (int64_t attempt = 0;; ++attempt) {
       const auto whole = read_proved(one, offset, to);
       check(whole.status(), one.address, "read");
       if (*whole) break;
-      if (!patience->has_time(since)) {
+      if (!patience->wait_for_retry(WorkBegan::time(), attempt)) {
         throw TemporaryError(
             "objects",
             fmt::format("{}: the store gave other than the {} bytes that were asked for "
@@ -353,8 +353,6 @@ struct S3Store::State {
                         "later",
                         one.address.text(), to.size(), offset, patience->seconds));
       }
-      ++patience->retries;
-      wait_before_retry(attempt);
     }
     bytes_read += to.size();
   }
