@@ -14,10 +14,17 @@
 
 namespace longhaul::objects {
 
-FileLock::FileLock(const fs::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
-  if (fd_ < 0) throw refused("objects", "the file " + path.string(), errno);
+namespace {
+
+int open_lock(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) throw refused("objects", "the file " + path.string(), errno);
+  return fd;
 }
+
+}  // namespace
+
+FileLock::FileLock(const fs::path& path) : path_(path), fd_(open_lock(path)) {}
 
 FileLock::~FileLock() {
   if (fd_ < 0) return;
@@ -28,8 +35,19 @@ FileLock::~FileLock() {
 FileLock::FileLock(FileLock&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
+bool FileLock::is_there() const {
+  struct stat named{};
+  struct stat open{};
+  return ::stat(path_.c_str(), &named) == 0 && ::fstat(fd_, &open) == 0 &&
+         named.st_ino == open.st_ino && named.st_dev == open.st_dev;
+}
+
 bool FileLock::take(int kind) {
-  if (::flock(fd_, kind | LOCK_NB) == 0) return true;
+  while (::flock(fd_, kind | LOCK_NB) == 0) {
+    if (is_there()) return true;
+    const int fd = open_lock(path_);
+    ::close(std::exchange(fd_, fd));
+  }
   if (errno == EWOULDBLOCK) return false;
   fail_input("objects",
              "{}: its file system gives no lock: {}; name a directory of a local disk "
@@ -38,6 +56,8 @@ bool FileLock::take(int kind) {
 }
 
 void FileLock::release() { ::flock(fd_, LOCK_UN); }
+
+void FileLock::remove() { ::unlink(path_.c_str()); }
 
 void FileLock::touch() { ::futimens(fd_, nullptr); }
 

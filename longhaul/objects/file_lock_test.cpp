@@ -26,5 +26,22 @@ TEST(FileLock, IsHeldByOneUntilThatOneGoes) {
   EXPECT_FALSE(moved.take(LOCK_EX));
 }
 
+TEST(FileLock, WhoseFileWasRemovedIsThatOfTheNewFile) {
+  const TestDirectory dir;
+  FileLock waiting(dir / "a.lock");
+  {
+    FileLock removing(dir / "a.lock");
+    ASSERT_TRUE(removing.take(LOCK_EX));
+    EXPECT_FALSE(waiting.take(LOCK_EX));
+    removing.remove();
+    EXPECT_FALSE(waiting.take(LOCK_EX));
+  }
+  FileLock later(dir / "a.lock");
+  EXPECT_TRUE(waiting.take(LOCK_EX));
+  EXPECT_FALSE(later.take(LOCK_SH));
+  EXPECT_TRUE(waiting.take(LOCK_SH));
+  EXPECT_TRUE(later.take(LOCK_SH));
+}
+
 }  // namespace
 }  // namespace longhaul::objects

@@ -47,6 +47,10 @@ constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
+/// What copies without a limit leave free of a disk, on which checkpoints may lie as
+/// well: one part of so many, and so much at most.
+constexpr uint64_t kFreeShare = 20;
+constexpr uint64_t kMostFree = 20'000'000'000;
 /// How long to wait for the room of copies that others use.
 constexpr auto kRoomWait = std::chrono::seconds(60);
 
@@ -288,7 +292,10 @@ struct LocalCopies::State {
         }
       }
       const fs::path record = copy_dir(id) / kRecord;
-      if (!fs::exists(record, absent)) continue;
+      if (!fs::exists(record, absent)) {
+        if (id != kRoom) remove_lock(entry.path(), id);
+        continue;
+      }
       all.copies.push_back(
           {entry.last_write_time(), id, read_json(record).value("bytes", uint64_t{0})});
       all.bytes += all.copies.back().bytes;
@@ -297,8 +304,22 @@ struct LocalCopies::State {
     return all;
   }
 
-  uint64_t free_bytes() const {
-    return requests.free_bytes ? requests.free_bytes() : fs::space(dir).available;
+  /// Removes the lock of a version of which there is no copy any more.
+  void remove_lock(const fs::path& file, const std::string& id) const {
+    FileLock lock(file);
+    if (!lock.take(LOCK_EX)) return;
+    std::error_code absent;
+    if (!fs::exists(copy_dir(id), absent) && !fs::exists(part_dir(id), absent)) {
+      lock.remove();
+    }
+  }
+
+  fs::space_info space() const {
+    return requests.space ? requests.space() : fs::space(dir);
+  }
+  /// Returns what copies leave free of a disk.
+  uint64_t left_free(const fs::space_info& disk) const {
+    return most_bytes > 0 ? 0 : std::min<uint64_t>(disk.capacity / kFreeShare, kMostFree);
   }
 
   /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit
@@ -307,9 +328,11 @@ struct LocalCopies::State {
   bool make_room(uint64_t bytes) const {
     Taken all = taken();
     uint64_t total = all.bytes + bytes;
-    uint64_t free = free_bytes();
+    const fs::space_info disk = space();
+    uint64_t free = disk.available;
     const auto fits = [&] {
-      return all.coming + bytes <= free && (most_bytes == 0 || total <= most_bytes);
+      return all.coming + bytes + left_free(disk) <= free &&
+             (most_bytes == 0 || total <= most_bytes);
     };
     std::vector<std::pair<Unused, FileLock>> leaving;
     for (Unused& copy : all.copies) {
@@ -321,8 +344,9 @@ struct LocalCopies::State {
       leaving.emplace_back(std::move(copy), std::move(lock));
     }
     if (!fits()) return false;
-    for (const auto& [copy, lock] : leaving) {
+    for (auto& [copy, lock] : leaving) {
       fs::remove_all(copy_dir(copy.id));
+      lock.remove();
       say(fmt::format("deleted a copy of {} that was unused the longest, to make room",
                       human_bytes(copy.bytes)));
     }
@@ -349,15 +373,21 @@ struct LocalCopies::State {
       if (!waits || std::chrono::steady_clock::now() > limit) break;
       wait();
     }
+    const fs::space_info disk = space();
+    const uint64_t left = left_free(disk);
     fail_input("objects",
                "{}: a copy takes {}, for which {} has no room: {}{} are free on the "
-               "disk, less what other fetches will take, and what is in use stays. Make "
-               "room, raise data.cache_gb or name a larger disk with data.cache",
+               "disk, less what other fetches will take, and what is in use stays{}. "
+               "Make room, raise data.cache_gb or name a larger disk with data.cache",
                address.text(), human_bytes(content.bytes), dir.string(),
                most_bytes == 0
                    ? ""
                    : fmt::format("data.cache_gb allows {}, ", human_bytes(most_bytes)),
-               human_bytes(free_bytes()));
+               human_bytes(disk.available),
+               left == 0 ? ""
+                         : fmt::format(". Without data.cache_gb {} of the disk are left "
+                                       "free for others",
+                                       human_bytes(left)));
   }
 
   void fetch(const Content& content, const Address& address, bool waits) const {

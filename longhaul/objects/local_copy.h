@@ -19,8 +19,9 @@ struct CopyRequests {
   std::function<std::string(const ObjectInfo&, const fs::path&)> fetch;
   /// Throws where nobody is to wait for other processes any more; may be empty.
   std::function<void()> go_on = {};
-  /// Returns how much of the disk is free; empty: the file system says it.
-  std::function<uint64_t()> free_bytes = {};
+  /// Returns how large the disk is, and what of it is free; empty: the file system says
+  /// it.
+  std::function<fs::space_info()> space = {};
 };
 
 /// Copies of objects on a local disk, which all processes of a machine share and which
@@ -31,8 +32,9 @@ struct CopyRequests {
 class LocalCopies {
  public:
   /// `dir` is made when it is needed. What the copies take is kept below `most_bytes`
-  /// (0: no limit) and within the disk by deleting those that no process uses, the
-  /// longest unused first. What other processes are fetching there counts as well.
+  /// and within the disk by deleting those that no process uses, the longest unused
+  /// first. What other processes are fetching there counts as well. Without a limit (0) a
+  /// twentieth of the disk is left free, 20 GB at most.
   /// `tell` gets a line when a fetch begins and, every ten seconds, how far it is; it may
   /// be empty.
   LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir, uint64_t most_bytes = 0,

@@ -26,7 +26,7 @@ class LocalCopiesTest : public testing::Test {
  protected:
   LocalCopies copies() {
     CopyRequests requests;
-    requests.free_bytes = [this] { return free_; };
+    requests.space = [this] { return fs::space_info{capacity_, free_, free_}; };
     requests.fetch = [this](const ObjectInfo& object, const fs::path& to) {
       if (before_fetch_) std::exchange(before_fetch_, {})();
       const std::string content(object.size, 'x');
@@ -46,6 +46,7 @@ class LocalCopiesTest : public testing::Test {
 
   TestDirectory dir_;
   uint64_t free_ = 0;
+  uint64_t capacity_ = 0;
   std::function<void()> before_fetch_;
   std::function<void()> after_fetch_;
 };
@@ -68,6 +69,41 @@ TEST_F(LocalCopiesTest, CountsNothingTwiceThatHasComeAlready) {
   free_ = 2 * kSize;
   after_fetch_ = [&] { EXPECT_TRUE(fs::exists(*hold(other, "b") / "b")); };
   EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, LeavesAShareOfTheDiskFree) {
+  capacity_ = 40 * kSize;
+  free_ = 3 * kSize - 1;
+  const auto refused = [&] {
+    LocalCopies one = copies();
+    return message_of<InputError>([&] { (void)hold(one, "a"); });
+  };
+  EXPECT_HAS(refused(), "2.1 MB of the disk are left free for others");
+  free_ = 3 * kSize;
+  LocalCopies one = copies();
+  EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, LeavesNoLockOfWhatIsGone) {
+  const auto locks = [&] {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(dir_ / "cache")) {
+      count += entry.path().extension() == ".lock";
+    }
+    return count;
+  };
+  free_ = kSize;
+  {
+    LocalCopies one = copies();
+    (void)hold(one, "a");
+  }
+  EXPECT_EQ(locks(), 2);
+  write_file(dir_ / "cache/gone.lock", "");
+  LocalCopies other = copies();
+  // The copy of a makes room. Nothing counts what its deletion frees.
+  before_fetch_ = [&] { free_ += kSize; };
+  EXPECT_TRUE(fs::exists(*hold(other, "b") / "b"));
+  EXPECT_EQ(locks(), 2);
 }
 
 TEST_F(LocalCopiesTest, PassesOverWhatIsNoPathAndRefusesWhatAreNoFiles) {
