@@ -31,17 +31,18 @@ StopObjectsAtSignal::StopObjectsAtSignal(const system::SignalWatch& signals)
         if (signals.raised() != 0) objects::shared_store()->stop();
       }) {}
 
-LocalCheckpoint::LocalCheckpoint(const std::string& named) {
+LocalCheckpoint::LocalCheckpoint(const std::string& named, bool prove_anew) {
   if (objects::is_address(named)) {
-    copy_ = mirrored_checkpoint(objects::parse_address(named), tell);
+    copy_ = mirrored_checkpoint(objects::parse_address(named), tell, prove_anew);
   }
-  path_ = copy_ ? copy_->string() : local_input(named);
+  path_ = copy_ ? copy_->string() : local_input(named, prove_anew);
 }
 
-std::string local_input(const std::string& named) {
+std::string local_input(const std::string& named, bool prove_anew) {
   if (!objects::is_address(named)) return named;
   objects::CopyPlace place;
   place.tell = tell;
+  place.prove_anew = prove_anew;
   objects::keep_copies(std::move(place));
   return objects::readable(named).string();
 }

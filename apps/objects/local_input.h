@@ -12,7 +12,8 @@ namespace longhaul::apps {
 /// Returns a path of this machine for what an argument names: the path itself, or for an
 /// address that of a local copy, which is fetched where it is not there. Lines on
 /// standard error tell of a fetch. The copy stays until this process ends.
-std::string local_input(const std::string& named);
+/// `prove_anew` has the copy compared with its hashes, also where that was done before.
+std::string local_input(const std::string& named, bool prove_anew = false);
 
 /// Returns a text in which what the user has named stands in place of the path that is
 /// used for it.
@@ -20,10 +21,11 @@ std::string with_named(std::string text, const std::string& path,
                        const std::string& named);
 
 /// Does what local_input() does for what may be a checkpoint: the address of a mirror
-/// means its newest whole checkpoint, whose copy stays while this object lives.
+/// means its newest whole checkpoint, whose copy stays while this object lives. `verify`
+/// asks with `prove_anew`, since it is asked whether all bytes are sound.
 class LocalCheckpoint {
  public:
-  explicit LocalCheckpoint(const std::string& named);
+  explicit LocalCheckpoint(const std::string& named, bool prove_anew = false);
   std::string path() const { return path_; }
 
  private:

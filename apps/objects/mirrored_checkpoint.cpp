@@ -82,8 +82,8 @@ objects::CopyRequests requests_for(Hashes hashes) {
 }  // namespace
 
 std::shared_ptr<const fs::path> mirrored_checkpoint(
-    const objects::Address& address,
-    const std::function<void(const std::string&)>& tell) {
+    const objects::Address& address, const std::function<void(const std::string&)>& tell,
+    bool prove_anew) {
   // Whoever may not list the bucket can still read an object of it.
   const bool is_object =
       !address.key.empty() && objects::shared_store()->look(address).has_value();
@@ -109,6 +109,7 @@ std::shared_ptr<const fs::path> mirrored_checkpoint(
   }
   objects::LocalCopies copies(requests_for(std::move(hashes)), objects::default_cache(),
                               /*most_bytes=*/0, tell);
+  if (prove_anew) copies.prove_anew();
   auto copy = copies.hold(prefix, std::move(files), /*waits=*/false);
   // In the mirror the manifest has the attempt in its name.
   const fs::path manifest = *copy / run::kManifestFile;

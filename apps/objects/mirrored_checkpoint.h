@@ -14,8 +14,10 @@ namespace longhaul::apps {
 /// another kind. The copy is one of the objects' copies, which stays while the result
 /// lives. Warns of newer steps that are not whole. Throws InputError where a step is
 /// named that is not whole, where no step is, and where its bytes are not those of its
-/// manifest. `tell` gets lines for people.
+/// manifest. `tell` gets lines for people. `prove_anew` has the copy compared with its
+/// hashes, also where that was done before.
 std::shared_ptr<const fs::path> mirrored_checkpoint(
-    const objects::Address& address, const std::function<void(const std::string&)>& tell);
+    const objects::Address& address, const std::function<void(const std::string&)>& tell,
+    bool prove_anew = false);
 
 }  // namespace longhaul::apps

@@ -26,6 +26,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/copy_paths.h"
 #include "longhaul/objects/file_lock.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -183,6 +184,7 @@ struct LocalCopies::State {
   fs::path dir;
   uint64_t most_bytes = 0;
   std::function<void(const std::string&)> tell;
+  std::atomic<bool> prove_anew = false;
   std::mutex mutex;  ///< guards what follows; nobody fetches under it
   std::map<std::string, Held> held;
   std::map<std::string, fs::path> got;  ///< by address
@@ -225,50 +227,66 @@ struct LocalCopies::State {
                     content.passed_over.front().text()));
   }
 
-  fs::path path_of(const Content& content) const {
-    return copy_dir(content.id) / content.name;
+  /// Returns the path of a copy that is there.
+  fs::path path_of(const Content& content, const Address& address) const {
+    fs::path path = copy_dir(content.id) / content.name;
+    note_copy(path, address);
+    return path;
   }
   fs::path part_dir(const std::string& id) const { return dir / (id + ".part"); }
   fs::path copy_dir(const std::string& id) const { return dir / id; }
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
-  /// Returns whether the files have the sizes of the record, and its hashes where this
-  /// boot has not compared a file since it was written. A copy that has not is deleted.
-  bool is_good(const std::string& id) const {
+  /// Throws where the files have not the sizes of the record, and where a file has not
+  /// its hash that this boot has not compared since it was written.
+  void prove(const std::string& id) const {
     const fs::path copy = copy_dir(id);
+    const Json record = read_json(copy / kRecord);
+    const bool proved = !prove_anew && first_line(copy / kProved) == boot_of_machine();
+    const auto proved_at =
+        proved ? fs::last_write_time(copy / kProved) : fs::file_time_type::min();
+    const Json& files = record.at("files");
+    system::share_among_threads(
+        static_cast<int64_t>(files.size()), kFilesAtOnce, [&](int64_t index) {
+          const Json& file = files.at(static_cast<size_t>(index));
+          const fs::path path =
+              join_inside(copy, file.at("name").get<std::string>(), "objects");
+          if (fs::file_size(path) != file.at("size").get<uint64_t>()) {
+            fail_input("objects", "{}: has another size", path.string());
+          }
+          if (fs::last_write_time(path) <= proved_at) return;
+          BlockHasher hasher;
+          hasher.update(MappedFile(path).bytes());
+          if (combine_hashes(hasher.finish()) != file.at("hash").get<std::string>()) {
+            fail_input("objects", "{}: has another hash", path.string());
+          }
+        });
+    write_text_atomic(copy / kProved, boot_of_machine() + "\n");
+  }
+
+  /// Returns whether a copy is there and sound. One that is not is deleted.
+  bool is_good(const std::string& id, const Address& address) const {
     std::error_code absent;
-    if (!fs::exists(copy / kRecord, absent)) {
-      fs::remove_all(copy, absent);
+    if (!fs::exists(copy_dir(id) / kRecord, absent)) {
+      fs::remove_all(copy_dir(id), absent);
       return false;
     }
-    const auto broken = Failure::of([&] {
-      const Json record = read_json(copy / kRecord);
-      const bool proved = first_line(copy / kProved) == boot_of_machine();
-      const auto proved_at =
-          proved ? fs::last_write_time(copy / kProved) : fs::file_time_type::min();
-      const Json& files = record.at("files");
-      system::share_among_threads(
-          static_cast<int64_t>(files.size()), kFilesAtOnce, [&](int64_t index) {
-            const Json& file = files.at(static_cast<size_t>(index));
-            const fs::path path =
-                join_inside(copy, file.at("name").get<std::string>(), "objects");
-            if (fs::file_size(path) != file.at("size").get<uint64_t>()) {
-              fail_input("objects", "{}: has another size", path.string());
-            }
-            if (fs::last_write_time(path) <= proved_at) return;
-            BlockHasher hasher;
-            hasher.update(MappedFile(path).bytes());
-            if (combine_hashes(hasher.finish()) != file.at("hash").get<std::string>()) {
-              fail_input("objects", "{}: has another hash", path.string());
-            }
-          });
-      write_text_atomic(copy / kProved, boot_of_machine() + "\n");
-    });
+    const auto broken = Failure::of([&] { prove(id); });
     if (!broken) return true;
-    say(fmt::format("a copy of an object is damaged and is fetched again: {}",
+    say(fmt::format("the copy of {} is damaged and is fetched again: {}", address.text(),
                     broken->message));
-    fs::remove_all(copy, absent);
+    fs::remove_all(copy_dir(id), absent);
     return false;
+  }
+
+  /// Proves a copy that other processes use as well, so that it cannot be fetched again.
+  void prove_beside_others(const std::string& id, const Address& address) const {
+    const auto broken = Failure::of([&] { prove(id); });
+    if (!broken) return;
+    fail_input("objects",
+               "{}: its copy on this machine is damaged, and another process uses it: "
+               "{}. End that process, and start this command again",
+               address.text(), broken->message);
   }
 
   /// Looks at all copies. Deletes what a killed fetch has left.
@@ -457,7 +475,8 @@ struct LocalCopies::State {
       told = now;
       say(fmt::format("waiting for another process that fetches {}", address.text()));
     }
-    if (!shared && !is_good(content.id)) fetch(content, address, waits);
+    if (shared && prove_anew) prove_beside_others(content.id, address);
+    if (!shared && !is_good(content.id, address)) fetch(content, address, waits);
     lock.touch();
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
     // The system may give the lock to another one while it changes its kind.
@@ -504,6 +523,8 @@ LocalCopies::LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_byte
 }
 LocalCopies::~LocalCopies() = default;
 
+void LocalCopies::prove_anew() { state_->prove_anew = true; }
+
 fs::path LocalCopies::get(const Address& address) {
   {
     const std::lock_guard guard(state_->mutex);
@@ -514,8 +535,9 @@ fs::path LocalCopies::get(const Address& address) {
   const Content content = state_->look(address);
   state_->tell_of_passed_over(content);
   state_->take(content, address, /*waits=*/false);
+  const fs::path path = state_->path_of(content, address);
   const std::lock_guard guard(state_->mutex);
-  return state_->got.emplace(address.text(), state_->path_of(content)).first->second;
+  return state_->got.emplace(address.text(), path).first->second;
 }
 
 std::shared_ptr<const fs::path> LocalCopies::hold(const Address& prefix,
@@ -524,7 +546,7 @@ std::shared_ptr<const fs::path> LocalCopies::hold(const Address& prefix,
   const Content content = content_of(prefix, std::move(objects), false);
   state_->tell_of_passed_over(content);
   state_->take(content, prefix, waits);
-  return {new fs::path(state_->path_of(content)),
+  return {new fs::path(state_->path_of(content, prefix)),
           [state = state_, id = content.id](const fs::path* path) {
             delete path;
             state->let_go(id);

@@ -43,6 +43,10 @@ class LocalCopies {
               std::function<void(const std::string&)> tell = {});
   ~LocalCopies();
 
+  /// Compares each copy that is asked for from now on with its hashes, also where this
+  /// boot of the machine has done that: a file may have been damaged since then.
+  void prove_anew();
+
   /// Returns the path of a copy of one object, or of all objects below a prefix with
   /// their names. The copy stays while this LocalCopies lives. Where another process
   /// fetches the same, waits for it. Objects below a prefix whose keys are no paths

@@ -13,6 +13,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/objects/copy_paths.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::objects {
@@ -69,6 +70,42 @@ TEST_F(LocalCopiesTest, CountsNothingTwiceThatHasComeAlready) {
   free_ = 2 * kSize;
   after_fetch_ = [&] { EXPECT_TRUE(fs::exists(*hold(other, "b") / "b")); };
   EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, ProvesAnewWhatWasProvedWhereThatIsAskedFor) {
+  free_ = 2 * kSize;
+  fs::path file;
+  {
+    LocalCopies one = copies();
+    file = *hold(one, "a") / "a";
+  }
+  const auto time = fs::last_write_time(file);
+  write_file(file, std::string(kSize, 'y'));
+  fs::last_write_time(file, time);  // as damage of the disk leaves it
+  LocalCopies trusting = copies();
+  const auto held = hold(trusting, "a");
+  EXPECT_EQ(read_text(file).front(), 'y');
+  LocalCopies proving = copies();
+  proving.prove_anew();
+  const auto beside = [&] { (void)hold(proving, "a"); };
+  EXPECT_HAS(message_of<InputError>(beside),
+             "s3://bucket/store: its copy on this machine");
+  EXPECT_EQ(with_addresses(file.string()), "s3://bucket/store/a");
+}
+
+TEST_F(LocalCopiesTest, FetchesAgainWhatIsDamaged) {
+  free_ = 2 * kSize;
+  fs::path file;
+  {
+    LocalCopies one = copies();
+    file = *hold(one, "a") / "a";
+  }
+  const auto time = fs::last_write_time(file);
+  write_file(file, std::string(kSize, 'y'));
+  fs::last_write_time(file, time);
+  LocalCopies proving = copies();
+  proving.prove_anew();
+  EXPECT_EQ(read_text(*hold(proving, "a") / "a").front(), 'x');
 }
 
 TEST_F(LocalCopiesTest, LeavesAShareOfTheDiskFree) {

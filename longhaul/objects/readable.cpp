@@ -48,6 +48,7 @@ std::shared_ptr<LocalCopies> shared_copies() {
     one.copies = std::make_shared<LocalCopies>(store_of(one), dir, one.place.most_bytes,
                                                tell_as_asked);
   }
+  if (one.place.prove_anew) one.copies->prove_anew();
   return one.copies;
 }
 

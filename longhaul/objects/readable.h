@@ -20,10 +20,11 @@ struct CopyPlace {
   fs::path dir;                                  ///< empty: default_cache()
   uint64_t most_bytes = 0;                       ///< 0: no limit
   std::function<void(const std::string&)> tell;  ///< gets lines of progress; may be empty
+  bool prove_anew = false;                       ///< LocalCopies::prove_anew()
 };
 
-/// Says how the copies are kept. After the first readable() of an address only `tell` is
-/// taken.
+/// Says how the copies are kept. After the first readable() of an address only `tell` and
+/// `prove_anew` are taken.
 void keep_copies(CopyPlace place);
 
 /// Returns a path of this machine for what a user named. For a path that is the path
