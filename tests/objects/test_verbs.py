@@ -55,6 +55,29 @@ def test_verify_finds_a_bit_that_changed_in_the_store(run, local, filled, env, n
     assert pathlib.PurePath(name).name in result.stdout + result.stderr
 
 
+def test_a_copy_that_was_damaged_is_named_by_its_address_and_mended_by_verify(run, filled, env,
+                                                                             tmp_path):
+    """Its time is kept, as a disk keeps it, so that nothing but the hash tells."""
+    run("longhaul", "verify", address("store"), env=env)
+    cache = tmp_path / "home/cache/longhaul/objects"
+    for name in ("tokens_00000.bin", "store.json"):
+        copy, = cache.rglob(f"content/store/{name}")
+        sound, times = copy.read_bytes(), copy.stat()
+        broken = bytearray(sound)
+        broken[len(broken) // 2] ^= 4
+        copy.write_bytes(bytes(broken))
+        os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+        wrong = run("longhaul", "data", "inspect", address("store"), env=env, check=False)
+        if wrong.returncode:
+            refused(wrong, address("store"))
+            assert str(cache) not in wrong.stderr.split("longhaul: error: ")[1], wrong.stderr
+        mended = run("longhaul", "verify", address("store"), env=env)
+        assert f"the copy of {address('store')} is damaged and is fetched again" in mended.stderr
+        assert str(cache) not in mended.stdout, mended.stdout
+        copy, = cache.rglob(f"content/store/{name}")
+        assert copy.read_bytes() == sound
+
+
 def test_import(run, local, filled, env, tmp_path):
     for where, root in (("here", str(local)), ("there", "s3://corpus")):
         run("longhaul", "import", f"{root}/state.pt", "--config", f"{root}/model", "--out",
