@@ -23,6 +23,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
+#include "longhaul/objects/copy_paths.h"
 #include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
@@ -228,7 +229,7 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
 }
 
 int fail(const Error& error) {
-  say_error(error.what());
+  say_error(objects::with_addresses(error.what()));
   return error.exit_code();
 }
 

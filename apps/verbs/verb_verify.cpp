@@ -94,7 +94,8 @@ void add_verify(CLI::App& program, Outcome&) {
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");
-  verb->callback([path] { run_verify(LocalCheckpoint(*path).path()); });
+  verb->callback(
+      [path] { run_verify(LocalCheckpoint(*path, /*prove_anew=*/true).path()); });
 }
 
 }  // namespace longhaul::apps

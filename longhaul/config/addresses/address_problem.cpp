@@ -59,13 +59,8 @@ std::string shown_address(const FoundAddress& found) {
 }  // namespace
 
 std::string address_problem(const std::string& path) {
-  std::string plain = path;
-  // A "?" of a pattern is none that begins options.
-  if (plain.find('=', std::min(plain.find('?'), plain.size())) == std::string::npos) {
-    std::ranges::replace(plain, '?', '*');
-  }
   try {
-    (void)objects::parse_address(plain);
+    (void)objects::parse_pattern(path);
   } catch (const InputError& error) {
     return error.message();
   }
