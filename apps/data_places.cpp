@@ -29,7 +29,7 @@ std::vector<fs::path> named_by(const fs::path& entry) {
 /// Returns the address without slashes at its end; one that none can be, as it stands.
 fs::path place_of_address(const fs::path& path) {
   try {
-    return data::input_address(path.string()).text();
+    return objects::parse_pattern(path).text();
   } catch (const InputError&) {
     return path;
   }
