@@ -106,7 +106,7 @@ class Run {
   int64_t train(int64_t step) {
     data::StepBatch& batch = loader_.next();
     const train::BatchTotals totals = train::sum_over_replicas(session_, batch);
-    const train::StepLoss loss(session_, totals.targets);
+    const train::StepLoss loss(session_, totals);
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     const int64_t before = memory_.live();

@@ -167,8 +167,9 @@ class Run {
     data::StepBatch& batch = loader_.next();
     auto& batches = batch.micro_batches;
     const train::BatchTotals totals = train::sum_over_replicas(session_, batch);
-    train::StepLoss loss(session_, totals.targets);
-    const train::StepLoss local(session_, batch.num_targets);
+    train::StepLoss loss(session_, totals);
+    const train::StepLoss local(
+        session_, {.targets = batch.num_targets, .positions = totals.positions});
     session_.layout.take_own_positions(batches);
     const bool last_replica =
         session_.mesh().index().dp + 1 == session_.mesh().shape().dp;
