@@ -77,12 +77,13 @@ def events(run_dir, name):
     return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
-@pytest.fixture
-def undisturbed(binary, tmp_path):
-    config = runs.write_config(tmp_path, "undisturbed")
+@pytest.fixture(scope="module")
+def undisturbed(binary, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = runs.write_config(folder)
     code, said = end(start(binary, config))
     assert code == 0, said
-    return runs.curve(tmp_path / "undisturbed")
+    return runs.curve(folder / "run")
 
 
 def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, tmp_path,
