@@ -143,6 +143,11 @@ struct ObjectStore::State {
       ::close(ends[1]);
     }
     ~Service() {
+      if (::getpid() != maker) {  // the socket's end would end it for the parent, too
+        if (receiver.joinable()) receiver.detach();
+        ::close(socket);
+        return;
+      }
       ::shutdown(socket, SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
       ::close(socket);
@@ -159,6 +164,7 @@ struct ObjectStore::State {
 
     /// A process that has lost its socket may still write here, so each has its own.
     std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();
+    const pid_t maker = ::getpid();
     int socket = -1;
     pid_t child = -1;
     std::atomic<bool> gone = false;
