@@ -23,7 +23,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
-#include "longhaul/objects/copy_paths.h"
 #include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
@@ -228,8 +227,8 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   return wrong_verb(program, "", verb);
 }
 
-int fail(const Error& error) {
-  say_error(objects::with_addresses(error.what()));
+int fail(const Error& error, const objects::Access& objects) {
+  say_error(objects.with_addresses(error.what()));
   return error.exit_code();
 }
 
@@ -354,7 +353,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
     return kExitSettings;
   } catch (const std::exception& problem) {
     if (is_unread(problem)) return kExitUnread;
-    return fail(to_error(problem));
+    return fail(to_error(problem), outcome.objects);
   }
   return outcome.exit_code;
 }

@@ -12,7 +12,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/objects/local_copy.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::apps {
@@ -62,8 +61,8 @@ std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
 using Hashes = std::map<std::string, std::string>;
 
 /// Returns what copies of objects ask for whose hashes are known by their keys.
-objects::CopyRequests requests_for(Hashes hashes) {
-  const auto store = objects::shared_store();
+objects::CopyRequests requests_for(Hashes hashes,
+                                   const std::shared_ptr<objects::ObjectStore>& store) {
   objects::CopyRequests requests;
   requests.fetch = [store, hashes = std::move(hashes)](const objects::ObjectInfo& object,
                                                        const fs::path& to) {
@@ -82,11 +81,11 @@ objects::CopyRequests requests_for(Hashes hashes) {
 }  // namespace
 
 std::shared_ptr<const fs::path> mirrored_checkpoint(
-    const objects::Address& address, const std::function<void(const std::string&)>& tell,
-    bool prove_anew) {
+    const objects::Address& address, const objects::Access& objects,
+    const std::function<void(const std::string&)>& tell, bool prove_anew) {
   // Whoever may not list the bucket can still read an object of it.
   const bool is_object =
-      !address.key.empty() && objects::shared_store()->look(address).has_value();
+      !address.key.empty() && objects.store()->look(address).has_value();
   if (is_object) return nullptr;
   const Meant meant = meant_by(address);
   const auto mirror = checkpoint::open_mirror(meant.mirror);
@@ -98,7 +97,7 @@ std::shared_ptr<const fs::path> mirrored_checkpoint(
     hashes[(prefix / file.name).key] = file.hash;
   }
   std::vector<objects::ObjectInfo> files =
-      objects::shared_store()->list(prefix, /*versions=*/true);
+      objects.store()->list(prefix, /*versions=*/true);
   std::erase_if(files, [&](const objects::ObjectInfo& file) {
     return !hashes.contains(file.address.key);
   });
@@ -107,8 +106,9 @@ std::shared_ptr<const fs::path> mirrored_checkpoint(
                                        ": files of it were deleted while it was looked "
                                        "at; start again");
   }
-  objects::LocalCopies copies(requests_for(std::move(hashes)), objects::default_cache(),
-                              /*most_bytes=*/0, tell);
+  objects::LocalCopies copies(requests_for(std::move(hashes), objects.store()),
+                              objects::default_cache(), /*most_bytes=*/0, tell,
+                              objects.paths());
   if (prove_anew) copies.prove_anew();
   auto copy = copies.hold(prefix, std::move(files), /*waits=*/false);
   // In the mirror the manifest has the attempt in its name.

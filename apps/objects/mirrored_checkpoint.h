@@ -5,7 +5,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
-#include "longhaul/objects/address.h"
+#include "longhaul/objects/access.h"
 
 namespace longhaul::apps {
 
@@ -17,7 +17,7 @@ namespace longhaul::apps {
 /// manifest. `tell` gets lines for people. `prove_anew` has the copy compared with its
 /// hashes, also where that was done before.
 std::shared_ptr<const fs::path> mirrored_checkpoint(
-    const objects::Address& address, const std::function<void(const std::string&)>& tell,
-    bool prove_anew = false);
+    const objects::Address& address, const objects::Access& objects,
+    const std::function<void(const std::string&)>& tell, bool prove_anew = false);
 
 }  // namespace longhaul::apps

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "apps/objects/local_input.h"
 #include "apps/program.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -27,7 +26,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/objects/local_copy.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/run_on_threads.h"
 #include "longhaul/system/stopwatch.h"
@@ -64,9 +62,10 @@ bool comes_last(const fs::path& file) {
 }
 
 /// Returns all objects below an address, without an upload's claim.
-std::vector<objects::Address> objects_below(const objects::Address& address) {
+std::vector<objects::Address> objects_below(objects::ObjectStore& store,
+                                            const objects::Address& address) {
   std::vector<objects::Address> found;
-  for (auto& object : objects::shared_store()->list(address, /*versions=*/false)) {
+  for (auto& object : store.list(address, /*versions=*/false)) {
     if (object.address == address / kClaim) continue;
     found.push_back(std::move(object.address));
   }
@@ -86,8 +85,8 @@ bool overlap(const objects::Address& one, const objects::Address& other) {
 
 /// Throws InputError where an object has the very name of an address to write to: whoever
 /// reads the address gets that object.
-void refuse_object(const objects::Address& address) {
-  if (!objects::shared_store()->look(address)) return;
+void refuse_object(objects::ObjectStore& store, const objects::Address& address) {
+  if (!store.look(address)) return;
   fail_input("objects",
              "{}: an object of this name is there, which readers would get in place of "
              "what is written; name another address, or delete it first",
@@ -113,11 +112,11 @@ std::string new_token() {
 
 /// Claims an address for an upload, and shows that objects can be made and deleted there.
 /// A store has no locks, so another upload loses its claim: it may have died.
-void claim(const objects::Address& address, const std::string& token) {
-  const auto store = objects::shared_store();
-  store->put_text(token, address / kClaim);
-  store->remove(address / kClaim);
-  store->put_text(token, address / kClaim);
+void claim(objects::ObjectStore& store, const objects::Address& address,
+           const std::string& token) {
+  store.put_text(token, address / kClaim);
+  store.remove(address / kClaim);
+  store.put_text(token, address / kClaim);
 }
 
 using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
@@ -125,35 +124,34 @@ using Versions = std::map<std::string, std::string>;  ///< of objects, by their 
 /// Returns an object that shows that below an address there is more than what an upload
 /// has sent, or less; nothing where there is just that. A claim that is there has to have
 /// this token.
-std::optional<objects::Address> sign_of_another(const objects::Address& to,
+std::optional<objects::Address> sign_of_another(objects::ObjectStore& store,
+                                                const objects::Address& to,
                                                 const std::string& token,
                                                 const Versions& sent) {
-  const auto store = objects::shared_store();
   Versions absent = sent;
-  for (const objects::ObjectInfo& one : store->list(to, /*versions=*/true)) {
+  for (const objects::ObjectInfo& one : store.list(to, /*versions=*/true)) {
     if (one.address == to / kClaim) continue;
     const auto found = absent.find(one.address.key);
     if (found == absent.end() || found->second != one.version) return one.address;
     absent.erase(found);
   }
   if (!absent.empty()) return objects::Address{to.bucket, absent.begin()->first};
-  if (store->read_text(to / kClaim).value_or("") != token) return to / kClaim;
+  if (store.read_text(to / kClaim).value_or("") != token) return to / kClaim;
   return std::nullopt;
 }
 
 /// Ends an upload where sign_of_another() finds something. What lies at the address may
 /// be of two uploads, so that it must not count. Its claim tells the other one the same.
 /// What counts below the address, in a directory that is not of this upload, stays.
-void refuse_mixture(const objects::Address& to, const std::string& token,
-                    const Versions& sent, std::string& state) {
-  const auto sign = sign_of_another(to, token, sent);
+void refuse_mixture(objects::ObjectStore& store, const objects::Address& to,
+                    const std::string& token, const Versions& sent, std::string& state) {
+  const auto sign = sign_of_another(store, to, token, sent);
   if (!sign) return;
   state = to.text() + " may have files of two uploads";
-  const auto store = objects::shared_store();
-  store->put_text("two uploads\n", to / kClaim);
-  for (const objects::Address& one : objects_below(to)) {
+  store.put_text("two uploads\n", to / kClaim);
+  for (const objects::Address& one : objects_below(store, to)) {
     const bool ours = !is_deeper(one, to) || sent.contains(one.key);
-    if (ours && comes_last(one.key)) store->remove(one);
+    if (ours && comes_last(one.key)) store.remove(one);
   }
   state += ", and counts as nothing";
   fail_input("objects",
@@ -165,10 +163,10 @@ void refuse_mixture(const objects::Address& to, const std::string& token,
 /// Copies the files of a directory to an address that was claimed, where they replace the
 /// objects `old`. `state` always says what is there. What makes the old ones count goes
 /// first, since no reader may take a mixture for whole.
-void replace_objects(const std::vector<objects::Address>& old, const fs::path& dir,
+void replace_objects(objects::ObjectStore& store,
+                     const std::vector<objects::Address>& old, const fs::path& dir,
                      const objects::Address& to, const std::string& token,
                      std::string& state) {
-  const auto store = objects::shared_store();
   const std::vector<fs::path> files = files_below(dir);
   const system::Stopwatch watch;
   uint64_t bytes = 0;
@@ -180,14 +178,14 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
   state = fmt::format("{} has not all new files, and counts as nothing yet{}", to.text(),
                       old.empty() ? "" : "; what was there before is lost");
   for (const objects::Address& one : old) {
-    if (comes_last(one.key)) store->remove(one);
+    if (comes_last(one.key)) store.remove(one);
   }
   Versions sent;
   std::mutex sending;
   const auto put = [&](const fs::path& file) {
     const objects::Address place = place_of(file, dir, to);
-    store->put(file, place);
-    const auto made = store->look(place);
+    store.put(file, place);
+    const auto made = store.look(place);
     const std::lock_guard lock(sending);
     sent[place.key] = made ? made->version : "";
   };
@@ -196,16 +194,16 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
   system::share_among_threads(std::distance(files.begin(), first_last), kFilesAtOnce,
                               [&](int64_t i) { put(files[static_cast<size_t>(i)]); });
   for (const objects::Address& one : old) {
-    if (!comes_last(one.key) && !keys.contains(one.key)) store->remove(one);
+    if (!comes_last(one.key) && !keys.contains(one.key)) store.remove(one);
   }
-  refuse_mixture(to, token, sent, state);
+  refuse_mixture(store, to, token, sent, state);
   std::for_each(first_last, final, put);
   // A whole directory holds no claim. Another upload that finds it gone puts one there.
-  refuse_mixture(to, token, sent, state);
-  store->remove(to / kClaim);
+  refuse_mixture(store, to, token, sent, state);
+  store.remove(to / kClaim);
   put(*final);
   state = to.text() + " has all new files";
-  refuse_mixture(to, "", sent, state);
+  refuse_mixture(store, to, "", sent, state);
   fmt::print(stderr, "uploaded {}, {}, to {} in {:.1f} s\n",
              counted(std::ssize(files), "file"), human_bytes(bytes), to.text(),
              watch.seconds());
@@ -213,7 +211,9 @@ void replace_objects(const std::vector<objects::Address>& old, const fs::path& d
 
 }  // namespace
 
-OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_(named) {
+OutputPlace::OutputPlace(const std::string& named, const objects::Access& objects,
+                         const OutputUse& use)
+    : objects_(objects), path_(named) {
   if (!objects::is_address(named)) return;
   const objects::Address address = objects::parse_address(named);
   if (address.key.empty()) {
@@ -238,6 +238,7 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
       objects::default_cache().parent_path() / "uploads" / uploads_name(address);
   const fs::path whole = parent / fs::path(address.key).filename();
   path_ = whole.string();
+  named_.note(whole, address);
   begun_ = parent.string() + ".begun";
   places_.push_back({path_, address});
   if (!use.beside.empty()) {
@@ -251,8 +252,9 @@ OutputPlace::OutputPlace(const std::string& named, const OutputUse& use) : path_
     ours_.insert(key);
   }
   for (const Place& place : places_) {
-    refuse_object(place.address);
-    const std::vector<objects::Address> there = objects_below(place.address);
+    refuse_object(*objects_.store(), place.address);
+    const std::vector<objects::Address> there =
+        objects_below(*objects_.store(), place.address);
     if (const auto kept = object_to_keep(there, place.address)) {
       refuse_to_replace(*kept, place.address);
     }
@@ -325,8 +327,7 @@ bool OutputPlace::was_sent() const {
   bool last_is_there = false;
   for (const Place& place : places_) {
     std::map<std::string, uint64_t> sizes;
-    for (const auto& object :
-         objects::shared_store()->list(place.address, /*versions=*/false)) {
+    for (const auto& object : objects_.store()->list(place.address, /*versions=*/false)) {
       sizes[object.address.key] = object.size;
     }
     last_is_there = last_is_there || sizes.contains(last_);
@@ -366,8 +367,8 @@ std::optional<objects::Address> OutputPlace::object_to_keep(
 
 std::vector<objects::Address> OutputPlace::objects_to_replace(
     const objects::Address& address) const {
-  refuse_object(address);
-  std::vector<objects::Address> there = objects_below(address);
+  refuse_object(*objects_.store(), address);
+  std::vector<objects::Address> there = objects_below(*objects_.store(), address);
   if (const auto kept = object_to_keep(there, address)) {
     fail_input("objects",
                "{}: lies where {} is to be written, and is not replaced; delete it "
@@ -378,8 +379,7 @@ std::vector<objects::Address> OutputPlace::objects_to_replace(
 }
 
 std::string OutputPlace::as_named(std::string text) const {
-  if (places_.empty()) return text;
-  return with_named(std::move(text), path_, places_.front().address.text());
+  return objects_.with_addresses(named_.with_addresses(std::move(text)));
 }
 
 void OutputPlace::upload() const {
@@ -390,7 +390,7 @@ void OutputPlace::upload() const {
   try {
     for (const Place& place : places_) objects_to_replace(place.address);
     state += ", but an object " + std::string(kClaim) + " may lie there";
-    for (const Place& place : places_) claim(place.address, token);
+    for (const Place& place : places_) claim(*objects_.store(), place.address, token);
     std::string keys;
     const Place& last = places_.back();
     keys += place_of(files_below(last.dir).back(), last.dir, last.address).key + "\n";
@@ -404,7 +404,8 @@ void OutputPlace::upload() const {
     }
     write_text_durable(begun_, keys);
     for (size_t i = 0; i < places_.size(); ++i) {
-      replace_objects(old[i], places_[i].dir, places_[i].address, token, state);
+      replace_objects(*objects_.store(), old[i], places_[i].dir, places_[i].address,
+                      token, state);
     }
   } catch (...) {
     say_warning(fmt::format(

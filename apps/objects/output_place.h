@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/objects/address.h"
+#include "longhaul/objects/access.h"
 #include "longhaul/objects/file_lock.h"
 
 namespace longhaul::apps {
@@ -33,13 +33,15 @@ class OutputPlace {
   /// its very name. Also throws InputError for an address with several processes, which
   /// may run on several machines, for a pattern, and for an address where another process
   /// of this machine writes, above it or below it.
-  OutputPlace(const std::string& named, const OutputUse& use);
+  OutputPlace(const std::string& named, const objects::Access& objects,
+              const OutputUse& use);
 
   /// Returns the path to write to.
   const std::string& path() const { return path_; }
   /// Returns whether an address was named.
   bool is_address() const { return !places_.empty(); }
-  /// Returns a text for people in which the address stands in place of the path.
+  /// Returns a text for people in which addresses stand in place of the path and of the
+  /// paths of copies.
   std::string as_named(std::string text) const;
 
   /// Copies what was written to the address, and what lies beside it, the files that
@@ -71,7 +73,9 @@ class OutputPlace {
   std::optional<objects::Address> object_to_keep(
       const std::vector<objects::Address>& there, const objects::Address& address) const;
 
+  objects::Access objects_;
   std::string path_;
+  objects::CopyPaths named_;   ///< the path, where it stands for an address
   std::vector<Place> places_;  ///< empty for a path
   std::vector<objects::FileLock> locks_;
   std::string replaces_;  ///< OutputUse::replaces

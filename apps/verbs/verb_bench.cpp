@@ -245,11 +245,11 @@ void print_causes(const run::ProfileEvent& step,
   }
 }
 
-void bench_run(const BenchArguments& arguments, const fs::path& scratch,
-               const World& world, const World& node) {
+void bench_run(const BenchArguments& arguments, const objects::Access& objects,
+               const fs::path& scratch, const World& world, const World& node) {
   const LoadedConfig loaded = bench_config(arguments, scratch);
   const train::TrainResult result =
-      train::run_training(loaded, world, {}, nullptr, train::Saving::No);
+      train::run_training(loaded, world, {}, nullptr, train::Saving::No, objects);
   if (result.end != train::TrainEnd::Done) {
     throw TemporaryError("bench",
                          "the run was stopped before its last step, so nothing was "
@@ -278,14 +278,15 @@ void bench_run(const BenchArguments& arguments, const fs::path& scratch,
   }
 }
 
-void bench(const BenchArguments& arguments, const World& world) {
+void bench(const BenchArguments& arguments, const objects::Access& objects,
+           const World& world) {
   const World node = comm::split_by_host(*world, "node");
   // Ranks of a machine share the directory; each has its own place in it.
   const ScratchPath scratch = make_scratch(arguments.directory);
   if (!arguments.file.empty()) {
     // All ranks write to rank 0's.
     const std::string shared = world->gather_strings(scratch.path().string()).front();
-    return bench_run(arguments, shared, world, node);
+    return bench_run(arguments, objects, shared, world, node);
   }
   const at::Device device = device::choose(arguments.device, *node);
   device::check(device);
@@ -337,8 +338,9 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "  mpirun -n 8 longhaul bench run.toml");
   verb->callback([arguments, &outcome] {
     tensor::tune_cpu_memory();
-    outcome.exit_code = run_together(std::bind_front(bench, std::cref(*arguments)),
-                                     ResilienceSection{}.comm_timeout_s);
+    outcome.exit_code = run_together(
+        std::bind_front(bench, std::cref(*arguments), std::cref(outcome.objects)),
+        ResilienceSection{}.comm_timeout_s);
   });
 }
 

@@ -27,11 +27,12 @@ struct CompareOptions {
   bool json = false;
 };
 
-checkpoint::CheckpointReader open(const std::string& path) {
+checkpoint::CheckpointReader open(const std::string& path,
+                                  const objects::Access& objects) {
   std::vector<std::string> skipped;
   const auto found = checkpoint::find_checkpoint(path, &skipped);
   for (const std::string& line : skipped) {
-    say_warning(path + ": " + line);
+    say_warning(objects.with_addresses(path + ": " + line));
   }
   if (!found) {
     throw InputError("compare",
@@ -104,9 +105,9 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options) {
 
 /// Returns 0 where all tensors that both have are within the tolerance, and there are
 /// some.
-int run_compare(const CompareOptions& options) {
-  const auto first = open(options.first);
-  const auto second = open(options.second);
+int run_compare(const CompareOptions& options, const objects::Access& objects) {
+  const auto first = open(options.first, objects);
+  const auto second = open(options.second, objects);
   const std::vector<Row> rows = rows_of(checkpoint::compare(first, second));
   if (options.json) {
     print_json(rows, options.tolerance);
@@ -155,11 +156,11 @@ void add_compare(CLI::App& program, Outcome& outcome) {
       "Exit 1 where a tensor differs by more than the tolerance, or where the two have "
       "no tensor in common.");
   verb->callback([options, &outcome] {
-    const LocalCheckpoint first(options->first);
-    const LocalCheckpoint second(options->second);
+    const LocalCheckpoint first(options->first, outcome.objects);
+    const LocalCheckpoint second(options->second, outcome.objects);
     options->first = first.path();
     options->second = second.path();
-    outcome.exit_code = run_compare(*options);
+    outcome.exit_code = run_compare(*options, outcome.objects);
   });
 }
 

@@ -53,11 +53,12 @@ std::string sample(data::ShardReader& reader, const tokenizer::Tokenizer& tokeni
   return text;
 }
 
-void run_bert(const BertCommand& command) {
+void run_bert(const BertCommand& command, const objects::Access& objects) {
   // First of all: its process is to be small and to have one thread.
   data::ShardReader reader;
   data::BuildExamplesOptions options = command.build;
   set_build_options(command.common, options);
+  options.inputs.objects = data::input_objects(objects.store());
   options.sentences = command.sentences == "lines" ? data::SentenceRule::Lines
                                                    : data::SentenceRule::Punctuation;
   options.examples.mask.max_predictions =
@@ -65,10 +66,11 @@ void run_bert(const BertCommand& command) {
                                   : usual_predictions(options.examples.seq_len);
   // An ended build goes on in OUT.building. A whole directory that an ended upload has
   // left is made again, since a build refuses a place where one stands.
-  const OutputPlace out(command.common.out,
+  const OutputPlace out(command.common.out, objects,
                         {.replaces = options.force ? data::kBertRecordName : ""});
   options.out = out.path();
-  const auto tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
+  const auto tokenizer =
+      tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));
   std::ranges::for_each(tokenizer->warnings(), say_warning);
   system::StagedProgress stages;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {
@@ -132,7 +134,7 @@ void add_examples(CLI::App& verb, BertCommand& command) {
 
 }  // namespace
 
-void add_data_build_bert(CLI::App& data, Outcome&) {
+void add_data_build_bert(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<BertCommand>();
   CLI::App* verb = data.add_subcommand(
       "build-bert", "Turns text into HDF5 shards of BERT examples (data build --bert)");
@@ -147,7 +149,7 @@ void add_data_build_bert(CLI::App& data, Outcome&) {
       "with the same bytes.\n"
       "Example: longhaul data build --bert 'wiki/*.jsonl.gz' --tokenizer models/bert "
       "--out data/bert-128 --sentences punctuation --seq-len 128");
-  verb->callback([command] { run_bert(*command); });
+  verb->callback([command, &outcome] { run_bert(*command, outcome.objects); });
 }
 
 void expand_build_bert(int& argc, char** argv) {

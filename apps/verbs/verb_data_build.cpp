@@ -17,7 +17,6 @@
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -75,13 +74,13 @@ std::string describe_bad(const std::string& line) {
 
 /// Returns what the requests to an object store have met so far; nothing where there was
 /// none.
-std::optional<objects::ObjectCounts> counts_of_objects() {
-  const objects::ObjectCounts counts = objects::shared_store()->counts();
+std::optional<objects::ObjectCounts> counts_of_objects(const objects::Access& objects) {
+  const objects::ObjectCounts counts = objects.store()->counts();
   return counts.requests == 0 ? std::nullopt : std::optional(counts);
 }
 
 void print_report(const data::BuildReport& report, const data::InspectOptions& shown,
-                  const OutputPlace& out) {
+                  const OutputPlace& out, const objects::Access& objects) {
   const auto describe = [&](const fs::path& path) {
     return out.as_named(data::describe_data(path, shown).value().text);
   };
@@ -93,7 +92,7 @@ void print_report(const data::BuildReport& report, const data::InspectOptions& s
   }
   fmt::print("{}", describe(report.train_path));
   if (report.validation_path) fmt::print("\n{}", describe(*report.validation_path));
-  if (const auto counts = counts_of_objects()) {
+  if (const auto counts = counts_of_objects(objects)) {
     fmt::print("\nobjects: {} read in {} requests, {} of them tried again\n",
                human_bytes(counts->read), grouped(counts->requests),
                grouped(counts->retries));
@@ -107,14 +106,14 @@ void print_report(const data::BuildReport& report, const data::InspectOptions& s
 }
 
 void print_json(const data::BuildReport& report, const data::InspectOptions& shown,
-                const OutputPlace& out) {
+                const OutputPlace& out, const objects::Access& objects) {
   OrderedJson json;
   json["stood_already"] = report.stood_already;
   json["train"] = data::describe_data(report.train_path, shown).value().json;
   if (report.validation_path) {
     json["validation"] = data::describe_data(*report.validation_path, shown).value().json;
   }
-  if (const auto counts = counts_of_objects()) {
+  if (const auto counts = counts_of_objects(objects)) {
     json["objects"] = {{"requests", counts->requests},
                        {"retries", counts->retries},
                        {"bytes_read", counts->read}};
@@ -122,10 +121,11 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
   fmt::print("{}\n", out.as_named(json_text(json)));
 }
 
-void run_build(const BuildCommand& command) {
+void run_build(const BuildCommand& command, const objects::Access& objects) {
   data::BuildOptions options = build_options(command);
+  options.inputs.objects = data::input_objects(objects.store());
   const OutputPlace out(
-      command.common.out,
+      command.common.out, objects,
       {.replaces = options.force ? data::kStoreRecord : "",
        .goes_on = true,
        .processes = options.processes,
@@ -133,9 +133,9 @@ void run_build(const BuildCommand& command) {
   options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty())
-    tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer));
+    tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));
   const system::SignalWatch signals;
-  const StopObjectsAtSignal stop_objects(signals);
+  const StopObjectsAtSignal stop_objects(signals, objects);
   system::StagedProgress stages;
   if (options.process == 0) {
     if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);
@@ -158,9 +158,9 @@ void run_build(const BuildCommand& command) {
   const data::InspectOptions shown{command.seq_len, command.global_size, false,
                                    tokenizer.get()};
   if (command.common.json) {
-    print_json(report, shown, out);
+    print_json(report, shown, out, objects);
   } else {
-    print_report(report, shown, out);
+    print_report(report, shown, out, objects);
   }
   out.upload();
 }
@@ -226,7 +226,7 @@ void add_running(CLI::App& verb, BuildCommand& command) {
 
 }  // namespace
 
-void add_data_build(CLI::App& data, Outcome&) {
+void add_data_build(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<BuildCommand>();
   CLI::App* verb = data.add_subcommand("build", "Turns text into a token store");
   add_inputs(*verb, *command);
@@ -242,7 +242,7 @@ void add_data_build(CLI::App& data, Outcome&) {
       "Examples for BERT instead of tokens: longhaul data build --bert --help\n"
       "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "
       "--out data/wiki --holdout 1% --seq-len 8192");
-  verb->callback([command] { run_build(*command); });
+  verb->callback([command, &outcome] { run_build(*command, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

@@ -57,7 +57,7 @@ void run_export(const ExportCommand& command) {
 
 }  // namespace
 
-void add_data_export(CLI::App& data, Outcome&) {
+void add_data_export(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<ExportCommand>();
   CLI::App* verb = data.add_subcommand(
       "export", "Writes a token store as a directory for datasets.load_from_disk");
@@ -84,8 +84,8 @@ void add_data_export(CLI::App& data, Outcome&) {
       "Columns: input_ids (int32), attention_mask (int8), labels (int64, -100 where a "
       "token is no target).\n"
       "Example: longhaul data export data/wiki --out data/wiki-hf --seq-len 8192");
-  verb->callback([command] {
-    command->store = local_input(command->store);
+  verb->callback([command, &outcome] {
+    command->store = local_input(command->store, outcome.objects);
     run_export(*command);
   });
 }

@@ -41,7 +41,7 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
   }
 }
 
-int run_inspect(const InspectCommand& command) {
+int run_inspect(const InspectCommand& command, const objects::Access& objects) {
   data::check_utf8_path(command.path);
   data::InspectOptions options{command.seq_len, command.global_size, true};
   options.field = command.field;
@@ -60,7 +60,8 @@ int run_inspect(const InspectCommand& command) {
                                          command.path));
   }
   check_asked(command, options, *data);
-  fmt::print("{}", command.json ? json_text(data->json, 2) + "\n" : data->text);
+  fmt::print("{}", objects.with_addresses(command.json ? json_text(data->json, 2) + "\n"
+                                                       : data->text));
   return data->complete ? 0 : 78;
 }
 
@@ -91,8 +92,8 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
       "Ends with 78 when something is missing or damaged.\n"
       "Example: longhaul data inspect data/wiki --config run.toml");
   verb->callback([command, &outcome] {
-    command->path = local_input(command->path);
-    outcome.exit_code = run_inspect(*command);
+    command->path = local_input(command->path, outcome.objects);
+    outcome.exit_code = run_inspect(*command, outcome.objects);
   });
 }
 

@@ -73,7 +73,7 @@ void run_split(SplitCommand& command) {
 
 }  // namespace
 
-void add_data_split(CLI::App& data, Outcome&) {
+void add_data_split(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<SplitCommand>();
   CLI::App* verb = data.add_subcommand(
       "split", "Cuts a token store into training and validation by document");
@@ -100,8 +100,8 @@ void add_data_split(CLI::App& data, Outcome&) {
       "Nothing is tokenized again. Equal documents go to the same side.\n"
       "Example: longhaul data split data/wiki --out-train data/train --out-validation "
       "data/val --share 1%");
-  verb->callback([command] {
-    command->store = local_input(command->store);
+  verb->callback([command, &outcome] {
+    command->store = local_input(command->store, outcome.objects);
     run_split(*command);
   });
 }

@@ -123,7 +123,8 @@ void print_text(const EvalFigures& figures, const train::Session& session) {
 }
 
 /// Collective.
-void evaluate(const EvalOptions& options, const fs::path& path, const World& world) {
+void evaluate(const EvalOptions& options, const objects::Access& objects,
+              const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
@@ -151,8 +152,8 @@ void evaluate(const EvalOptions& options, const fs::path& path, const World& wor
     print_json(figures, session);
     return;
   }
-  fmt::print("model       {}\n", model.source->describe());
-  fmt::print("data        {}\n", source->describe());
+  fmt::print("model       {}\n", objects.with_addresses(model.source->describe()));
+  fmt::print("data        {}\n", objects.with_addresses(source->describe()));
   print_text(figures, session);
 }
 
@@ -194,11 +195,12 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       "  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048\n"
       "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
   verb->callback([options, &outcome] {
-    const LocalCheckpoint model(options->call.model);
+    const LocalCheckpoint model(options->call.model, outcome.objects);
     options->call.model = model.path();
-    options->data = local_input(options->data);
-    outcome.exit_code =
-        with_model(options->call.model, std::bind_front(evaluate, std::cref(*options)));
+    options->data = local_input(options->data, outcome.objects);
+    outcome.exit_code = with_model(
+        options->call.model,
+        std::bind_front(evaluate, std::cref(*options), std::cref(outcome.objects)));
   });
 }
 

@@ -80,7 +80,7 @@ void run_export(const ExportCall& options, const fs::path& from, const OutputPla
   const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
   const bool speaks = world.rank() == 0;
   if (speaks && !source->source().note.empty()) {
-    fmt::print("{}\n", source->source().note);
+    fmt::print("{}\n", out.as_named(source->source().note));
   }
   if (speaks) {
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
@@ -97,8 +97,9 @@ void run_export(const ExportCall& options, const fs::path& from, const OutputPla
   if (!speaks) return;
   progress.finish();
   tell_tied_head(*source);
-  fmt::print("exported {} to {}\n", source->source().path.string(),
-             out.as_named(describe_written(options.output, report, watch.seconds())));
+  fmt::print("{}\n", out.as_named(fmt::format(
+                         "exported {} to {}", source->source().path.string(),
+                         describe_written(options.output, report, watch.seconds()))));
 }
 
 }  // namespace
@@ -123,13 +124,14 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
   verb->callback([options, &outcome] {
-    const LocalCheckpoint source(options->source);
+    const LocalCheckpoint source(options->source, outcome.objects);
     options->source = source.path();
     outcome.exit_code = run_together([&](const World& world) {
-      const OutputPlace out(options->output.out, {.processes = world->size()});
+      const OutputPlace out(options->output.out, outcome.objects,
+                            {.processes = world->size()});
       options->output.out = out.path();
       const system::SignalWatch signals;  // stopped like this it leaves nothing
-      const StopObjectsAtSignal stop_objects(signals);
+      const StopObjectsAtSignal stop_objects(signals, outcome.objects);
       checkpoint::with_fall_back(
           options->source,
           [&](const fs::path& from) { run_export(*options, from, out, *world); },

@@ -150,9 +150,9 @@ void add_generate(CLI::App& program, Outcome& outcome) {
       "  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9\n"
       "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
   verb->callback([options, &outcome] {
-    const LocalCheckpoint model(options->call.model);
+    const LocalCheckpoint model(options->call.model, outcome.objects);
     options->call.model = model.path();
-    options->tokenizer = local_input(options->tokenizer);
+    options->tokenizer = local_input(options->tokenizer, outcome.objects);
     outcome.exit_code =
         with_model(options->call.model, std::bind_front(generate, std::cref(*options)));
   });

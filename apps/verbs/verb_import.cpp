@@ -38,15 +38,18 @@ struct ImportCall {
   bool with_flags = false;
 };
 
-void print_found(const imports::ForeignModel& model) {
+void print_found(const imports::ForeignModel& model, const objects::Access& objects) {
+  const auto print = [&](const std::string& line) {
+    fmt::print("{}\n", objects.with_addresses(line));
+  };
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : model.weights) bytes += tensor.bytes();
-  fmt::print("{}: {}\n", model.path.string(), model.what);
-  fmt::print("model: {} ({}), {}, {}\n", model.config.model_type,
-             model.config.path.string(), counted(std::ssize(model.weights), "tensor"),
-             human_bytes(bytes));
-  for (const std::string& line : model.notes) fmt::print("{}\n", line);
-  for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
+  print(fmt::format("{}: {}", model.path.string(), model.what));
+  print(fmt::format("model: {} ({}), {}, {}", model.config.model_type,
+                    model.config.path.string(),
+                    counted(std::ssize(model.weights), "tensor"), human_bytes(bytes)));
+  for (const std::string& line : model.notes) print(line);
+  for (const std::string& line : model.ignored) print("passed over: " + line);
 }
 
 void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
@@ -111,16 +114,16 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
       out.is_address() ? "THE COPY" : made);
 }
 
-void run_import(ImportCall options) {
+void run_import(ImportCall options, const objects::Access& objects) {
   const bool to_checkpoint = options.format == "checkpoint";
   if (to_checkpoint && !options.output.dtype.empty()) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
   export_options(options.output);  // a wrong one is told before a long read
-  const OutputPlace out(options.output.out, {});
+  const OutputPlace out(options.output.out, objects, {});
   options.output.out = out.path();
-  options.source = local_input(options.source);
-  options.config = local_input(options.config);
+  options.source = local_input(options.source, objects);
+  options.config = local_input(options.config, objects);
   imports::ForeignOptions from;
   from.config = options.config;
   from.want_optimizer = to_checkpoint;
@@ -129,7 +132,7 @@ void run_import(ImportCall options) {
   if (options.hardware == "trn1") from.hardware = imports::Hardware::Trn1;
   if (options.hardware == "trn2") from.hardware = imports::Hardware::Trn2;
   const imports::ForeignModel model = imports::open_foreign(options.source, from);
-  print_found(model);
+  print_found(model, objects);
   if (to_checkpoint) {
     import_checkpoint(model, options, out);
   } else {
@@ -138,7 +141,7 @@ void run_import(ImportCall options) {
   out.upload();
 }
 
-void import_what_is_given(ImportCall& call) {
+void import_what_is_given(ImportCall& call, const objects::Access& objects) {
   if (call.with_flags) {
     if (objects::is_address(call.output.out)) {
       throw InputError("arguments",
@@ -151,7 +154,7 @@ void import_what_is_given(ImportCall& call) {
   }
   if (call.source.empty()) throw CLI::RequiredError("source");
   if (call.output.out.empty()) throw CLI::RequiredError("--out");
-  run_import(call);
+  run_import(call, objects);
 }
 
 /// Adds --flags, which goes with --out and --ranks alone.
@@ -176,7 +179,7 @@ void add_flags(CLI::App& verb, ImportCall& call) {
 
 }  // namespace
 
-void add_import(CLI::App& program, Outcome&) {
+void add_import(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<ImportCall>();
   CLI::App* verb = program.add_subcommand(
       "import",
@@ -220,9 +223,9 @@ void add_import(CLI::App& program, Outcome&) {
       "  longhaul import --flags 'torchrun --nproc_per_node 32 run_llama_nxd.py --lr "
       "1e-4 ...' > run.toml\n"
       "  longhaul import --flags llama3_8b.toml --ranks 64 --out run.toml");
-  verb->callback([options, verb] {
+  verb->callback([options, verb, &outcome] {
     options->with_flags = verb->get_option("--flags")->count() > 0;
-    import_what_is_given(*options);
+    import_what_is_given(*options, outcome.objects);
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
@@ -22,7 +21,6 @@ namespace {
 
 struct InspectCall {
   std::string path;
-  std::string named;  ///< what the user has named; `path` may be a copy of it
   bool json = false;
   bool names = false;
 };
@@ -63,12 +61,10 @@ void print_names(const InspectCall& options) {
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
 
-/// Prints a text in which the address stands for the path of its copy.
-void print_of(const InspectCall& options, std::string text) {
-  fmt::print("{}", with_named(std::move(text), options.path, options.named));
-}
-
-int run_inspect(const InspectCall& options) {
+int run_inspect(const InspectCall& options, const objects::Access& objects) {
+  const auto print = [&](const std::string& text) {
+    fmt::print("{}", objects.with_addresses(text));
+  };
   if (options.names) {
     print_names(options);
     return 0;
@@ -77,15 +73,15 @@ int run_inspect(const InspectCall& options) {
     auto data = data::describe_data(options.path);
     if (!data) data = data::describe_bert(options.path);
     if (data) {
-      print_of(options, options.json ? json_text(data->json, 2) + "\n" : data->text);
+      print(options.json ? json_text(data->json, 2) + "\n" : data->text);
       return data->complete ? 0 : 78;
     }
   }
   const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
   if (options.json) {
-    print_of(options, json_text(result.json, 2) + "\n");
+    print(json_text(result.json, 2) + "\n");
   } else {
-    for (const std::string& line : result.lines) print_of(options, line + "\n");
+    for (const std::string& line : result.lines) print(line + "\n");
   }
   return result.complete ? 0 : 78;
 }
@@ -112,10 +108,9 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");
   verb->callback([options, &outcome] {
-    options->named = options->path;
-    const LocalCheckpoint named(options->named);
+    const LocalCheckpoint named(options->path, outcome.objects);
     options->path = named.path();
-    outcome.exit_code = run_inspect(*options);
+    outcome.exit_code = run_inspect(*options, outcome.objects);
   });
 }
 

@@ -91,13 +91,14 @@ struct Milestones {
 
 /// Trains with the ranks of one start, and ends them all when one fails.
 int train_ranks(const Settings& settings, const World& world, data::ShardReader* shards,
-                const Milestones& milestones) {
+                const Milestones& milestones, const objects::Access& objects) {
   const auto work = [&] {
     if (settings.problem) std::rethrow_exception(settings.problem);
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
     const train::TrainResult result =
-        train::run_training(*settings.loaded, world, milestones.before_steps, shards);
+        train::run_training(*settings.loaded, world, milestones.before_steps, shards,
+                            train::Saving::Yes, objects);
     milestones.all_is_saved();
     comm::finish(*world);
     system::ignore_signals_until_exit();
@@ -113,7 +114,7 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
   });
 }
 
-int train(const TrainOptions& options) {
+int train(const TrainOptions& options, const objects::Access& objects) {
   tensor::tune_cpu_memory();
   check_launcher();
   // Settings are checked before MPI, a device or any memory is touched.
@@ -166,7 +167,7 @@ int train(const TrainOptions& options) {
     start.reset();
   };
   return train_ranks(settings, world, shards.get(),
-                     {before_steps, [&] { mpirun.reset(); }});
+                     {before_steps, [&] { mpirun.reset(); }}, objects);
 }
 
 }  // namespace
@@ -187,7 +188,8 @@ void add_train(CLI::App& program, Outcome& outcome) {
       "run.expect or run.golden, stopped the run, which saved.\n"
       "On one machine use longhaul launch -n 2 run.toml: mpirun gives ranks one second "
       "to save after Ctrl-C or SIGTERM.");
-  verb->callback([options, &outcome] { outcome.exit_code = train(*options); });
+  verb->callback(
+      [options, &outcome] { outcome.exit_code = train(*options, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

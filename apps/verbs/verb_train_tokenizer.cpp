@@ -43,7 +43,8 @@ tokenizer::TrainOptions train_options(const TrainTokenizerCommand& command) {
   return options;
 }
 
-void run_train_tokenizer(const TrainTokenizerCommand& command) {
+void run_train_tokenizer(const TrainTokenizerCommand& command,
+                         const objects::Access& objects) {
   const fs::path out = command.out;
   if (fs::exists(out / "tokenizer.json")) {
     throw InputError(
@@ -51,7 +52,9 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
         fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
   }
   tokenizer::TrainOptions options = train_options(command);
-  data::DocumentReader documents(input_options(command.common));
+  data::InputOptions inputs = input_options(command.common);
+  inputs.objects = data::input_objects(objects.store());
+  data::DocumentReader documents(std::move(inputs));
   if (!documents.inputs().passed_over().empty()) {
     fmt::print(stderr, "{}\n", documents.inputs().passed_over());
   }
@@ -82,7 +85,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
 
 }  // namespace
 
-void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
+void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome) {
   const auto command = std::make_shared<TrainTokenizerCommand>();
   CLI::App* verb =
       data_verb.add_subcommand("train-tokenizer", "Trains a byte-level BPE tokenizer");
@@ -108,7 +111,7 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
   verb->footer(
       "Example: longhaul data train-tokenizer 'corpus/*.txt' --vocab-size 16384 "
       "--split llama3 --out models/tok");
-  verb->callback([command] { run_train_tokenizer(*command); });
+  verb->callback([command, &outcome] { run_train_tokenizer(*command, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

@@ -32,18 +32,20 @@ fs::path default_directory(const std::string& argument) {
   return "try-" + (plain ? name.stem().string() : std::string("text"));
 }
 
-void run_try(const TryCall& call) {
+void run_try(const TryCall& call, const objects::Access& objects) {
   TryOptions options;
   options.dir = call.out.empty() ? default_directory(call.common.inputs.arguments.front())
                                  : without_slash(call.out);
   options.seconds = call.seconds;
-  const TextSample sample = take_text(input_options(call.common), kMostBytes);
+  data::InputOptions inputs = input_options(call.common);
+  inputs.objects = data::input_objects(objects.store());
+  const TextSample sample = take_text(std::move(inputs), kMostBytes);
   run_try_chain(sample, options);
 }
 
 }  // namespace
 
-void add_try(CLI::App& program, Outcome&) {
+void add_try(CLI::App& program, Outcome& outcome) {
   const auto call = std::make_shared<TryCall>();
   CLI::App* verb = program.add_subcommand(
       "try", "Trains a small model on a text of your own in a minute, and shows how");
@@ -64,7 +66,7 @@ void add_try(CLI::App& program, Outcome&) {
       "The commands are printed, so that you can type them again with larger numbers.\n"
       "Ctrl-C, or a terminal that closes, ends the trial and removes what it made.\n"
       "Example: longhaul try book.txt");
-  verb->callback([call] { run_try(*call); });
+  verb->callback([call, &outcome] { run_try(*call, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

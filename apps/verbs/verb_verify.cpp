@@ -23,9 +23,9 @@ namespace {
 
 /// Verifies all checkpoints of a run. Returns the bytes that were read; throws when any
 /// of them is broken, after all have been looked at.
-uint64_t verify_whole_run(const fs::path& path) {
-  const auto verdict = checkpoint::verify_run(path, [](const std::string& line) {
-    fmt::print("{}\n", system::printable(line));
+uint64_t verify_whole_run(const fs::path& path, const objects::Access& objects) {
+  const auto verdict = checkpoint::verify_run(path, [&](const std::string& line) {
+    fmt::print("{}\n", system::printable(objects.with_addresses(line)));
     std::fflush(stdout);
   });
   const auto bad = std::ssize(verdict.broken) + std::ssize(verdict.unasked);
@@ -41,7 +41,7 @@ uint64_t verify_whole_run(const fs::path& path) {
   throw InputError("verify", words);
 }
 
-void run_verify(const fs::path& path) {
+void run_verify(const fs::path& path, const objects::Access& objects) {
   const auto start = std::chrono::steady_clock::now();
   uint64_t bytes = 0;
   std::string what;
@@ -62,7 +62,7 @@ void run_verify(const fs::path& path) {
     bytes = data::verify_bert(path);
     what = fmt::format("BERT examples {}", path.string());
   } else if (checkpoint::may_be_run(path)) {
-    bytes = verify_whole_run(path);
+    bytes = verify_whole_run(path, objects);
     what = fmt::format("all checkpoints of {}", path.string());
   } else {
     throw InputError("verify", path.string() +
@@ -73,13 +73,13 @@ void run_verify(const fs::path& path) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n", what, human_bytes(bytes),
-             seconds);
+  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n",
+             objects.with_addresses(what), human_bytes(bytes), seconds);
 }
 
 }  // namespace
 
-void add_verify(CLI::App& program, Outcome&) {
+void add_verify(CLI::App& program, Outcome& outcome) {
   const auto path = std::make_shared<std::string>();
   CLI::App* verb = program.add_subcommand(
       "verify",
@@ -94,8 +94,10 @@ void add_verify(CLI::App& program, Outcome&) {
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");
-  verb->callback(
-      [path] { run_verify(LocalCheckpoint(*path, /*prove_anew=*/true).path()); });
+  verb->callback([path, &outcome] {
+    const LocalCheckpoint named(*path, outcome.objects, /*prove_anew=*/true);
+    run_verify(named.path(), outcome.objects);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -2,11 +2,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include "longhaul/objects/access.h"
+
 namespace longhaul::apps {
 
-/// What a verb hands back to main.
+/// What a verb hands back to main, and what it reads and writes addresses by: an error
+/// that main says names the addresses of copies.
 struct Outcome {
   int exit_code = 0;
+  objects::Access objects;
 };
 
 /// A verb of longhaul-torch, which longhaul lists among its own.

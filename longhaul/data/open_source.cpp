@@ -16,7 +16,6 @@
 #include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
-#include "longhaul/objects/readable.h"
 
 namespace longhaul::data {
 namespace {
@@ -67,11 +66,12 @@ void refuse_field(const fs::path& path, const std::string& field, const char* wh
 
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                          bool document_mask, bool verify,
-                                         const std::string& field) {
+                                         const std::string& field,
+                                         std::shared_ptr<const objects::Pieces> pieces) {
   check_utf8_path(path);
   if (is_token_store(path)) {
     refuse_field(path, field, "a token store");
-    return store_source(path, seq_len, document_mask, verify, objects::pieces_at(path));
+    return store_source(path, seq_len, document_mask, verify, std::move(pieces));
   }
   if (is_example_store(path)) {
     refuse_field(path, field, "a directory of packed examples");
@@ -90,9 +90,7 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                  "build a token store from the text",
                                  path.string()));
   }
-  if (auto pieces = objects::pieces_at(path)) {
-    return saved_pieces_source(path, seq_len, field, std::move(pieces));
-  }
+  if (pieces) return saved_pieces_source(path, seq_len, field, std::move(pieces));
   return saved_dataset_source(path, seq_len, field);
 }
 

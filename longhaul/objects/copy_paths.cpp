@@ -1,23 +1,9 @@
 #include "longhaul/objects/copy_paths.h"
 
-#include <map>
-#include <mutex>
 #include <system_error>
 
 namespace longhaul::objects {
 namespace {
-
-struct CopyPaths {
-  std::mutex mutex;
-  std::map<std::string, std::string> addresses;  ///< by path
-};
-
-/// Returns what this process has noted. It is never destroyed: the last message may come
-/// late.
-CopyPaths& copy_paths() {
-  static CopyPaths& one = *new CopyPaths;
-  return one;
-}
 
 void replace_all(std::string& text, const std::string& path, const std::string& by) {
   for (size_t at = text.find(path); at != std::string::npos; at = text.find(path, at)) {
@@ -28,19 +14,18 @@ void replace_all(std::string& text, const std::string& path, const std::string& 
 
 }  // namespace
 
-void note_copy(const fs::path& path, const Address& address) {
+void CopyPaths::note(const fs::path& path, const Address& address) {
   std::error_code unknown;
   const fs::path real = fs::weakly_canonical(path, unknown);
-  const std::lock_guard lock(copy_paths().mutex);
-  copy_paths().addresses[path.string()] = address.text();
-  if (!unknown) copy_paths().addresses[real.string()] = address.text();
+  const std::lock_guard lock(mutex_);
+  addresses_[path.string()] = address.text();
+  if (!unknown) addresses_[real.string()] = address.text();
 }
 
-std::string with_addresses(std::string text) {
-  const std::lock_guard lock(copy_paths().mutex);
+std::string CopyPaths::with_addresses(std::string text) const {
+  const std::lock_guard lock(mutex_);
   // Backwards, so that a path comes before what it begins with.
-  const auto& addresses = copy_paths().addresses;
-  for (auto next = addresses.rbegin(); next != addresses.rend(); ++next) {
+  for (auto next = addresses_.rbegin(); next != addresses_.rend(); ++next) {
     replace_all(text, next->first, next->second);
   }
   return text;

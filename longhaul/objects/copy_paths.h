@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "longhaul/base/file.h"
@@ -7,11 +9,17 @@
 
 namespace longhaul::objects {
 
-/// Notes that a path of this machine is a copy of what an address names.
-void note_copy(const fs::path& path, const Address& address);
+/// Paths of this machine that stand for what addresses name. Any thread may call it.
+class CopyPaths {
+ public:
+  /// Notes that a path stands for an address.
+  void note(const fs::path& path, const Address& address);
+  /// Returns a text for people in which the addresses stand in place of the paths.
+  std::string with_addresses(std::string text) const;
 
-/// Returns a text for people in which the addresses stand in place of the paths of the
-/// copies that this process has used. Any thread may call it.
-std::string with_addresses(std::string text);
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> addresses_;  ///< by path
+};
 
 }  // namespace longhaul::objects

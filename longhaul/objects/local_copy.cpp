@@ -26,7 +26,6 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
 #include "longhaul/base/text.h"
-#include "longhaul/objects/copy_paths.h"
 #include "longhaul/objects/file_lock.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -184,6 +183,7 @@ struct LocalCopies::State {
   fs::path dir;
   uint64_t most_bytes = 0;
   std::function<void(const std::string&)> tell;
+  std::shared_ptr<CopyPaths> paths;  ///< may be null
   std::atomic<bool> prove_anew = false;
   std::mutex mutex;  ///< guards what follows; nobody fetches under it
   std::map<std::string, Held> held;
@@ -230,7 +230,7 @@ struct LocalCopies::State {
   /// Returns the path of a copy that is there.
   fs::path path_of(const Content& content, const Address& address) const {
     fs::path path = copy_dir(content.id) / content.name;
-    note_copy(path, address);
+    if (paths) paths->note(path, address);
     return path;
   }
   fs::path part_dir(const std::string& id) const { return dir / (id + ".part"); }
@@ -501,7 +501,8 @@ struct LocalCopies::State {
 
 LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
                          uint64_t most_bytes,
-                         std::function<void(const std::string&)> tell)
+                         std::function<void(const std::string&)> tell,
+                         std::shared_ptr<CopyPaths> paths)
     : LocalCopies(
           CopyRequests{[store](const Address& address) { return store->look(address); },
                        [store](const Address& address) {
@@ -511,15 +512,17 @@ LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
                          return store->fetch(object, to);
                        },
                        [store] { store->require_going(); }},
-          std::move(dir), most_bytes, std::move(tell)) {}
+          std::move(dir), most_bytes, std::move(tell), std::move(paths)) {}
 
 LocalCopies::LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes,
-                         std::function<void(const std::string&)> tell)
+                         std::function<void(const std::string&)> tell,
+                         std::shared_ptr<CopyPaths> paths)
     : state_(std::make_shared<State>()) {
   state_->requests = std::move(requests);
   state_->dir = std::move(dir);
   state_->most_bytes = most_bytes;
   state_->tell = std::move(tell);
+  state_->paths = std::move(paths);
 }
 LocalCopies::~LocalCopies() = default;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/objects/copy_paths.h"
 #include "longhaul/objects/object_store.h"
 
 namespace longhaul::objects {
@@ -36,11 +37,13 @@ class LocalCopies {
   /// first. What other processes are fetching there counts as well. Without a limit (0) a
   /// twentieth of the disk is left free, 20 GB at most.
   /// `tell` gets a line when a fetch begins and, every ten seconds, how far it is; it may
-  /// be empty.
+  /// be empty. `paths` learns of the copies that are used; it may be null.
   LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir, uint64_t most_bytes = 0,
-              std::function<void(const std::string&)> tell = {});
+              std::function<void(const std::string&)> tell = {},
+              std::shared_ptr<CopyPaths> paths = {});
   LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes = 0,
-              std::function<void(const std::string&)> tell = {});
+              std::function<void(const std::string&)> tell = {},
+              std::shared_ptr<CopyPaths> paths = {});
   ~LocalCopies();
 
   /// Compares each copy that is asked for from now on with its hashes, also where this

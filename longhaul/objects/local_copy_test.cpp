@@ -13,7 +13,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/objects/copy_paths.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::objects {
@@ -38,7 +37,7 @@ class LocalCopiesTest : public testing::Test {
       hasher.update(std::as_bytes(std::span(content)));
       return combine_hashes(hasher.finish());
     };
-    return {requests, dir_ / "cache"};
+    return {requests, dir_ / "cache", 0, {}, paths_};
   }
   static std::shared_ptr<const fs::path> hold(LocalCopies& of, const std::string& name) {
     const Address prefix{"bucket", "store"};
@@ -46,6 +45,7 @@ class LocalCopiesTest : public testing::Test {
   }
 
   TestDirectory dir_;
+  std::shared_ptr<CopyPaths> paths_ = std::make_shared<CopyPaths>();
   uint64_t free_ = 0;
   uint64_t capacity_ = 0;
   std::function<void()> before_fetch_;
@@ -90,7 +90,7 @@ TEST_F(LocalCopiesTest, ProvesAnewWhatWasProvedWhereThatIsAskedFor) {
   const auto beside = [&] { (void)hold(proving, "a"); };
   EXPECT_HAS(message_of<InputError>(beside),
              "s3://bucket/store: its copy on this machine");
-  EXPECT_EQ(with_addresses(file.string()), "s3://bucket/store/a");
+  EXPECT_EQ(paths_->with_addresses(file.string()), "s3://bucket/store/a");
 }
 
 TEST_F(LocalCopiesTest, FetchesAgainWhatIsDamaged) {

@@ -49,7 +49,7 @@ SampleText::SampleText(const Session& session, RunLog& run)
 
 void SampleText::encode() {
   const Json told = Json::parse(comm::on_rank_zero(*session_.world, [&] {
-    tokenizer_ = model_tokenizer(session_.config);
+    tokenizer_ = model_tokenizer(session_);
     if (!tokenizer_) {
       throw ConfigError(
           "config",

@@ -61,13 +61,13 @@ void end_if_asked(comm::Communicator& world) {
 }
 
 /// Builds the session, and looks for signals afterwards. Collective.
-Session start_session(const LoadedConfig& loaded,
+Session start_session(const LoadedConfig& loaded, RunLog& run,
                       std::shared_ptr<comm::Communicator> world,
-                      data::ShardReader* shards, RunLog& run) {
-  comm::Communicator& ranks = *world;
-  debug_delay(loaded.config, ranks.rank(), "start");
-  Session session = build_session(loaded.config, std::move(world), run.log(), shards);
-  end_if_asked(ranks);
+                      data::ShardReader* shards, const objects::Access& objects) {
+  debug_delay(loaded.config, world->rank(), "start");
+  Session session =
+      build_session(loaded.config, std::move(world), run.log(), shards, objects);
+  end_if_asked(*session.world);
   return session;
 }
 
@@ -104,11 +104,11 @@ class Trainer {
  public:
   Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
           std::shared_ptr<comm::Communicator> world, data::ShardReader* shards,
-          Saving saving)
+          Saving saving, const objects::Access& objects)
       : saving_(saving),
         start_(start),
         run_(run),
-        session_(start_session(loaded, std::move(world), shards, run)),
+        session_(start_session(loaded, run, std::move(world), shards, objects)),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(start_history(session_, start_, run_)),
@@ -535,7 +535,7 @@ class Trainer {
   int64_t saved_step_;
   data::Loader loader_;
   std::function<void()> restart_;  ///< of the loader, which comes after a rollback
-  ShardWaitsEnd shard_waits_end_{session_.fetches_shards};
+  ShardWaitsEnd shard_waits_end_{session_};
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;
   StepHooks hooks_;
@@ -571,15 +571,15 @@ class Trainer {
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready, data::ShardReader* shards,
-                         Saving saving) {
+                         Saving saving, const objects::Access& objects) {
   const MirrorPast past = look_at_mirror(loaded.config, *world);
   RunStart start(loaded.config.run.dir, *world, past);
   restore_history(loaded.config, past, start, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
   try {
-    trainer =
-        std::make_unique<Trainer>(start, run, loaded, std::move(world), shards, saving);
+    trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards,
+                                        saving, objects);
     if (on_ready) on_ready();
   } catch (const EndedEarly&) {
     run.log().info("the run ends before the first step, because it was asked to end");

@@ -6,6 +6,7 @@
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/objects/access.h"
 
 namespace longhaul::train {
 
@@ -29,13 +30,13 @@ enum class Saving { Yes, No };
 /// in the run's directory (control_files.h), ends or pauses the run between steps, or
 /// between batches of a validation. `on_ready` is called before the first step. `shards`
 /// is used until then: rank 0's reader of HDF5, made before threads and MPI where
-/// needs_shard_reader() (packed_data.h) asks for one. Throws longhaul::Error; checkpoints
-/// that were committed before stay valid. Every rank of `world` has to call this with the
-/// same configuration. Collective.
+/// needs_shard_reader() (packed_data.h) asks for one. `objects` reads the addresses of
+/// the settings. Throws longhaul::Error; checkpoints that were committed before stay
+/// valid. Every rank of `world` has to call this with the same configuration. Collective.
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready = {},
-                         data::ShardReader* shards = nullptr,
-                         Saving saving = Saving::Yes);
+                         data::ShardReader* shards = nullptr, Saving saving = Saving::Yes,
+                         const objects::Access& objects = {});
 
 }  // namespace longhaul::train

@@ -227,7 +227,7 @@ namespace {
 /// Collects the files that arguments name.
 class InputSearch {
  public:
-  explicit InputSearch(InputOptions& options) : options_(options) {}
+  explicit InputSearch(const InputOptions& options) : options_(options) {}
 
   void find_files(const std::string& argument) {
     const auto add = [&](const fs::path& path) {
@@ -242,7 +242,7 @@ class InputSearch {
 
   void find_objects(const std::string& argument) {
     const objects::Address address = objects::parse_pattern(argument);
-    if (!options_.objects) options_.objects = open_input_objects();
+    LH_CHECK(options_.objects, "data", "an address without a store");
     const ListedTree tree(options_.objects, address);
     const auto add = [&](const fs::path& path) {
       if (seen_.insert(path).second) keep(look_at_object(path, tree, options_));
@@ -282,13 +282,13 @@ class InputSearch {
     found.passed_over.insert(found.passed_over.end(), paths.begin(), paths.end());
   }
 
-  InputOptions& options_;
+  const InputOptions& options_;
   std::set<fs::path> seen_;
 };
 
 }  // namespace
 
-FoundInputs find_input_files(InputOptions& options) {
+FoundInputs find_input_files(const InputOptions& options) {
   if (options.arguments.empty()) throw InputError("data", "no input files; name some");
   InputSearch search(options);
   for (const std::string& argument : options.arguments) {

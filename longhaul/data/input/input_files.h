@@ -14,9 +14,9 @@ struct FoundInputs {
   /// Found in directories and by patterns, but not part of a corpus.
   std::vector<fs::path> passed_over;
 };
-/// Finds the files that options.arguments name. Sets options.objects at the first
-/// address where it is null. The constructor of InputSet says which errors are thrown.
-FoundInputs find_input_files(InputOptions& options);
+/// Finds the files that options.arguments name. The constructor of InputSet says which
+/// errors are thrown.
+FoundInputs find_input_files(const InputOptions& options);
 
 /// Returns a text such as "2 files passed over as no corpus: README.md, LICENSE". `paths`
 /// must not be empty.

@@ -53,7 +53,7 @@ struct InputOptions {
   /// The memory that the readers of one build share; null: no limit for all readers
   /// together.
   std::shared_ptr<ReaderMemory> reader_memory;
-  /// Where addresses are read; null: the store that the environment names.
+  /// Where addresses are read; may be null where none is named.
   std::shared_ptr<InputObjects> objects;
 };
 

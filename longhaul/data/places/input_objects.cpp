@@ -1,12 +1,14 @@
 #include "longhaul/data/places/input_objects.h"
 
-#include "longhaul/objects/readable.h"
+#include <utility>
 
 namespace longhaul::data {
 namespace {
 
 class StoreObjects final : public InputObjects {
  public:
+  explicit StoreObjects(std::shared_ptr<objects::ObjectStore> store)
+      : store_(std::move(store)) {}
   std::optional<objects::ObjectInfo> look(const objects::Address& address) override {
     return store_->look(address);
   }
@@ -30,13 +32,13 @@ class StoreObjects final : public InputObjects {
   }
 
  private:
-  std::shared_ptr<objects::ObjectStore> store_ = objects::shared_store();
+  std::shared_ptr<objects::ObjectStore> store_;
 };
 
 }  // namespace
 
-std::shared_ptr<InputObjects> open_input_objects() {
-  return std::make_shared<StoreObjects>();
+std::shared_ptr<InputObjects> input_objects(std::shared_ptr<objects::ObjectStore> store) {
+  return std::make_shared<StoreObjects>(std::move(store));
 }
 
 }  // namespace longhaul::data

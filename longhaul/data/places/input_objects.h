@@ -29,9 +29,8 @@ class InputObjects {
   virtual std::optional<std::string> read_text(const objects::Address& address) = 0;
 };
 
-/// Returns the objects of the store that the environment names. Its process is started
-/// by the first request.
-std::shared_ptr<InputObjects> open_input_objects();
+/// Returns the objects of a store.
+std::shared_ptr<InputObjects> input_objects(std::shared_ptr<objects::ObjectStore> store);
 
 /// An object that is an input.
 struct StoredObject {

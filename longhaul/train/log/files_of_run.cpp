@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "longhaul/format/side_files.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/train/session/staged_inputs.h"
 
 namespace longhaul::train {
@@ -58,7 +57,7 @@ void add_files_of_config(const Session& session, system::Logger& log,
   const RunConfig& config = session.config;
   const fs::path dir = session.model_config.source_path.parent_path();
   std::error_code error;
-  if (fs::equivalent(dir, objects::readable(config.init.weights), error)) return;
+  if (fs::equivalent(dir, session.objects.readable(config.init.weights), error)) return;
   std::vector<CarriedFile> around = files_in(dir);
   std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
   const auto left = add_missing(files, std::move(around));
@@ -80,14 +79,14 @@ std::vector<CarriedFile> files_of_run(const Session& session, system::Logger& lo
   const RunConfig& config = session.config;
   std::vector<CarriedFile> files;
   if (!config.init.weights.empty()) {
-    const fs::path weights = objects::readable(config.init.weights);
+    const fs::path weights = session.objects.readable(config.init.weights);
     files = checkpoint::WeightsSource::open(weights)->files_to_carry();
     std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
   }
   add_files_of_config(session, log, files);
   for (const TrainSource& source : config.data.train) {
     if (has_tokenizer(files)) break;
-    for (const fs::path& path : local_paths(source.path)) {
+    for (const fs::path& path : local_paths(source.path, session.objects)) {
       if (has_tokenizer(files)) break;
       add_missing(files, files_in(path / "tokenizer"));
     }

@@ -17,7 +17,6 @@
 #include "longhaul/format/finite.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/side_files.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/log/metrics.h"
@@ -358,7 +357,7 @@ void initialise(Session& session, RunLog& run) {
   }
   const ModelDescription& model = session.model_config.description;
   session.init = checkpoint::as_parameters(
-      checkpoint::WeightsSource::open(objects::readable(config.init.weights),
+      checkpoint::WeightsSource::open(session.objects.readable(config.init.weights),
                                       *session.world,
                                       checkpoint::WeightsSource::Files::Held),
       model);

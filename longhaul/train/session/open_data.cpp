@@ -31,7 +31,7 @@ Named readable(const Session& session, Named named, data::ShardReader* shards,
                system::Logger& log) {
   const std::vector<fs::path>& paths = named.paths;
   const auto packs = [&](const fs::path& path) {
-    return needs_packing(path, named.field);
+    return needs_packing(path, named.field, session.objects.pieces_at(path) != nullptr);
   };
   const auto packed = std::ranges::count_if(paths, packs);
   if (packed == 0) return named;
@@ -47,9 +47,12 @@ Named readable(const Session& session, Named named, data::ShardReader* shards,
                        session.model_config.description.losses_with_targets(),
                        session.model_config.model_type);
   }
-  const PackOptions options{named.field, data_cache_dir(session.config),
-                            session.model_config.vocab_size, session.config.data.seq_len,
-                            shards};
+  const PackOptions options{named.field,
+                            data_cache_dir(session.config),
+                            session.model_config.vocab_size,
+                            session.config.data.seq_len,
+                            shards,
+                            data::input_objects(session.objects.store())};
   // A store has no fields: it holds only what was in the packed field.
   return {
       {pack_sources(paths, options, *session.world, log)}, data::kIdsField, named.key};
@@ -58,8 +61,8 @@ Named readable(const Session& session, Named named, data::ShardReader* shards,
 Source open_path(const Session& session, const fs::path& path, const std::string& field,
                  const tokenizer::Tokenizer* tokenizer) {
   const DataSection& data = session.config.data;
-  Source source =
-      data::open_source(path, data.seq_len, data.document_mask, data.verify, field);
+  Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify,
+                                    field, session.objects.pieces_at(path));
   if (tokenizer != nullptr) {
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(path, *tokenizer, "the model's tokenizer");
@@ -72,7 +75,8 @@ Source open_paths(const Session& session, const DataPaths& entry,
                   const std::string& field, const char* key,
                   const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
                   system::Logger& log) {
-  const Named named = readable(session, {local_paths(entry), field, key}, shards, log);
+  const Named named =
+      readable(session, {local_paths(entry, session.objects), field, key}, shards, log);
   std::vector<Source> parts;
   for (const fs::path& path : named.paths) {
     parts.push_back(open_path(session, path, named.field, tokenizer));

@@ -21,7 +21,6 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/objects/address.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -40,6 +39,7 @@ data::BuildOptions build_options(const std::vector<fs::path>& paths,
   data::BuildOptions build;
   for (const fs::path& path : paths) build.inputs.arguments.push_back(path.string());
   build.inputs.field = options.field;
+  build.inputs.objects = options.objects;
   build.special = data::SpecialPolicy::None;
   build.vocab_size = options.vocab_size;
   build.bad_records = data::BadRecords::Fail;
@@ -177,7 +177,7 @@ fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& opti
 
 }  // namespace
 
-bool needs_packing(const fs::path& path, const std::string& field) {
+bool needs_packing(const fs::path& path, const std::string& field, bool in_pieces) {
   if (is_packed_in_place(path)) return true;
   if (data::names_bert_shards(path)) return true;
   if (!fs::is_directory(path)) {
@@ -185,7 +185,7 @@ bool needs_packing(const fs::path& path, const std::string& field) {
   }
   if (data::is_saved_dataset(path)) {
     // Rows that are read file by file are even.
-    return !objects::pieces_at(path) && data::saved_rows(path, field).uneven();
+    return !in_pieces && data::saved_rows(path, field).uneven();
   }
   // A directory of a known kind is read, or refused, as what it is.
   const bool known = data::is_token_store(path) || data::is_example_store(path) ||

@@ -147,7 +147,7 @@ TEST(StagedInputs, FilesOfReadyIdsArePackedFromTheStoreAndOtherAddressesAreCopie
     EXPECT_FALSE(is_packed_in_place(entry)) << entry;
   }
   const DataPaths local = {{"data/store", "s3://bucket/ids/*.jsonl"}};
-  EXPECT_EQ(local_paths(local), local.entries);
+  EXPECT_EQ(local_paths(local, objects::Access()), local.entries);
 }
 
 }  // namespace

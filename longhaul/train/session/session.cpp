@@ -17,7 +17,6 @@
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/plugin.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/ops/attention/library_attention.h"
 #include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/ops/fused/device_precision.h"
@@ -251,9 +250,9 @@ layout::LayoutDescription settle(Session& session, const RunConfig& config,
   }
   session.threads = set_threads(config.run.threads, *session.node);
   take_hardware_profile(session);
-  session.fetches_shards = stage_inputs(config, *session.world, log);
-  session.model_config =
-      load_model_config(objects::readable(config.model.config), config.model.override_);
+  session.fetches_shards = stage_inputs(config, *session.world, session.objects, log);
+  session.model_config = load_model_config(session.objects.readable(config.model.config),
+                                           config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
@@ -293,10 +292,12 @@ std::string set_threads(int64_t wanted, comm::Communicator& node) {
 }
 
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      system::Logger& log, data::ShardReader* shards) {
+                      system::Logger& log, data::ShardReader* shards,
+                      const objects::Access& objects) {
   Session session;
+  session.objects = objects;
   layout::LayoutDescription layout = settle(session, config, std::move(world), log);
-  open_data(session, model_tokenizer(config).get(), shards, log);
+  open_data(session, model_tokenizer(session).get(), shards, log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);
   build_parts(session, parameter_classes(session, log), log);
@@ -347,10 +348,11 @@ void run_forward(const Session& session, StageRunner& runner,
            runner);
 }
 
-std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const Session& session) {
+  const RunConfig& config = session.config;
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
-    fs::path dir = objects::readable(path);
+    fs::path dir = session.objects.readable(path);
     if (!config.init.weights.empty() && path == config.init.weights) {
       dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(dir));
     }
@@ -427,7 +429,7 @@ data::StepBatch* next_batch(const Session& session, data::Loader& loader, int64_
 }
 
 ShardWaitsEnd::~ShardWaitsEnd() {
-  if (fetches_shards_) objects::shared_store()->stop();
+  if (session_.fetches_shards) session_.objects.store()->stop();
 }
 
 std::string title_of(const Session& session) {

@@ -11,6 +11,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/order/loader.h"
+#include "longhaul/objects/access.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/system/log.h"
@@ -32,6 +33,7 @@ struct ValidationSet {
 /// construction; later members refer to earlier members.
 struct Session {
   RunConfig config;
+  objects::Access objects;  ///< by which addresses of the settings are read
   ModelConfig model_config;
   double hardware_peak =
       0.0;  ///< FLOP/s in the compute dtype, from run.hardware; 0: unknown
@@ -71,13 +73,13 @@ struct Session {
 /// behind the loader, it goes first.
 class ShardWaitsEnd {
  public:
-  explicit ShardWaitsEnd(bool fetches_shards) : fetches_shards_(fetches_shards) {}
+  explicit ShardWaitsEnd(const Session& session) : session_(session) {}
   ~ShardWaitsEnd();
   ShardWaitsEnd(const ShardWaitsEnd&) = delete;
   ShardWaitsEnd& operator=(const ShardWaitsEnd&) = delete;
 
  private:
-  bool fetches_shards_;
+  const Session& session_;
 };
 
 /// Returns the process title that ps shows, without the step: "longhaul rank 17 pp1 dp0
@@ -90,9 +92,10 @@ Json layout_of(const Session& session);
 /// Builds a session. Nothing is trained, loaded or written. Bad settings, data that does
 /// not fit the model and an absent device throw ConfigError or InputError before any
 /// large allocation. `log` is rank 0's; the other ranks pass a silent one. `shards` is
-/// used as in open_data. Collective.
+/// used as in open_data. `objects` becomes the session's. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      system::Logger& log, data::ShardReader* shards = nullptr);
+                      system::Logger& log, data::ShardReader* shards = nullptr,
+                      const objects::Access& objects = {});
 
 /// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or `wanted`
 /// threads where that is not 0. Returns a line that says what was chosen. Collective over
@@ -107,7 +110,7 @@ Session build_inference_session(const RunConfig& config,
 
 /// Returns the tokenizer beside the weights or beside the model's config; null where
 /// there is none.
-std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config);
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const Session& session);
 
 /// Returns a length of at least `wanted` tokens, or data.seq_len where that is less,
 /// that divides as data.seq_len does: over cp and over the token parts of tp.

@@ -24,7 +24,6 @@
 #include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
-#include "longhaul/objects/readable.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -108,9 +107,10 @@ Fields read_in_order(const RunConfig& config) {
 }
 
 /// Lists the token stores and the save_to_disk directories among addresses.
-Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& log) {
+Listings list_stores(const Fields& addresses, int64_t seq_len,
+                     const std::shared_ptr<objects::ObjectStore>& store,
+                     system::Logger& log) {
   Listings listings;
-  const auto store = objects::shared_store();
   for (const auto& [address, fields] : addresses) {
     const objects::Address prefix = objects::readable_address(address);
     Listing listing;
@@ -120,7 +120,7 @@ Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& l
     if (tokens || rows) listing.objects = store->list(prefix, /*versions=*/true);
     if (rows) {
       listing.outline = data::outline_of_saved_dataset(
-          prefix, listing.objects, *fields.begin(), seq_len, data::open_input_objects());
+          prefix, listing.objects, *fields.begin(), seq_len, data::input_objects(store));
     }
     if (tokens || !listing.outline.empty()) {
       listings[address] = std::move(listing);
@@ -138,10 +138,10 @@ Listings list_stores(const Fields& addresses, int64_t seq_len, system::Logger& l
 /// Returns whether what lies below an address is a mirror of checkpoints, or a step of
 /// one: the names of its manifests have the attempt in them. A mirror of which no step is
 /// whole yet says whose it is.
-bool is_mirror(const objects::Address& address) {
+bool is_mirror(const objects::Address& address, objects::ObjectStore& store) {
   bool has_owner = false;
   bool has_plain = false;
-  for (const auto& object : objects::shared_store()->list(address, /*versions=*/false)) {
+  for (const auto& object : store.list(address, /*versions=*/false)) {
     const size_t outside = address.key.empty() ? 0 : address.key.size() + 1;
     const fs::path name = object.address.key.substr(outside);
     has_owner = has_owner || name == run::kCheckpointsOwnerFile;
@@ -156,28 +156,28 @@ bool is_mirror(const objects::Address& address) {
 
 /// Throws InputError where init.weights is a mirror. Copying it would fetch the
 /// optimizer's state of every step to every machine.
-void refuse_mirror(const fs::path& weights) {
-  if (!is_mirror(objects::readable_address(weights))) return;
+void refuse_mirror(const fs::path& weights, objects::ObjectStore& store) {
+  if (!is_mirror(objects::readable_address(weights), store)) return;
   fail_input("init.weights",
              "{0}: is a mirror of checkpoints, of which training reads no weights; give "
              "the directory that `longhaul export {0} --out DIR` makes, or its address",
              weights.string());
 }
 
-void stage(const fs::path& address, const Listings& listings, system::Logger& log) {
-  const auto store = objects::shared_store();
-  const uint64_t before = store->counts().read;
+void stage(const fs::path& address, const Listings& listings,
+           const objects::Access& objects, system::Logger& log) {
+  const uint64_t before = objects.store()->counts().read;
   const system::Stopwatch watch;
   const auto listed = listings.find(objects::readable_address(address).text());
   if (listed != listings.end()) {
     const Listing& listing = listed->second;
-    objects::read_in_pieces(
+    objects.read_in_pieces(
         address, listing.objects,
         listing.outline.empty() ? data::is_shard_file : data::is_rows_file,
         listing.outline);
   }
-  const fs::path copy = objects::readable(address);
-  const uint64_t bytes = store->counts().read - before;
+  const fs::path copy = objects.readable(address);
+  const uint64_t bytes = objects.store()->counts().read - before;
   log.info(fmt::format("{} is read from {}{}: {} fetched by this rank in {:.1f} s",
                        address.string(), copy.string(),
                        listed == listings.end() ? "" : ", its shards as they come",
@@ -187,7 +187,8 @@ void stage(const fs::path& address, const Listings& listings, system::Logger& lo
 /// Does on a thread what may take longer than a collective may: the ranks meet while it
 /// goes on. A signal, or the end of another rank, ends the requests under way.
 /// Collective.
-void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
+void do_and_meet(comm::Communicator& world, objects::ObjectStore& store,
+                 const std::function<void()>& work) {
   std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
     system::leave_signals_to_main_thread();
     return Failure::of(work);
@@ -196,10 +197,10 @@ void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
   const auto busy = [&] { return result.wait_for(kMeeting) != Status::ready; };
   try {
     while (world.any(busy())) {
-      if (system::raised_signal().number != 0) objects::shared_store()->stop();
+      if (system::raised_signal().number != 0) store.stop();
     }
   } catch (...) {
-    objects::shared_store()->stop();
+    store.stop();
     throw;
   }
   const std::optional<Failure> failure = result.get();
@@ -211,11 +212,11 @@ void do_and_meet(comm::Communicator& world, const std::function<void()>& work) {
 /// Throws TemporaryError unless all ranks have copies of the same versions of the
 /// objects: each machine has looked at them on its own. Collective.
 void prove_same_copies(const std::vector<fs::path>& addresses,
-                       comm::Communicator& world) {
+                       const objects::Access& objects, comm::Communicator& world) {
   std::string own;
   for (const fs::path& address : addresses) {
     // DIR/ID/content/NAME, where the ID follows from the versions.
-    own += objects::readable(address).parent_path().parent_path().filename().string();
+    own += objects.readable(address).parent_path().parent_path().filename().string();
     own += "\n";
   }
   const std::string first = world.broadcast_string(own, 0);
@@ -236,40 +237,43 @@ bool is_packed_in_place(const fs::path& entry) {
 }
 
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
-                  system::Logger& log) {
+                  const objects::Access& objects, system::Logger& log) {
   std::vector<fs::path> addresses = addresses_of(config);
   std::erase_if(addresses, is_packed_in_place);
   if (addresses.empty()) return false;
-  objects::keep_copies(copy_place(config, log));
+  objects.keep_copies(copy_place(config, log));
+  objects::ObjectStore& store = *objects.store();
   if (objects::is_address(config.init.weights)) {
-    do_and_meet(world, [&] {
-      if (world.rank() == 0) refuse_mirror(config.init.weights);
+    do_and_meet(world, store, [&] {
+      if (world.rank() == 0) refuse_mirror(config.init.weights, store);
     });
   }
   const Fields in_order = read_in_order(config);
   std::string listed = "{}";
   if (!in_order.empty()) {
     // One rank lists, so that all read the same versions of the objects.
-    do_and_meet(world, [&] {
+    do_and_meet(world, store, [&] {
       if (world.rank() > 0) return;
-      listed = listings_text(list_stores(in_order, config.data.seq_len, log));
+      listed =
+          listings_text(list_stores(in_order, config.data.seq_len, objects.store(), log));
     });
     listed = world.broadcast_string(listed, 0);
   }
   const Listings listings = parse_listings(listed);
-  do_and_meet(world, [&] {
-    for (const fs::path& address : addresses) stage(address, listings, log);
+  do_and_meet(world, store, [&] {
+    for (const fs::path& address : addresses) stage(address, listings, objects, log);
   });
-  prove_same_copies(addresses, world);
+  prove_same_copies(addresses, objects, world);
   // The log may go before the copies do.
-  objects::keep_copies({});
+  objects.keep_copies({});
   return !listings.empty();
 }
 
-std::vector<fs::path> local_paths(const DataPaths& entry) {
+std::vector<fs::path> local_paths(const DataPaths& entry,
+                                  const objects::Access& objects) {
   std::vector<fs::path> paths = data::expand_paths(entry.entries);
   for (fs::path& path : paths) {
-    if (!is_packed_in_place(path)) path = objects::readable(path);
+    if (!is_packed_in_place(path)) path = objects.readable(path);
   }
   return paths;
 }

@@ -4,6 +4,7 @@
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
+#include "longhaul/objects/access.h"
 #include "longhaul/system/log.h"
 
 namespace longhaul::train {
@@ -14,16 +15,16 @@ bool is_packed_in_place(const fs::path& entry);
 
 /// Fetches what the run reads by address into the copies of each machine, before anything
 /// is opened, so that no rank waits for another one's fetch within a collective. The log
-/// tells time and bytes. Afterwards objects::readable() finds the copies. No shard is
-/// fetched yet of a token store that is only read in order (objects::read_in_pieces), and
+/// tells time and bytes. Afterwards `objects` finds the copies. No shard is
+/// fetched yet of a token store that is only read in order (Access::read_in_pieces), and
 /// no file of such a save_to_disk directory. Returns whether there is one. Throws
 /// InputError, before anything is fetched, where init.weights is the address of a mirror
 /// of checkpoints. Collective.
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
-                  system::Logger& log);
+                  const objects::Access& objects, system::Logger& log);
 
 /// Returns the paths that an entry of data names, with the local copy's path for what
 /// stage_inputs() has fetched.
-std::vector<fs::path> local_paths(const DataPaths& entry);
+std::vector<fs::path> local_paths(const DataPaths& entry, const objects::Access& objects);
 
 }  // namespace longhaul::train
