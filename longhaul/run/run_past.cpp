@@ -20,7 +20,7 @@ constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
 /// Identities that were given up of which a record tells.
 constexpr size_t kMostGivenUp = 64;
-/// Names of starts that a marker tells of.
+/// Names that a marker keeps.
 constexpr size_t kMostNames = 1000;
 constexpr const char* kAdvice =
     "restore the file, or remove it where the run's checkpoints are in place";
@@ -34,12 +34,11 @@ bool is_there(const fs::path& path) {
   return true;
 }
 
-/// Throws where a text is no identity of a run, and no name of a start.
+/// Throws where a text is no identity of a run, and no name.
 std::string proved_identity(const JsonFields& fields, const char* what,
                             std::string text) {
-  const bool good = text.size() == kIdentityDigits &&
-                    text.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!good) fields.fail(fmt::format("{} '{}' is no identity of a run", what, text));
+  if (!is_identity(text))
+    fields.fail(fmt::format("{} '{}' is no identity of a run", what, text));
   return text;
 }
 
@@ -96,6 +95,11 @@ std::string new_identity() {
   return run;
 }
 
+bool is_identity(const std::string& text) {
+  return text.size() == kIdentityDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 RunPast RunPast::begin() {
   RunPast record;
   record.run = new_identity();
@@ -119,7 +123,8 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
     if (!is_there(run_dir / kEventsFile)) return std::nullopt;
     RunPast old = begin();
     old.newest = newest_by_events(run_dir / kEventsFile);
-    return old;
+    // Where there is none, a supervisor may have begun the file.
+    return old.newest ? std::optional(old) : std::nullopt;
   }
   const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);
   RunPast record;

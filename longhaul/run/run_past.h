@@ -28,7 +28,8 @@ struct RunPast {
   /// Returns the record of a new run in the place of this one, which is given up.
   RunPast begin_anew() const;
   /// Reads the record; nothing where there is no such file. For a run of a release that
-  /// wrote none it is what events.jsonl says of the checkpoints, under a new identity.
+  /// wrote none it is what events.jsonl says of the checkpoints, under a new identity, if
+  /// it says anything of them.
   /// Throws InputError where a file does not hold what it must, and TemporaryError where
   /// a file cannot be read now.
   static std::optional<RunPast> read(const fs::path& run_dir);
@@ -49,14 +50,17 @@ struct RunPast {
 /// Reads the identity in run_dir/run.json alone. Throws what RunPast::read throws.
 std::optional<std::string> read_run_identity(const fs::path& run_dir);
 
-/// Returns a new identity of a run, or a new name of a start: 32 hexadecimal digits.
+/// Returns a new identity of a run, or a new name for CheckpointsMarker::names: 32
+/// hexadecimal digits.
 std::string new_identity();
+/// Returns whether a text is one.
+bool is_identity(const std::string& text);
 
 /// Who writes a mirror of checkpoints.
 struct MirrorOwner {
   std::string run;   ///< the run's identity
-  int attempt = 0;   ///< the number of the start
-  std::string name;  ///< the start's own name; empty: of an older release
+  int attempt = 0;   ///< the number of its start
+  std::string name;  ///< the newest of CheckpointsMarker::names; empty: older releases
 };
 
 /// What marks a directory of checkpoints.
@@ -64,9 +68,9 @@ struct CheckpointsMarker {
   std::string run;  ///< the identity of the run that writes there
   /// The highest number of a start with a mirror that has written there; 0: none.
   int attempt = 0;
-  /// The names of the starts from whose checkpoints the directory goes on, the newest
-  /// last: of its own starts that have a mirror, and of another directory's where a
-  /// checkpoint of the mirror was taken. A copy of the directory lacks the later ones.
+  /// The mirror gets a new name before each checkpoint that is copied to it. These are
+  /// the names that the directory has given, or has found where it took a checkpoint of
+  /// the mirror, the newest last. A copy of the directory lacks the later ones.
   std::vector<std::string> names;
 
   bool operator==(const CheckpointsMarker&) const = default;

@@ -103,7 +103,8 @@ TEST(RunPast, ADirectoryThatDoesNotAnswerIsNotOneWithoutARecord) {
 std::optional<int64_t> newest_by(const std::string& events) {
   const TestDirectory dir;
   write_file(dir / "events.jsonl", events);
-  return RunPast::read(dir.path())->newest;
+  const auto past = RunPast::read(dir.path());
+  return past ? past->newest : std::nullopt;
 }
 
 TEST(RunPast, ARunOfAnOlderReleaseHasTheCheckpointsThatItsEventsTellOf) {
@@ -129,7 +130,7 @@ TEST(RunPast, ARunOfAnOlderReleaseHasTheCheckpointsThatItsEventsTellOf) {
   EXPECT_FALSE(newest_by(start + saves + start)) << "it began anew already";
 }
 
-TEST(RunPast, ADirectoryOfCheckpointsKeepsTheNamesOfItsStartsWhoeverWritesThere) {
+TEST(RunPast, ADirectoryOfCheckpointsKeepsTheNamesOfItsMirrorWhoeverWritesThere) {
   const TestDirectory dir;
   write_file(dir / "of_run.json", std::string(R"({"run": ")") + kIdentity + R"("})");
   EXPECT_EQ(read_checkpoints_marker(dir.path()),

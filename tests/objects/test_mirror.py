@@ -47,6 +47,20 @@ def test_a_run_whose_directory_is_lost_goes_on_bitwise(servers, whole, mirrored,
         assert mine.store.get(f"{mine.name}/run/{name}") == (mine.dir / name).read_bytes()
 
 
+def test_a_supervised_run_has_its_history_back(mirrored, whole):
+    """Its supervisor writes into the new directory before any rank does."""
+    mine = mirrored()
+    for more in (["run.stop_after=4"], []):
+        mine.run("longhaul", "launch", "-n", "1", mine.config, *sets(*mine.sets, *more),
+                 env=mine.env)
+        if more:
+            mine.lose()
+    assert curve(mine.dir) == curve(whole())
+    assert [event["attempt"] for event in mine.events("start")] == [1, 2]
+    assert len(mine.events("supervisor_start")) == 2, mine.events("start")
+    assert (mine.dir / "log.txt").read_text().count(" attempt ") == 2
+
+
 def test_the_mirror_has_the_bytes_that_were_saved(mirrored):
     mine = mirrored()
     mine.train()

@@ -92,3 +92,14 @@ def test_a_run_whose_checkpoints_get_another_place_goes_on_from_its_own_newest(m
     result = mine.train(f'checkpoint.dir="{mine.folder / "new"}"',
                         f'checkpoint.resume="{mine.dir / "checkpoints"}"')
     assert mine.resumed_at(result) == 4 and "MISSING" not in result.stdout, result.stdout
+    assert "MIRROR FAILED" not in result.stdout and mine.mirrored()[-1] == 8, result.stdout
+
+
+@pytest.mark.soak
+def test_a_run_that_begins_anew_because_its_checkpoints_are_lost_takes_its_mirror(mirrored):
+    mine = mirrored()
+    mine.train("run.stop_after=4")
+    shutil.rmtree(mine.dir / "checkpoints")
+    result = mine.train('checkpoint.resume="never"', "run.stop_after=2")
+    assert mine.resumed_at(result) == 0 and "MIRROR FAILED" not in result.stdout, result.stdout
+    assert mine.mirrored() == [2]

@@ -190,7 +190,7 @@ TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   store.held_below = "run/hf";
   MirrorOptions options;
   options.checkpoints = all.run / "checkpoints";
-  options.marker = {kMirrorRun, 1, {std::string(32, '1')}};
+  options.marker = {kMirrorRun, 1, {}};
   options.run_dir = all.run.path();
   options.run_files = {"results.json"};
   MirrorThread thread(options, std::move(owned));

@@ -204,10 +204,11 @@ std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store) {
     const JsonFields fields(json, "mirror", what);
     run::MirrorOwner owner{fields.get<std::string>("run"), fields.get<int>("attempt"),
                            fields.has("name") ? fields.get<std::string>("name") : ""};
-    const bool good =
-        owner.run.size() == 32 &&
-        owner.run.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", owner.run));
+    const bool named = !fields.has("name") || run::is_identity(owner.name);
+    if (!named || !run::is_identity(owner.run)) {
+      fields.fail(
+          fmt::format("'{}' is no identity of a run", named ? owner.run : owner.name));
+    }
     return owner;
   } catch (const InputError& error) {
     throw InputError("mirror", fmt::format("{}; delete it: the steps of the mirror stay",

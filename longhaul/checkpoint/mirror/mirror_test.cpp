@@ -157,102 +157,112 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 
 const std::string kAnotherRun(32, 'b');
 
-/// A directory of checkpoints: its starts claim the mirror as a run's do.
+/// A directory of checkpoints, whose starts claim the mirror. A copy of it is one of the
+/// directory.
 struct Place {
   run::CheckpointsMarker marker;
+  std::vector<std::string> given_up = {};
 
-  /// Begins a start that goes on from what it knows, and from `taken`.
-  void start(int attempt, const std::string& taken = {}) {
-    marker.attempt = attempt;
-    if (!taken.empty()) marker.names.push_back(taken);
-    marker.names.push_back(run::new_identity());
+  /// Claims the mirror as a start does, and returns the mirror's new name.
+  std::string claim(DirectoryStore& store) {
+    MirrorClaim claim{marker, given_up,
+                      [this](const std::string& name) { marker.names.push_back(name); }};
+    claim_mirror(store, claim);
+    EXPECT_EQ(claim.marker, marker);
+    prove_claim(store, claim);
+    return marker.names.back();
   }
-  bool claim(DirectoryStore& store) const { return claim_mirror(store, marker); }
-  std::string refused(DirectoryStore& store) const {
-    return message_of<InputError>([&] { claim(store); });
+  std::string refused(DirectoryStore& store) {
+    const run::CheckpointsMarker before = marker;
+    std::string said = message_of<InputError>([&] { claim(store); });
+    EXPECT_EQ(marker, before);
+    return said;
   }
-  const std::string& name() const { return marker.names.back(); }
 };
 
-Place place_of(const std::string& run, int attempt) {
-  Place place{{run, 0, {}}};
-  place.start(attempt);
-  return place;
-}
-
-std::string writer_of(DirectoryStore& store) { return read_mirror_owner(store)->name; }
+std::string name_of(DirectoryStore& store) { return read_mirror_owner(store)->name; }
 
 TEST(Mirror, IsOfOneRunOnly) {
   DirectoryStore store;
-  const Place self = place_of(kMirrorRun, 1);
+  Place self{{kMirrorRun, 1, {}}};
   EXPECT_FALSE(read_mirror_owner(store));
-  EXPECT_TRUE(self.claim(store));
-  EXPECT_FALSE(self.claim(store));
+  self.claim(store);
+  const std::string name = self.claim(store);
   EXPECT_EQ(read_mirror_owner(store)->run, kMirrorRun);
   EXPECT_EQ(read_mirror_owner(store)->attempt, 1);
-  EXPECT_HAS(place_of(kAnotherRun, 2).refused(store),
+  EXPECT_HAS(Place({{kAnotherRun, 2, {}}}).refused(store),
              "holds the checkpoints of another run (" + kMirrorRun);
-  EXPECT_EQ(writer_of(store), self.name());
+  EXPECT_EQ(name_of(store), name);
 }
 
-TEST(Mirror, AnEarlierStartOfADirectoryIsRefusedOnceALaterOneWrites) {
+TEST(Mirror, AnEarlierStartIsRefusedOnceALaterOneWrites) {
   DirectoryStore store;
-  const Place first = place_of(kMirrorRun, 2);
+  Place first{{kMirrorRun, 2, {}}};
   first.claim(store);
   Place later = first;
-  later.start(5);
-  EXPECT_TRUE(later.claim(store));
+  later.marker.attempt = 5;
+  const std::string name = later.claim(store);
   EXPECT_HAS(first.refused(store), "is written by start 5 of this run, of which");
-  // What the earlier one has sent late does not shut the later one out.
-  store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2, "name": ")" +
-                     first.name() + R"("})",
-                 run::kCheckpointsOwnerFile);
-  EXPECT_TRUE(later.claim(store));
-  EXPECT_EQ(writer_of(store), later.name());
+  MirrorClaim stale{first.marker, {}, {}};
+  message_of<InputError>([&] { prove_claim(store, stale); });
+  EXPECT_EQ(name_of(store), name);
 }
 
 TEST(Mirror, OfADirectoryAndItsCopyOnlyTheOneThatWritesFirstGoesOnWhateverItsNumber) {
   for (const int number : {1, 2, 7}) {
     DirectoryStore store;
-    Place here = place_of(kMirrorRun, 1);
+    Place here{{kMirrorRun, 1, {}}};
     here.claim(store);
     Place copy = here;
-    copy.start(2);
-    EXPECT_TRUE(copy.claim(store));
-    here.start(number);
+    copy.marker.attempt = 2;
+    copy.claim(store);
+    here.marker.attempt = number;
     EXPECT_HAS(here.refused(store), "or one in another directory");
     // The run comes back on purpose, and then the copy is what it has left.
-    here.start(number + 1, writer_of(store));
-    EXPECT_TRUE(here.claim(store));
-    copy.start(number + 2);
+    here.marker.names.push_back(name_of(store));
+    const std::string name = here.claim(store);
+    copy.marker.attempt = number + 2;
     copy.refused(store);
-    EXPECT_EQ(writer_of(store), here.name());
+    EXPECT_EQ(name_of(store), name);
   }
+}
+
+TEST(Mirror, ABackupThatWasMadeWhileTheRunWentOnDoesNotTakeIt) {
+  DirectoryStore store;
+  Place place{{kMirrorRun, 1, {}}};
+  place.claim(store);
+  Place backup = place;
+  place.claim(store);  // for the next step of the same start
+  EXPECT_HAS(backup.refused(store), "does not know");
 }
 
 TEST(Mirror, AStartThatWasKilledWhileItClaimedTheMirrorShutsNobodyOut) {
   DirectoryStore store;
-  Place place = place_of(kMirrorRun, 1);
+  Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  for (const int attempt : {2, 3}) place.start(attempt);  // these two claim nothing
-  place.start(4);
-  EXPECT_TRUE(place.claim(store));
+  // Noted, and not written there; and noted, written, and not known to have been.
+  place.marker.names.push_back(run::new_identity());
+  place.claim(store);
+  place.claim(store);
 }
 
 TEST(Mirror, OneOfAnOlderReleaseIsTakenByTheSameRun) {
   DirectoryStore store;
   store.put_text(R"({"run": ")" + kMirrorRun + R"(", "attempt": 2})",
                  run::kCheckpointsOwnerFile);
-  place_of(kAnotherRun, 3).refused(store);
-  place_of(kMirrorRun, 1).refused(store);
-  EXPECT_TRUE(place_of(kMirrorRun, 3).claim(store));
+  Place({{kAnotherRun, 3, {}}}).refused(store);
+  Place({{kMirrorRun, 1, {}}}).refused(store);
+  Place({{kMirrorRun, 3, {}}}).claim(store);
 }
 
 TEST(Mirror, ThatCannotTellItsWriterNamesTheFileToDelete) {
   DirectoryStore store;
-  for (const char* text : {"half {", R"({"run": "me", "attempt": 1})"}) {
+  const std::string unnamed =
+      R"({"run": ")" + kMirrorRun + R"(", "attempt": 1, "name": "me"})";
+  for (const std::string& text :
+       {std::string("half {"), std::string(R"({"run": "me", "attempt": 1})"), unnamed}) {
     store.put_text(text, run::kCheckpointsOwnerFile);
-    EXPECT_HAS(place_of(kMirrorRun, 1).refused(store),
+    EXPECT_HAS(Place({{kMirrorRun, 1, {}}}).refused(store),
                "delete it: the steps of the mirror stay");
   }
 }
@@ -263,7 +273,7 @@ TEST(Mirror, WithoutItsWritersNameKeepsNothingOfLaterStartsThanTheOneThatTakesIt
   mirrored(store, dir.path(), 4, 3);
   mirrored(store, dir.path(), 5, 1);
   mirrored(store, dir.path(), 9, 3);
-  EXPECT_TRUE(place_of(kMirrorRun, 2).claim(store));
+  Place({{kMirrorRun, 2, {}}}).claim(store);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
 }
 
@@ -271,22 +281,36 @@ TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   const TempDir dir;
   DirectoryStore store;
   mirrored(store, dir.path(), 5, 1);
-  Place place = place_of(kMirrorRun, 1);
+  Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
   // Where the run has gone on elsewhere meanwhile, it is not given up there.
   Place elsewhere = place;
-  elsewhere.start(2);
   elsewhere.claim(store);
   place.marker.run = kAnotherRun;
-  place.start(2);
+  place.given_up = {kMirrorRun};
   EXPECT_HAS(place.refused(store), "holds the checkpoints of another run");
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
-  // Starts may have been ended since, each with an identity of its own.
   elsewhere.marker.run = kAnotherRun;
-  for (const int attempt : {3, 4}) elsewhere.start(attempt);
-  EXPECT_TRUE(elsewhere.claim(store));
+  elsewhere.claim(store);
   EXPECT_EQ(read_mirror_owner(store)->run, kAnotherRun);
   EXPECT_TRUE(steps_of(store).empty());
+}
+
+TEST(Mirror, ARunThatBeginsAnewBecauseItsCheckpointsAreLostTakesTheMirrorOfWhatItGaveUp) {
+  for (const bool named : {true, false}) {
+    const TempDir dir;
+    DirectoryStore store;
+    mirrored(store, dir.path(), 5, 1);
+    Place({{kMirrorRun, 1, {}}}).claim(store);
+    if (!named) store.remove(run::kCheckpointsOwnerFile);
+    Place anew{{kAnotherRun, 3, {}}, {std::string(32, 'c')}};
+    if (named) {
+      EXPECT_HAS(anew.refused(store), "of another run");
+    }
+    anew.given_up.push_back(kMirrorRun);
+    anew.claim(store);
+    EXPECT_TRUE(steps_of(store).empty());
+  }
 }
 
 TEST(Mirror, AStepThatIsWholeAgainHasOneManifest) {

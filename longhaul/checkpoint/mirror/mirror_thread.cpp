@@ -9,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/mirror/mirror_writer.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/system/signals.h"
@@ -40,6 +39,12 @@ std::string failure_text(const Failure& failure) {
 
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
     : options_(std::move(options)), store_(std::move(store)) {
+  claim_.marker = options_.marker;
+  claim_.given_up = options_.given_up;
+  claim_.note = [this](const std::string& name) {
+    run::mark_checkpoints(options_.checkpoints,
+                          {options_.marker.run, options_.marker.attempt, {name}});
+  };
   if (options_.rank == 0 && !options_.run_dir.empty()) {
     exports_ = std::make_unique<MirrorExports>(
         *store_, options_.run_dir, options_.checkpoints, [this](const std::string& line) {
@@ -245,7 +250,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const int64_t retries = store_->retries();
   const fs::path dir = options_.checkpoints / run::step_directory_name(wanted.step);
   const Manifest manifest = Manifest::read(dir);
-  claim();
+  claim(Name::New);
   // What a former start was still sending may have come since the last step.
   known_.reset();
   MirrorReport done{.step = wanted.step};
@@ -272,7 +277,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   };
   wait_for_ranks(look);
   // A start that goes on elsewhere has counted on what it found.
-  claim();
+  claim(Name::Kept);
   end_mirror_step(known(), manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();
   done.seconds = watch.seconds();
@@ -280,12 +285,16 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   return done;
 }
 
-/// Makes the mirror this run's, and later proves that it still is: another run may have
-/// begun anew there.
-void MirrorThread::claim() {
+/// Makes the mirror this start's, with a new name or with the one that it has: another
+/// run may have begun anew there, or the run goes on elsewhere.
+void MirrorThread::claim(Name name) {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;
-  if (claim_mirror(*store_, options_.marker)) known_.reset();
+  if (name == Name::New) {
+    claim_mirror(*store_, claim_);
+  } else {
+    prove_claim(*store_, claim_);
+  }
   claimed_ = true;
 }
 
@@ -297,7 +306,7 @@ MirrorListing& MirrorThread::known() {
 
 void MirrorThread::go_back(int64_t step) {
   const auto failure = Failure::of([&] {
-    claim();
+    claim(Name::New);
     MirrorListing listing(*store_);
     for (const int64_t later : supersede_mirror(listing, step, options_.attempt)) {
       report({.kind = MirrorReport::Kind::Note,

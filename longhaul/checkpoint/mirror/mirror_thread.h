@@ -15,6 +15,7 @@
 #include "longhaul/checkpoint/mirror/mirror_exports.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
 #include "longhaul/checkpoint/mirror/mirror_store.h"
+#include "longhaul/checkpoint/mirror/mirror_writer.h"
 
 namespace longhaul::run {
 class RunLock;
@@ -27,10 +28,10 @@ struct MirrorOptions {
   int attempt = 1;
   int rank = 0;
   int ranks = 1;
-  int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
-  int64_t milestone_every = 0;  ///< Retention::milestone_every
-  /// The marker of `checkpoints`, with the name of this start as its last; rank 0 only.
-  run::CheckpointsMarker marker;
+  int64_t keep = 0;               ///< newest checkpoints that stay in the mirror; 0: all
+  int64_t milestone_every = 0;    ///< Retention::milestone_every
+  run::CheckpointsMarker marker;  ///< of `checkpoints`; rank 0 only
+  std::vector<std::string> given_up;  ///< RunPast::given_up; rank 0 only
   /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
   /// MIRROR/run/; rank 0 only.
   fs::path run_dir;
@@ -123,13 +124,15 @@ class MirrorThread {
     std::chrono::steady_clock::time_point at;
   };
 
+  enum class Name { New, Kept };
+
   void run();
   void lead();
   void follow();
   void mirror(const Wanted& wanted);
   MirrorReport mirror_step(const Wanted& wanted);
   double try_later(const Wanted& wanted);
-  void claim();
+  void claim(Name name);
   MirrorListing& known();
   void go_back(int64_t step);
   void copy_run_files();
@@ -142,6 +145,7 @@ class MirrorThread {
 
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
+  MirrorClaim claim_;     ///< rank 0's
   bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
   /// What rank 0 knows of the mirror while it mirrors a step, which begins with a look.
   std::optional<MirrorListing> known_;

@@ -88,7 +88,10 @@ struct Mirroring {
 
 using Kind = MirrorReport::Kind;
 
-const run::CheckpointsMarker kAnother = {std::string(32, 'b'), 1, {std::string(32, '2')}};
+void claim_for_another(DirectoryStore& store) {
+  MirrorClaim another{{std::string(32, 'b'), 1, {}}, {}, {}};
+  claim_mirror(store, another);
+}
 
 TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
   const TempDir dir;
@@ -283,7 +286,7 @@ TEST(MirrorThread, WhatIsLaterThanTheStepThatTheRunGoesBackToIsTakenAway) {
 TEST(MirrorThread, WritesNothingIntoTheMirrorOfAnotherRun) {
   const TempDir dir;
   DirectoryStore store;
-  claim_mirror(store, kAnother);
+  claim_for_another(store);
   saved(dir.path(), 5, 1);
   Mirroring run(store, dir.path());
   run.committed(5);
@@ -302,7 +305,7 @@ TEST(MirrorThread, WritesNothingMoreWhereAnotherRunHasBegunAnew) {
   run.wait();
   EXPECT_EQ(run.ranks[0]->take_reports().at(0).kind, Kind::Done);
   store.remove(run::kCheckpointsOwnerFile);
-  claim_mirror(store, kAnother);
+  claim_for_another(store);
   const size_t sent = store.order.size();
   run.committed(6);
   run.wait();

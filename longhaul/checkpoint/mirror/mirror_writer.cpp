@@ -32,34 +32,42 @@ std::vector<Manifest::FileEntry> files_of(const Manifest& manifest, int rank, in
   return files;
 }
 
-}  // namespace
+bool contains(const std::vector<std::string>& all, const std::string& one) {
+  return std::ranges::find(all, one) != all.end();
+}
 
-bool claim_mirror(MirrorStore& store, const run::CheckpointsMarker& self) {
-  const auto owner = read_mirror_owner(store);
-  if (owner && owner->name == self.names.back()) return false;
-  const bool same_run = owner && owner->run == self.run;
-  const bool known =
-      !owner || (owner->name.empty()
-                     ? same_run && owner->attempt <= self.attempt
-                     : std::ranges::find(self.names, owner->name) != self.names.end());
-  if (!known && !same_run) {
+[[noreturn]] void refuse_claim(const MirrorStore& store, const MirrorClaim& claim,
+                               const run::MirrorOwner& owner) {
+  if (owner.run != claim.marker.run) {
     throw InputError(
         "mirror",
         fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
                     "give checkpoint.mirror an address of its own",
-                    store.place(), owner->run, self.run));
+                    store.place(), owner.run, claim.marker.run));
   }
-  if (!known) {
-    throw InputError(
-        "mirror",
-        fmt::format("{0} is written by start {1} of this run, of which this directory of "
-                    "checkpoints does not know: a later start, or one in another "
-                    "directory. End one of the two, or give one a checkpoint.mirror of "
-                    "its own. Where the other is gone for good, delete {0}/{2}",
-                    store.place(), owner->attempt, run::kCheckpointsOwnerFile));
-  }
+  throw InputError(
+      "mirror",
+      fmt::format("{0} is written by start {1} of this run, of which this directory of "
+                  "checkpoints does not know: a later start, or one in another "
+                  "directory. End one of the two, or give one a checkpoint.mirror of "
+                  "its own. Where the other is gone for good, delete {0}/{2}",
+                  store.place(), owner.attempt, run::kCheckpointsOwnerFile));
+}
+
+}  // namespace
+
+void claim_mirror(MirrorStore& store, MirrorClaim& claim) {
+  run::CheckpointsMarker& self = claim.marker;
+  const auto owner = read_mirror_owner(store);
+  const bool same_run = owner && owner->run == self.run;
+  const bool begins_anew = self.names.empty() && !claim.given_up.empty();
+  const bool known = !owner ||
+                     (owner->name.empty() ? same_run && owner->attempt <= self.attempt
+                                          : contains(self.names, owner->name)) ||
+                     (begins_anew && contains(claim.given_up, owner->run));
+  if (!known) refuse_claim(store, claim, *owner);
   if (!same_run) {
-    const int first = owner ? 0 : self.attempt + 1;
+    const int first = owner || begins_anew ? 0 : self.attempt + 1;
     MirrorListing listing(store);
     for (const int64_t step : listing.steps()) {
       for (const int of : listing.manifests(step)) {
@@ -67,10 +75,19 @@ bool claim_mirror(MirrorStore& store, const run::CheckpointsMarker& self) {
       }
     }
   }
-  const Json told = {
-      {"run", self.run}, {"attempt", self.attempt}, {"name", self.names.back()}};
+  const std::string name = run::new_identity();
+  // Whatever ends this now, the directory knows the name that the mirror has.
+  if (claim.note) claim.note(name);
+  self.names.push_back(name);
+  const Json told = {{"run", self.run}, {"attempt", self.attempt}, {"name", name}};
   store.put_text(json_text(told) + "\n", run::kCheckpointsOwnerFile);
-  return true;
+}
+
+void prove_claim(MirrorStore& store, const MirrorClaim& claim) {
+  const auto owner = read_mirror_owner(store);
+  if (owner && owner->name != claim.marker.names.back()) {
+    refuse_claim(store, claim, *owner);
+  }
 }
 
 std::vector<int64_t> supersede_mirror(MirrorListing& listing, int64_t step, int attempt) {

@@ -14,14 +14,26 @@ namespace longhaul::checkpoint {
 // and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
 // to step, so that the mirror need not be listed again for each.
 
-/// Makes the mirror `self`'s, whose start has the last of its names. The mirror is taken
-/// where nobody writes it, or where the name of who does is among `self.names`. Throws
-/// InputError where another run writes it, or a start of this run of which the directory
-/// of checkpoints does not know: a later one, or one in another directory; nothing of
-/// theirs is overwritten. What a run that was given up has written is superseded, and
-/// where the mirror lacks the name of its writer, what later starts than this one have.
-/// Returns whether the mirror was not `self`'s before. Called on rank 0 only.
-bool claim_mirror(MirrorStore& store, const run::CheckpointsMarker& self);
+/// Who writes a mirror, for claim_mirror().
+struct MirrorClaim {
+  /// The marker of the directory of checkpoints. Where the directory has lost its names,
+  /// `given_up` says which runs were given up here.
+  run::CheckpointsMarker marker;
+  std::vector<std::string> given_up;
+  /// Writes a new name into the directory's marker, durably.
+  std::function<void(const std::string& name)> note;
+};
+
+/// Gives the mirror a new name, which is the last of `claim.marker.names` afterwards. The
+/// mirror is taken where it has no name, or one of those. Throws InputError where another
+/// run writes it, or a start of this run of which the directory of checkpoints does not
+/// know: a later one, or one in another directory; nothing of theirs is overwritten. What
+/// a run that was given up has written is superseded, and where the mirror has lost its
+/// name, what later starts than this one have. Called on rank 0 only.
+void claim_mirror(MirrorStore& store, MirrorClaim& claim);
+
+/// Throws as claim_mirror() does unless the mirror still has the last of these names.
+void prove_claim(MirrorStore& store, const MirrorClaim& claim);
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that
 /// was gone back on has left. Takes away the manifests of later steps up to this

@@ -52,7 +52,9 @@ RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
                          utc_now()));
-  for (const std::string& note : start.notes()) log_->warning(note);
+  if (start.lock() != nullptr) {
+    for (const std::string& note : start.lock()->notes()) log_->warning(note);
+  }
   for (const std::string& warning : loaded.warnings) log_->warning(warning);
 }
 

@@ -7,7 +7,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -125,8 +127,9 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     run.log().warning(line);
     return found;
   };
-  const bool has_begun =
-      record.newest || record.loads > 0 || record.has_given_up(found.run);
+  // A record that was made from events alone was written under an unknown identity.
+  const bool has_saved = record.newest && !record.checkpoints.empty();
+  const bool has_begun = has_saved || record.loads > 0 || record.has_given_up(found.run);
   if (owner && owner->run != record.run && has_begun) {
     return not_taken(
         fmt::format(", and this run ({}) has begun without them", record.run));
@@ -236,6 +239,36 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
                                          store.place()));
 }
 
+bool begins_with(const fs::path& file, const fs::path& head) {
+  std::ifstream all(file, std::ios::binary);
+  std::ifstream first(head, std::ios::binary);
+  using Bytes = std::istreambuf_iterator<char>;
+  return all &&
+         std::mismatch(Bytes(first), Bytes(), Bytes(all), Bytes()).first == Bytes();
+}
+
+/// Puts what the mirror has of a file of the run before what is there: a supervisor may
+/// have begun the file. Called on rank 0 only.
+void fetch_history(checkpoint::MirrorStore& store, const std::string& name,
+                   const fs::path& run_dir) {
+  const std::string object = "run/" + name;
+  if (store.list(object).empty()) return;
+  const fs::path file = run_dir / name;
+  const fs::path fetched = run_dir / ("." + name + ".fetched");
+  fs::remove(fetched);
+  store.fetch(object, fetched);
+  if (begins_with(file, fetched)) {  // an earlier start was killed after this
+    fs::remove(fetched);
+    return;
+  }
+  if (fs::exists(file) && fs::file_size(file) > 0) {
+    std::ofstream(fetched, std::ios::app | std::ios::binary)
+        << std::ifstream(file, std::ios::binary).rdbuf();
+  }
+  fs::rename(fetched, file);
+  sync_directory(run_dir);
+}
+
 /// Waits until this machine sees the checkpoint that rank 0 has fetched. Collective.
 void prove_fetched(const Session& session, const std::string& run, int64_t step) {
   const fs::path dir = checkpoint_dir(session.config);
@@ -261,14 +294,18 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
   if (!config.checkpoint.mirror) return {};
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     MirrorPast past;
-    const auto own = run::read_run_identity(config.run.dir);
+    const fs::path dir = checkpoint_dir(config);
+    const bool known = run::read_run_identity(config.run.dir).has_value();
     const bool looks = config.checkpoint.resume.kind != ResumeFrom::Kind::Never;
-    bool missing = looks && !own;
+    bool missing = looks && (!known || !fs::exists(config.run.dir / run::kMetricsFile));
+    std::string of_run;
     // What is wrong with the directory is told where the run goes on from it.
     Failure::of([&] {
-      const auto marker = run::read_checkpoints_marker(checkpoint_dir(config));
-      if (marker) past.attempt = marker->attempt;
-      if (looks && own) missing = is_missing_here(config);
+      if (const auto marker = run::read_checkpoints_marker(dir)) {
+        past.attempt = marker->attempt;
+        if (checkpoint::has_committed(dir)) of_run = marker->run;
+      }
+      missing = missing || (looks && is_missing_here(config));
     });
     if (missing) {
       try {
@@ -276,11 +313,9 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
         const auto owner = checkpoint::read_mirror_owner(*store);
         past.attempt = std::max({past.attempt, owner ? owner->attempt : 0,
                                  checkpoint::MirrorListing(*store).highest_attempt()});
-        past.run = owner ? owner->run : "";
+        if (owner && (of_run.empty() || of_run == owner->run)) past.run = owner->run;
       } catch (const Error& error) {
-        if (!own && !checkpoint::has_committed(checkpoint_dir(config))) {
-          raise_unreachable(config, error);
-        }
+        if (!known && !checkpoint::has_committed(dir)) raise_unreachable(config, error);
       }
     }
     return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});
@@ -288,26 +323,18 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
   return {told.at("run").get<std::string>(), told.at("attempt").get<int>()};
 }
 
-void restore_history(const RunConfig& config, const MirrorPast& past, RunStart& start,
-                     comm::Communicator& world) {
+void restore_history(const RunConfig& config, const MirrorPast& past,
+                     const RunStart& start, comm::Communicator& world) {
   if (past.run.empty()) return;
   const auto store = store_of(config);
   work_beside(
       world,
       [&] {
-        if (start.run() != past.run) return;
-        for (const std::string name :
-             {run::kEventsFile, run::kMetricsFile, run::kLogFile}) {
-          const fs::path file = config.run.dir / name;
-          const auto failure = Failure::of([&] {
-            if (fs::exists(file) || store->list("run/" + name).empty()) return;
-            store->fetch("run/" + name, file);
-          });
-          if (!failure) continue;
-          start.tell(
-              fmt::format("{} begins anew, and the mirror's copy of what came "
-                          "before is replaced: {}",
-                          file.string(), failure->message));
+        const fs::path& dir = config.run.dir;
+        if (start.run() != past.run || fs::exists(dir / run::kMetricsFile)) return;
+        // The metrics come last: a start that is killed before does all of it again.
+        for (const char* name : {run::kEventsFile, run::kLogFile, run::kMetricsFile}) {
+          fetch_history(*store, name, dir);
         }
       },
       [&] { store->stop(); });
@@ -323,7 +350,8 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
     const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
     // Where checkpoint.dir has changed, the newest lies where the last one was.
     const run::RunPast& past = start.past();
-    const bool is_elsewhere = !by_step && past.newest && !past.misses_newest(dir);
+    const bool is_elsewhere =
+        !by_step && past.newest && !past.newest_in(dir) && !past.misses_newest(dir);
     if (is_missing_here(config) && !is_elsewhere) {
       store = store_of(config);
       try {

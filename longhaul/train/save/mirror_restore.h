@@ -14,12 +14,11 @@ namespace longhaul::train {
 /// answer and there is no checkpoint here either. Collective.
 MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world);
 
-/// Fetches what the mirror has of the run's log, events and metrics, where the run goes
-/// on by the mirror alone: this start's are added to them, and the next copy holds all of
-/// them. What cannot be fetched is told. Must be called before a RunLog is made.
-/// Collective.
-void restore_history(const RunConfig& config, const MirrorPast& past, RunStart& start,
-                     comm::Communicator& world);
+/// Fetches what the mirror has of the run's log, events and metrics where run.dir has no
+/// metrics: this start's are added to them, and the next copy holds all of them. Throws
+/// where they cannot be fetched. Must be called before a RunLog is made. Collective.
+void restore_history(const RunConfig& config, const MirrorPast& past,
+                     const RunStart& start, comm::Communicator& world);
 
 /// Brings a checkpoint of the mirror into the directory of checkpoints, which lacks what
 /// checkpoint.resume asks for. For the run's newest that is the newest whole one, where

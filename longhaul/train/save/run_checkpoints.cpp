@@ -51,6 +51,16 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
+/// Returns the names of a mirror that the run's directory of checkpoints knows which the
+/// run had before this one.
+std::vector<std::string> names_before(const RunStart& start, const fs::path& dir) {
+  const std::string& place = start.past().checkpoints;
+  if (place.empty() || place == run::RunPast::place_of(dir)) return {};
+  const auto before = run::read_checkpoints_marker(place);
+  return before && before->run == start.run() ? before->names
+                                              : std::vector<std::string>();
+}
+
 /// Makes the directory of checkpoints and marks it as this run's. Returns the marker on
 /// rank 0. Throws unless every rank may write there, the file system of every machine
 /// does what a save needs, and all ranks see the same directory. Collective.
@@ -65,7 +75,8 @@ run::CheckpointsMarker ready_directory(const Session& session, const RunStart& s
     marker.run = start.run();
     if (session.config.checkpoint.mirror) {
       marker.attempt = start.attempt();
-      marker.names = {start.goes_on_from(), run::new_identity()};
+      marker.names = names_before(start, dir);
+      marker.names.push_back(start.goes_on_from());
     }
     marker = run::mark_checkpoints(dir, marker);
     return json_text(Json{{"run", start.run()}, {"marked", marked}});
@@ -152,6 +163,7 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
   options.marker = marker_;
+  options.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(

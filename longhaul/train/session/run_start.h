@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/run/run_lock.h"
@@ -61,11 +59,6 @@ class RunStart {
   /// from.
   void loaded();
 
-  /// Notes a line that the run's log shall have as a warning; it is opened later.
-  void tell(std::string line) { notes_.push_back(std::move(line)); }
-  /// Returns these lines, and the lock's.
-  const std::vector<std::string>& notes() const { return notes_; }
-
   /// Returns how many starts from this checkpoint in a row have not got through one step.
   int failed_starts(const fs::path& step_dir) const;
   /// Notes that the start begins from the checkpoint of this step.
@@ -87,7 +80,6 @@ class RunStart {
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
   std::string goes_on_from_;
-  std::vector<std::string> notes_;
   int attempt_ = 1;
   bool begun_ = false;
   bool begun_anew_ = false;
