@@ -251,12 +251,10 @@ bool begins_with(const fs::path& file, const fs::path& head) {
 /// have begun the file. Called on rank 0 only.
 void fetch_history(checkpoint::MirrorStore& store, const std::string& name,
                    const fs::path& run_dir) {
-  const std::string object = "run/" + name;
-  if (store.list(object).empty()) return;
   const fs::path file = run_dir / name;
   const fs::path fetched = run_dir / ("." + name + ".fetched");
   fs::remove(fetched);
-  store.fetch(object, fetched);
+  store.fetch("run/" + name, fetched);
   if (begins_with(file, fetched)) {  // an earlier start was killed after this
     fs::remove(fetched);
     return;
@@ -333,8 +331,13 @@ void restore_history(const RunConfig& config, const MirrorPast& past,
         const fs::path& dir = config.run.dir;
         if (start.run() != past.run || fs::exists(dir / run::kMetricsFile)) return;
         // The metrics come last: a start that is killed before does all of it again.
-        for (const char* name : {run::kEventsFile, run::kLogFile, run::kMetricsFile}) {
-          fetch_history(*store, name, dir);
+        const auto there = store->list("run");
+        for (const std::string name :
+             {run::kEventsFile, run::kLogFile, run::kMetricsFile}) {
+          const bool known =
+              std::ranges::find(there, "run/" + name,
+                                &checkpoint::MirrorStore::Entry::name) != there.end();
+          if (known) fetch_history(*store, name, dir);
         }
       },
       [&] { store->stop(); });
