@@ -36,7 +36,8 @@ extern char** environ;
 namespace longhaul::objects {
 namespace {
 
-/// How long the service may take to end after its socket was closed.
+/// How long the service may take to end after its socket was closed. Then it is killed
+/// and left behind: where its disk hangs, SIGKILL does not end it either.
 constexpr std::chrono::seconds kEndSeconds{5};
 constexpr double kUsualPatience = 120.0;
 
@@ -151,10 +152,15 @@ struct ObjectStore::State {
       ::shutdown(socket, SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
       ::close(socket);
+      // A fetch would go on in there, for which nobody waits any more.
+      if (stopped) ::kill(child, SIGKILL);
       const auto last = std::chrono::steady_clock::now() + kEndSeconds;
       auto pause = std::chrono::milliseconds(1);
       while (::waitpid(child, nullptr, WNOHANG) == 0) {
-        if (std::chrono::steady_clock::now() > last) ::kill(child, SIGKILL);
+        if (std::chrono::steady_clock::now() > last) {
+          ::kill(child, SIGKILL);
+          break;
+        }
         std::this_thread::sleep_for(pause);
         pause = std::min(2 * pause, std::chrono::milliseconds(100));
       }
