@@ -48,7 +48,7 @@ constexpr int kFilesAtOnce = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
 /// What copies without a limit leave free of a disk, on which checkpoints may lie as
-/// well: one part of so many, and so much at most.
+/// well: one part of so many, and so much at most. A run that waits takes that, too.
 constexpr uint64_t kFreeShare = 20;
 constexpr uint64_t kMostFree = 20'000'000'000;
 /// How long to wait for the room of copies that others use.
@@ -336,20 +336,21 @@ struct LocalCopies::State {
     return requests.space ? requests.space() : fs::space(dir);
   }
   /// Returns what copies leave free of a disk.
-  uint64_t left_free(const fs::space_info& disk) const {
-    return most_bytes > 0 ? 0 : std::min<uint64_t>(disk.capacity / kFreeShare, kMostFree);
+  uint64_t left_free(const fs::space_info& disk, bool waits) const {
+    if (waits || most_bytes > 0) return 0;
+    return std::min<uint64_t>(disk.capacity / kFreeShare, kMostFree);
   }
 
   /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit
   /// beside what others fetch. Deletes none and returns false where they do not fit
   /// beside those in use.
-  bool make_room(uint64_t bytes) const {
+  bool make_room(uint64_t bytes, bool waits) const {
     Taken all = taken();
     uint64_t total = all.bytes + bytes;
     const fs::space_info disk = space();
     uint64_t free = disk.available;
     const auto fits = [&] {
-      return all.coming + bytes + left_free(disk) <= free &&
+      return all.coming + bytes + left_free(disk, waits) <= free &&
              (most_bytes == 0 || total <= most_bytes);
     };
     std::vector<std::pair<Unused, FileLock>> leaving;
@@ -382,7 +383,7 @@ struct LocalCopies::State {
       {
         FileLock room(lock_file(kRoom));
         while (!room.take(LOCK_EX)) wait();
-        if (make_room(content.bytes)) {
+        if (make_room(content.bytes, waits)) {
           fs::create_directories(part);
           write_text_atomic(part / kPlanned, std::to_string(content.bytes) + "\n");
           return;
@@ -392,11 +393,12 @@ struct LocalCopies::State {
       wait();
     }
     const fs::space_info disk = space();
-    const uint64_t left = left_free(disk);
+    const uint64_t left = left_free(disk, waits);
     fail_input("objects",
                "{}: a copy takes {}, for which {} has no room: {}{} are free on the "
                "disk, less what other fetches will take, and what is in use stays{}. "
-               "Make room, raise data.cache_gb or name a larger disk with data.cache",
+               "Make room, raise data.cache_gb or name a larger disk: with data.cache in "
+               "a run, with XDG_CACHE_HOME for all else",
                address.text(), human_bytes(content.bytes), dir.string(),
                most_bytes == 0
                    ? ""

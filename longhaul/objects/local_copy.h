@@ -62,7 +62,8 @@ class LocalCopies {
   /// They have their names below that path. The copy stays while the result lives; then
   /// it may go when others need its room. Throws InputError for an object that has
   /// another version, and names it. Where there is no room, `waits` says to wait a minute
-  /// for others to let go of their copies before that is an InputError.
+  /// for others to let go of their copies before that is an InputError. It is for a run
+  /// under way, which may take what copies leave free of the disk.
   std::shared_ptr<const fs::path> hold(const Address& prefix,
                                        std::vector<ObjectInfo> objects, bool waits);
   /// Notes that copies of objects below a prefix will take `bytes`, while the result

@@ -39,9 +39,10 @@ class LocalCopiesTest : public testing::Test {
     };
     return {requests, dir_ / "cache", 0, {}, paths_};
   }
-  static std::shared_ptr<const fs::path> hold(LocalCopies& of, const std::string& name) {
+  static std::shared_ptr<const fs::path> hold(LocalCopies& of, const std::string& name,
+                                              bool waits = false) {
     const Address prefix{"bucket", "store"};
-    return of.hold(prefix, {{prefix / name, kSize, "version"}}, /*waits=*/false);
+    return of.hold(prefix, {{prefix / name, kSize, "version"}}, waits);
   }
 
   TestDirectory dir_;
@@ -116,9 +117,17 @@ TEST_F(LocalCopiesTest, LeavesAShareOfTheDiskFree) {
     return message_of<InputError>([&] { (void)hold(one, "a"); });
   };
   EXPECT_HAS(refused(), "2.1 MB of the disk are left free for others");
+  EXPECT_HAS(refused(), "with XDG_CACHE_HOME for all else");
   free_ = 3 * kSize;
   LocalCopies one = copies();
   EXPECT_TRUE(fs::exists(*hold(one, "a") / "a"));
+}
+
+TEST_F(LocalCopiesTest, GivesARunUnderWayWhatElseIsLeftFree) {
+  capacity_ = 40 * kSize;
+  free_ = kSize;
+  LocalCopies one = copies();
+  EXPECT_TRUE(fs::exists(*hold(one, "a", /*waits=*/true) / "a"));
 }
 
 TEST_F(LocalCopiesTest, LeavesNoLockOfWhatIsGone) {
