@@ -311,7 +311,7 @@ struct LocalCopies::State {
       }
       const fs::path record = copy_dir(id) / kRecord;
       if (!fs::exists(record, absent)) {
-        if (id != kRoom) remove_lock(entry.path(), id);
+        if (id != kRoom) remove_leftovers(entry.path(), id);
         continue;
       }
       all.copies.push_back(
@@ -322,14 +322,16 @@ struct LocalCopies::State {
     return all;
   }
 
-  /// Removes the lock of a version of which there is no copy any more.
-  void remove_lock(const fs::path& file, const std::string& id) const {
+  /// Removes the lock of a version of which there is no copy any more, and what killed
+  /// processes have left of it.
+  void remove_leftovers(const fs::path& file, const std::string& id) const {
     FileLock lock(file);
     if (!lock.take(LOCK_EX)) return;
-    std::error_code absent;
-    if (!fs::exists(copy_dir(id), absent) && !fs::exists(part_dir(id), absent)) {
-      lock.remove();
-    }
+    std::error_code problem;
+    if (fs::exists(copy_dir(id) / kRecord, problem)) return;  // it has just come
+    fs::remove_all(copy_dir(id), problem);
+    if (!problem) fs::remove_all(part_dir(id), problem);
+    if (!problem) lock.remove();
   }
 
   fs::space_info space() const {

@@ -152,6 +152,20 @@ TEST_F(LocalCopiesTest, LeavesNoLockOfWhatIsGone) {
   EXPECT_EQ(locks(), 2);
 }
 
+TEST_F(LocalCopiesTest, RemovesWhatKilledProcessesHaveLeft) {
+  LocalCopies one = copies();
+  free_ = kSize;
+  fs::create_directories(dir_ / "cache/deleted/content");
+  write_file(dir_ / "cache/deleted/content/a", "of a copy whose record is gone");
+  write_file(dir_ / "cache/deleted.lock", "");
+  fs::create_directories(dir_ / "cache/begun.part");
+  write_file(dir_ / "cache/begun.lock", "");
+  (void)hold(one, "a");
+  for (const char* name : {"deleted", "deleted.lock", "begun.part", "begun.lock"}) {
+    EXPECT_FALSE(fs::exists(dir_ / "cache" / name)) << name;
+  }
+}
+
 TEST_F(LocalCopiesTest, PassesOverWhatIsNoPathAndRefusesWhatAreNoFiles) {
   std::vector<std::string> keys;
   std::string told;
