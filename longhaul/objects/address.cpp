@@ -55,11 +55,6 @@ void check_key(const std::string& key, std::string_view text) {
   }
 }
 
-/// Returns whether what begins with a "?" are options, and no pattern.
-bool has_options(std::string_view text) {
-  return text.find('=', std::min(text.find('?'), text.size())) != std::string_view::npos;
-}
-
 Address parse(const fs::path& path, bool pattern) {
   const std::string text = with_both_slashes(path);
   const std::string shown = without_secrets(text);
@@ -68,9 +63,9 @@ Address parse(const fs::path& path, bool pattern) {
   }
   const std::string_view rest = std::string_view(text).substr(kScheme.size());
   const size_t slash = std::min(rest.find('/'), rest.size());
-  const bool options =
-      pattern ? has_options(rest) : rest.find('?') != std::string_view::npos;
-  if (rest.substr(0, slash).find_first_of("@:") != std::string_view::npos || options) {
+  const size_t options = pattern ? options_in(rest) : rest.find('?');
+  if (rest.substr(0, slash).find_first_of("@:") != std::string_view::npos ||
+      options != std::string_view::npos) {
     fail_input("objects",
                "{}: an address holds no credentials and no options; give them in the "
                "environment (docs/objects.md) and write s3://BUCKET/KEY",
@@ -97,15 +92,22 @@ Address Address::operator/(std::string_view name) const {
   return {bucket, key.empty() ? std::string(name) : fmt::format("{}/{}", key, name)};
 }
 
+size_t options_in(std::string_view text) {
+  for (size_t mark = text.find('?'); mark != std::string_view::npos;
+       mark = text.find('?', mark + 1)) {
+    const size_t end = text.find_first_of("=/ \t\n", mark);
+    if (end != std::string_view::npos && text[end] == '=') return mark;
+  }
+  return std::string_view::npos;
+}
+
 std::string without_secrets(std::string_view text) {
   std::string shown(text);
   const size_t scheme = shown.find(":/");
   if (scheme == std::string::npos) return shown;
   const size_t begin = std::min(shown.find_first_not_of('/', scheme + 1), shown.size());
-  const size_t options = shown.find('?', begin);
-  if (shown.find('=', std::min(options, shown.size())) != std::string::npos) {
-    shown.erase(options);
-  }
+  const size_t options = options_in(std::string_view(shown).substr(begin));
+  if (options != std::string::npos) shown.erase(begin + options);
   const size_t at = shown.rfind('@');
   if (at != std::string::npos && at > begin)
     return shown.replace(begin, at - begin, "...");

@@ -33,12 +33,16 @@ bool is_address(const fs::path& path);
 Address parse_address(const fs::path& path);
 
 /// Does what parse_address() does for an address whose key may be a pattern. There "?"
-/// stands for a character, and begins options only where "=" follows.
+/// stands for a character where it does not begin options_in().
 Address parse_pattern(const fs::path& path);
 
 /// Returns whether the parts of a key can be names of directories and of a file: none is
 /// empty, "." or "..". Stores allow other keys as well.
 bool is_path(std::string_view key);
+
+/// Returns where options ("?NAME=") begin in a text; npos where none do. A name holds no
+/// slash and no blank, so that the pattern "202?/day=1" has no options.
+size_t options_in(std::string_view text);
 
 /// Returns a text for messages in which an address may stand. What may be credentials in
 /// the address ("KEY:SECRET@", "?access_key=") is left out.

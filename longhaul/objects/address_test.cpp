@@ -65,12 +65,16 @@ TEST(Address, WhatNoStoreAllowsIsRefusedWithTheReason) {
 TEST(Address, APatternIsReadAsItStands) {
   const Address pattern = parse_pattern("s3://bucket/year=2024/part-?[0-9]*.jsonl//");
   EXPECT_EQ(pattern.text(), "s3://bucket/year=2024/part-?[0-9]*.jsonl");
+  EXPECT_EQ(parse_pattern("s3://bucket/202?/day=1/*.parquet").key,
+            "202?/day=1/*.parquet");
   EXPECT_EQ(parse_pattern("s3://bucket/a").key, "a");
   const auto problem = [](const char* text) {
     return message_of<InputError>([&] { (void)parse_pattern(text); });
   };
   EXPECT_HAS(problem("s3://bucket/a?secret_key=SECRET"),
              "s3://bucket/a: an address holds");
+  EXPECT_HAS(problem("s3://bucket/202?/a?secret_key=SECRET"),
+             "s3://bucket/202?/a: an address holds");
   EXPECT_HAS(problem("s3://buc?et/a"), "'buc?et' is no name of a bucket");
   EXPECT_HAS(problem("s3://bucket/a//?"), "empty, \".\" or \"..\"");
 }
@@ -98,8 +102,9 @@ TEST(Address, ASettingIsShownWithoutTheSecretsOfItsAddress) {
   EXPECT_EQ(without_secrets("a.b=\"s3://KEY:SECRET@bucket/x\""),
             "a.b=\"s3://...@bucket/x\"");
   EXPECT_EQ(without_secrets("a.b=s3://bucket/x?secret_key=SECRET"), "a.b=s3://bucket/x");
-  for (const char* plain : {"a.b=s3://bucket/part-?.jsonl", "a.b=1",
-                            "a.b=http://host:80/x", "a.b=/data/me@host"}) {
+  for (const char* plain :
+       {"a.b=s3://bucket/part-?.jsonl", "s3://bucket/202?/day=1/*.parquet", "a.b=1",
+        "a.b=http://host:80/x", "a.b=/data/me@host"}) {
     EXPECT_EQ(without_secrets(plain), plain);
   }
 }

@@ -42,9 +42,8 @@ bool has_secret(const FoundAddress& found) {
   const size_t at = authority.find('@');
   // Elsewhere a port stands behind the colon, or a user's name alone before the @.
   if (!found.of_store) return at != std::string_view::npos && authority.find(':') < at;
-  const size_t options = std::min(found.rest.find('?'), found.rest.size());
   return authority.find_first_of("@:") != std::string_view::npos ||
-         found.rest.find('=', options) != std::string_view::npos;
+         objects::options_in(found.rest) != std::string_view::npos;
 }
 
 /// Returns the address without its secret.
