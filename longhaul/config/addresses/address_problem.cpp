@@ -15,6 +15,7 @@ namespace {
 struct FoundAddress {
   std::string_view scheme;
   std::string_view rest;  ///< behind the slashes of the scheme
+  bool in_path = false;   ///< the scheme ends a name of a path ("/mnt/s3")
   bool of_store = false;  ///< "s3:", whose authority is a bucket and nothing else
 };
 
@@ -26,6 +27,8 @@ FoundAddress address_at(std::string_view text, size_t colon) {
   }
   FoundAddress found;
   found.scheme = text.substr(begin, colon - begin);
+  found.in_path = begin > 0 && std::string_view("/._-").find(text[begin - 1]) !=
+                                   std::string_view::npos;
   found.of_store = found.scheme == "s3" || found.scheme == "S3";
   found.rest = text.substr(colon + 1);
   found.rest.remove_prefix(
@@ -38,11 +41,20 @@ FoundAddress address_at(std::string_view text, size_t colon) {
 
 bool has_secret(const FoundAddress& found) {
   const std::string_view authority =
-      found.rest.substr(0, found.rest.find_first_of("/?#,;()[]{}"));
+      found.rest.substr(0, found.rest.find_first_of("/?#,;()[]{} \t\n"));
   const size_t at = authority.find('@');
-  // Elsewhere a port stands behind the colon, or a user's name alone before the @.
-  if (!found.of_store) return at != std::string_view::npos && authority.find(':') < at;
-  return authority.find_first_of("@:") != std::string_view::npos ||
+  const size_t colon = authority.find(':');
+  if (!found.of_store) {
+    // A port stands behind the colon, a user's name alone before the @, or an image's
+    // digest behind it.
+    return at != std::string_view::npos && colon < at &&
+           !authority.substr(at).starts_with("@sha256:");
+  }
+  // Within a sentence a colon ends the address. A secret may begin with a slash.
+  const bool has_password =
+      colon != std::string_view::npos &&
+      (colon + 1 < authority.size() || found.rest.substr(colon + 1).starts_with('/'));
+  return at != std::string_view::npos || has_password ||
          objects::options_in(found.rest) != std::string_view::npos;
 }
 
@@ -70,9 +82,11 @@ std::string secret_problem(std::string_view text) {
   for (size_t colon = text.find(":/"); colon != std::string_view::npos;
        colon = text.find(":/", colon + 1)) {
     const FoundAddress found = address_at(text, colon);
-    // "C:/runs" is a path, and so is "a:/b", but s3:/ is what is left of s3://.
+    // "C:/runs" is a path, and so is "a:/b", but s3:/ is what is left of s3://. In
+    // "/mnt/s3:/data" it is the end of a path.
     const bool slashes = text.substr(colon, 3) == "://";
-    if (found.scheme.size() < 2 || !(slashes || found.of_store)) continue;
+    const bool one_slash = found.of_store && !found.in_path;
+    if (found.scheme.size() < 2 || !(slashes || one_slash)) continue;
     if (!has_secret(found)) continue;
     return fmt::format(
         "{}: an address holds no credentials and no options; give them in the "

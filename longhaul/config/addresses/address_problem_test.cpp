@@ -13,10 +13,11 @@ constexpr std::string_view kSecret = "SECRETX";
 constexpr std::string_view kRefusal = "holds no credentials and no options";
 
 const std::vector<std::string> kWithSecrets = {
-    "s3://AKIA:SECRETX@corpus/x", "s3://AKIA:SECRETX/x",
-    "s3:/AKIA:SECRETX@corpus/x",  "s3://AKIA:a/SECRETX@corpus/x",
-    "s3://SECRETX@corpus/x",      "s3://corpus/x?access_key=SECRETX",
-    "S3://AKIA:SECRETX@corpus/x", "https://me:SECRETX@host/x"};
+    "s3://AKIA:SECRETX@corpus/x",       "s3://AKIA:SECRETX/x",
+    "s3://AKIA:/SECRETX@corpus/x",      "s3:/AKIA:SECRETX@corpus/x",
+    "s3://AKIA:a/SECRETX@corpus/x",     "s3://SECRETX@corpus/x",
+    "s3://corpus/x?access_key=SECRETX", "S3://AKIA:SECRETX@corpus/x",
+    "https://me:SECRETX@host/x"};
 
 void expect_refusal(const std::string& message) {
   EXPECT_NE(message.find(kRefusal), std::string::npos) << message;
@@ -36,11 +37,29 @@ TEST(AddressProblem, ASecretIsFoundWhereverItStandsAndNotRepeated) {
 }
 
 TEST(AddressProblem, OtherTextsHoldNoSecret) {
-  for (const char* text :
-       {"", "s3://corpus/x", "s3://corpus/a@b:c/x", "s3://corpus/st?re/*.jsonl",
-        "s3://corpus/day=1/?.jsonl", "s3://corpus/202?/day=1/*.parquet",
-        "docker://me@host#image/a:24.01", "docker://image:24.01", "tcp://10.0.0.1:29500",
-        "https://host/x?page=2", "C:/runs", "a@b", "a:/b@c", "--set", "x ? y = 3 : //"}) {
+  for (const char* text : {"",
+                           "s3://corpus/x",
+                           "s3://corpus/a@b:c/x",
+                           "s3://corpus/st?re/*.jsonl",
+                           "s3://corpus/day=1/?.jsonl",
+                           "s3://corpus/202?/day=1/*.parquet",
+                           "docker://me@host#image/a:24.01",
+                           "docker://image:24.01",
+                           "tcp://10.0.0.1:29500",
+                           "https://host/x?page=2",
+                           "docker://ubuntu:24.04@sha256:0123abcd",
+                           "s3://corpus holds text. Q: what is it?",
+                           "s3://corpus mail me@host for x = y",
+                           "The text in s3://corpus: how long is it?",
+                           "(as in s3://corpus:)",
+                           "--container-mounts=/mnt/s3:/data:ro",
+                           "-x PATH=/opt/s3:/usr:/bin",
+                           "docker run -v /mnt/s3:/data:ro image",
+                           "C:/runs",
+                           "a@b",
+                           "a:/b@c",
+                           "--set",
+                           "x ? y = 3 : //"}) {
     EXPECT_EQ(secret_problem(text), "") << text;
   }
   EXPECT_EQ(address_problem("s3://corpus/day=1/?.jsonl"), "");
