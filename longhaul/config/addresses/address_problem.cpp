@@ -6,17 +6,23 @@
 #include <cctype>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/objects/address.h"
 
 namespace longhaul::config {
 namespace {
+
+/// Schemes of object stores; Hadoop's programs write s3a and s3n.
+constexpr std::string_view kOfStores = "s3 S3 s3a S3A s3n S3N";
+/// What the options of an address begin with that opens an object to whoever has it.
+constexpr std::string_view kOfSignedAddress = "X-Amz-";
 
 /// An address within a text.
 struct FoundAddress {
   std::string_view scheme;
   std::string_view rest;  ///< behind the slashes of the scheme
   bool in_path = false;   ///< the scheme ends a name of a path ("/mnt/s3")
-  bool of_store = false;  ///< "s3:", whose authority is a bucket and nothing else
+  bool of_store = false;  ///< "s3:" and the like, whose authority is a bucket alone
 };
 
 /// Returns the address whose scheme ends at the colon at `colon`.
@@ -29,7 +35,7 @@ FoundAddress address_at(std::string_view text, size_t colon) {
   found.scheme = text.substr(begin, colon - begin);
   found.in_path = begin > 0 && std::string_view("/._-").find(text[begin - 1]) !=
                                    std::string_view::npos;
-  found.of_store = found.scheme == "s3" || found.scheme == "S3";
+  found.of_store = has_word(kOfStores, found.scheme);
   found.rest = text.substr(colon + 1);
   found.rest.remove_prefix(
       std::min(found.rest.find_first_not_of('/'), found.rest.size()));
@@ -44,18 +50,20 @@ bool has_secret(const FoundAddress& found) {
       found.rest.substr(0, found.rest.find_first_of("/?#,;()[]{} \t\n"));
   const size_t at = authority.find('@');
   const size_t colon = authority.find(':');
+  const size_t options = std::min(objects::options_in(found.rest), found.rest.size());
   if (!found.of_store) {
     // A port stands behind the colon, a user's name alone before the @, or an image's
     // digest behind it.
-    return at != std::string_view::npos && colon < at &&
-           !authority.substr(at).starts_with("@sha256:");
+    const bool has_password = at != std::string_view::npos && colon < at &&
+                              !authority.substr(at).starts_with("@sha256:");
+    return has_password ||
+           found.rest.find(kOfSignedAddress, options) != std::string_view::npos;
   }
   // Within a sentence a colon ends the address. A secret may begin with a slash.
   const bool has_password =
       colon != std::string_view::npos &&
       (colon + 1 < authority.size() || found.rest.substr(colon + 1).starts_with('/'));
-  return at != std::string_view::npos || has_password ||
-         objects::options_in(found.rest) != std::string_view::npos;
+  return at != std::string_view::npos || has_password || options < found.rest.size();
 }
 
 /// Returns the address without its secret.

@@ -9,10 +9,11 @@ namespace longhaul::config {
 /// where nothing is. The text repeats no secret that may stand in the address.
 std::string address_problem(const std::string& path);
 
-/// Returns what to say of a text, such as a setting or an argument, somewhere in which
-/// an address with credentials stands ("s3://KEY:SECRET@bucket"), or that of an object
-/// with options ("?access_key="). It is empty for any other text, and repeats no secret.
-/// Whoever takes words of people asks this first, since what is refused is printed.
+/// Returns what to say of a text in which an address with credentials stands
+/// ("s3://KEY:SECRET@bucket"), that of an object with options ("?access_key="), or one
+/// that is signed ("?X-Amz-Signature="). It is empty for any other text, and repeats no
+/// secret. Whoever takes words of people asks this first, since what is refused is
+/// printed.
 std::string secret_problem(std::string_view text);
 
 }  // namespace longhaul::config

@@ -13,11 +13,18 @@ constexpr std::string_view kSecret = "SECRETX";
 constexpr std::string_view kRefusal = "holds no credentials and no options";
 
 const std::vector<std::string> kWithSecrets = {
-    "s3://AKIA:SECRETX@corpus/x",       "s3://AKIA:SECRETX/x",
-    "s3://AKIA:/SECRETX@corpus/x",      "s3:/AKIA:SECRETX@corpus/x",
-    "s3://AKIA:a/SECRETX@corpus/x",     "s3://SECRETX@corpus/x",
-    "s3://corpus/x?access_key=SECRETX", "S3://AKIA:SECRETX@corpus/x",
-    "https://me:SECRETX@host/x"};
+    "s3://AKIA:SECRETX@corpus/x",
+    "s3://AKIA:SECRETX/x",
+    "s3://AKIA:/SECRETX@corpus/x",
+    "s3:/AKIA:SECRETX@corpus/x",
+    "s3://AKIA:a/SECRETX@corpus/x",
+    "s3://SECRETX@corpus/x",
+    "s3://corpus/x?access_key=SECRETX",
+    "S3://AKIA:SECRETX@corpus/x",
+    "https://me:SECRETX@host/x",
+    "s3a://AKIA:a/SECRETX@corpus/x",
+    "S3N://AKIA:SECRETX/x",
+    "https://corpus.s3.amazonaws.com/x?X-Amz-Date=1&X-Amz-Signature=SECRETX"};
 
 void expect_refusal(const std::string& message) {
   EXPECT_NE(message.find(kRefusal), std::string::npos) << message;

@@ -74,7 +74,7 @@ std::vector<fs::path> named_paths(const std::string& argument) {
   const bool pattern = is_pattern(argument);
   if (paths.empty() || (!pattern && !fs::exists(paths.front()))) {
     const std::string other = pattern ? as_address(argument) : std::string();
-    refuse_argument(!other.empty() ? argument + ": " + other
+    refuse_argument(!other.empty() ? objects::without_secrets(argument) + ": " + other
                     : pattern      ? "'" + argument + "' matches no file"
                                    : missing_path(argument),
                     "corpus/*.jsonl.gz");
