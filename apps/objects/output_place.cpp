@@ -314,6 +314,13 @@ void OutputPlace::refuse_to_replace(const objects::Address& kept,
                "address, or delete it first",
                address.text(), kept.text());
   }
+  if (!objects::is_path(kept.key)) {
+    fail_input(
+        "objects",
+        "{}: the key of {} has a part that is empty, \".\" or \"..\", so it is not "
+        "replaced; name another address, or delete that object first",
+        address.text(), kept.text());
+  }
   fail_input(
       "objects",
       "{}: objects lie there already{}; name another address, or delete them first",
@@ -359,8 +366,10 @@ std::optional<objects::Address> OutputPlace::object_to_keep(
   };
   const bool replaces = !goes_on && std::ranges::any_of(there, replaced);
   const auto kept = std::ranges::find_if(there, [&](const objects::Address& one) {
-    // What makes a directory below the address whole is no file of what is replaced.
-    return replaces ? is_deeper(one, address) && comes_last(one.key) : !replaced(one);
+    if (!replaces) return !replaced(one);
+    // What makes a directory below the address whole is no file of what is replaced. And
+    // no client can delete an object whose key is no path.
+    return !objects::is_path(one.key) || (is_deeper(one, address) && comes_last(one.key));
   });
   return kept == there.end() ? std::nullopt : std::optional(*kept);
 }

@@ -50,6 +50,19 @@ def test_objects_are_replaced_only_where_force_means_them(run, local, filled, en
     assert [*filled.keys("taken"), *filled.keys("above")] == before
 
 
+def test_a_key_that_is_no_path_is_found_before_anything_is_replaced(run, local, servers, tmp_path):
+    """rclone serves files, which have no such names."""
+    store = servers("moto")
+    store.put_folder("unnamed", local / "store-val")
+    store.put("unnamed//x", b"of another program")
+    before = {key: store.get(key) for key in store.keys("unnamed/")}
+    refused(run("longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
+                "--out", address("unnamed"), "--force", check=False,
+                env=environment(tmp_path / "home", store.endpoint)),
+            address("unnamed//x"), "part that is empty")
+    assert {key: store.get(key) for key in store.keys("unnamed/")} == before
+
+
 @pytest.mark.parametrize("words", [["export", "run"], ["data", "build", "corpus/*.txt"]],
                          ids=["export", "build"])
 def test_where_no_reader_would_find_it_nothing_is_written(run, local, filled, env, words):
