@@ -486,6 +486,17 @@ def test_a_saved_directory_of_uneven_rows_is_copied_whole(run, local, filled, sa
     assert curve(tmp_path / "run") == curve(tmp_path / "here")
 
 
+def test_an_object_comes_before_a_saved_directory_of_its_name(run, local, servers, saved, tmp_path):
+    """rclone serves files, of which none can be a directory as well."""
+    store = servers("moto")
+    store.put_folder("both", local / "even")
+    store.put("both", b"no data set")
+    result = run("longhaul", *words_of_saved(tmp_path, "run", "s3://corpus", "both", 8),
+                 check=False, env=environment(tmp_path / "home", store.endpoint))
+    assert result.returncode == WRONG and "please report" not in result.stderr, result.stderr
+    assert "a file; text becomes a token store" in result.stderr
+
+
 @pytest.mark.parametrize("ranks", [1, *later(2)])
 def test_a_wait_for_a_shard_is_counted_as_waiting_for_data(run, filled, parted, tmp_path, ranks):
     slow = Rule("slow", keys=f"corpus/parted/{parted[2][0]}", seconds=6, times=1)

@@ -114,6 +114,8 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
   for (const auto& [address, fields] : addresses) {
     const objects::Address prefix = objects::readable_address(address);
     Listing listing;
+    // An object comes before what lies below its name, here as everywhere.
+    if (!prefix.key.empty() && store->look(prefix)) continue;
     const bool tokens = store->look(prefix / data::kStoreRecord).has_value();
     const bool rows =
         !tokens && fields.size() == 1 && store->look(prefix / "state.json").has_value();
