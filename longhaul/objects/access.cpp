@@ -80,7 +80,7 @@ void Access::read_in_pieces(const fs::path& address,
                             const std::vector<ObjectInfo>& objects,
                             const std::function<bool(const std::string&)>& comes_later,
                             std::string outline) const {
-  const Address prefix = readable_address(address);
+  const Address prefix = parse_address(address);
   auto pieces = std::make_shared<const Pieces>(state_->shared_copies(), prefix, objects,
                                                comes_later, std::move(outline));
   const std::lock_guard lock(state_->mutex);
@@ -94,7 +94,5 @@ std::shared_ptr<const Pieces> Access::pieces_at(const fs::path& dir) const {
   }
   return nullptr;
 }
-
-Address readable_address(const fs::path& path) { return parse_address(path); }
 
 }  // namespace longhaul::objects

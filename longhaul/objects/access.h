@@ -57,8 +57,4 @@ class Access {
   std::shared_ptr<State> state_;
 };
 
-/// Returns the address that Access::readable() understands a text as, which is
-/// parse_address()'s.
-Address readable_address(const fs::path& path);
-
 }  // namespace longhaul::objects

@@ -70,7 +70,7 @@ Listings parse_listings(const std::string& text) {
   Listings listings;
   const Json json = parse_json(text, "listings of stores");
   for (const auto& [address, listing] : json.items()) {
-    const std::string bucket = objects::readable_address(address).bucket;
+    const std::string bucket = objects::parse_address(address).bucket;
     Listing& parsed = listings[address];
     parsed.outline = listing.at(0).get<std::string>();
     for (const Json& object : listing.at(1)) {
@@ -89,7 +89,7 @@ Fields read_in_order(const RunConfig& config) {
   const auto validates = [&](const fs::path& address) {
     const auto is_same = [&](const fs::path& entry) {
       return objects::is_address(entry) &&
-             objects::readable_address(entry) == objects::readable_address(address);
+             objects::parse_address(entry) == objects::parse_address(address);
     };
     return std::ranges::any_of(config.data.validation, [&](const auto& set) {
       return std::ranges::any_of(set.path.entries, is_same);
@@ -99,7 +99,7 @@ Fields read_in_order(const RunConfig& config) {
     for (const fs::path& entry : source.path.entries) {
       if (objects::is_address(entry) && !is_packed_in_place(entry) &&
           entry.string().find_first_of("*?[") == std::string::npos && !validates(entry)) {
-        found[objects::readable_address(entry).text()].insert(source.field);
+        found[objects::parse_address(entry).text()].insert(source.field);
       }
     }
   }
@@ -112,7 +112,7 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
                      system::Logger& log) {
   Listings listings;
   for (const auto& [address, fields] : addresses) {
-    const objects::Address prefix = objects::readable_address(address);
+    const objects::Address prefix = objects::parse_address(address);
     Listing listing;
     // An object comes before what lies below its name, here as everywhere.
     if (!prefix.key.empty() && store->look(prefix)) continue;
@@ -159,7 +159,7 @@ bool is_mirror(const objects::Address& address, objects::ObjectStore& store) {
 /// Throws InputError where init.weights is a mirror. Copying it would fetch the
 /// optimizer's state of every step to every machine.
 void refuse_mirror(const fs::path& weights, objects::ObjectStore& store) {
-  if (!is_mirror(objects::readable_address(weights), store)) return;
+  if (!is_mirror(objects::parse_address(weights), store)) return;
   fail_input("init.weights",
              "{0}: is a mirror of checkpoints, of which training reads no weights; give "
              "the directory that `longhaul export {0} --out DIR` makes, or its address",
@@ -170,7 +170,7 @@ void stage(const fs::path& address, const Listings& listings,
            const objects::Access& objects, system::Logger& log) {
   const uint64_t before = objects.store()->counts().read;
   const system::Stopwatch watch;
-  const auto listed = listings.find(objects::readable_address(address).text());
+  const auto listed = listings.find(objects::parse_address(address).text());
   if (listed != listings.end()) {
     const Listing& listing = listed->second;
     objects.read_in_pieces(
