@@ -101,10 +101,11 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
       ->check(CLI::Range(1, 1'000'000));
 }
 
-int with_model(const std::string& named,
+int with_model(const std::string& named, const objects::Access& objects,
                const std::function<void(const fs::path& path, const World& world)>& use) {
   tensor::tune_cpu_memory();
   return run_together(
+      objects,
       [&](const World& world) {
         checkpoint::with_fall_back(
             named, [&](const fs::path& path) { use(path, world); },

@@ -28,11 +28,11 @@ void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb on the ranks that a launcher started, else in this process
 /// alone, and returns the verb's exit code. No rank waits longer for another than in a
-/// run.
+/// run. Errors name the addresses of the copies that `objects` has made.
 /// `use` gets the model that a person named. Where that is a run whose newest checkpoint
 /// turns out to be damaged, which all ranks have to find alike, standard error says so
 /// and `use` is called again with an older checkpoint.
-int with_model(const std::string& named,
+int with_model(const std::string& named, const objects::Access& objects,
                const std::function<void(const fs::path& path, const World& world)>& use);
 
 /// A model that was found, and whose files have its parameters; no weight is loaded yet.

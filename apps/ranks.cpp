@@ -137,7 +137,8 @@ int run_ranks(const World& world, const std::function<void(const std::string& li
   return exit_code;
 }
 
-int run_together(const std::function<void(const World& world)>& work,
+int run_together(const objects::Access& objects,
+                 const std::function<void(const World& world)>& work,
                  double deadline_seconds) {
   check_launcher();
   comm::CommOptions limits;
@@ -150,8 +151,8 @@ int run_together(const std::function<void(const World& world)>& work,
     return 0;
   };
   if (world->size() == 1) return work_and_finish();
-  const auto say = [](const std::string& line) {
-    fmt::print(stderr, "longhaul: error: {}\n", line);
+  const auto say = [&](const std::string& line) {
+    fmt::print(stderr, "longhaul: error: {}\n", objects.with_addresses(line));
     std::fflush(stderr);
   };
   return run_ranks(world, say, work_and_finish);

@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
+#include "longhaul/objects/access.h"
 
 namespace longhaul::apps {
 
@@ -55,10 +56,12 @@ int run_ranks(const World& world, const std::function<void(const std::string& li
               const std::function<void(const Error&)>& on_failure = {});
 
 /// Runs a verb on the ranks that a launcher started, else in this process alone, and
-/// returns 0, or the error's exit code where it fails on any rank. A rank that waits for
+/// returns 0, or the error's exit code where it fails on any rank. The error names the
+/// addresses of the copies that `objects` has made. A rank that waits for
 /// others longer than `deadline_seconds` fails: without a limit of the verb's own that is
 /// a day, since ranks may read or write large files.
-int run_together(const std::function<void(const World& world)>& work,
+int run_together(const objects::Access& objects,
+                 const std::function<void(const World& world)>& work,
                  double deadline_seconds = 24.0 * 3600.0);
 
 /// Returns why the job ends, for CommOptions::job_ends; nothing while it goes on. mpirun

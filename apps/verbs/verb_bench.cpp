@@ -339,6 +339,7 @@ void add_bench(CLI::App& program, Outcome& outcome) {
   verb->callback([arguments, &outcome] {
     tensor::tune_cpu_memory();
     outcome.exit_code = run_together(
+        outcome.objects,
         std::bind_front(bench, std::cref(*arguments), std::cref(outcome.objects)),
         ResilienceSection{}.comm_timeout_s);
   });

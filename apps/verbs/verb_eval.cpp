@@ -199,7 +199,7 @@ void add_eval(CLI::App& program, Outcome& outcome) {
     options->call.model = model.path();
     options->data = local_input(options->data, outcome.objects);
     outcome.exit_code = with_model(
-        options->call.model,
+        options->call.model, outcome.objects,
         std::bind_front(evaluate, std::cref(*options), std::cref(outcome.objects)));
   });
 }

@@ -126,7 +126,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
   verb->callback([options, &outcome] {
     const LocalCheckpoint source(options->source, outcome.objects);
     options->source = source.path();
-    outcome.exit_code = run_together([&](const World& world) {
+    outcome.exit_code = run_together(outcome.objects, [&](const World& world) {
       const OutputPlace out(options->output.out, outcome.objects,
                             {.processes = world->size()});
       options->output.out = out.path();

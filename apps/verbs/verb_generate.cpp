@@ -153,8 +153,8 @@ void add_generate(CLI::App& program, Outcome& outcome) {
     const LocalCheckpoint model(options->call.model, outcome.objects);
     options->call.model = model.path();
     options->tokenizer = local_input(options->tokenizer, outcome.objects);
-    outcome.exit_code =
-        with_model(options->call.model, std::bind_front(generate, std::cref(*options)));
+    outcome.exit_code = with_model(options->call.model, outcome.objects,
+                                   std::bind_front(generate, std::cref(*options)));
   });
 }
 

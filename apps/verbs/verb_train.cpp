@@ -106,10 +106,13 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
     if (run::RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
   };
-  return run_ranks(world, say_error, work, [&](const Error& error) {
+  const auto say = [&](const std::string& line) {
+    say_error(objects.with_addresses(line));
+  };
+  return run_ranks(world, say, work, [&](const Error& error) {
     run::RankRecord* record = world->ledger().record();
     if (record == nullptr) return;
-    record->failed(error.what());
+    record->failed(objects.with_addresses(error.what()));
     record->finished(error.exit_code());
   });
 }

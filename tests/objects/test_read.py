@@ -494,7 +494,7 @@ def test_an_object_comes_before_a_saved_directory_of_its_name(run, local, server
     result = run("longhaul", *words_of_saved(tmp_path, "run", "s3://corpus", "both", 8),
                  check=False, env=environment(tmp_path / "home", store.endpoint))
     assert result.returncode == WRONG and "please report" not in result.stderr, result.stderr
-    assert "a file; text becomes a token store" in result.stderr
+    assert f"{address('both')}: a file; text becomes a token store" in result.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, *later(2)])
