@@ -44,12 +44,6 @@ constexpr ByAddress kByAddress[] = {{"compare", "first second"},
                                     {"try", "inputs"},
                                     {"verify", "dir"}};
 
-/// What to do where training takes an address, and a verb does not.
-constexpr ByAddress kInstead[] = {
-    {"new data",
-     "; new counts the tokens of a copy, and the run file that it writes may then name "
-     "the address"}};
-
 bool takes_address(const std::string& verb, const std::string& option) {
   const auto* const found = std::ranges::find(kByAddress, verb, &ByAddress::verb);
   return found != std::end(kByAddress) && has_word(found->options, option);
@@ -64,25 +58,34 @@ std::string refusal(const std::string& word, const std::string& meant) {
   return fmt::format("\"{}\": {}", objects::without_secrets(word), meant);
 }
 
+/// Returns what is wrong with the address of an output that a verb may write to.
+std::string problem_of_output(const std::string& word) {
+  try {
+    const objects::Address address = objects::parse_pattern(word);
+    if (address.key.find_first_of("*?[") == std::string::npos) return {};
+  } catch (const InputError& error) {
+    return error.message();
+  }
+  return refusal(word,
+                 "it has a character of patterns (* ? [), so nothing could read what is "
+                 "written there; name an address without it");
+}
+
 /// Returns what is wrong with a word of an option, or of an argument, of a verb.
 std::string problem_of_word(const std::string& verb, const std::string& option,
                             const std::string& word) {
   if (objects::is_address(word)) {
     if (!takes_address(verb, option)) {
-      const auto* const instead =
-          std::ranges::find(kInstead, verb + " " + option, &ByAddress::verb);
-      const bool has_other = instead != std::end(kInstead);
-      return refusal(word,
-                     as_address(word) + std::string(has_other ? instead->options : ""));
+      std::string meant = as_address(word);
+      if (verb == "new" && option == "data") {
+        meant +=
+            "; new counts the tokens of a copy, and the run file that it writes may then "
+            "name the address";
+      }
+      return refusal(word, meant);
     }
     // What is read is looked for where it is opened.
-    if (!names_output(option)) return {};
-    try {
-      (void)objects::parse_address(word);
-    } catch (const InputError& error) {
-      return error.message();
-    }
-    return {};
+    return names_output(option) ? problem_of_output(word) : "";
   }
   std::string meant = unexpanded(word);
   if (meant.empty() && names_output(option)) meant = as_address(word);
@@ -126,8 +129,12 @@ std::string problem_of_outputs(std::span<const std::string> words) {
     } else if (i + 1 < words.size()) {
       word = words[i + 1];
     }
-    const bool taken = objects::is_address(word) && takes_address(verb, option);
-    const std::string meant = taken ? "" : as_address(word);
+    if (objects::is_address(word) && takes_address(verb, option)) {
+      const std::string problem = problem_of_output(word);
+      if (!problem.empty()) return option + ": " + problem;
+      continue;
+    }
+    const std::string meant = as_address(word);
     if (!meant.empty()) return option + ": " + refusal(word, meant);
   }
   return {};

@@ -81,6 +81,7 @@ TEST(ArgumentPaths, AnAddressStandsOnlyWhereItIsReadOrWrittenTo) {
   }
   EXPECT_HAS(program.problem("new m s3://corpus/store"), "may then name the address");
   EXPECT_HAS(program.problem("export a --out s3://c/x"), "no name of a bucket");
+  EXPECT_HAS(program.problem("export a --out s3://corpus/x*"), "a character of patterns");
   EXPECT_HAS(program.problem("export a --out gs://corpus/x"), "opens no addresses but");
   EXPECT_HAS(program.problem("data split s --out-train gs://corpus/x"),
              "opens no addresses but");
@@ -114,6 +115,8 @@ TEST(ArgumentPaths, TheOutputsOfAVerbForAnotherStartAreLookedAtNow) {
     EXPECT_HAS(problem(line), kNoUse);
   }
   EXPECT_HAS(problem("export a --out gs://corpus/x"), "opens no addresses but");
+  EXPECT_HAS(problem("export a --out s3://c/x"), "--out: s3://c/x: 'c' is no name of a");
+  EXPECT_HAS(problem("data build a --out=s3://corpus/x?"), "a character of patterns");
 }
 
 TEST(ArgumentPaths, ASecretIsFoundInAnyWord) {
