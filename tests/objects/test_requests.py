@@ -290,6 +290,12 @@ def test_a_long_list_in_several_answers(tool, server):
     assert [line.split()[0].removeprefix("s3://corpus/") for line in listed.splitlines()
             if line.startswith("s3://")] == tool.store.keys("requests/many/")
     assert tool.proxy.count("GET") > 1
+    # A listing that has lasted for longer than the patience is begun once more.
+    tool.proxy.rules = [Rule("slow", query="list-type", seconds=PATIENCE + 1, times=1),
+                        Rule("truncated", query="list-type", times=1, bytes=30)]
+    again = tool("list", "s3://corpus/requests/many", seconds=30)
+    assert tool.proxy.faults() == {"slow": 1, "truncated": 1}
+    assert again.stdout.splitlines()[:-1] == listed.splitlines()[:-1], again.stderr
 
 
 @pytest.mark.parametrize("count", [40, *later(1003)])

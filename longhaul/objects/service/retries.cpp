@@ -58,7 +58,11 @@ class Retries : public arrow::fs::S3RetryStrategy {
     const bool passing = skewed
                              ? attempted == 0
                              : error.should_retry || error.exception_name == "SlowDown";
-    if (!passing || !patience_->has_time(since, longest_wait(attempted))) return false;
+    if (!passing) return false;
+    if (!patience_->has_time(since, longest_wait(attempted))) {
+      ++patience_->given_up;
+      return false;
+    }
     ++patience_->retries;
     return true;
   }
@@ -73,9 +77,10 @@ class Retries : public arrow::fs::S3RetryStrategy {
 
 }  // namespace
 
-bool Patience::wait_for_retry(Clock::time_point since, int64_t attempts) {
+bool Patience::wait_for_retry(Clock::time_point since, int64_t attempts,
+                              bool in_any_case) {
   const double wait = seconds_before(attempts);
-  if (!has_time(since, wait)) return false;
+  if (over || !(in_any_case || has_time(since, wait))) return false;
   ++retries;
   std::this_thread::sleep_for(std::chrono::duration<double>(wait));
   return true;

@@ -55,5 +55,18 @@ TEST_F(Retries, WorkInOtherWorkHasItsTime) {
   EXPECT_EQ(patience_->retries, 0);
 }
 
+TEST_F(Retries, LongWorkIsTriedOnceMoreUnlessTheClientHasTriedForSoLong) {
+  const Clock::time_point before = Clock::now() - seconds(6);
+  EXPECT_TRUE(patience_->wait_for_retry(before, 0, /*in_any_case=*/true));
+  EXPECT_EQ(patience_->given_up, 0);
+  {
+    const WorkBegan began(before);
+    EXPECT_FALSE(strategy_->ShouldRetry(passing("no answer"), 0));
+  }
+  EXPECT_EQ(patience_->given_up, 1);
+  patience_->over = true;
+  EXPECT_FALSE(patience_->wait_for_retry(before, 0, /*in_any_case=*/true));
+}
+
 }  // namespace
 }  // namespace longhaul::objects

@@ -162,16 +162,19 @@ struct S3Store::State {
   }
 
   /// Does work again, for the patience, while it fails for a passing reason. Arrow's
-  /// client does not ask again where the text of an answer is cut off.
+  /// client does not ask again where the text of an answer is cut off. Long work may have
+  /// taken the patience by then, and is done once more in any case.
   template <typename Work>
   auto with_patience(Work work) {
     const Clock::time_point since = Clock::now();
+    const int64_t given_up = patience->given_up;
     for (int64_t attempt = 0;; ++attempt) {
       try {
         return work();
       } catch (const Error& error) {
         const bool passes = error.kind() == ErrorKind::Temporary;
-        if (!passes || !patience->wait_for_retry(since, attempt)) throw;
+        const bool was_long = attempt == 0 && patience->given_up == given_up;
+        if (!passes || !patience->wait_for_retry(since, attempt, was_long)) throw;
       }
     }
   }
