@@ -13,7 +13,7 @@ PLAIN = dict(model_type="bert")
 DROPPED = dict(PLAIN, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 MASKED_ONLY = dict(PLAIN, architectures=["BertForMaskedLM"])
 # With dropout, where one is plain and the other is not.
-NOW = ["tp4", "cp2_ring", "pp2_dp2_zero3"]
+NOW = ["cp2_ring", "pp2_dp2_zero3"]
 STEPS = 8  # as of other families (test_layouts.py)
 
 
@@ -47,6 +47,7 @@ def test_it_learns_and_no_gradient_is_zero(judged):
     assert all(abs(value).max() > 0 for value in one.first_gradients.values())
 
 
+@pytest.mark.soak
 def test_dropout_is_seen(judged):
     dropped, plain = (judged(ONE, *FP32, steps=STEPS, **m) for m in (DROPPED, PLAIN))
     assert relative(dropped.losses, plain.losses) > 1e-3

@@ -97,6 +97,7 @@ def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(jud
     assert sorted(products[:ranks]) == sorted(products[ranks:])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", split(LAYOUTS, ["tp2_sequence"]))
 def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     first, second = (trained(LAYOUTS[name], *FP32, *DEVICE, copy=n) for n in range(2))
@@ -117,6 +118,7 @@ def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained
     assert tensors(step_dir(staged, STEPS)) == tensors(step_dir(own, STEPS))
 
 
+@pytest.mark.soak
 def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_path, monkeypatch):
     """Two on each: four ranks on one machine have devices 0 to 3, these 0 and 1 twice."""
     curves = []
@@ -128,6 +130,10 @@ def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_
               "parallel.zero=1", "batch.micro_size=1", *FP32, *DEVICE, ranks=4, nodes=nodes)
         curves.append(curve(path / "run"))
     assert curves[0] == curves[1]
+
+
+def test_a_machine_with_fewer_devices_than_ranks_is_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTDEV_COUNT", "2")
     refused = train(run, write_run(tmp_path, store), "batch.global_size=6", "batch.micro_size=1",
                     *FP32, *DEVICE, ranks=6, nodes=2, check=False)
     assert refused.returncode == 78
@@ -229,8 +235,8 @@ def test_a_start_says_once_where_the_host_waits_for_products_of_experts(run, sto
 
 
 @pytest.mark.parametrize("settings", [
-    ['memory.recompute="full"', "memory.offload_activations=true"],
-    *later(['memory.recompute="selective"'], ['memory.recompute="full"'])])
+    *later(['memory.recompute="full"', "memory.offload_activations=true"],
+           ['memory.recompute="selective"'], ['memory.recompute="full"'])])
 def test_what_is_recomputed_or_offloaded_has_the_same_losses(judged, settings):
     plain = judged(ONE, *FP32, *DEVICE, *PLAIN, *settings)
     assert not violations(plain, judged(ONE, *FP32, *PLAIN), SAME)
@@ -238,6 +244,7 @@ def test_what_is_recomputed_or_offloaded_has_the_same_losses(judged, settings):
     assert not violations(fused, judged(ONE, *FP32, *DEVICE), SAME)
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_from_a_device_to_a_cpu_and_back(run, store, trained, tmp_path):
     whole = trained(parallel(2, zero=1), *FP32, *DEVICE)
     path = write_run(tmp_path, store)

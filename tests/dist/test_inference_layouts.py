@@ -90,6 +90,7 @@ def test_without_a_layout_the_ranks_take_the_runs(run, trained, store, name):
     assert alone["layout"]["world"] == 1
 
 
+@pytest.mark.soak
 def test_a_hugging_face_directory_is_evaluated_by_several_ranks(run, of_one_rank, store, loss,
                                                                  tmp_path):
     run("longhaul", "export", of_one_rank, "--out", tmp_path / "hf")
@@ -108,6 +109,7 @@ def test_only_one_rank_speaks(run, of_one_rank, store):
         [line.split()[0] for line in alone]
 
 
+@pytest.mark.soak
 def test_ranks_go_back_together_from_a_damaged_checkpoint(run, of_one_rank, store, loss, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(of_one_rank, copy)

@@ -12,8 +12,8 @@ from programs import later, split
 ONE = (1, [])
 MASKED = ["data.document_mask=true"]
 # Every kind of split once. The others, and all in bf16, run under the label soak.
-NOW = ["shard_group_2_of_4", "tp4", "cp2_ring", "pp2_interleaved", "pp2_dp2_zero3", "tp2_pp2_dp2"]
-IN_BF16 = ["tp2_pp2_dp2", *later("zero3", "tp2_sequence")]
+NOW = ["shard_group_2_of_4", "cp2_ring", "pp2_interleaved", "tp2_pp2_dp2"]
+IN_BF16 = ["tp2_sequence", *later("zero3", "tp2_pp2_dp2")]
 
 
 @pytest.mark.parametrize("name", split(LAYOUTS, NOW))
@@ -31,9 +31,9 @@ OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
 TENSORS = {"qwen2": (3, 12), "qwen3": (3, 11), "gpt2": (4, 16), "gpt2_drops": (4, 16),
            "mistral": (3, 9), "gpt_neox": (4, 16),
            **{name: tensors for name, (_, _, tensors, _) in DECODERS.items()}}
-# Norms of heads on all ranks, norms over all heads, dropout, a window, two kinds of layers.
-OTHERS_NOW = [("qwen3", "tp2_pp2_dp2"), ("gpt2_drops", "tp2_cp2"), ("mistral", "cp2_ring"),
-              ("gemma3_text", DECODERS["gemma3_text"][1]), ("olmo2", DECODERS["olmo2"][1])]
+# Norms of heads, dropout, a window, two kinds of layers.
+OTHERS_NOW = [("qwen3", "tp2_sequence"), ("gpt2_drops", "tp2_cp2"), ("mistral", "cp2_ring"),
+              ("gemma3_text", DECODERS["gemma3_text"][1])]
 
 
 @pytest.mark.parametrize("family,name", split(
@@ -48,6 +48,7 @@ def test_a_layout_of_another_family_is_one_rank(judged, family, name):
     assert len(one.first_gradients) == outside + in_block * 4
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("again", ["selective", *later("full")])
 def test_dropout_is_seen_and_what_runs_again_drops_the_same(judged, again):
     one = judged(ONE, *FP32, steps=10, **OTHERS["gpt2_drops"])
@@ -57,6 +58,7 @@ def test_dropout_is_seen_and_what_runs_again_drops_the_same(judged, again):
     assert relative(one.losses, plain.losses) > 1e-3
 
 
+@pytest.mark.soak
 def test_shards_of_each_machine_are_one_rank(run, store, tmp_path, judged):
     on_two = functools.partial(run, nodes=2)
     ours = run_layout(on_two, tmp_path, store, parallel(4, 1, zero=3, shard_group="node"), *FP32)
@@ -73,6 +75,7 @@ def test_the_model_learns_and_no_gradient_is_zero(judged):
     assert all(abs(value).max() > 0 for value in one.first_gradients.values())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("tied", [True, *later(False)])
 def test_a_padding_row_that_is_trained_is_seen(judged, tied):
     """So what equals one rank elsewhere does not train it."""
@@ -83,7 +86,7 @@ def test_a_padding_row_that_is_trained_is_seen(judged, tied):
     assert (abs(row).max() == 0) == (not tied) and abs(other).max() > 0
 
 
-@pytest.mark.parametrize("name", ["tp2_pp2", *later(("pp2",))])
+@pytest.mark.parametrize("name", ["pp2", *later("tp2_pp2")])
 def test_embeddings_tied_over_stages_are_one_tensor(judged, name):
     one = judged(ONE, *FP32, tie_word_embeddings=True)
     ours = judged(LAYOUTS[name], *FP32, tie_word_embeddings=True)
@@ -137,7 +140,7 @@ def test_gradient_norms_by_layer_are_those_of_one_rank_and_make_up_the_whole(tra
         assert sum(n * n for n in norms[1:]) ** 0.5 == pytest.approx(whole, rel=1e-12)
 
 
-@pytest.mark.parametrize("ranks,zero", [(4, 2), *later((2, 1), (1, 1))])
+@pytest.mark.parametrize("ranks,zero", [(2, 1), *later((4, 2), (1, 1))])
 def test_clipping_is_the_same_everywhere(run, store, tmp_path, trained, ranks, zero):
     clipped = [*FP32, "optimizer.clip=0.5"]
     one = curve(trained(ONE, *clipped))

@@ -141,6 +141,7 @@ def test_zero_3_in_a_pipeline_gathers_and_scatters_for_each_micro_batch(sent, ga
     assert got["all_gather"] == part(2, (vectors + table + blocks * block) * COMPUTE)
 
 
+@pytest.mark.soak
 def test_shard_groups_add_an_all_reduce_of_the_shards_over_replicas(sent):
     got = sent(4, "parallel.zero=1", "parallel.shard_group=2", "batch.micro_size=1")
     assert got["shard"] == {"reduce_scatter": part(2, whole(4) * WIRE),

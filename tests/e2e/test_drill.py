@@ -148,6 +148,7 @@ def test_a_live_run_is_hit_without_asking_and_followed_until_it_is_back(binary, 
     assert run.process.poll() is None
 
 
+@pytest.mark.soak
 def test_without_a_yes_or_a_way_back_a_live_run_is_left_alone(binary, live):
     run = live()
     before = run.pids()

@@ -108,6 +108,7 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
     assert (status["state"], status["restarts"]) == ("done", 1)
 
 
+@pytest.mark.soak
 def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_path,
                                                                   undisturbed):
     config = runs.write_config(tmp_path)
@@ -121,6 +122,7 @@ def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_p
     assert runs.curve(tmp_path / "run") == undisturbed
 
 
+@pytest.mark.soak
 def test_a_broken_new_program_is_started_three_times(binary, tmp_path):
     config = runs.write_config(tmp_path)
     folder, starts = tmp_path / "bin", tmp_path / "starts"

@@ -125,6 +125,7 @@ def test_another_version_beside_it_is_said_with_what_to_install(environment, nam
         f"{other or 'none'}; run: pip install '{name}=={wanted}.*'\n")
 
 
+@pytest.mark.soak
 def test_the_same_build_gives_the_same_bytes(wheel, tmp_path):
     again = make_wheel(tmp_path)
     assert again.name == wheel.name

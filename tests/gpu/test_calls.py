@@ -45,6 +45,7 @@ def test_the_fifth_call_repeats_what_failed_and_tells_of_it(tmp_path):
     assert rows(tmp_path, "5_again.sh")["4_whole_steps.tiny"] == "ok"
 
 
+@pytest.mark.soak
 def test_a_step_that_takes_too_long_is_ended_and_the_next_has_no_time(tmp_path):
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 100\n")

@@ -101,6 +101,7 @@ def test_another_layout_goes_on_from_the_mirror_as_from_the_disk(mirrored, first
     assert differing(runs[0].last(), runs[1].last()) == []
 
 
+@pytest.mark.soak
 def test_ranks_of_two_machines(mirrored, whole):
     """Two ranks that pretend to be on two machines."""
     mine = mirrored()
@@ -121,6 +122,7 @@ def test_a_start_that_ended_while_it_fetched_is_no_lost_mount(mirrored, whole):
     assert curve(mine.dir) == curve(whole(ranks=2))
 
 
+@pytest.mark.soak
 def test_of_several_attempts_the_newest_counts(mirrored):
     mine = mirrored()
     mine.train("run.stop_after=4")

@@ -554,6 +554,7 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
     assert curve(tmp_path / "run") == curve(tmp_path / "here")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ranks", [1, *later(2)])
 def test_a_run_that_goes_back_while_a_shard_comes_ends_soon_when_it_is_asked_to(
         run, filled, parted, tmp_path, ranks):

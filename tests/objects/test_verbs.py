@@ -334,6 +334,7 @@ def test_a_store_larger_than_the_cache_is_read_in_order(run, local, filled, part
     assert curve(tmp_path / "run") == curve(tmp_path / "here")
 
 
+@pytest.mark.soak
 def test_a_start_in_the_middle_fetches_from_the_shard_of_its_place_on(run, local, filled, parted,
                                                                       tmp_path):
     shards, cache = parted["shards"], tmp_path / "cache"

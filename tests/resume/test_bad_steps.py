@@ -73,7 +73,7 @@ def test_a_skipped_step_changes_nothing_but_the_place_in_the_data(run, tmp_path,
         (7, "spike" if kind == "spike" else "nonfinite", "skip")]
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_stopping_and_going_on_changes_nothing_about_skips_and_rollbacks(run, tmp_path, ranks):
     sets = [*rollback(3), "resilience.spike_sigmas=6", "resilience.spike_window=8",
             'debug.faults=[{step = 7, kind = "spike"}, {step = 9, kind = "nonfinite_loss"}]']

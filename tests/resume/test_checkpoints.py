@@ -48,6 +48,7 @@ def test_milestones_stay_and_others_go(run, tmp_path):
     assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 7, 8)]
 
 
+@pytest.mark.soak
 def test_milestones_are_saved_where_no_other_save_falls_on_them(run, tmp_path):
     path, clock = write_config(tmp_path, "run"), write_config(tmp_path, "clock")
     milestones = ("checkpoint.every=0", "checkpoint.keep=1", "checkpoint.milestone_every=3")

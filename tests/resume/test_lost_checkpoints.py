@@ -153,6 +153,7 @@ def test_another_directory_for_checkpoints_is_no_reason_to_begin_anew(run, tmp_p
     assert tensors(tmp_path / "new/step_00000008") == tensors(final(whole))
 
 
+@pytest.mark.soak
 def test_the_checkpoints_of_another_run_are_no_runs_own(run, tmp_path):
     path, other = write_config(tmp_path), write_config(tmp_path, "other")
     train(run, path, EVERY, "run.stop_after=4")
@@ -258,6 +259,7 @@ def test_a_supervised_run_that_loses_its_checkpoints_ends_and_trains_nothing_aga
     assert not kept(tmp_path / "run")
 
 
+@pytest.mark.soak
 def test_memory_of_the_machines_outlives_the_checkpoints(run, binary, tmp_path):
     path = write_config(tmp_path)
     memory = {**ENVIRONMENT, "LONGHAUL_MEMORY_DIR": str(tmp_path / "memory")}

@@ -177,6 +177,7 @@ def test_two_neighbours_lost_go_on_from_disk(binary, tmp_path, undisturbed):
     assert_undisturbed(cluster, undisturbed(4, *ZERO))
 
 
+@pytest.mark.soak
 def test_of_a_damaged_copy_the_other_is_used(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path)
     # A copy on its way at the kill would be no copy, and the machine of rank 2, whose own part
@@ -211,6 +212,7 @@ def test_two_deaths_cost_no_bit(binary, tmp_path, undisturbed, sets):
     assert_undisturbed(cluster, undisturbed(4, *sets))
 
 
+@pytest.mark.soak
 def test_a_stopped_run_has_saved_and_leaves_nothing_in_memory(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2)
     process = cluster.start(PACE, *ZERO)
