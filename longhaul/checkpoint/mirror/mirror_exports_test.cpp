@@ -190,6 +190,7 @@ TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   store.held_below = "run/hf";
   MirrorOptions options;
   options.checkpoints = all.run / "checkpoints";
+  fs::create_directory(options.checkpoints);
   options.marker = {kMirrorRun, 1, {}};
   options.run_dir = all.run.path();
   options.run_files = {"results.json"};
