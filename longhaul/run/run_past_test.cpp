@@ -34,7 +34,9 @@ TEST(RunPast, ARunThatBeginsAnewRemembersWhatWasGivenUp) {
   const TestDirectory dir;
   RunPast first = RunPast::begin();
   first.newest = 7;
+  first.loads = 3;
   const RunPast second = first.begin_anew();
+  EXPECT_EQ(second.loads, 3) << "a supervisor compares the numbers";
   const RunPast third = second.begin_anew();
   EXPECT_FALSE(third.newest);
   third.write(dir.path());
