@@ -42,8 +42,10 @@ MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> s
   claim_.marker = options_.marker;
   claim_.given_up = options_.given_up;
   claim_.note = [this](const std::string& name) {
-    run::mark_checkpoints(options_.checkpoints,
-                          {options_.marker.run, options_.marker.attempt, {name}});
+    // All of them: the directory may have been removed since.
+    run::CheckpointsMarker marker = claim_.marker;
+    marker.names.push_back(name);
+    run::mark_checkpoints(options_.checkpoints, marker);
   };
   if (options_.rank == 0 && !options_.run_dir.empty()) {
     exports_ = std::make_unique<MirrorExports>(

@@ -32,7 +32,8 @@ struct MirrorClaim {
 /// name, what later starts than this one have. Called on rank 0 only.
 void claim_mirror(MirrorStore& store, MirrorClaim& claim);
 
-/// Throws as claim_mirror() does unless the mirror still has the last of these names.
+/// Throws as claim_mirror() does where the mirror has another name than the last of
+/// `claim.marker.names`.
 void prove_claim(MirrorStore& store, const MirrorClaim& claim);
 
 /// Prepares a step for its files. Removes objects of the same names, which a past that

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -260,8 +261,11 @@ void fetch_history(checkpoint::MirrorStore& store, const std::string& name,
     return;
   }
   if (fs::exists(file) && fs::file_size(file) > 0) {
-    std::ofstream(fetched, std::ios::app | std::ios::binary)
-        << std::ifstream(file, std::ios::binary).rdbuf();
+    std::ofstream end(fetched, std::ios::app | std::ios::binary);
+    end << std::ifstream(file, std::ios::binary).rdbuf() << std::flush;
+    if (!end)
+      throw to_error(
+          fs::filesystem_error("append to", fetched, {EIO, std::generic_category()}));
   }
   fs::rename(fetched, file);
   sync_directory(run_dir);
@@ -295,7 +299,8 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
     const fs::path dir = checkpoint_dir(config);
     const bool known = run::read_run_identity(config.run.dir).has_value();
     const bool looks = config.checkpoint.resume.kind != ResumeFrom::Kind::Never;
-    bool missing = looks && (!known || !fs::exists(config.run.dir / run::kMetricsFile));
+    const bool has_history = fs::exists(config.run.dir / run::kMetricsFile);
+    bool missing = looks && (!known || !has_history);
     std::string of_run;
     // What is wrong with the directory is told where the run goes on from it.
     Failure::of([&] {
@@ -313,7 +318,11 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
                                  checkpoint::MirrorListing(*store).highest_attempt()});
         if (owner && (of_run.empty() || of_run == owner->run)) past.run = owner->run;
       } catch (const Error& error) {
-        if (!known && !checkpoint::has_committed(dir)) raise_unreachable(config, error);
+        // Without its history the run would write another one over the mirror's.
+        const bool was_here = past.attempt > 0 && !has_history;
+        if (was_here || (!known && !checkpoint::has_committed(dir))) {
+          raise_unreachable(config, error);
+        }
       }
     }
     return json_text(Json{{"run", past.run}, {"attempt", past.attempt}});

@@ -7,11 +7,12 @@
 
 namespace longhaul::train {
 
-/// Returns the highest number of a start that the directory of checkpoints tells of.
-/// Where run.dir knows of no run, or a checkpoint is missing, the mirror's is counted as
-/// well, and the mirror says whose the run is. Asks nothing where there is no mirror, and
-/// not the mirror with checkpoint.resume = "never". Throws where the store does not
-/// answer and there is no checkpoint here either. Collective.
+/// Returns the highest number of a start that the directory of checkpoints tells of. The
+/// mirror is asked as well where run.dir knows of no run or has no metrics, or where a
+/// checkpoint is missing; then it also says whose the run is. It is not asked with
+/// checkpoint.resume = "never". Does nothing where there is no mirror. Throws where the
+/// store does not answer and there is no checkpoint here either, or no history.
+/// Collective.
 MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world);
 
 /// Fetches what the mirror has of the run's log, events and metrics where run.dir has no

@@ -51,8 +51,8 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// Returns the names of a mirror that the run's directory of checkpoints knows which the
-/// run had before this one.
+/// Returns the names of a mirror that the run's former directory of checkpoints knows;
+/// none where the directory is still the same.
 std::vector<std::string> names_before(const RunStart& start, const fs::path& dir) {
   const std::string& place = start.past().checkpoints;
   if (place.empty() || place == run::RunPast::place_of(dir)) return {};
@@ -163,7 +163,8 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
   options.marker = marker_;
-  options.given_up = start_.past().given_up;
+  // A run that has saved since knows the mirror by the names in its directory.
+  if (!start_.past().newest) options.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(

@@ -14,7 +14,7 @@ namespace longhaul::train {
 /// What is known of a run beside its own directory, where it has a mirror.
 struct MirrorPast {
   std::string run;  ///< its identity, by the mirror; empty: not known
-  int attempt = 0;  ///< the highest number of a start that has saved anywhere
+  int attempt = 0;  ///< the highest number of a start that they tell of
 };
 
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
