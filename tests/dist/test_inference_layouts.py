@@ -213,7 +213,7 @@ def test_a_text_passes_every_virtual_stage(run, trained, store):
 
 # --- experts
 
-NEAR = 1e-5  # two experts of a token may be as likely to 1e-5
+NEAR = 1e-5  # rounding may exchange two experts of a token that are almost as likely
 # Ranks, words, and the ranks over which the 8 experts of a layer lie then.
 SPREAD = {
     "hf_2": ("hf", 2, [], 2),

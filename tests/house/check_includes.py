@@ -18,6 +18,7 @@ ROOMS = {
     "cluster": ["control", "process", "health", "watch", "verdict", "record", "fleet", "slurm",
                 "supervisor", "agent"],
     "cuda": ["kernels"],
+    "config": ["addresses"],
     "objects": ["service"],
     "data": ["places", "input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
     "layout": ["pipeline"],
@@ -26,7 +27,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "observe", "session", "log", "step", "proof", "save"],
-    "apps": ["objects", "start", "pages", "version", "new", "try", "verbs"],
+    "apps": ["arguments", "objects", "start", "pages", "version", "new", "try", "verbs"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {

@@ -158,7 +158,7 @@ def test_a_store_that_says_nothing_takes_one_request(tool, command):
     """It is given up after 30 s, and the patience is over then."""
     with Stalled() as nobody:
         tool.env["AWS_ENDPOINT_URL_S3"] = nobody.endpoint
-        result = tool(command, PLACE, seconds=50)
+        result = tool(command, PLACE, seconds=90)
     assert result.returncode == TEMPORARY, result.stderr
 
 
@@ -293,7 +293,7 @@ def test_a_long_list_in_several_answers(tool, server):
     # A listing that has lasted for longer than the patience is begun once more.
     tool.proxy.rules = [Rule("slow", query="list-type", seconds=PATIENCE + 1, times=1),
                         Rule("truncated", query="list-type", times=1, bytes=30)]
-    again = tool("list", "s3://corpus/requests/many", seconds=30)
+    again = tool("list", "s3://corpus/requests/many", seconds=90)
     assert tool.proxy.faults() == {"slow": 1, "truncated": 1}
     assert again.stdout.splitlines()[:-1] == listed.splitlines()[:-1], again.stderr
 
@@ -304,7 +304,7 @@ def test_a_copy_takes_three_requests_for_a_small_object(tool, count):
     for number in range(count):
         tool.store.put(f"small/{count}/{number:04}", b"x")
     tool.proxy.requests.clear()
-    copied = tool("copy", f"s3://corpus/small/{count}", tool.folder / "copies", 1 << 30, seconds=60)
+    copied = tool("copy", f"s3://corpus/small/{count}", tool.folder / "copies", 1 << 30, seconds=250)
     assert copied.returncode == 0, copied.stderr
     assert tool.proxy.count("GET", "HEAD", keys=f"corpus/small/{count}/0") == 3 * count
 

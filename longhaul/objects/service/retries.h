@@ -21,7 +21,7 @@ struct Patience {
   std::atomic<bool> over = false;  ///< nothing is tried again any more
   std::atomic<int64_t> requests = 0;
   std::atomic<int64_t> retries = 0;
-  std::atomic<int64_t> given_up = 0;  ///< requests that the client has tried for so long
+  std::atomic<int64_t> given_up = 0;  ///< requests that the client has given up
 
   /// Returns whether another try is worth while that begins after a wait.
   bool has_time(Clock::time_point since, double wait) const {
@@ -30,8 +30,7 @@ struct Patience {
   }
   /// Waits before another try, and counts it: the times double from 0.2 s to 10 s, each
   /// shortened by chance by up to a half, so that many processes do not come back at
-  /// once. Returns false at once where there is no time for that; `in_any_case` counts
-  /// none.
+  /// once. Returns false at once where there is no time for that, unless `in_any_case`.
   bool wait_for_retry(Clock::time_point since, int64_t attempts,
                       bool in_any_case = false);
 };
