@@ -21,7 +21,8 @@ std::vector<std::string> unlooked_addresses(const RunConfig& config);
 /// not looked at.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
-/// Refuses what can be refused before any rank is started. That is: missing inputs, a
+/// Refuses what can be refused before any rank is started. That is: missing inputs,
+/// patterns of addresses where training reads none, a
 /// model's config that cannot be used, weights that are damaged or another model's. So
 /// are directories of the run that are links to nothing, settings that do not fit the
 /// model, and ranks that do not fit layout and batch. Throws InputError or ConfigError

@@ -15,8 +15,8 @@ namespace longhaul::apps {
 namespace {
 
 /// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
-/// checked where the settings are read; the words of `submit` by the start that gets
-/// them.
+/// checked where the settings are read. The words of `submit` are checked by the start
+/// that gets them, but for outputs and secrets.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name",   "--flags"};
