@@ -98,7 +98,7 @@ def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(jud
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", split(LAYOUTS, ["tp2_sequence"]))
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     first, second = (trained(LAYOUTS[name], *FP32, *DEVICE, copy=n) for n in range(2))
     assert curve(first) == curve(second)

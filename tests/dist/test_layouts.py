@@ -49,7 +49,7 @@ def test_a_layout_of_another_family_is_one_rank(judged, family, name):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("again", ["selective", *later("full")])
+@pytest.mark.parametrize("again", ["selective", "full"])
 def test_dropout_is_seen_and_what_runs_again_drops_the_same(judged, again):
     one = judged(ONE, *FP32, steps=10, **OTHERS["gpt2_drops"])
     ours = judged(ONE, *FP32, f'memory.recompute="{again}"', steps=10, **OTHERS["gpt2_drops"])
@@ -76,7 +76,7 @@ def test_the_model_learns_and_no_gradient_is_zero(judged):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("tied", [True, *later(False)])
+@pytest.mark.parametrize("tied", [True, False])
 def test_a_padding_row_that_is_trained_is_seen(judged, tied):
     """So what equals one rank elsewhere does not train it."""
     one, trained = (judged(ONE, *FP32, tie_word_embeddings=tied, pad_token_id=row)

@@ -553,7 +553,7 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("ranks", [1, *later(2)])
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_that_goes_back_while_a_shard_comes_ends_soon_when_it_is_asked_to(
         run, filled, parted, tmp_path, ranks):
     (name, _), last, steps = parted[2], parted[1][1], parted[3][1]

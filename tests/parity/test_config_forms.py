@@ -221,8 +221,9 @@ def ours(run, path, family):
 
 
 @pytest.mark.parametrize("family", [
-    "Qwen2", "Gemma3Text", "GPT2", "Qwen3Moe", *later("GPTNeoX", "Bert", "Llama", "Mistral", "Mixtral", "Qwen3", "Olmo2", "Granite", "SmolLM3",
-                       "Olmo3")])
+    "Qwen2", "Gemma3Text", "GPT2", "Qwen3Moe", *later(
+        "GPTNeoX", "Bert", "Llama", "Mistral", "Mixtral", "Qwen3", "Olmo2", "Granite", "SmolLM3",
+        "Olmo3")])
 def test_every_form_is_read_as_transformers_reads_it_or_refused_by_name(run, tmp_path, family):
     (tmp_path / "models").mkdir()
     build(tmp_path / "plain", usual(family))
