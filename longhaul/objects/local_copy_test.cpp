@@ -44,6 +44,15 @@ class LocalCopiesTest : public testing::Test {
     const Address prefix{"bucket", "store"};
     return of.hold(prefix, {{prefix / name, kSize, "version"}}, waits);
   }
+  /// Makes a copy of "a" and changes its bytes, but not its time, as a disk does.
+  fs::path damaged_copy() {
+    LocalCopies one = copies();
+    fs::path file = *hold(one, "a") / "a";
+    const auto time = fs::last_write_time(file);
+    write_file(file, std::string(kSize, 'y'));
+    fs::last_write_time(file, time);
+    return file;
+  }
 
   TestDirectory dir_;
   std::shared_ptr<CopyPaths> paths_ = std::make_shared<CopyPaths>();
@@ -75,14 +84,7 @@ TEST_F(LocalCopiesTest, CountsNothingTwiceThatHasComeAlready) {
 
 TEST_F(LocalCopiesTest, ProvesAnewWhatWasProvedWhereThatIsAskedFor) {
   free_ = 2 * kSize;
-  fs::path file;
-  {
-    LocalCopies one = copies();
-    file = *hold(one, "a") / "a";
-  }
-  const auto time = fs::last_write_time(file);
-  write_file(file, std::string(kSize, 'y'));
-  fs::last_write_time(file, time);  // as damage of the disk leaves it
+  const fs::path file = damaged_copy();
   LocalCopies trusting = copies();
   const auto held = hold(trusting, "a");
   EXPECT_EQ(read_text(file).front(), 'y');
@@ -96,14 +98,7 @@ TEST_F(LocalCopiesTest, ProvesAnewWhatWasProvedWhereThatIsAskedFor) {
 
 TEST_F(LocalCopiesTest, FetchesAgainWhatIsDamaged) {
   free_ = 2 * kSize;
-  fs::path file;
-  {
-    LocalCopies one = copies();
-    file = *hold(one, "a") / "a";
-  }
-  const auto time = fs::last_write_time(file);
-  write_file(file, std::string(kSize, 'y'));
-  fs::last_write_time(file, time);
+  damaged_copy();
   LocalCopies proving = copies();
   proving.prove_anew();
   EXPECT_EQ(read_text(*hold(proving, "a") / "a").front(), 'x');
