@@ -191,7 +191,7 @@ TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   MirrorOptions options;
   options.checkpoints = all.run / "checkpoints";
   fs::create_directory(options.checkpoints);
-  options.marker = {kMirrorRun, 1, {}};
+  options.claim.marker = {kMirrorRun, 1, {}};
   options.run_dir = all.run.path();
   options.run_files = {"results.json"};
   MirrorThread thread(options, std::move(owned));

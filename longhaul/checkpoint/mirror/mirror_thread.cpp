@@ -39,11 +39,9 @@ std::string failure_text(const Failure& failure) {
 
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
     : options_(std::move(options)), store_(std::move(store)) {
-  claim_.marker = options_.marker;
-  claim_.given_up = options_.given_up;
-  claim_.note = [this](const std::string& name) {
+  options_.claim.note = [this](const std::string& name) {
     // All of them: the directory may have been removed since.
-    run::CheckpointsMarker marker = claim_.marker;
+    run::CheckpointsMarker marker = options_.claim.marker;
     marker.names.push_back(name);
     run::mark_checkpoints(options_.checkpoints, marker);
   };
@@ -293,9 +291,9 @@ void MirrorThread::claim(Name name) {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;
   if (name == Name::New) {
-    claim_mirror(*store_, claim_);
+    claim_mirror(*store_, options_.claim);
   } else {
-    prove_claim(*store_, claim_);
+    prove_claim(*store_, options_.claim);
   }
   claimed_ = true;
 }

@@ -28,10 +28,9 @@ struct MirrorOptions {
   int attempt = 1;
   int rank = 0;
   int ranks = 1;
-  int64_t keep = 0;               ///< newest checkpoints that stay in the mirror; 0: all
-  int64_t milestone_every = 0;    ///< Retention::milestone_every
-  run::CheckpointsMarker marker;  ///< of `checkpoints`; rank 0 only
-  std::vector<std::string> given_up;  ///< RunPast::given_up; rank 0 only
+  int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
+  int64_t milestone_every = 0;  ///< Retention::milestone_every
+  MirrorClaim claim;            ///< rank 0's; the thread notes the names
   /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
   /// MIRROR/run/; rank 0 only.
   fs::path run_dir;
@@ -145,7 +144,6 @@ class MirrorThread {
 
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
-  MirrorClaim claim_;     ///< rank 0's
   bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
   /// What rank 0 knows of the mirror while it mirrors a step, which begins with a look.
   std::optional<MirrorListing> known_;

@@ -62,7 +62,7 @@ struct Mirroring {
     for (int rank = 0; rank < kMirrorRanks; ++rank) {
       MirrorOptions options;
       options.checkpoints = dir;
-      options.marker = marker;
+      options.claim.marker = marker;
       options.rank = rank;
       options.ranks = kMirrorRanks;
       options.keep = keep;

@@ -162,9 +162,9 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   options.run_files = {run::kConfigFile, run::kEventsFile, run::kMetricsFile,
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
-  options.marker = marker_;
+  options.claim.marker = marker_;
   // A run that has saved since knows the mirror by the names in its directory.
-  if (!start_.past().newest) options.given_up = start_.past().given_up;
+  if (!start_.past().newest) options.claim.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
