@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a reader wants, and the pages that serve it.
 READERS = {
     "Start": ["tutorial", "features", "offline", "recipes"],
-    "Run": ["running", "data", "watching", "checkpoints", "failures", "health", "troubleshooting"],
+    "Run": ["running", "data", "objects", "watching", "checkpoints", "failures", "health", "troubleshooting"],
     "Understand": ["layouts", "experts", "devices", "numerics", "reliability", "benchmarks"],
     "Move here": ["migrating", "importing", "public-cases"],
     "Extend": ["tour", "adding", "testing"],
@@ -45,6 +45,11 @@ markdown_extensions:
   - pymdownx.superfences
 nav:
 """
+# Who types a word into the search most often wants a page for users.
+BOOST = {"Start": 3, "Run": 3, "Understand": 1, "Move here": 2, "Extend": 0.5}
+ELSEWHERE = 0.3
+# What the front page takes of README.md, above the table of pages.
+OF_README = ["Start", "Not there yet"]
 LINK = re.compile(r"\]\(([^)\s#]+)")
 
 
@@ -73,6 +78,43 @@ def place_of(path):
     return path.relative_to(ROOT / "docs" if path.is_relative_to(ROOT / "docs") else ROOT)
 
 
+def with_links(text, path, all_pages, at=None):
+    """The text of the page at `path` with links as the site has them, on the page `at`."""
+    up = "../" * (len(place_of(at or path).parts) - 1)
+
+    def linked(match):
+        where = match.group(2)
+        if re.match(r"[a-z]+:|#", where):
+            return match.group(0)
+        file, anchor = re.match(r"([^#]*)(.*)", where).groups()
+        goal = (path.parent / file).resolve()
+        if goal in all_pages:
+            return f"[{match.group(1)}]({up}{place_of(goal)}{anchor})"
+        return match.group(1) if goal.exists() else match.group(0)
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", linked, text)
+
+
+def unread():
+    """Pages that READERS lacks, and names in READERS that are no page."""
+    named = {name for names in READERS.values() for name in names}
+    return sorted(named ^ {p.stem for p in (ROOT / "docs").glob("*.md") if p.stem != "README"})
+
+
+def boosts():
+    """How the search weighs a page, by its place in the site."""
+    return {f"{name}.md": BOOST[reader] for reader, names in READERS.items() for name in names}
+
+
+def front_page():
+    """What README.md says first, how to start, the limits, and the table of pages."""
+    start = (ROOT / "README.md").read_text(encoding="utf-8")
+    head, *sections = re.split(r"^## ", start, flags=re.M)
+    named = {section.split("\n", 1)[0]: section for section in sections}
+    table = (ROOT / "docs/README.md").read_text(encoding="utf-8").replace("# The pages", "## The pages", 1)
+    return head + "".join(f"## {named[name]}" for name in OF_README), table
+
+
 def write_pages(folder):
     """Copies the pages. A link to a file that is no page becomes its name."""
     all_pages = pages()
@@ -83,26 +125,21 @@ def write_pages(folder):
             shutil.copy(path, target)
             continue
 
-        def linked(match, path=path):
-            where = match.group(2)
-            if re.match(r"[a-z]+:|#", where):
-                return match.group(0)
-            file, anchor = re.match(r"([^#]*)(.*)", where).groups()
-            goal = (path.parent / file).resolve()
-            if goal in all_pages:
-                up = "../" * (len(place_of(path).parts) - 1)
-                return f"[{match.group(1)}]({up}{place_of(goal)}{anchor})"
-            return match.group(1) if goal.exists() else match.group(0)
-
-        target.write_text(re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", linked,
-                                 path.read_text(encoding="utf-8")), encoding="utf-8")
-    (folder / "README.md").rename(folder / "index.md")
+        boost = boosts().get(str(place_of(path)), ELSEWHERE)
+        target.write_text(f"---\nsearch:\n  boost: {boost}\n---\n\n" + with_links(
+            path.read_text(encoding="utf-8"), path, all_pages), encoding="utf-8")
+    start, table = front_page()
+    (folder / "README.md").unlink()
+    (folder / "index.md").write_text(
+        f"---\nsearch:\n  boost: {BOOST['Start']}\n---\n\n"
+        + with_links(start, ROOT / "README.md", all_pages, at=ROOT / "docs/README.md")
+        + with_links(table, ROOT / "docs/README.md", all_pages), encoding="utf-8")
     for page in folder.rglob("*.md"):
         page.write_text(re.sub(r"\]\(((?:\.\./)*)README\.md\)", r"](\1index.md)", page.read_text()))
 
 
 def navigation():
-    lines = ["  - Pages: index.md"]
+    lines = ["  - Home: index.md"]
     for reader, names in READERS.items():
         lines += [f"  - {reader}:", *(f"      - {name}.md" for name in names)]
     lines += ["  - Project:", "      - CONTRIBUTING.md", "      - SECURITY.md", "      - CHANGELOG.md"]
@@ -111,11 +148,9 @@ def navigation():
 
 def main():
     out = pathlib.Path(sys.argv[1]).resolve()
-    named = sorted(name for names in READERS.values() for name in names)
-    there = sorted(p.stem for p in (ROOT / "docs").glob("*.md") if p.stem != "README")
-    if named != there:
-        sys.exit(f"docs_site: pages without a reader, or readers without a page: "
-                 f"{sorted(set(named) ^ set(there))}; see READERS")
+    if unread():
+        sys.exit(f"docs_site: {', '.join(unread())}: a page of docs/ without a place in READERS of "
+                 "tools/docs_site.py, or a place without a page; give it one")
     with tempfile.TemporaryDirectory() as folder:
         sources = pathlib.Path(folder) / "pages"
         sources.mkdir()

@@ -1,9 +1,13 @@
 """docs/troubleshooting.md explains every area of an error; links between pages lead somewhere."""
 
 import re
+import sys
 import unittest
 
 import house
+
+sys.path.insert(0, str(house.ROOT / "tools"))
+import docs_site  # noqa: E402
 
 AREAS = (
     re.compile(r'\b(?:Input|Config|Temporary)Error\s*[({]\s*"([^"]+)"'),
@@ -52,6 +56,22 @@ class Areas(unittest.TestCase):
         missing = {area: name for area, name in code.items() if area not in table}
         self.assertEqual({}, missing, "add them to docs/troubleshooting.md")
         self.assertEqual(len(table), len(set(table)), "an area stands twice")
+
+
+class Site(unittest.TestCase):
+    def test_every_page_has_its_reader_on_the_site(self):
+        self.assertEqual([], docs_site.unread(), "add them to READERS of tools/docs_site.py")
+
+    def test_the_front_page_says_how_to_start_and_what_is_not_there(self):
+        start, table = docs_site.front_page()
+        for words in ("pip install", "longhaul train", "## Not there yet"):
+            self.assertIn(words, start)
+        self.assertIn("| page |", table)
+
+    def test_the_search_shows_pages_for_users_before_those_of_the_project(self):
+        boosts = docs_site.boosts()
+        self.assertGreater(boosts["running.md"], boosts["reliability.md"])
+        self.assertGreater(boosts["adding.md"], docs_site.ELSEWHERE)
 
 
 class Links(unittest.TestCase):
