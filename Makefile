@@ -18,11 +18,13 @@ deps: ## Debian packages and the virtual environment .venv
 
 .PHONY: build
 build: deps ## build/bin/longhaul and the tests (preset cpu-release)
+	@tools/own_build.sh build
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS)
 
 .PHONY: program
 program: deps ## build/bin/longhaul alone
+	@tools/own_build.sh build
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS) --target longhaul
 
@@ -73,7 +75,7 @@ install: program ## a relocatable tree in PREFIX
 	@cmake --install build --prefix '$(PREFIX)'
 
 .PHONY: wheel
-wheel: program ## dist/longhaul-*.whl, with the CUDA library of a build for the same LibTorch
+wheel: program ## dist/longhaul_train-*.whl, with the CUDA library of a build for the same LibTorch
 	@.venv/bin/python3 tools/wheel.py
 
 # Of LibTorch for the CUDA build.
@@ -85,6 +87,7 @@ deps-cuda: deps ## a CUDA LibTorch and, where absent, nvcc, in .cache/cuda
 
 .PHONY: cuda
 cuda: deps-cuda ## build-cuda/bin/longhaul with the CUDA kernels
+	@tools/own_build.sh build-cuda
 	@cmake --preset cuda-release \
 	  -DLONGHAUL_TORCH_ROOT='$(CURDIR)/.cache/cuda/torch-$(CUDA_TORCH)/torch'
 	@cmake --build build-cuda -j $(JOBS)

@@ -55,9 +55,10 @@ sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
 
 virtual_environment() {
   local stamp=.venv/longhaul-stamp want
-  want=$(cat requirements.txt requirements-test.txt | sha256sum)
+  # With the place: the commands of a virtual environment that was copied start the other one.
+  want=$({ cat requirements.txt requirements-test.txt; pwd -P; } | sha256sum)
   [ -x .venv/bin/python3 ] && [ "$(cat $stamp 2>/dev/null)" = "$want" ] && return
-  if ! .venv/bin/python3 -c 'import pip' 2>/dev/null; then
+  if ! grep -qsF "$(pwd -P)/.venv" .venv/bin/pip || ! .venv/bin/python3 -c 'import pip' 2>/dev/null; then
     say "making .venv"
     "$(find_python)" -m venv --clear .venv
   fi

@@ -4,9 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 stamp=.venv-docs/longhaul-stamp
-want=$(sha256sum < requirements-docs.txt)
+want=$({ cat requirements-docs.txt; pwd -P; } | sha256sum)
 if [ "$(cat $stamp 2>/dev/null)" != "$want" ]; then
-  .venv/bin/python3 -m venv .venv-docs
+  .venv/bin/python3 -m venv --clear .venv-docs
   .venv-docs/bin/pip install -q --disable-pip-version-check -r requirements-docs.txt
   echo "$want" > $stamp
 fi
