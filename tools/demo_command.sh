@@ -12,7 +12,7 @@ built_here() {
   exit 0
 }
 
-wheel=$(compgen -G 'dist/longhaul-*.whl' | head -n 1) || built_here
+wheel=$(compgen -G 'dist/longhaul_train-*.whl' | head -n 1) || built_here
 of=$(python3 - "$wheel" <<'END'
 import sys, zipfile
 archive = zipfile.ZipFile(sys.argv[1])

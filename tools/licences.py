@@ -5,11 +5,13 @@
 
 Copies to OUT the copyright file of each Debian package that a shared library LIBRARY is from,
 of each package that is compiled into the programs, and of the Python packages whose libraries
-are among LIBRARY (LibTorch, Arrow). Ends with 1 and names what has no licence; without dpkg,
-which other distributions lack, it names those libraries and goes on.
+are among LIBRARY (LibTorch, Arrow). A text to which a copyright file points in
+/usr/share/common-licenses is copied to OUT/common-licenses. Ends with 1 and names what has no
+licence; without dpkg, which other distributions lack, it names those libraries and goes on.
 """
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import sys
 COMPILED_IN = ("libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libhdf5-dev",
                "libaec-dev", "libsodium-dev", "libcmark-gfm-dev", "libyaml-dev")
 DOC = pathlib.Path("/usr/share/doc")
+COMMON = pathlib.Path("/usr/share/common-licenses")
 
 
 def package_of(library):
@@ -46,6 +49,15 @@ def licences_of_python_package(library):
     return None
 
 
+def common_texts(files):
+    """Names of the texts in Debian's folder of licences to which the files point."""
+    found = set()
+    for path in files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found.update(re.findall(rf"{COMMON}/([\w+-]+(?:\.\w+)*)", text))
+    return sorted(found)
+
+
 def licences(libraries):
     """({file name: its source}, [what has no licence])."""
     files, missing = {}, []
@@ -65,6 +77,11 @@ def licences(libraries):
             files[package] = text.resolve()
         else:
             missing.append(package)
+    for name in common_texts(files.values()):
+        if (COMMON / name).exists():
+            files[f"{COMMON.name}/{name}"] = (COMMON / name).resolve()
+        else:
+            missing.append(str(COMMON / name))
     return files, missing
 
 
@@ -77,7 +94,7 @@ def collect(out, libraries):
             raise SystemExit(message)
         print(message)
     out.mkdir(parents=True, exist_ok=True)
-    for name, source in files.items():
+    for name, source in sorted(files.items()):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, out / name)
     return len(files)

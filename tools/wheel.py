@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes dist/longhaul-VERSION-py3-none-manylinux_..whl: the programs and the libraries that
+"""Makes dist/longhaul_train-VERSION-py3-none-manylinux_..whl: the programs and the libraries that
 they need, for an environment that has torch and pyarrow of the versions they were built with.
 
   tools/wheel.py [--build build] [--cuda build-cuda] [--out dist]
 
 `pip install` of it gives the command `longhaul`; nothing is compiled and no Python runs with
-it. LibTorch and Arrow are those of the environment's packages. liblonghaul_cuda.so comes along
+it. The distribution is called longhaul-train, since `longhaul` on PyPI is another project. LibTorch and Arrow are those of the environment's packages. liblonghaul_cuda.so comes along
 where a CUDA build for the same LibTorch is there.
 """
 
@@ -24,6 +24,11 @@ import licences
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ("longhaul", "longhaul-torch", "longhaul-objects")
+NAME = "longhaul_train"  # of the distribution, and of its folder among the packages
+# The licences of NOTICE, of what a wheel carries.
+LICENCES = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Open-MPI", "ISC",
+            "LGPL-2.1-or-later", "(GPL-2.0-or-later OR LGPL-3.0-or-later)", "MIT", "Unicode-3.0",
+            "Zlib", "bzip2-1.0.6", "LicenseRef-HDF5", "LicenseRef-public-domain")
 OWN_LICENCES = ("LICENSE", "NOTICE")
 # What every Linux has, or the environment's packages bring.
 OUTSIDE = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|"
@@ -31,16 +36,17 @@ OUTSIDE = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv
 # Open MPI's: of the environment where it has one, else ours.
 OF_MPI = re.compile(r"^lib(mpi|open-rte|open-pal|hwloc|event.*|udev)\.so")
 LIBRARY_PATH = ":".join(["$ORIGIN/../lib", "$ORIGIN/../../torch/lib", "$ORIGIN/../../pyarrow",
-                         "$ORIGIN/../../../..", "$ORIGIN/../mpi"])
+                         "$ORIGIN/../../../../../lib", "$ORIGIN/../mpi"])
 
 LAUNCHER = """#!/bin/sh
 # Starts longhaul, which lies among the packages of this environment.
 here=$(dirname "$(readlink -f "$0")")
-for packages in "$here"/../lib/python3*/*-packages "$here"/../lib64/python3*/*-packages; do
-  program=$packages/longhaul/bin/longhaul
+# Last: the directory of `pip install --target`, and the place of `python -m`.
+for packages in "$here"/../lib/python3*/*-packages "$here"/../lib64/python3*/*-packages "$here/.."; do
+  program=$packages/@NAME@/bin/longhaul
   [ -x "$program" ] || continue
   for need in "torch @TORCH@" "pyarrow @PYARROW@"; do
-    name=${need% *} version=${need#* } found=
+    name=${need% *} version=${need#* } found= other=
     for info in "$packages/$name"-*.dist-info; do
       case ${info##*/} in
         "$name-$version".*) found=yes; break ;;
@@ -55,8 +61,16 @@ for packages in "$here"/../lib/python3*/*-packages "$here"/../lib64/python3*/*-p
   done
   exec "$program" "$@"
 done
-echo "[install] the package longhaul is not where this command is; run: pip install longhaul" >&2
+echo "[install] the folder @NAME@ is not where this command is; run pip install with the file" \\
+  "@NAME@-@VERSION@-....whl again" >&2
 exit 78
+"""
+# `python -m longhaul_train`: the same start.
+MAIN = """import os
+import sys
+
+start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "start")
+os.execv("/bin/sh", ["/bin/sh", start, *sys.argv[1:]])
 """
 
 
@@ -115,8 +129,8 @@ def put_elf(source, target, library_path):
 
 
 def lay_out(stage, build, cuda):
-    """The package's files below `stage`/longhaul; returns the libraries taken along."""
-    package = stage / "longhaul"
+    """The package's files below `stage`; returns the libraries taken along."""
+    package = stage / NAME
     # longhaul-objects is there where Arrow has its S3 part.
     programs = [path for name in PROGRAMS if (path := build / "bin" / name).exists()]
     for program in programs:
@@ -132,7 +146,18 @@ def lay_out(stage, build, cuda):
         target = package / "share/longhaul" / source.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
+    # With a file of its own, pip removes the folder too; without, it leaves it empty.
+    (package / "__init__.py").write_text('"""longhaul, a program: `longhaul --help`."""\n')
+    (package / "__main__.py").write_text(MAIN)
     return libraries
+
+
+def check_place(build):
+    """Ends the program where the build directory is another checkout's."""
+    home = pathlib.Path(setting("CMAKE_HOME_DIRECTORY", build / "CMakeCache.txt"))
+    if not (home.exists() and home.samefile(ROOT)):
+        raise SystemExit(f"wheel: {build} was made for the checkout {home}, and this one is "
+                         f"{ROOT}; run: rm -rf {build}")
 
 
 def project_links():
@@ -145,13 +170,15 @@ def project_links():
             f"Project-URL: Changelog, {origin}/blob/HEAD/CHANGELOG.md"]
 
 
-def metadata(version, torch, arrow):
+def metadata(version, torch, arrow, cuda, texts):
     after = lambda text: f"{text.split('.')[0]}.{int(text.split('.')[1]) + 1}"  # noqa: E731
     return "\n".join([
-        "Metadata-Version: 2.4", "Name: longhaul", f"Version: {version}",
+        "Metadata-Version: 2.4", f"Name: {NAME.replace('_', '-')}", f"Version: {version}",
         "Summary: Pretrains large language models on one machine or a cluster",
-        "Author: The longhaul authors", "License-Expression: Apache-2.0",
-        *(f"License-File: {name}" for name in OWN_LICENCES), *project_links(),
+        "Author: The longhaul authors",
+        "License-Expression: " + " AND ".join(
+            [*LICENCES, *(["LicenseRef-NVIDIA-CUDA-Toolkit"] if cuda else [])]),
+        *(f"License-File: {name}" for name in texts), *project_links(),
         "Keywords: llm,pretraining,mpi,slurm,checkpoint,libtorch",
         "Classifier: Operating System :: POSIX :: Linux",
         "Classifier: Programming Language :: C++",
@@ -190,9 +217,11 @@ def write_wheel(stage, out, name):
 
 
 def build_wheel(build, cuda_build, out):
+    cuda = cuda_build / "bin/liblonghaul_cuda.so"
+    for made in (build, *([cuda_build] if cuda.exists() else [])):
+        check_place(made)
     version = setting("CMAKE_PROJECT_VERSION", build / "CMakeCache.txt")
     torch = torch_version(build)
-    cuda = cuda_build / "bin/liblonghaul_cuda.so"
     if not cuda.exists():
         cuda = None
     elif torch_version(cuda_build) != torch:
@@ -204,29 +233,35 @@ def build_wheel(build, cuda_build, out):
         libraries = lay_out(stage, build, cuda)
         arrow = re.search(r"libarrow\.so\.(\d+)", run("ldd", str(build / "bin/longhaul")))
         arrow = str(int(arrow.group(1)) // 100)
-        elves = [p for p in (stage / "longhaul").rglob("*") if p.parent.name in
+        elves = [p for p in (stage / NAME).rglob("*") if p.parent.name in
                  ("bin", "lib", "mpi")]
         glibc = versions_needed(elves, "GLIBC")
         tag = f"py3-none-manylinux_{glibc[0]}_{glibc[1]}_x86_64"
-        info = stage / f"longhaul-{version}.dist-info"
+        info = stage / f"{NAME}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(metadata(version, torch, arrow))
         (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: longhaul\n"
                                     f"Root-Is-Purelib: false\nTag: {tag}\n")
         (info / "commit").write_text(commit_of(build))
-        texts = licences.collect(info / "licenses", libraries.values())
+        licences.collect(info / "licenses", libraries.values())
         for name in OWN_LICENCES:
             shutil.copy(ROOT / name, info / "licenses" / name)
-        scripts = stage / f"longhaul-{version}.data/scripts"
+        texts = sorted(p.relative_to(info / "licenses").as_posix()
+                       for p in (info / "licenses").rglob("*") if p.is_file())
+        (info / "METADATA").write_text(metadata(version, torch, arrow, cuda, texts))
+        scripts = stage / f"{NAME}-{version}.data/scripts"
         scripts.mkdir(parents=True)
-        script = LAUNCHER.replace("@TORCH@", torch).replace("@PYARROW@", arrow)
-        (scripts / "longhaul").write_text(script.replace("@VERSION@", version))
-        (scripts / "longhaul").chmod(0o755)
-        wheel = write_wheel(stage, out, f"longhaul-{version}-{tag}")
+        script = LAUNCHER
+        for name, value in {"NAME": NAME, "TORCH": torch, "PYARROW": arrow,
+                            "VERSION": version}.items():
+            script = script.replace(f"@{name}@", value)
+        for path in (scripts / "longhaul", stage / NAME / "start"):
+            path.write_text(script)
+            path.chmod(0o755)
+        wheel = write_wheel(stage, out, f"{NAME}-{version}-{tag}")
     megabytes = wheel.stat().st_size / 1e6
     print(f"wheel: {wheel} ({megabytes:.1f} MB), for torch {torch} and pyarrow {arrow}, glibc "
           f"{glibc[0]}.{glibc[1]}, {len(libraries)} libraries"
-          f"{', CUDA' if cuda else ''}; {texts} licences")
+          f"{', CUDA' if cuda else ''}; {len(texts)} licences")
     return wheel
 
 

@@ -21,8 +21,8 @@ if [ $# -lt 1 ] || [ $# -gt 2 ] || [ ! -f deploy/container/Containerfile ] ||
   exit 2
 fi
 if [ "$target" = longhaul-cuda ]; then
-  wheels=(dist/longhaul-*.whl)
-  if [ ${#wheels[@]} != 1 ] || ! grep -aq longhaul/bin/liblonghaul_cuda.so "${wheels[0]}"; then
+  wheels=(dist/longhaul_train-*.whl)
+  if [ ${#wheels[@]} != 1 ] || ! grep -aq longhaul_train/bin/liblonghaul_cuda.so "${wheels[0]}"; then
     echo "dist must hold one wheel, with the library for CUDA (make cuda CUDA_TORCH=2.13.0, then" \
       "make wheel); it holds: ${wheels[*]}" >&2
     exit 1

@@ -70,7 +70,7 @@ def test_it_carries_the_pages_and_the_recipes_with_their_models(environment, tmp
     for page in ("data", "docs/offline.md", "troubleshooting#exit-codes", "readme", "changelog"):
         shown = longhaul(environment, "docs", page)
         assert shown.returncode == 0 and shown.stdout.startswith("#"), shown.stderr
-    (share,) = environment.glob("lib/python3*/site-packages/longhaul/share/longhaul")
+    (share,) = environment.glob("lib/python3*/site-packages/longhaul_train/share/longhaul")
     assert {p.name for p in share.glob("docs/*")} == {p.name for p in SOURCE.glob("docs/*.md")}
     recipe = longhaul(environment, "recipe", "list")
     assert recipe.returncode == 0 and "llama2-7b" in recipe.stdout
@@ -81,7 +81,7 @@ def test_it_carries_the_pages_and_the_recipes_with_their_models(environment, tmp
 
 
 def test_its_libraries_are_those_of_the_environment_and_of_the_system(environment):
-    (package,) = environment.glob("lib/python3*/site-packages/longhaul")
+    (package,) = environment.glob("lib/python3*/site-packages/longhaul_train")
     refused = subprocess.run([package / "bin/longhaul-objects"], env={}, capture_output=True, text=True)
     assert refused.returncode == 64 and "longhaul starts this program" in refused.stderr
     for program in ("longhaul", "longhaul-torch"):
@@ -102,11 +102,63 @@ def test_its_libraries_are_those_of_the_environment_and_of_the_system(environmen
 
 
 def test_files_named_like_libraries_where_it_is_started_are_not_loaded(environment, tmp_path):
-    (programs,) = environment.glob("lib/python3*/site-packages/longhaul/bin")
+    (programs,) = environment.glob("lib/python3*/site-packages/longhaul_train/bin")
     plant_libraries(programs, tmp_path / "planted")
     for arguments in (["--version"], ["bench", "--help"]):
         result = longhaul(environment, *arguments, cwd=tmp_path / "planted")
         assert result.returncode == 0, result.stderr
+
+
+def pip(environment, *arguments):
+    subprocess.run([sys.executable, "-m", "pip", "--python", environment, *arguments],
+                   check=True, timeout=200, capture_output=True)
+
+
+def test_it_starts_as_a_module_and_leaves_nothing_when_it_is_uninstalled(environment):
+    python = environment / "bin/python3"
+    module = subprocess.run([python, "-m", "longhaul_train", "--version"], env={},
+                            capture_output=True, text=True, timeout=200)
+    assert module.returncode == 0, module.stderr
+    assert module.stdout == longhaul(environment, "--version").stdout
+    pip(environment, "uninstall", "--yes", "longhaul-train")
+    left = [p for p in environment.rglob("*longhaul*")]
+    assert not left
+
+
+def test_it_starts_from_the_directory_of_a_target(environment, wheel, tmp_path):
+    target = tmp_path / "deep" / "target"
+    pip(environment, "install", "--no-index", "--no-deps", "--target", target, wheel)
+    refused = subprocess.run([target / "bin/longhaul", "--version"], env={}, capture_output=True,
+                             text=True, timeout=200)
+    assert refused.returncode == 78 and "needs torch" in refused.stderr
+    for name in BESIDE:
+        info = importlib.metadata.distribution(name)._path
+        os.symlink(info.parent / name, target / name)
+        os.symlink(info, target / info.name)
+    started = subprocess.run([target / "bin/longhaul", "bench", "--help"], env={},
+                             capture_output=True, text=True, timeout=200)
+    assert started.returncode == 0, started.stderr
+    (target / "longhaul_train").rename(target / "elsewhere")
+    lost = subprocess.run([target / "bin/longhaul"], env={}, capture_output=True, text=True)
+    assert lost.returncode == 78
+    assert "run pip install with the file longhaul_train-0.2.0-....whl again" in lost.stderr
+
+
+def test_a_build_of_another_checkout_is_refused(tmp_path):
+    build = tmp_path / "build"
+    (build / "bin").mkdir(parents=True)
+    for name in ("longhaul", "longhaul-torch"):
+        (build / "bin" / name).touch()
+    (build / "CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={tmp_path}\n")
+    made = subprocess.run([SOURCE / "tools/wheel.py", "--build", build, "--out", tmp_path / "dist"],
+                          capture_output=True, text=True, timeout=200)
+    checked = subprocess.run([SOURCE / "tools/own_build.sh", build], capture_output=True, text=True)
+    for result in (made, checked):
+        assert result.returncode == 1
+        assert f"made for the checkout {tmp_path}" in result.stderr
+        assert f"run: rm -rf {build}" in result.stderr
+    assert not (tmp_path / "dist").exists()
+    assert subprocess.run([SOURCE / "tools/own_build.sh", BIN.parent]).returncode == 0
 
 
 @pytest.mark.parametrize("name,other", [("torch", "torch-2.1.2"), ("pyarrow", "pyarrow-3.0"),
@@ -150,13 +202,23 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
         (info,) = {n.split("/")[0] for n in names if n.endswith(".dist-info/METADATA")}
         metadata = archive.read(f"{info}/METADATA").decode()
         licence = archive.read(f"{info}/licenses/LICENSE").decode()
-    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert "\nLicense-Expression: Apache-2.0 AND " in metadata and "LGPL-2.1-or-later" in metadata
     assert "Apache License" in licence
     for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
                  "libcmark-gfm-dev", "libyaml-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
         assert f"{info}/licenses/{name}" in names
-    carried = [n for n in names if re.search(r"^longhaul/(lib|mpi)/", n)]
+    carried = [n for n in names if re.search(r"^longhaul_train/(lib|mpi)/", n)]
+    assert carried
     texts = [n for n in names if n.startswith(f"{info}/licenses/")]
+    assert sorted(re.findall("^License-File: (.*)$", metadata, re.M)) == sorted(
+        n.removeprefix(f"{info}/licenses/") for n in texts)
+    # A text that lies on Debian machines alone comes along.
+    with zipfile.ZipFile(wheel) as archive:
+        pointed = {name for n in texts for name in
+                   re.findall(rb"/usr/share/common-licenses/([\w+-]+(?:\.\w+)*)", archive.read(n))}
+        lesser = archive.read(f"{info}/licenses/common-licenses/LGPL-2.1").decode()
+    assert {f"{info}/licenses/common-licenses/{name.decode()}" for name in pointed} <= set(texts)
+    assert len(pointed) > 4 and "GNU LESSER GENERAL PUBLIC LICENSE" in lesser
     assert len(texts) >= len({re.sub(r"[_-].*|\.so.*", "", n) for n in carried})
 
 

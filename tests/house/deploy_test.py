@@ -111,16 +111,16 @@ class BuiltImages(Sandbox):
 
     def test_the_image_for_gpus_takes_the_one_wheel_that_has_the_library_for_cuda(self):
         image = self.dir / "images/a.sqsh"
-        for name, content, ok in (("none", None, False), ("of CPUs", "longhaul/bin/longhaul", False),
-                                  ("of CUDA", "longhaul/bin/liblonghaul_cuda.so", True)):
+        for name, content, ok in (("none", None, False), ("of CPUs", "longhaul_train/bin/longhaul", False),
+                                  ("of CUDA", "longhaul_train/bin/liblonghaul_cuda.so", True)):
             if content:
-                self.wheel("longhaul-1-any.whl", content)
+                self.wheel("longhaul_train-1-any.whl", content)
             done, calls = self.build(image, "longhaul-cuda")
             self.assertEqual(ok, done.returncode == 0, (name, done.stderr))
             self.assertEqual(ok, bool(calls), name)
             self.assertTrue(ok or "make wheel" in done.stderr, name)
         self.assertTrue(calls[0].startswith("build --target longhaul-cuda "), calls)
-        self.wheel("longhaul-2-any.whl", "longhaul/bin/liblonghaul_cuda.so")
+        self.wheel("longhaul_train-2-any.whl", "longhaul_train/bin/liblonghaul_cuda.so")
         self.assertEqual(1, self.build(image, "longhaul-cuda")[0].returncode)  # which one?
 
     def test_another_stage_is_refused(self):
