@@ -88,14 +88,16 @@ class Writer {
     key("steps", std::to_string(run.steps.value_or(1)));
     if (facts_.machine.is_cpu()) {
       key("device", quoted(run.device), "no accelerator was found here");
-      key("threads", std::to_string(run.threads),
-          "all CPUs here; leave it out where several ranks share a machine");
+      if (facts_.machine.ranks == 1) {
+        key("threads", std::to_string(run.threads),
+            "all CPUs here; leave it out where several ranks share a machine");
+      }
     } else {
       key("device", quoted(run.device),
           facts_.machine.ranks == 1
               ? "the one that was found here"
-              : fmt::format("all {} of this machine: longhaul launch -n {} FILE",
-                            facts_.machine.ranks, facts_.machine.ranks));
+              : fmt::format("one for each of {0} ranks: longhaul launch -n {0} FILE",
+                            facts_.machine.ranks));
     }
   }
 

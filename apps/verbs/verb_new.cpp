@@ -44,6 +44,7 @@ struct NewCall {
   std::vector<std::string> data;
   std::string field = data::kIdsField;
   std::string out;
+  int64_t ranks = 0;  ///< 0: those of this machine
 };
 
 /// Endings of files that hold weights. A directory with such a file is more than a bare
@@ -76,7 +77,8 @@ void refuse_run(const fs::path& path) {
           path.string(), word));
 }
 
-MachineFacts machine_facts() {
+/// Returns what this machine has; `ranks` above 0 replaces the number of its ranks.
+MachineFacts machine_facts(int64_t ranks) {
   const auto alone = comm::self_world("new");
   const at::Device device = device::choose("auto", *alone);
   device::check(device);
@@ -93,6 +95,11 @@ MachineFacts machine_facts() {
       machine.memory_bytes = static_cast<int64_t>(memory->total);
     }
   }
+  if (ranks > 0) {
+    // On a CPU the ranks of a machine share its memory.
+    if (machine.is_cpu()) machine.memory_bytes /= ranks;
+    machine.ranks = ranks;
+  }
   for (const MeasuredRate& rate :
        measure::measure(measure::product_probes(device), {3, 0.01})) {
     double& best =
@@ -102,9 +109,25 @@ MachineFacts machine_facts() {
   return machine;
 }
 
-/// Returns "runs/mine" for data/mine, or the next name that nothing has.
-fs::path free_run_dir(const std::string& data) {
-  const fs::path dir = fs::path("runs") / name_of_data(data);
+/// Returns "Llama-3-8B" for the directory of this name, its config.json, and a snapshot
+/// of it in a hub's cache.
+std::string name_of_model(const fs::path& model) {
+  std::error_code error;
+  fs::path dir = fs::absolute(model, error).lexically_normal();
+  if (dir.filename() == "config.json" || !dir.has_filename()) dir = dir.parent_path();
+  if (dir.parent_path().filename() == "snapshots") {
+    const std::string cached = dir.parent_path().parent_path().filename().string();
+    return cached.substr(
+        cached.rfind("--") == std::string::npos ? 0 : cached.rfind("--") + 2);
+  }
+  return dir.has_filename() ? dir.filename().string() : "model";
+}
+
+/// Returns "runs/Llama-3-8B-mine" for this model and data/mine, or the next name that
+/// nothing has.
+fs::path free_run_dir(const fs::path& model, const std::string& data) {
+  const fs::path dir =
+      fs::path("runs") / (name_of_model(model) + "-" + name_of_data(data));
   fs::path free = dir;
   for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) {
     free = dir.string() + "-" + std::to_string(number);
@@ -172,8 +195,8 @@ NewRunFacts gather_facts(const NewCall& call) {
         data_facts({path, call.field, call.model, facts.model.vocab_size,
                     shards ? &*shards : nullptr}));
   }
-  facts.run_dir = free_run_dir(training.front());
-  facts.machine = machine_facts();
+  facts.run_dir = free_run_dir(call.model, training.front());
+  facts.machine = machine_facts(call.ranks);
   facts.bytes_of = [&model = facts.model.description,
                     machine = facts.machine](const RunConfig& config) {
     const layout::LayoutDescription layout =
@@ -235,12 +258,17 @@ void add_new(CLI::App& program, Outcome&) {
                    "the field of a record that holds its token ids")
       ->capture_default_str();
   verb->add_option(
+          "--ranks", call->ranks,
+          "number of ranks that will train, such as 8 for launch -n 8; by default "
+          "one for each accelerator here, else one")
+      ->check(CLI::Range(1, 100'000));
+  verb->add_option(
       "--out", call->out,
       "run file to write, which must not exist yet; without it the run file is printed");
   verb->footer(
       "Comments in the file give the reason for each number, for this model, this data "
       "and this machine.\n"
-      "Example: longhaul new models/Llama-3-8B data/wiki --out run.toml");
+      "Example: longhaul new models/Llama-3-8B data/wiki --ranks 8 --out run.toml");
   verb->callback([call] { run_new(*call); });
 }
 

@@ -56,6 +56,19 @@ std::string DataPaths::text() const {
   return out;
 }
 
+namespace {
+
+/// Returns the largest micro batch up to the one given that keeps the global batch on
+/// `dp` replicas; 0 where none does.
+int64_t largest_micro_size(const BatchSection& batch, int64_t dp) {
+  if (batch.global_size % dp != 0) return 0;
+  int64_t micro = std::min(batch.micro_size, batch.global_size / dp);
+  while (batch.global_size / dp % micro != 0) --micro;
+  return micro;
+}
+
+}  // namespace
+
 DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   LH_CHECK(world >= 1, "config", "world = {} must be at least 1", world);
   const ParallelSection& p = config.parallel;
@@ -63,7 +76,7 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   if (world % model_ranks != 0) {
     fail_key(config, "parallel.tp",
              "{} not divide into model replicas of pp {} * cp {} * tp {} = {} ranks; "
-             "start a multiple of {} (mpirun -n {}), or change [parallel]",
+             "start a multiple of {} (longhaul launch -n {}), or change [parallel]",
              counted(world, "rank") + (world == 1 ? " does" : " do"), p.pp, p.cp, p.tp,
              model_ranks, model_ranks, model_ranks);
   }
@@ -80,12 +93,19 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   const int64_t per_pass = batch.micro_size * derived.dp;
   if (batch.global_size % per_pass != 0) {
     const int64_t lower = batch.global_size / per_pass * per_pass;
-    fail_key(config, "batch.global_size",
-             "batch.global_size = {} does not divide by batch.micro_size {} * dp {} = {} "
-             "(world {} = pp {} * dp {} * cp {} * tp {}); the nearest that do: {}{}",
-             batch.global_size, batch.micro_size, derived.dp, per_pass, world, p.pp,
-             derived.dp, p.cp, p.tp,
-             lower > 0 ? fmt::format("{} and ", lower) : std::string(), lower + per_pass);
+    const int64_t micro = largest_micro_size(batch, derived.dp);
+    fail_key(
+        config, "batch.global_size",
+        "batch.global_size = {} does not divide by batch.micro_size {} * dp {} = {} "
+        "(world {} = pp {} * dp {} * cp {} * tp {}); {}the nearest batch.global_size: "
+        "{}{}",
+        batch.global_size, batch.micro_size, derived.dp, per_pass, world, p.pp,
+        derived.dp, p.cp, p.tp,
+        micro > 0 ? fmt::format("set batch.micro_size = {}, which trains the same "
+                                "steps; or ",
+                                micro)
+                  : std::string(),
+        lower > 0 ? fmt::format("{} or ", lower) : std::string(), lower + per_pass);
   }
   derived.accumulation = batch.global_size / per_pass;
   derived.sequences_per_replica = batch.global_size / derived.dp;

@@ -94,10 +94,13 @@ void check_batch(const RunConfig& c) {
                "a forward pass");
   check_tokens("batch.global_size", c.batch.global_size, kMostTokensOfStep, "a step");
   if (c.batch.global_size % c.batch.micro_size != 0) {
+    const int64_t lower = c.batch.global_size / c.batch.micro_size * c.batch.micro_size;
     fail_key(c, "batch.micro_size",
              "batch.global_size = {} does not divide into micro batches of "
-             "batch.micro_size = {}",
-             c.batch.global_size, c.batch.micro_size);
+             "batch.micro_size = {}; the nearest batch.global_size: {}{}",
+             c.batch.global_size, c.batch.micro_size,
+             lower > 0 ? fmt::format("{} or ", lower) : std::string(),
+             lower + c.batch.micro_size);
   }
 }
 

@@ -29,7 +29,27 @@ TEST(Rules, RefuseABatchThatDoesNotDivideOverTheWorldWithAllNumbers) {
   EXPECT_EQ(message_of<ConfigError>([&] { derive_batch(config, 3); }),
             "[config] run.toml:10:15: batch.global_size = 8 does not divide by "
             "batch.micro_size 1 * dp 3 = 3 (world 3 = pp 1 * dp 3 * cp 1 * tp 1); the "
-            "nearest that do: 6 and 9");
+            "nearest batch.global_size: 6 or 9");
+}
+
+TEST(Rules, NameTheMicroBatchThatKeepsTheStepOnMoreReplicas) {
+  const RunConfig config =
+      accepted("", {"batch.global_size=24", "batch.micro_size=6"}).config;
+  const std::string told = message_of<ConfigError>([&] { derive_batch(config, 8); });
+  EXPECT_NE(
+      told.find("set batch.micro_size = 3, which trains the same steps; or the nearest "
+                "batch.global_size: 48"),
+      std::string::npos)
+      << told;
+  RunConfig set = config;
+  set.batch.micro_size = 3;
+  EXPECT_EQ(derive_batch(set, 8).tokens_per_step, 24 * config.data.seq_len);
+}
+
+TEST(Rules, NameTheNearestBatchesOfAMicroBatch) {
+  EXPECT_NE(refused("", {"batch.global_size=7", "batch.micro_size=3"})
+                .find("the nearest batch.global_size: 6 or 9"),
+            std::string::npos);
 }
 
 TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
@@ -39,7 +59,8 @@ TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
   EXPECT_EQ(
       message_of<ConfigError>([&] { derive_batch(config, 12); }),
       "[config] run.toml:1:1: 12 ranks do not divide into model replicas of pp 2 * cp "
-      "1 * tp 4 = 8 ranks; start a multiple of 8 (mpirun -n 8), or change [parallel]");
+      "1 * tp 4 = 8 ranks; start a multiple of 8 (longhaul launch -n 8), or change "
+      "[parallel]");
 }
 
 TEST(Rules, RefuseToStopAfterTheEnd) {

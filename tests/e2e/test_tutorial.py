@@ -36,7 +36,7 @@ def printed(typed, *words):
 def test_every_command_ends_well_and_the_run_makes_its_steps(typed):
     place, said = typed
     assert len(said) >= 12
-    steps = [json.loads(line) for line in (place / "runs/mine/metrics.jsonl").open()]
+    steps = [json.loads(line) for line in (place / "runs/Llama-3.2-1B-mine/metrics.jsonl").open()]
     assert any("loss" in step for step in steps)
     assert "validation" in steps[0] and steps[0]["step"] == 0
     assert "complete" in printed(typed, "inspect", "models/Llama-3.2-1B")

@@ -219,7 +219,7 @@ class Rules:
             verb = "rank does" if world == 1 else "ranks do"
             self.refuse("ranks against degrees", "parallel.tp",
                         f"{world:,} {verb} not divide into model replicas of {sizes} = {replica} "
-                        f"ranks; start a multiple of {replica} (mpirun -n {replica}), or change "
+                        f"ranks; start a multiple of {replica} (longhaul launch -n {replica}), or change "
                         "[parallel]")
         self.dp = world // replica
         whole, micro = self.of["batch.global_size"], self.of["batch.micro_size"]
@@ -229,8 +229,16 @@ class Rules:
             self.refuse("global_size against dp", "batch.global_size",
                         f"batch.global_size = {whole} does not divide by batch.micro_size "
                         f"{micro} * dp {self.dp} = {once} (world {world} = pp {self.pp} * dp "
-                        f"{self.dp} * cp {self.cp} * tp {self.tp}); the nearest that do: "
-                        + (f"{below} and " if below else "") + str(below + once))
+                        f"{self.dp} * cp {self.cp} * tp {self.tp}); "
+                        + self.same_steps(whole, micro) + "the nearest batch.global_size: "
+                        + (f"{below} or " if below else "") + str(below + once))
+
+    def same_steps(self, whole, micro):
+        if whole % self.dp:
+            return ""
+        each = whole // self.dp
+        largest = max(m for m in range(1, min(micro, each) + 1) if each % m == 0)
+        return f"set batch.micro_size = {largest}, which trains the same steps; or "
 
     # The model.
 
