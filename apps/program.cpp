@@ -180,6 +180,36 @@ std::optional<std::string> missing_verb(const CLI::App& program,
                      above.substr(0, above.size() - 1), fmt::join(verbs, ", "), above);
 }
 
+/// Returns ", as in longhaul train run.toml": the first example of the verb's own --help.
+std::string example_of(const CLI::App& program, std::span<const std::string> words) {
+  const CLI::App* verb = &program;
+  for (const std::string& word : words) {
+    const auto under = verb->get_subcommands({});
+    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
+    if (next == under.end()) break;
+    verb = *next;
+  }
+  const std::string footer = verb->get_footer();
+  const size_t at = footer.find("longhaul " + verbs_of(program, words));
+  if (at == std::string::npos) return "";
+  return ", as in " +
+         footer.substr(at, std::min(footer.find('\n', at), footer.size()) - at);
+}
+
+/// Returns what is wrong with a word that stands before --help where a verb is expected,
+/// or nothing where no such word is. CLI11 would print the help of the verb above the
+/// word.
+std::optional<std::string> misspelt_before_help(const CLI::App& program,
+                                                std::span<const std::string> words) {
+  const auto asks = [](const std::string& word) {
+    return word == "--help" || word == "-h";
+  };
+  if (std::ranges::none_of(words, asks) || words[0].starts_with('-')) return std::nullopt;
+  if (verbs_of(program, words).empty()) return wrong_verb(program, "", words[0]);
+  return words.size() > 1 && !words[1].starts_with('-') ? missing_verb(program, words)
+                                                        : std::nullopt;
+}
+
 /// Returns what is wrong with the command line and what to type instead. `words` begin
 /// with the verb.
 std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
@@ -205,8 +235,11 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
                       list);
   }
   if (std::ranges::find(verbs, verb) != verbs.end()) {
-    return fmt::format("{}{}; see longhaul {}--help", error.what(), choice_hint(words),
-                       verbs_of(program, words));
+    const std::string named = verbs_of(program, words);
+    const std::string example =
+        error.get_name() == "RequiredError" ? example_of(program, words) : std::string();
+    return fmt::format("{}{}{}; see longhaul {}--help", error.what(), choice_hint(words),
+                       example, named);
   }
   if (verb.ends_with(".toml")) {
     return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
@@ -338,6 +371,10 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   // Nearly every message about a word repeats it.
   if (const std::string problem = problem_of_secrets(words); !problem.empty()) {
     say_error("[arguments] " + problem);
+    return kExitSettings;
+  }
+  if (const auto problem = misspelt_before_help(program, words)) {
+    say_error("[arguments] " + *problem);
     return kExitSettings;
   }
   const bool is_log = output_is_a_log(words);

@@ -137,6 +137,8 @@ constexpr OptionAnswer kOptionAnswers[] = {
      "a checkpoint is named by its directory, as RUN/checkpoints/step_00000500"},
     {"compare", "rtol atol tol relative_tolerance",
      "--tolerance bounds the norm of a difference, relative to the tensor's norm"},
+    {"doctor", "gpu cuda device devices",
+     "it looks at the GPUs that it finds, without being asked"},
     {"watch", "follow f tail live", "it goes on until q or Ctrl-C, except with --once"},
     {"config", "print show list dump validate check verify",
      "with a file it checks and prints the settings, without one it lists them all"},
@@ -329,6 +331,10 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
   if (const auto options = options_meant(verb, flag.name); !options.empty()) {
     return fmt::format("{} is no option of {}; did you mean {}?", flag.word, verb.name,
                        fmt::join(options, " or "));
+  }
+  if (flag.word == "--set" && verb.name == "longhaul new") {
+    return "--set is no option of longhaul new; change the file that it writes, or give "
+           "--set to longhaul train";
   }
   if (flag.word == "--set") {
     return fmt::format(

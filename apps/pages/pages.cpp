@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/pages/markdown.h"
@@ -51,14 +53,44 @@ std::string hint(const std::string& name, const std::vector<std::string>& names,
               : fmt::format("there are {}", fmt::join(names, ", "));
 }
 
+/// Returns up to five names of pages that hold a word, those with the most first.
+std::vector<std::string> pages_with(const std::map<std::string, fs::path>& pages,
+                                    const std::string& word) {
+  constexpr size_t kMostPages = 5;
+  std::vector<std::pair<size_t, std::string>> counts;
+  for (const auto& [name, path] : pages) {
+    const std::string text = lower_case(read_text(path));
+    size_t count = 0;
+    for (size_t at = text.find(word); at != std::string::npos && !word.empty();
+         at = text.find(word, at + word.size())) {
+      ++count;
+    }
+    if (count > 0) counts.emplace_back(count, name);
+  }
+  std::ranges::stable_sort(counts, std::greater{},
+                           &std::pair<size_t, std::string>::first);
+  std::vector<std::string> names;
+  for (const auto& [count, name] : counts) {
+    if (names.size() < kMostPages) names.push_back(name);
+  }
+  return names;
+}
+
 fs::path find_page(const fs::path& docs, const std::string& name) {
   const std::map<std::string, fs::path> pages = pages_in(docs);
   const auto found = pages.find(bare_name(name));
   if (found != pages.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [known, path] : pages) names.push_back(known);
-  throw InputError(kArea, fmt::format("there is no page \"{}\"; {}", name,
-                                      hint(bare_name(name), names, "")));
+  const std::string word = lower_case(name);
+  const bool near = nearest_name(bare_name(name), names).has_value();
+  const std::vector<std::string> said =
+      near ? std::vector<std::string>{} : pages_with(pages, word);
+  throw InputError(kArea,
+                   fmt::format("there is no page \"{}\"; {}", name,
+                               said.empty() ? hint(bare_name(name), names, "")
+                                            : fmt::format("these pages have the word: {}",
+                                                          fmt::join(said, ", "))));
 }
 
 std::string find_section(const std::string& page, const std::string& markdown,

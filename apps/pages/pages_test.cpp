@@ -53,6 +53,12 @@ TEST_F(PagesTest, OfOtherFoldersAreNotThere) {
 TEST_F(PagesTest, ThatAreNotThereLeadToTheNearest) {
   EXPECT_EQ(problem_of("dtaa"),
             "[docs] there is no page \"dtaa\"; did you mean `longhaul docs data`?");
+  write_file(docs_ / "migrating.md", "# Migrating\n\nLoRA, LoRA\n");
+  write_file(docs_ / "data.md", read_text(docs_ / "data.md") + "No LoRA.\n");
+  EXPECT_EQ(
+      problem_of("lora"),
+      "[docs] there is no page \"lora\"; these pages have the word: migrating, data");
+  fs::remove(docs_ / "migrating.md");
   EXPECT_EQ(problem_of("zzzzzzzzzz"),
             "[docs] there is no page \"zzzzzzzzzz\"; there are data, devices, readme");
   EXPECT_EQ(

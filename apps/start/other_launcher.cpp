@@ -61,6 +61,18 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
   const bool local = set("LOCAL_RANK") && (set("RANK") || set("GROUP_RANK"));
   const int rank = number(environment, "RANK", 0);
   const int ranks = number(environment, "WORLD_SIZE", 1);
+  const int tasks = number(environment, "SLURM_NTASKS", 1);
+  const bool alone = !elastic && !local && rank <= 0 && ranks <= 1;
+  // Under a supervisor it was longhaul that chose one rank.
+  const bool chosen = set("LONGHAUL_SUPERVISOR") || words.empty() || words[0] != "train";
+  if (tasks > 1 && alone && !chosen) {
+    return fmt::format(
+        "Slurm's job has {} tasks (SLURM_NTASKS), and srun did not start this process: "
+        "it "
+        "is a run of one rank. `srun --mpi=pmix longhaul ...` starts one rank for each "
+        "task, and {} on this node",
+        tasks, command_for(words, tasks, tasks));
+  }
   if (!elastic && !local && rank <= 0) {
     if (ranks <= 1) return {};
     return fmt::format(

@@ -81,6 +81,14 @@ TEST(OtherLauncher, AWorldSizeAloneIsAWarning) {
              "longhaul launch -n 4 run.toml");
 }
 
+TEST(OtherLauncher, AProcessThatSrunDidNotStartIsToldOfTheJobsTasks) {
+  EXPECT_HAS(warned({{"SLURM_NTASKS", "2"}}), "Slurm's job has 2 tasks");
+  EXPECT_HAS(warned({{"SLURM_NTASKS", "2"}}), "longhaul launch -n 2 run.toml");
+  EXPECT_EQ(warned({{"SLURM_NTASKS", "1"}}), "");
+  EXPECT_EQ(warned({{"SLURM_NTASKS", "2"}, {"LONGHAUL_SUPERVISOR", "x"}}), "");
+  EXPECT_EQ(warned({{"SLURM_NTASKS", "2"}}, {"supervise", "run.toml"}), "");
+}
+
 TEST(OtherLauncher, APlainStartOrOneByMpiIsNone) {
   comm::Launch mpi;
   mpi.by_launcher = true;

@@ -34,6 +34,12 @@ checkpoint::CheckpointReader open(const std::string& path,
   for (const std::string& line : skipped) {
     say_warning(objects.with_addresses(path + ": " + line));
   }
+  if (!found && fs::exists(fs::path(path) / "config.json")) {
+    throw InputError(
+        "compare", fmt::format("{} is a Hugging Face directory; checkpoints and captures "
+                               "of runs are compared, not exports of them",
+                               path));
+  }
   if (!found) {
     throw InputError("compare",
                      fmt::format("{} is no checkpoint, no capture and no run with a "

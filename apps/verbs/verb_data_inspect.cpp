@@ -2,10 +2,12 @@
 
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/bert/inspect_bert.h"
@@ -43,6 +45,9 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
 
 int run_inspect(const InspectCommand& command, const objects::Access& objects) {
   data::check_utf8_path(command.path);
+  if (std::error_code error; !fs::exists(command.path, error)) {
+    throw InputError("data", missing_path(command.path));
+  }
   data::InspectOptions options{command.seq_len, command.global_size, true};
   options.field = command.field;
   if (!command.config.empty()) {

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -59,10 +61,16 @@ std::string read_recipe(const fs::path& dir, std::string name) {
   const std::vector<std::string> names = recipe_names(dir);
   if (std::ranges::find(names, name) == names.end()) {
     const auto nearest = nearest_name(name, names);
-    throw InputError(kArea,
-                     fmt::format("no recipe \"{}\" in {}; {}", name, dir.string(),
-                                 nearest ? fmt::format("did you mean {}?", *nearest)
-                                         : std::string("see `longhaul recipe list`")));
+    std::vector<std::string> alike;
+    std::ranges::copy_if(names, std::back_inserter(alike), [&](const std::string& known) {
+      return !name.empty() && known.find(name) != std::string::npos;
+    });
+    throw InputError(
+        kArea, fmt::format("no recipe \"{}\" in {}; {}", name, dir.string(),
+                           nearest ? fmt::format("did you mean {}?", *nearest)
+                           : alike.empty()
+                               ? std::string("see `longhaul recipe list`")
+                               : fmt::format("there are {}", fmt::join(alike, ", "))));
   }
   return read_text(dir / (name + ".toml"));
 }

@@ -127,6 +127,16 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
     }
   }
   job.program = this_program();
+  if (!job.time_limit.empty()) {
+    try {
+      (void)cluster::time_limit_seconds(job.time_limit);
+    } catch (const InputError&) {
+      throw InputError("submit",
+                       fmt::format("--time {}: is no time limit of Slurm; write 30 "
+                                   "(minutes), 8:00:00 or 2-0 (days and hours)",
+                                   job.time_limit));
+    }
+  }
   return job;
 }
 
@@ -250,6 +260,22 @@ class PassingFile {
   fs::path path_;
 };
 
+/// Hands the script to Slurm and returns the job's number.
+std::string submitted(const Prepared& prepared, bool is_verb) {
+  const cluster::SlurmClient slurm(60);
+  try {
+    if (is_verb) return slurm.submit(PassingFile(prepared.script).path().string());
+    make_directories_durable(prepared.run_dir);
+    const fs::path script = prepared.run_dir / run::kBatchScriptFile;
+    write_text_atomic(script, prepared.script);
+    return slurm.submit(script.string());
+  } catch (const TemporaryError& error) {
+    throw TemporaryError("submit", error.message() +
+                                       "; with --dry-run the script is printed and Slurm "
+                                       "is not asked");
+  }
+}
+
 void submit(const SubmitCommand& command, bool is_verb) {
   const Prepared prepared = is_verb ? prepare_verb(command) : prepare_run(command);
   if (command.dry_run) {
@@ -259,16 +285,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
   cluster::require_program("sbatch", "submit",
                            "submit from a machine of the Slurm cluster; --dry-run prints "
                            "the script, and longhaul launch trains without Slurm");
-  const cluster::SlurmClient slurm(60);
-  std::string id;
-  if (is_verb) {
-    id = slurm.submit(PassingFile(prepared.script).path().string());
-  } else {
-    make_directories_durable(prepared.run_dir);
-    const fs::path script = prepared.run_dir / run::kBatchScriptFile;
-    write_text_atomic(script, prepared.script);
-    id = slurm.submit(script.string());
-  }
+  const std::string id = submitted(prepared, is_verb);
   fmt::print("job {}: {}\nlog: {}-{}.log\n", id, prepared.what, prepared.log, id);
   if (!is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,

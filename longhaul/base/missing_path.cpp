@@ -22,11 +22,19 @@ constexpr size_t kMostNeighbours = 1000;
 /// fs::path may have made "s3:/".
 bool names_object(const fs::path& path) { return path.native().starts_with("s3:/"); }
 
+/// How the models are called that stand on the hub without an organisation.
+constexpr std::string_view kBareHubNames[] = {"gpt2",        "distilgpt2", "bert-",
+                                              "distilbert-", "roberta-",   "albert-",
+                                              "xlnet-",      "xlm-",       "t5-"};
+
 /// Returns whether a path is ORGANISATION/NAME, where no such organisation is a directory
-/// here.
+/// here, or the name of a model that has no organisation.
 bool is_hub_name(const fs::path& path) {
   const std::string text = path.string();
   const size_t slash = text.find('/');
+  const bool bare = std::ranges::any_of(
+      kBareHubNames, [&](std::string_view name) { return text.starts_with(name); });
+  if (slash == std::string::npos && bare) return true;
   if (slash == std::string::npos || slash == 0 || slash + 1 >= text.size()) return false;
   const bool plain = std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';

@@ -18,6 +18,7 @@
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
+#include "longhaul/format/other_forms.h"
 #include "longhaul/format/safetensors.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
@@ -362,6 +363,9 @@ Inspection inspect_file(const fs::path& path) {
     add_tokenizer(result, path);
     return result;
   }
+  if (const std::string other = format::other_form(path); !other.empty()) {
+    throw InputError("inspect", path.string() + ": " + other);
+  }
   throw InputError("inspect",
                    path.string() +
                        ": the file is neither a safetensors file nor a tokenizer.json; " +
@@ -401,6 +405,9 @@ Inspection inspect_directory(const fs::path& path) {
   }
   if (tokenizer::find_tokenizer_file(path)) {
     return inspect_tokenizer_directory(path);
+  }
+  if (const std::string other = format::other_form(path); !other.empty()) {
+    throw InputError("inspect", path.string() + ": " + other);
   }
   throw InputError("inspect", path.string() +
                                   ": not a checkpoint, a run, a token store or a Hugging "

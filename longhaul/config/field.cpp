@@ -36,6 +36,19 @@ void check_built(const Field& field, const Value& value, const std::string& name
           name, given, list);
 }
 
+/// Throws ConfigError for a word that the key does not know, naming only the words that
+/// this version takes.
+void check_choice(const Field& field, const Value& value, const std::string& name) {
+  const std::string* given = std::get_if<std::string>(&value.data);
+  if (field.built.empty() || given == nullptr) return;
+  if (field.type.find(fmt::format("\"{}\"", *given)) != std::string::npos) return;
+  std::vector<std::string> words;
+  for (const std::string& built : field.built) {
+    if (built.starts_with('"')) words.push_back(built.substr(1, built.size() - 2));
+  }
+  if (words.size() == field.built.size()) fail_choice(value, name, words);
+}
+
 /// Throws ConfigError if a number inside a value lies outside of the field's range.
 void check_ranges(const Field& field, const Value& value, const std::string& name) {
   if (!field.in_range) return;
@@ -336,6 +349,7 @@ void set_fields(const Fields& fields, const Table& table, const std::string& pre
       fail_at(entry.value.where, "{} is empty, and required: {}", name, field->meaning);
     }
     refuse_objects(*field, entry.value, name);
+    check_choice(*field, entry.value, name);
     field->set(entry.value, name);
     check_ranges(*field, entry.value, name);
     check_built(*field, entry.value, name);

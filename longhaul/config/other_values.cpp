@@ -20,13 +20,11 @@ struct OtherValue {
 constexpr std::string_view kFormats =
     "precision.compute precision.master precision.moments precision.gradients "
     "precision.reduce";
-constexpr std::string_view kTwoKinds = "the optimizers are adamw and lamb";
-constexpr std::string_view kFiveKinds =
-    "the schedules are cosine, linear, constant, wsd and smp";
+constexpr std::string_view kTwoKinds = "no other optimizer is there";
+constexpr std::string_view kFiveKinds = "no other schedule is there";
 constexpr std::string_view kNoRestarts =
     "a schedule has no restarts; schedule.continue goes on after its end";
-constexpr std::string_view kFourOrders =
-    "the orders are gpipe, 1f1b, interleaved and zb-h1";
+constexpr std::string_view kFourOrders = "no other order is there";
 
 constexpr std::string_view kAutomatic =
     "optimizer.lr batch.global_size batch.micro_size data.seq_len run.steps parallel.tp "

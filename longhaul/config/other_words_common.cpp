@@ -384,10 +384,13 @@ constexpr OtherWord kCommon[] = {
      "ckpt_keep_n",
      Copy, "checkpoint.keep"},
     {"resume_from_checkpoint resume_from resume_path resume_step resume_checkpoint_path "
-     "auto_resume auto_resume_from_checkpoints load_step ckpt_path overwrite_output_dir "
+     "auto_resume auto_resume_from_checkpoints resume load_step ckpt_path "
+     "overwrite_output_dir "
      "save_overwrite",
      Rule, "checkpoint.resume",
-     "latest, the default, never (begin anew), a step or a path"},
+     "the same command goes on from the newest checkpoint by itself; the key says "
+     "latest, "
+     "the default, never (begin anew), a step or a path"},
     {"async_save async_checkpoint", Rule, "checkpoint.async", "true is the default"},
     {"save_safetensors save_only_model save_optimizer ckpt_format checkpoint_format "
      "checkpoint.format dist_ckpt_format stage3_gather_16bit_weights_on_model_save",

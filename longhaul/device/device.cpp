@@ -41,6 +41,7 @@ at::DeviceType present(const std::string& wanted) {
   if (!obstacle.empty()) why = fmt::format(" ({})", obstacle);
   if (cuda && obstacle.empty())
     why = " (LibTorch finds no GPU; does nvidia-smi show one?)";
+  if (cuda) why += "; `longhaul docs devices` says how a build for CUDA is made";
   if (wanted == "plugin") why = ", and name its library in run.device_plugin";
   throw ConfigError("device",
                     fmt::format("run.device = \"{}\", but no such device is usable here; "

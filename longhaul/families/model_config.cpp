@@ -13,6 +13,7 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/family.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/format/other_forms.h"
 
 namespace longhaul {
 namespace {
@@ -57,8 +58,11 @@ const Family& family_of(const ConfigFields& fields) {
   const Family* family = families::find_family(*type);
   if (family == nullptr && fields.find("vision_config") != nullptr) {
     fields.fail("vision_config",
-                "is that of a model of images and text, which is not available; take its "
-                "text model alone");
+                "is that of a model of images and text, which is not available; {}",
+                *type == "gemma3"
+                    ? "`longhaul docs importing#the-text-model-of-gemma-3` has the lines "
+                      "that write its text model alone"
+                    : "take a model of text of the same makers");
   }
   if (family == nullptr) {
     fields.fail("model_type", "\"{}\" is not available yet; supported: {}", *type,
@@ -80,13 +84,34 @@ void check_architectures(const ConfigFields& fields, const Family& family) {
   }
 }
 
+/// Returns " (gptq, 4 bits)", as far as a quantization_config tells.
+std::string quantisation(const OrderedJson& config) {
+  if (!config.is_object()) return "";
+  const auto named = config.find("quant_method");
+  const auto bits = config.find("bits");
+  std::string text;
+  if (named != config.end() && named->is_string()) {
+    text = named->get<std::string>().substr(0, 40);
+  }
+  const bool counted_bits = bits != config.end() && bits->is_number_unsigned();
+  if (counted_bits) {
+    text += fmt::format("{}{} bits", text.empty() ? "" : ", ", bits->get<uint64_t>());
+  } else if (config.value("load_in_4bit", OrderedJson()) == true) {
+    text += text.empty() ? "4 bits" : ", 4 bits";
+  }
+  return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
 /// Refuses other families' mathematics, and lists what is left over.
 std::vector<std::string> check_rest(const ConfigFields& fields, const Family& family) {
   const std::vector<std::string> read = fields_read(family);
   std::vector<std::string> ignored;
   for (const auto& [key, value] : fields.object().items()) {
     if (key == "quantization_config" && !families::is_off(value)) {
-      fields.refuse(key, value);
+      fields.fail(key,
+                  "says that the weights are quantised{}; train from the model that was "
+                  "quantised (bf16, fp16 or fp32)",
+                  quantisation(value));
     }
     if (std::ranges::count(read, key) > 0 || has_word(kHarmless, key)) continue;
     if (has_word(kOtherMathematics, key)) {
@@ -193,6 +218,10 @@ ModelConfig load_model_config(const fs::path& dir_or_json,
       fs::is_directory(dir_or_json) ? dir_or_json / "config.json" : dir_or_json;
   if (const std::string link = dangling_link(file); !link.empty()) {
     fail_input("model", "{}: {}", file.string(), link);
+  }
+  if (const std::string other = format::other_form(dir_or_json);
+      !other.empty() && (!fs::exists(file) || file.extension() == ".gguf")) {
+    throw InputError("model", dir_or_json.string() + ": " + other);
   }
   if (!fs::exists(file)) {
     fail_input("model", "{} has no config.json; expected a Hugging Face directory{}",

@@ -409,9 +409,9 @@ INSTANTIATE_TEST_SUITE_P(
             R"({"sliding_window": 4096})",
             "sliding_window = 4096 is not available yet; remove it, or set it to null if "
             "the model does not need it"},
-        Changed{R"({"quantization_config": {"quant_method": "fp8"}})",
-                "quantization_config = {\"quant_method\":\"fp8\"} is not available yet; "
-                "remove it, or set it to null if the model does not need it"},
+        Changed{R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})",
+                "quantization_config says that the weights are quantised (gptq, 4 bits); "
+                "train from the model that was quantised (bf16, fp16 or fp32)"},
         Changed{R"({"attention_dropout": 1.5})",
                 "attention_dropout = 1.5 must be at least 0 and below 1"},
         Changed{R"({"partial_rotary_factor": 0.5})",

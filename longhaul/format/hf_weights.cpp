@@ -10,6 +10,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/format/other_forms.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/system/open_files.h"
 
@@ -47,6 +48,9 @@ std::vector<fs::path> files_of(const fs::path& dir) {
                "{}: is a token store, which is data; give the directory of a model, a "
                "checkpoint or a run",
                dir.string());
+  }
+  if (const std::string other = other_form(dir); !other.empty()) {
+    throw InputError("weights", dir.string() + ": " + other);
   }
   std::string found;
   bool pickles = false;

@@ -57,9 +57,9 @@ uint64_t read_header_length(std::span<const std::byte> prefix, uint64_t file_siz
   static_assert(std::endian::native == std::endian::little);
   std::memcpy(&length, prefix.data(), 8);
   if (length > kMaxSafetensorsHeader) {
-    fail(what, "byte 0: the header length is {}, more than the limit of {}; {}", length,
-         kMaxSafetensorsHeader,
-         other_kind({reinterpret_cast<const char*>(prefix.data()), 8}));
+    fail(what, "{} (byte 0: the header length is {}, more than the limit of {})",
+         other_kind({reinterpret_cast<const char*>(prefix.data()), 8}), length,
+         kMaxSafetensorsHeader);
   }
   if (length > file_size - 8) {
     fail(what,

@@ -13,6 +13,7 @@
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/families/family.h"
 #include "longhaul/families/parameter_names.h"
+#include "longhaul/format/other_forms.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/imports/bert_names.h"
 #include "longhaul/imports/foreign_source.h"
@@ -282,6 +283,10 @@ ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw InputError("import", missing_path(path));
+  }
+  const std::string other = format::other_form(path);
+  if (!other.empty() && !fs::exists(path / "config.json", error)) {
+    throw InputError("import", path.string() + ": " + other);
   }
   for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {
     auto model = open(path, options);

@@ -1,13 +1,11 @@
 #include "longhaul/monitor/run_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <ctime>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -30,11 +28,7 @@ constexpr uint64_t kMostLoadBytes = uint64_t{32} << 20;
 /// Bytes of text that such an event counts for without its loads.
 constexpr uint64_t kBytesWithoutLoads = 256;
 constexpr int kMaxFileDepth = 16;
-constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostStepDirectories = 100'000;
-constexpr const char* kRunFiles[] = {run::kMetricsFile, run::kEventsFile,
-                                     run::kStatusFile, run::kConfigFile,
-                                     run::kRunLockFile};
 
 std::optional<FileStamp> stamp_of(const fs::path& path) {
   struct stat held{};
@@ -79,24 +73,6 @@ double seconds_of(const std::string& text) {
   return std::max(0.0, static_cast<double>(::timegm(&parts)));
 }
 
-bool holds_run(const fs::path& dir) {
-  std::error_code error;
-  return std::ranges::any_of(
-      kRunFiles, [&](const char* name) { return fs::exists(dir / name, error); });
-}
-
-/// Returns ", such as a, b" with runs among the directories in `dir`; empty where there
-/// are none.
-std::string runs_below(const fs::path& dir) {
-  std::set<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(dir.empty() ? "." : dir, error), end;
-       !error && it != end && names.size() < kMostRunsNamed; it.increment(error)) {
-    if (holds_run(it->path())) names.insert((dir / it->path().filename()).string());
-  }
-  return names.empty() ? "" : fmt::format(", such as {}", fmt::join(names, ", "));
-}
-
 /// Returns the number of steps that results.json says.
 std::optional<int64_t> total_steps_in(const Json& results) {
   const Json::json_pointer place("/results/parameters/Total steps");
@@ -104,6 +80,15 @@ std::optional<int64_t> total_steps_in(const Json& results) {
     return std::nullopt;
   }
   return results.at(place).get<int64_t>();
+}
+
+/// Returns ", here runs/mine", as the run file says; empty where the file is not read.
+std::string run_dir_of(const fs::path& run_file) {
+  try {
+    return fmt::format(", here {}", load_run_config(run_file).config.run.dir.string());
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 /// Leaves of an event of experts' loads its step alone.
@@ -118,7 +103,7 @@ bool may_become_run(const fs::path& dir) {
   if (!fs::exists(dir, error)) return true;
   if (!fs::is_directory(dir, error)) return false;
   return fs::is_empty(dir, error) ||
-         (fs::exists(dir / run::kBatchScriptFile, error) && !holds_run(dir));
+         (fs::exists(dir / run::kBatchScriptFile, error) && !run::holds_run(dir));
 }
 
 RunFiles::RunFiles(fs::path dir)
@@ -127,18 +112,25 @@ RunFiles::RunFiles(fs::path dir)
       events_tail_(dir_ / run::kEventsFile) {
   std::error_code error;
   if (!fs::is_directory(dir_, error)) {
+    const bool file = fs::exists(dir_, error);
+    if (file && dir_.extension() == ".toml") {
+      throw InputError("run directory",
+                       fmt::format("{} is a run file; give the directory that run.dir in "
+                                   "it names{}",
+                                   dir_.string(), run_dir_of(dir_)));
+    }
     throw InputError("run directory",
                      fmt::format("{} is no directory; give the run.dir "
                                  "of a run{}",
-                                 dir_.string(), runs_below(dir_.parent_path())));
+                                 dir_.string(), run::runs_below(dir_.parent_path())));
   }
-  if (!holds_run(dir_)) {
+  if (!run::holds_run(dir_)) {
     throw InputError(
         "run directory",
         fmt::format("{} holds nothing of a run (no {}, {}, {}, {}); give the run.dir of "
                     "a run{}",
                     dir_.string(), run::kMetricsFile, run::kEventsFile, run::kStatusFile,
-                    run::kConfigFile, runs_below(dir_)));
+                    run::kConfigFile, run::runs_below(dir_)));
   }
 }
 

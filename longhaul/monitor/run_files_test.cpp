@@ -129,6 +129,9 @@ TEST(RunFiles, RefusesWhatIsNoRun) {
              "holds nothing of a run");
   EXPECT_HAS(message_of<InputError>([&] { RunFiles run(dir / "absent"); }),
              "is no directory");
+  write_file(dir / "run.toml", "[run]\n");
+  EXPECT_HAS(message_of<InputError>([&] { RunFiles run(dir / "run.toml"); }),
+             "run.toml is a run file; give the directory that run.dir in it names");
 }
 
 TEST(RunFiles, NamesTheNewestWholeCheckpoint) {

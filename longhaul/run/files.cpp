@@ -1,14 +1,21 @@
 #include "longhaul/run/files.h"
-#include "longhaul/base/numbers.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
 #include <string_view>
+
+#include "longhaul/base/numbers.h"
 
 namespace longhaul::run {
 namespace {
 
 constexpr std::string_view kStepPrefix = "step_";
+constexpr size_t kMostRunsNamed = 5;
+constexpr const char* kRunFiles[] = {kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
+                                     kRunLockFile};
 
 }  // namespace
 
@@ -20,6 +27,22 @@ std::string handed_nodes_file(const std::string& job) {
 
 std::string stacks_file(double time) {
   return fmt::format("control/stacks_{:.0f}.txt", time);
+}
+
+bool holds_run(const fs::path& dir) {
+  std::error_code error;
+  return std::ranges::any_of(
+      kRunFiles, [&](const char* name) { return fs::exists(dir / name, error); });
+}
+
+std::string runs_below(const fs::path& dir) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(dir.empty() ? "." : dir, error), end;
+       !error && it != end && names.size() < kMostRunsNamed; it.increment(error)) {
+    if (holds_run(it->path())) names.insert((dir / it->path().filename()).string());
+  }
+  return names.empty() ? "" : fmt::format(", such as {}", fmt::join(names, ", "));
 }
 
 std::string step_directory_name(int64_t step) {

@@ -61,6 +61,12 @@ inline constexpr const char* kCheckpointsOwnerFile = "of_run.json";
 /// they copy to the mirror now.
 inline constexpr const char* kMirrorTurnFile = "mirror.json";
 
+/// Returns whether a directory has a file that only runs leave.
+bool holds_run(const fs::path& dir);
+/// Returns ", such as runs/a, runs/b" with up to five runs among the directories in
+/// `dir`; empty where there are none.
+std::string runs_below(const fs::path& dir);
+
 /// Returns the name of a checkpoint's or a capture's directory: "step_00000005".
 std::string step_directory_name(int64_t step);
 /// Returns the step of such a name or path; nothing for any other name.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/scratch_directory.h"
+
 namespace longhaul::run {
 namespace {
 
@@ -23,6 +25,18 @@ TEST(RunFileNames, TheNamesThatAreMadeHaveTheirOneForm) {
   EXPECT_EQ(trace_file(7), "trace_step_7.json");
   EXPECT_EQ(handed_nodes_file("17"), "control/excluded_of_17.json");
   EXPECT_EQ(stacks_file(1700000000.4), "control/stacks_1700000000.txt");
+}
+
+TEST(RunFileNames, RunsBesideAMissingOneAreNamed) {
+  const TestDirectory dir;
+  EXPECT_EQ(runs_below(dir.path()), "");
+  fs::create_directory(dir / "a");
+  fs::create_directory(dir / "other");
+  write_file(dir / "a/metrics.jsonl", "");
+  write_file(dir / "other/notes.txt", "");
+  EXPECT_TRUE(holds_run(dir / "a"));
+  EXPECT_EQ(runs_below(dir.path()), ", such as " + (dir / "a").string());
+  EXPECT_EQ(runs_below(dir / "absent"), "");
 }
 
 }  // namespace

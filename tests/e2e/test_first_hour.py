@@ -98,11 +98,41 @@ def test_only_verbs_with_a_run_file_take_settings(run, root):
     (["train", "run.toml", "--set", 'data.train="data/mine"'],
      ["expected an array of { path = path | array of paths", "found a string"]),
     (["train", "data"], ["data: a directory", "longhaul recipe list"]),
+    (["train"], ["config is required, as in longhaul train run.toml"]),
+    (["new", "models/small"], ["data is required, as in longhaul new models/Llama-3-8B data/wiki"]),
+    (["new", "models/small", "data/mine", "--set", "run.steps=5"],
+     ["change the file that it writes", "longhaul train"]),
+    (["train", "run.toml", "--resume"], ["the same command goes on from the newest checkpoint"]),
+    (["train", "run.toml", "--wandb"], ["longhaul docs watching#tensorboard"]),
+    (["train", "run.toml", "--set", "precision.compute=fp16"],
+     ['"fp16" is not one of "fp32", "bf16"; there is no fp16']),
+    (["data", "build", "corpus/*.txt", "--tokenizer", "gpt2", "--out", "out"], ["longhaul fetches nothing"]),
+    (["data", "inspect", "nothing"], ["nothing: no such file or directory"]),
+    (["data", "show", "--help"], ["there is no verb 'data show'", "train-tokenizer"]),
+    (["trian", "--help"], ["there is no verb 'trian'; did you mean 'train'?"]),
+    (["watch", "run.toml"], ["run.toml is a run file", "here runs/mine"]),
+    (["export", "runs/absent", "--out", "out"], ["runs/absent: no such file or directory"]),
+    (["compare", "models/small", "models/small"], ["models/small is a Hugging Face directory"]),
+    (["recipe", "show", "llama"], ["there are", "llama2-7b"]),
+    (["docs", "lora"], ["these pages have the word:", "migrating"]),
+    (["doctor", "--gpu"], ["it looks at the GPUs that it finds"]),
+    (["submit", "run.toml", "--nodes", "2", "--time", "8h", "--dry-run"], ["write 30 (minutes), 8:00:00 or 2-0"]),
+    (["inspect", "adapter"], ["the directory of an adapter (LoRA)", "merge_and_unload"]),
+    (["new", "adapter", "data/mine"], ["the directory of an adapter (LoRA)"]),
+    (["import", "m.gguf", "--out", "out"], ["GGUF files are for inference"]),
     (["train", "run.toml", "--set", "model.config=data/mine", "--set", "run.dir=run.toml/x"],
      ["a file stands where a directory was meant to be"]),
 ], ids=lambda value: "-".join(value[:2]).replace("/", "_") if "." not in value[0] else None)
 def test_other_slips_of_a_first_hour(run, root, arguments, words):
+    (root / "adapter").mkdir()
+    (root / "adapter/adapter_config.json").write_text("{}")
+    (root / "m.gguf").write_bytes(b"GGUF")
     refused_without_a_trace(run, root, arguments, *words)
+
+
+def test_what_this_machine_lacks_is_said_with_what_to_type(run, root):
+    training_refused(run, root, ["run.device=cuda"], "longhaul docs devices")
+    training_refused(run, root, ["parallel.tp=2"], "(longhaul launch -n 2)")
 
 
 def test_a_token_store_in_place_of_a_model_is_called_one(run, root):
@@ -283,7 +313,7 @@ def test_the_commands_of_the_readme_run_one_after_another(root, binary):
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
     commands = "".join(text for kind, text in blocks if kind == "sh")
     commands = re.sub(r"^(make wheel|pip install) .*", "", commands, flags=re.M)
-    for shown, here in (("MODEL", "models/small"), ("try book.txt", "try book.txt --seconds 5"),
+    for shown, here in (("runs/MODEL-", "runs/small-"), ("MODEL", "models/small"), ("try book.txt", "try book.txt --seconds 5"),
                         ("--holdout 1%", "--holdout 20%"),
                         ("train run.toml", "train run.toml --set run.steps=4")):
         assert shown in commands

@@ -1,9 +1,13 @@
 """`longhaul import` of families whose shards are put together by their shapes."""
 
+import json
+import re
+
 import nxd_layouts as nxd
 import pytest
 import torch
 from import_helpers import TOKENIZER, assert_same, save_dcp, stored_state, tensors_of
+from programs import SOURCE
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
 
 HEADS = 4
@@ -157,3 +161,29 @@ def test_a_state_dict_without_an_optimizer_makes_no_checkpoint(run, tmp_path, ne
     result = run("longhaul", "import", tmp_path / "weights.pt", "--config", directory, "--format",
                  "checkpoint", "--out", tmp_path / "out", check=False)
     assert result.returncode == 78 and "needs the optimizer's state beside" in result.stderr
+
+
+def test_the_page_has_the_lines_that_write_the_text_model_of_gemma_3_alone(run, tmp_path):
+    from transformers import (Gemma3Config, Gemma3ForCausalLM, Gemma3ForConditionalGeneration,
+                              Gemma3TextConfig, SiglipVisionConfig)
+    shape = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    text = Gemma3TextConfig(vocab_size=300, num_key_value_heads=1, head_dim=16,
+                            max_position_embeddings=128, **shape)
+    vision = SiglipVisionConfig(image_size=28, patch_size=14, **shape)
+    both = Gemma3ForConditionalGeneration(Gemma3Config(
+        text_config=text.to_dict(), vision_config=vision.to_dict(), mm_tokens_per_image=4,
+        image_token_index=299, boi_token_index=298, eoi_token_index=297)).to(torch.bfloat16)
+    both.save_pretrained(tmp_path / "both")
+    told = run("longhaul", "inspect", tmp_path / "both", check=False)
+    assert "longhaul docs importing#the-text-model-of-gemma-3" in told.stdout + told.stderr
+    section = (SOURCE / "docs/importing.md").read_text().split("## The text model of Gemma 3")[1]
+    (lines,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.S)
+    exec(lines.replace("MODEL", str(tmp_path / "both")).replace("TEXT", str(tmp_path / "text")), {})
+    found = json.loads(run("longhaul", "inspect", tmp_path / "text", "--json").stdout)
+    assert found["complete"]
+    ids = torch.arange(16)[None]
+    with torch.no_grad():
+        alone, whole = (cls.from_pretrained(tmp_path / name, dtype="auto").eval()(input_ids=ids).logits
+                        for cls, name in ((Gemma3ForCausalLM, "text"),
+                                          (Gemma3ForConditionalGeneration, "both")))
+    assert torch.equal(alone, whole)

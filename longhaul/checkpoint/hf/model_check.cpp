@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
 #include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/format/side_files.h"
@@ -44,6 +46,23 @@ std::vector<std::string> model_problems(const SharedSource& source,
   const std::vector<std::string> beside = problems_beside(source->source().path);
   problems.insert(problems.end(), beside.begin(), beside.end());
   return problems;
+}
+
+/// Throws InputError where the weights do not fit since they are of another family.
+void check_family(const SharedSource& source, const ModelConfig& config) {
+  const ModelSource& from = source->source();
+  const fs::path file = from.path / "config.json";
+  if (from.kind != ModelSource::Kind::HfDirectory || !fs::exists(file)) return;
+  if (tensor_problems(source, config.description).empty()) return;
+  const Json json = parse_json(read_text(file, uint64_t{1} << 24), file.string());
+  const auto type = json.is_object() ? json.find("model_type") : json.end();
+  if (type == json.end() || !type->is_string() || *type == config.model_type) return;
+  fail_input(
+      "weights",
+      "the weights in {} are of a model of type {}, and {} describes one of type {}; "
+      "name the configuration of the same model",
+      from.path.string(), type->get<std::string>().substr(0, 80),
+      config.source_path.string(), config.model_type);
 }
 
 }  // namespace
@@ -122,6 +141,7 @@ void check_model_files(const SharedSource& source, const ModelDescription& model
 
 void check_model(const SharedSource& source, const ModelConfig& config,
                  comm::Communicator& group) {
+  comm::on_rank_zero(group, [&] { check_family(source, config); });
   check_model_files(source, config.description, group);
   comm::on_rank_zero(group, [&] { check_tied_head(*source, config); });
 }

@@ -144,6 +144,17 @@ std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
 
 }  // namespace
 
+namespace {
+
+/// Returns "; runs that are there: a, b" beside a path that is not there; empty where no
+/// run is.
+std::string runs_here(const fs::path& missing) {
+  const std::string runs = run::runs_below(missing.parent_path());
+  return runs.empty() ? "" : "; there are runs" + runs;
+}
+
+}  // namespace
+
 ModelSource resolve_model_source(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
@@ -151,7 +162,8 @@ ModelSource resolve_model_source(const fs::path& path) {
     throw InputError(
         "weights",
         missing_path(path) +
-            (wanted_none ? "; leave init.weights out to start from random weights" : ""));
+            (wanted_none ? "; leave init.weights out to start from random weights"
+                         : runs_here(path)));
   }
   if (!fs::is_directory(path, error)) {
     throw InputError("weights", path.string() +

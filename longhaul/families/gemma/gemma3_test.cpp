@@ -82,7 +82,8 @@ TEST(Gemma3, WhatIsNotComputedIsRefusedByName) {
   EXPECT_EQ(
       refused({{"model_type", "gemma3"}, {"vision_config", {{"a", 1}}}}),
       "[model] c.json: vision_config is that of a model of images and text, which is "
-      "not available; take its text model alone");
+      "not available; `longhaul docs importing#the-text-model-of-gemma-3` has the lines "
+      "that write its text model alone");
   EXPECT_EQ(refused({{"rope_parameters", {{"rope_type", "default"}}}}),
             "[model] c.json: rope_parameters has \"rope_type\", where this family has an "
             "object for each kind of layer: \"full_attention\", \"sliding_attention\"");
