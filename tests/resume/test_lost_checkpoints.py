@@ -196,6 +196,8 @@ def test_another_runs_checkpoint_is_named_and_neither_taken_nor_deleted(
     for verb in ("verify", "inspect"):
         result = run("longhaul", verb, run_dir, check=False)
         assert result.returncode == 78 and f"run {theirs} saved it" in result.stdout, verb
+    said = run("longhaul", "watch", run_dir, "--once").stdout
+    assert "step 6 is not whole: it was saved by another run" in said
     result = run("longhaul", "export", run_dir, "--out", tmp_path / "hf")
     assert f"run {theirs} saved it" in result.stderr + result.stdout
     assert "step_00000004" in result.stderr + result.stdout
