@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/addresses/address_problem.h"
@@ -92,11 +94,65 @@ std::string problem_of_word(const std::string& verb, const std::string& option,
   return meant.empty() ? meant : refusal(word, meant);
 }
 
+/// Returns whether two names are of one place: of one file or directory, through whatever
+/// links, or of one that would be made there.
+bool are_one_place(const std::string& one, const std::string& other) {
+  const auto plain = [](const std::string& word) {
+    fs::path path = word;
+    if (!objects::is_address(word)) {
+      std::error_code ignored;
+      path = fs::weakly_canonical(fs::absolute(word), ignored);
+    }
+    return path.has_filename() ? path : path.parent_path();
+  };
+  std::error_code absent;
+  return plain(one) == plain(other) || fs::equivalent(one, other, absent);
+}
+
+/// Throws where an output of a verb is another output, or what the verb reads: with
+/// --force one would take the place of the other.
+void refuse_one_place(const CLI::App& verb) {
+  struct Place {
+    std::string option;
+    std::string word;
+    bool is_output = false;
+  };
+  std::vector<Place> places;
+  for (const CLI::Option* option : verb.get_options()) {
+    const auto is_text = [&](const char* text) { return option->check_name(text); };
+    if (option->get_type_name() != "TEXT" || std::ranges::any_of(kTexts, is_text)) {
+      continue;
+    }
+    const std::string name = option->get_name();
+    const bool is_output = name.starts_with("--out");
+    for (const std::string& word : option->results()) {
+      std::error_code ignored;
+      // Another word that is no path yet may be a name of something else.
+      const bool is_path =
+          is_output || objects::is_address(word) || fs::exists(word, ignored);
+      if (!word.empty() && is_path) places.push_back({name, word, is_output});
+    }
+  }
+  for (const Place& output : places) {
+    if (!output.is_output) continue;
+    for (const Place& other : places) {
+      if (&other == &output || !are_one_place(output.word, other.word)) continue;
+      throw CLI::ValidationError(
+          output.option,
+          fmt::format("{} and {} {} are one place: the output would take the place of "
+                      "the other; name another place",
+                      objects::without_secrets(output.word), other.option,
+                      objects::without_secrets(other.word)));
+    }
+  }
+}
+
 /// Does what refuse_wrong_paths() says, for a verb of this name and those below it.
 void refuse_wrong_paths_of(CLI::App& verb, const std::string& name) {
   for (CLI::App* under : verb.get_subcommands({})) {
     refuse_wrong_paths_of(*under, name + (name.empty() ? "" : " ") + under->get_name());
   }
+  verb.parse_complete_callback([&verb] { refuse_one_place(verb); });
   for (CLI::Option* option : verb.get_options()) {
     const auto is_text = [&](const char* text) { return option->check_name(text); };
     const bool words = name == kOtherStart && option->check_name("config");

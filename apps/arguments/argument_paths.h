@@ -8,7 +8,8 @@ namespace longhaul::apps {
 
 /// Has the options and arguments of all verbs refuse, before any verb begins, a path that
 /// only a shell would have understood, so that none becomes a directory named "~". They
-/// also refuse an address where the verb neither reads nor writes by address.
+/// also refuse an address where the verb neither reads nor writes by address, and an
+/// output that is another output, or what the verb reads.
 void refuse_wrong_paths(CLI::App& program);
 
 /// Returns what is wrong with an output that the words of a verb name, where another

@@ -99,6 +99,36 @@ TEST(ArgumentPaths, NoDirectoryExcusesTheAddressOfAnOutput) {
   EXPECT_HAS(problem, kNoUse);
 }
 
+TEST(ArgumentPaths, AnOutputIsNeitherAnotherOutputNorWhatIsRead) {
+  FewVerbs program;
+  const TestDirectory dir;
+  const fs::path before = fs::current_path();
+  fs::current_path(dir.path());
+  fs::create_directories("s/tokenizer");
+  fs::create_directory_symlink("s", "link");
+  std::vector<std::string> wrong;
+  for (const char* line :
+       {"data split s --out-train x --out-validation x",
+        "data split s --out-train x --out-validation ./y/../x/",
+        "data split s --out-train s --out-validation x",
+        "data split s --out-train x --out-validation=link",
+        "data split link/ --out-train s/tokenizer/.. --out-validation x",
+        "data split s --out-train new/x --out-validation link/../new/x",
+        "export s3://corpus/a --out s3://corpus/a/", "export s --out link"}) {
+    if (program.problem(line).find("are one place") == std::string::npos) {
+      wrong.emplace_back(line);
+    }
+  }
+  for (const char* line :
+       {"data split s --out-train x --out-validation y", "data split x --out-train x",
+        "data split s --out-train s/x --out-validation s/y",
+        "data split s --out-train 5 --share 5", "export a --out s3://corpus/a"}) {
+    if (!program.problem(line).empty()) wrong.emplace_back(line);
+  }
+  fs::current_path(before);
+  EXPECT_EQ(wrong, std::vector<std::string>{});
+}
+
 TEST(ArgumentPaths, TheOutputsOfAVerbForAnotherStartAreLookedAtNow) {
   const auto problem = [](const std::string& line) {
     return problem_of_outputs(split_words(line));

@@ -35,7 +35,7 @@ Meant meant_by(const objects::Address& address) {
 /// nothing where there is no checkpoint of a mirror.
 std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
                                                 std::optional<int64_t> wanted) {
-  const checkpoint::MirrorListing listing(store, wanted);
+  const checkpoint::MirrorListing listing(store, /*run=*/"", wanted);
   std::vector<std::string> skipped;
   for (const int64_t step : listing.steps()) {
     if (listing.manifests(step).empty()) continue;

@@ -6,6 +6,7 @@
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
+#include "longhaul/run/run_past.h"
 #include "tests/support/checkpoint_model.h"
 #include "tests/support/rank_threads.h"
 #include "tests/support/scratch_directory.h"
@@ -15,8 +16,11 @@ namespace {
 
 using testing::element;
 using testing::flat_share;
+using testing::kOwnersRun;
+using testing::kStrangersRun;
 using testing::message_of;
 using testing::run_ranks;
+using testing::save_as;
 using testing::save_now;
 using testing::side_files;
 using testing::small_model;
@@ -433,6 +437,87 @@ TEST(CheckpointDirectory, ARunWhoseCheckpointsAreAllDamagedDoesNotBeginAnew) {
   fs::remove(dir / "step_00000005" /
              run::kManifestFile);  // a first save that never ended
   EXPECT_TRUE(resume_candidates({Kind::Latest, 0, {}}, dir.path()).empty());
+}
+
+/// A directory of one run with its steps 5 and 10, one of step 8 of an older release, and
+/// the other run's step 30.
+class StrangersCheckpoint : public ::testing::Test {
+ protected:
+  StrangersCheckpoint() {
+    for (const int64_t step : {5, 8, 10, 30}) save(dir_.path(), step, 1);
+    for (const int64_t step : {5, 10}) save_as(at(step), kOwnersRun);
+    save_as(at(30), kStrangersRun);
+    run::write_checkpoints_marker(dir_.path(), {kOwnersRun, 0, {}});
+  }
+  fs::path at(int64_t step) const { return dir_ / run::step_directory_name(step); }
+  std::vector<fs::path> candidates(ResumeFrom resume) const {
+    return resume_candidates(resume, dir_.path());
+  }
+
+  TempDir dir_;
+  using Kind = ResumeFrom::Kind;
+};
+
+TEST_F(StrangersCheckpoint, IsNamedAndNeverTakenUnlessItsPathIs) {
+  std::vector<std::string> skipped;
+  EXPECT_EQ(find_latest(dir_.path(), &skipped)->step, 10);
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_HAS(skipped[0], at(30).string() + ": run " + kStrangersRun + " saved it, and " +
+                             dir_.path().string() + " is the directory of run " +
+                             kOwnersRun);
+  EXPECT_EQ(candidates({Kind::Latest, 0, {}}),
+            (std::vector<fs::path>{at(10), at(8), at(5)}));
+  EXPECT_EQ(candidates({Kind::Path, 0, at(30)}), std::vector<fs::path>{at(30)});
+  const std::string said =
+      message_of<InputError>([&] { candidates({Kind::Step, 30, {}}); });
+  EXPECT_HAS(said, "run " + kStrangersRun + " saved it");
+  EXPECT_HAS(said, "valid steps in " + dir_.path().string() + ": 5, 8, 10");
+}
+
+TEST_F(StrangersCheckpoint, NeitherDeletesWhatIsOursNorIsDeleted) {
+  const Retention retention{.keep = 1, .verified = {5, 8, 10, 30}};
+  EXPECT_EQ(apply_retention(dir_.path(), retention),
+            (std::vector<fs::path>{at(8), at(5)}));
+  EXPECT_TRUE(fs::exists(at(10) / run::kManifestFile));
+  EXPECT_TRUE(fs::exists(at(30) / run::kManifestFile));
+}
+
+TEST_F(StrangersCheckpoint, IsKeptUnderAnotherNameWhereTheRunSavesTheSameStep) {
+  run_ranks(1, [&](comm::Communicator& world) {
+    SaverOptions options;
+    options.dir = dir_.path();
+    options.marker.run = kOwnersRun;
+    Snapshot snapshot;
+    snapshot.step = 30;
+    const auto share = flat_share(0, 1);
+    snapshot.tensors = share.tensors;
+    save_checkpoint(options, std::move(snapshot), world);
+  });
+  EXPECT_EQ(Manifest::read(at(30)).run, kOwnersRun);
+  EXPECT_EQ(find_latest(dir_.path())->step, 30);
+  const fs::path aside = at(30).string() + ".of_another_run";
+  EXPECT_EQ(list_set_aside(dir_.path()), std::vector<fs::path>{aside});
+  EXPECT_EQ(Manifest::read(aside).run, kStrangersRun);
+}
+
+TEST_F(StrangersCheckpoint, AloneIsNoCheckpointOfTheRunAndNoReasonToBeginAnew) {
+  EXPECT_TRUE(has_committed(dir_.path()));
+  for (const int64_t step : {5, 8, 10}) fs::remove_all(at(step));
+  EXPECT_FALSE(has_committed(dir_.path()));
+  const std::string said =
+      message_of<InputError>([&] { candidates({Kind::Latest, 0, {}}); });
+  EXPECT_HAS(said, "no checkpoint of this run is there");
+  EXPECT_HAS(said, "checkpoint.resume = \"" + at(30).string() + "\" to begin from it");
+}
+
+TEST_F(StrangersCheckpoint, OfSeveralRunsNoneIsTakenWhereNothingSaysWhoseTheDirectoryIs) {
+  fs::remove(dir_ / run::kCheckpointsOwnerFile);
+  EXPECT_EQ(find_latest(dir_.path())->step, 8);
+  EXPECT_TRUE(has_committed(dir_.path(), kOwnersRun));
+  for (const int64_t step : {5, 8, 10}) fs::remove_all(at(step));
+  // One run alone is the one whose directory it is, for whoever is no run itself.
+  EXPECT_EQ(find_latest(dir_.path())->step, 30);
+  EXPECT_FALSE(has_committed(dir_.path(), kOwnersRun));
 }
 
 }  // namespace

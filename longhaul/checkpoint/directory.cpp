@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ranges>
+#include <set>
 #include <string_view>
 
 #include "longhaul/base/error.h"
@@ -26,6 +27,7 @@ namespace {
 void judge(CheckpointEntry& entry) {
   try {
     const Manifest manifest = Manifest::read(entry.path);
+    entry.run = manifest.run;
     for (const Manifest::FileEntry& file : manifest.files()) {
       check_file_size(entry.path, file);
     }
@@ -37,6 +39,29 @@ void judge(CheckpointEntry& entry) {
     entry.problem = error.message();
   }
   entry.valid = entry.problem.empty();
+}
+
+/// Finds the checkpoints that are not at home in `dir`.
+void judge_strangers(const fs::path& dir, std::vector<CheckpointEntry>& entries) {
+  std::set<std::string> runs;
+  for (const CheckpointEntry& entry : entries) runs.insert(entry.run);
+  runs.erase("");
+  if (runs.empty()) return;
+  const std::string owner = run::read_checkpoints_owner(dir).value_or("");
+  if (owner.empty() && runs.size() == 1) return;
+  for (CheckpointEntry& entry : entries) {
+    if (entry.run.empty() || entry.run == owner) continue;
+    entry.stranger = true;
+    entry.valid = false;
+    const std::string whose =
+        owner.empty() ? fmt::format("has checkpoints of several runs and no {}",
+                                    run::kCheckpointsOwnerFile)
+                      : fmt::format("is the directory of run {}", owner);
+    entry.problem = fmt::format(
+        "{}: run {} saved it, and {} {}: it is neither taken by itself nor deleted; move "
+        "it away, or name its path where it is meant",
+        entry.path.string(), entry.run, dir.string(), whose);
+  }
 }
 
 /// Returns the directories in `dir`; none where `dir` is absent. A directory that does
@@ -80,17 +105,27 @@ std::vector<fs::path> valid_newest_first(const fs::path& dir,
   return paths;
 }
 
-// Throws where checkpoints were committed and none of them is whole any more: such a run
-// must not begin anew by itself.
+// Throws where checkpoints were committed and none of them is whole any more, or of this
+// run: such a run must not begin anew by itself.
 void refuse_damaged(const fs::path& dir) {
+  std::optional<CheckpointEntry> stranger;
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
+    if (entry.stranger) stranger = entry;
+    if (entry.stranger) continue;
     throw InputError(
         "checkpoint",
         fmt::format("{}: no checkpoint of this run is whole: {}; restore a whole "
                     "checkpoint, or set checkpoint.resume = \"never\" to begin anew",
                     dir.string(), entry.problem));
   }
+  if (!stranger) return;
+  throw InputError(
+      "checkpoint",
+      fmt::format("no checkpoint of this run is there, and one of another run is: {0}. "
+                  "Set checkpoint.resume = \"{1}\" to begin from it, or \"never\" to "
+                  "begin anew",
+                  stranger->problem, stranger->path.string()));
 }
 
 /// Returns whether an error tells of damage in this checkpoint. Values that were saved as
@@ -188,13 +223,19 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   }
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
+  judge_strangers(dir, entries);
   return entries;
 }
 
-bool has_committed(const fs::path& dir) {
-  return std::ranges::any_of(directories_in(dir), [](const fs::path& path) {
-    return run::step_of(path) && fs::exists(path / run::kManifestFile);
+bool has_committed(const fs::path& dir, const std::string& run) {
+  std::vector<fs::path> paths = directories_in(dir);
+  std::erase_if(paths, [](const fs::path& path) {
+    return !run::step_of(path) || !fs::exists(path / run::kManifestFile);
   });
+  if (paths.empty()) return false;
+  const std::string owner = run::read_checkpoints_owner(dir).value_or(run);
+  return !std::ranges::all_of(
+      paths, [&](const fs::path& path) { return run::is_strangers(path, owner); });
 }
 
 std::vector<fs::path> list_set_aside(const fs::path& dir) {
@@ -265,6 +306,12 @@ fs::path set_aside(const fs::path& step_dir, const std::string& reason) {
   return aside;
 }
 
+std::optional<fs::path> set_stranger_aside(const fs::path& step_dir,
+                                           const std::string& run) {
+  if (!run::is_strangers(step_dir, run)) return std::nullopt;
+  return set_aside(step_dir, "of_another_run");
+}
+
 std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
                                         const fs::path& checkpoints_dir,
                                         std::vector<std::string>* skipped) {
@@ -279,11 +326,12 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
     entry.step = resume.step;
     entry.path = checkpoints_dir / run::step_directory_name(resume.step);
     judge(entry);
-    if (entry.valid) return {entry.path};
     std::string have;
     for (const CheckpointEntry& other : list_checkpoints(checkpoints_dir)) {
+      if (other.step == resume.step) entry = other;
       if (other.valid) have += fmt::format("{}{}", have.empty() ? "" : ", ", other.step);
     }
+    if (entry.valid) return {entry.path};
     throw InputError(
         "checkpoint",
         fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
@@ -326,7 +374,9 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
     auto latest = find_latest(dir, skipped);
     if (!latest) continue;
     const auto missing = missing_newest(path, dir);
-    if (skipped != nullptr && missing && *run::step_of(*missing) > latest->step) {
+    // One whose directory is there was passed over already.
+    if (skipped != nullptr && missing && *run::step_of(*missing) > latest->step &&
+        !fs::exists(*missing)) {
       skipped->push_back(
           fmt::format("{} passed over: it was committed and is not there any more",
                       missing->filename().string()));

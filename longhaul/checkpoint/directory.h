@@ -22,6 +22,10 @@ struct CheckpointEntry {
   fs::path path;
   bool valid = false;   ///< whether the manifest can be read and every file has its size
   std::string problem;  ///< why it is not valid
+  std::string run;      ///< Manifest::run; empty where the manifest cannot be read
+  /// Whether another run saved it than the one whose directory this is: it is not valid
+  /// here, whatever its files say, and nothing deletes it.
+  bool stranger = false;
 };
 
 /// Throws InputError where `dir` or a directory above it is a link to nothing: what is
@@ -37,11 +41,15 @@ void prove_durable(const fs::path& dir, const std::string& node);
 /// Returns all step_N directories under `dir`, by ascending step; none where `dir` is
 /// absent. Throws where `dir` does not answer or is a link to nothing, because its
 /// content is unknown then. Reads manifests and sizes, no data.
+///
+/// The marker of `dir` (run::CheckpointsMarker) says whose checkpoints are at home there.
+/// Without a marker that is the one run that has saved them; where several have, none is.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
-/// Returns whether `dir` has a checkpoint, whole or damaged: a step_N directory with a
-/// manifest. The manifest is not read. Throws as list_checkpoints does.
-bool has_committed(const fs::path& dir);
+/// Returns whether `dir` has a checkpoint, whole or damaged, that no stranger saved: a
+/// step_N directory with a manifest. Where `dir` has no marker, `run` is at home there.
+/// Throws as list_checkpoints does.
+bool has_committed(const fs::path& dir, const std::string& run = {});
 
 /// Returns the checkpoints of `dir` that set_aside() has renamed, by name. Throws as
 /// list_checkpoints does.
@@ -83,6 +91,10 @@ void withdraw_checkpoint(const fs::path& step_dir);
 /// Gives a checkpoint directory a name under which no start looks for it,
 /// step_00000005.REASON, and returns the new path.
 fs::path set_aside(const fs::path& step_dir, const std::string& reason);
+/// Sets the checkpoint of another run than `run` aside, in whose place `run` saves.
+/// Returns the new path; nothing where no such checkpoint is there.
+std::optional<fs::path> set_stranger_aside(const fs::path& step_dir,
+                                           const std::string& run);
 
 /// Returns the checkpoints that [checkpoint] resume asks for, the best first:
 /// - Latest: all valid checkpoints in `checkpoints_dir`, the newest first; throws

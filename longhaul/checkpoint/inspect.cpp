@@ -158,6 +158,8 @@ Inspection inspect_checkpoint(const fs::path& path) {
     result.lines.push_back(fmt::format(
         "  saved {} by attempt {}, {}, build {}", manifest.saved_at, manifest.attempt,
         counted(std::ssize(manifest.ranks), "rank"), manifest.build));
+    if (!manifest.run.empty()) result.lines.push_back("  of run " + manifest.run);
+    result.json["run"] = manifest.run;
     result.json["step"] = manifest.step;
     result.json["attempt"] = manifest.attempt;
     result.json["saved_at"] = manifest.saved_at;
@@ -195,7 +197,7 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
       latest ? fmt::format("newest valid: step {}", latest->step) : "none valid"));
   Json list = Json::array();
   for (const CheckpointEntry& entry : entries) {
-    list.push_back({{"step", entry.step}, {"valid", entry.valid}});
+    list.push_back({{"step", entry.step}, {"valid", entry.valid}, {"run", entry.run}});
     if (!entry.valid) problem(result, entry.problem);
   }
   result.json["checkpoints"] = list;

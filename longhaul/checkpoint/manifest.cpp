@@ -9,6 +9,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -59,6 +60,7 @@ Json Manifest::to_json() const {
                {"hf_dir", hf_dir},
                {"ranks", std::move(ranks_json)},
                {"hf", std::move(hf_json)}};
+  if (!run.empty()) json["run"] = run;
   json["self"] = self_hash(json);
   return json;
 }
@@ -81,6 +83,10 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
   Manifest manifest;
   manifest.step = fields.count("step");
   manifest.attempt = static_cast<int>(fields.count("attempt"));
+  if (fields.has("run")) manifest.run = fields.get<std::string>("run");
+  if (!manifest.run.empty() && !run::is_identity(manifest.run)) {
+    fields.fail(fmt::format("'{}' is no identity of a run", manifest.run));
+  }
   manifest.build = fields.get<std::string>("build");
   manifest.saved_at = fields.get<std::string>("saved_at");
   manifest.layout = fields.field("layout");
@@ -114,6 +120,10 @@ Manifest Manifest::read(const fs::path& step_dir) {
                                                step_dir.string(), run::kManifestFile));
   }
   return from_json(read_json(path), path.string());
+}
+
+bool Manifest::is_strangers(const std::string& of) const {
+  return !run.empty() && !of.empty() && run != of;
 }
 
 std::vector<Manifest::FileEntry> Manifest::files() const {

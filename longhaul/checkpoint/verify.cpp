@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/config/load.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"
@@ -36,10 +40,13 @@ bool was_deleted(const fs::path& step_dir) {
   return !fs::exists(step_dir / run::kManifestFile, ignored);
 }
 
-void verify_one(const fs::path& step_dir, RunVerdict& verdict, const Tell& tell) {
+void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& tell) {
+  const fs::path& step_dir = entry.path;
   const std::string name = step_dir.filename().string();
   try {
     const uint64_t bytes = CheckpointReader::open(step_dir).verify();
+    // Whatever its hashes say, no start takes it.
+    if (!entry.valid) throw InputError("checkpoint", entry.problem);
     ++verdict.whole;
     verdict.bytes += bytes;
     tell(fmt::format("{}: {} read, every hash is right", name,
@@ -50,10 +57,29 @@ void verify_one(const fs::path& step_dir, RunVerdict& verdict, const Tell& tell)
       return;
     }
     const bool passing = error.kind() == ErrorKind::Temporary;
-    tell(fmt::format("{}: {}: {}", name, passing ? "CANNOT BE READ" : "BROKEN",
-                     error.message()));
+    const char* const what = passing          ? "CANNOT BE READ"
+                             : entry.stranger ? "OF ANOTHER RUN"
+                                              : "BROKEN";
+    tell(fmt::format("{}: {}: {}", name, what, error.message()));
     (passing ? verdict.unasked : verdict.broken).push_back(error.message());
   }
+}
+
+/// Returns whether checkpoint.keep may have begun to delete a checkpoint of this step:
+/// the manifest goes first. What a run without readable settings keeps is not known.
+bool may_be_half_deleted(const fs::path& run_dir,
+                         const std::vector<CheckpointEntry>& entries, int64_t step) {
+  CheckpointSection saves;
+  try {
+    saves = load_run_config(run_dir / run::kConfigFile).config.checkpoint;
+  } catch (const Error&) {
+    return true;
+  }
+  const bool milestone = saves.milestone_every > 0 && step % saves.milestone_every == 0;
+  if (saves.keep <= 0 || milestone) return false;
+  return std::ranges::count_if(entries, [&](const CheckpointEntry& entry) {
+           return entry.valid && entry.step > step;
+         }) >= saves.keep;
 }
 
 }  // namespace
@@ -67,9 +93,24 @@ bool may_be_run(const fs::path& path) {
 RunVerdict verify_run(const fs::path& path, const Tell& tell) {
   RunVerdict verdict;
   const fs::path dir = checkpoints_of_named(path);
-  for (const CheckpointEntry& entry : list_checkpoints(dir)) {
+  const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
+  const std::set<int64_t> committed = run::committed_by_events(path);
+  auto missing = missing_newest(path, dir);
+  const auto tell_missing = [&](const fs::path& step_dir, const char* what) {
+    const std::string problem =
+        fmt::format("the run committed it, and {} is not there any more", what);
+    tell(fmt::format("{}: MISSING: {}", step_dir.filename().string(), problem));
+    verdict.broken.push_back(fmt::format("{}: {}", step_dir.string(), problem));
+  };
+  for (const CheckpointEntry& entry : entries) {
     if (fs::exists(entry.path / run::kManifestFile)) {
-      verify_one(entry.path, verdict, tell);
+      verify_one(entry, verdict, tell);
+      continue;
+    }
+    if (missing == entry.path || (committed.contains(entry.step) &&
+                                  !may_be_half_deleted(path, entries, entry.step))) {
+      if (missing == entry.path) missing.reset();
+      tell_missing(entry.path, run::kManifestFile);
       continue;
     }
     tell(fmt::format("{}: no checkpoint: {}", entry.path.filename().string(),
@@ -81,13 +122,7 @@ RunVerdict verify_run(const fs::path& path, const Tell& tell) {
     tell(aside.filename().string() +
          ": set aside, so no start uses it; not read (give its path to verify it)");
   }
-  if (const auto missing = missing_newest(path, dir)) {
-    const std::string problem = fmt::format(
-        "{}: the run committed it, and it is not there any more", missing->string());
-    tell(fmt::format("{}: MISSING: the run committed it, and it is not there any more",
-                     missing->filename().string()));
-    verdict.broken.push_back(problem);
-  }
+  if (missing) tell_missing(*missing, "it");
   return verdict;
 }
 

@@ -20,9 +20,10 @@ struct RunVerdict {
 
 /// Reads every checkpoint of a run, or of a directory of checkpoints, and compares all
 /// hashes, the oldest first. Calls `tell` with a line for each checkpoint as soon as its
-/// result is known. Also calls `tell` for a save that never ended or is under way, for a
-/// checkpoint that was set aside, and for the run's newest checkpoint where that
-/// checkpoint is missing. Throws nothing for broken checkpoints.
+/// result is known. Names a save that never ended or is under way, a checkpoint that was
+/// set aside, and one that the run has committed and that is missing or has lost its
+/// manifest. Another run's checkpoint, and one of another step, counts as broken. Throws
+/// nothing for broken checkpoints.
 RunVerdict verify_run(const fs::path& path,
                       const std::function<void(const std::string& line)>& tell);
 

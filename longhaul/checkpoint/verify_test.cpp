@@ -112,6 +112,7 @@ TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
 TEST_F(VerifyRun, OneThatLiesWhereTheRunWroteItBeforeIsNotMissing) {
   const fs::path old = run_ / "old";
   fs::create_directories(old / run::step_directory_name(20));
+  testing::write_file(old / run::step_directory_name(20) / run::kManifestFile, "{}");
   run::RunPast record = run::RunPast::begin();
   record.newest = 20;
   record.checkpoints = run::RunPast::place_of(old);
@@ -120,6 +121,67 @@ TEST_F(VerifyRun, OneThatLiesWhereTheRunWroteItBeforeIsNotMissing) {
   EXPECT_FALSE(missing_newest(run_, run_ / "checkpoints"));
   fs::remove_all(old);
   EXPECT_EQ(verify().broken.size(), 1U);
+}
+
+TEST_F(VerifyRun, ACopyUnderAnotherNumberAndAnotherRunsAreBrokenWhateverTheirHashes) {
+  fs::copy(at(8), at(20), fs::copy_options::recursive);
+  testing::save_as(at(4), testing::kOwnersRun);
+  testing::save_as(at(12), testing::kStrangersRun);
+  run::write_checkpoints_marker(run_ / "checkpoints", {testing::kOwnersRun, 0, {}});
+  const RunVerdict verdict = verify();
+  EXPECT_EQ(verdict.whole, 2);
+  ASSERT_EQ(verdict.broken.size(), 2U);
+  EXPECT_HAS(told_, "step_00000012: OF ANOTHER RUN: ");
+  EXPECT_HAS(verdict.broken[0], "run " + testing::kStrangersRun + " saved it");
+  EXPECT_HAS(told_, "step_00000020: BROKEN: ");
+  EXPECT_HAS(verdict.broken[1], "its manifest is of step 8");
+}
+
+TEST_F(VerifyRun, ACommittedOneWithoutItsManifestIsMissing) {
+  std::string events;
+  for (const int64_t step : {4, 8, 12}) {
+    events += json_text(Json{{"event", "checkpoint"}, {"step", step}}) + "\n";
+  }
+  testing::write_file(run_ / run::kEventsFile, events);
+  const auto keep = [&](int most) {
+    testing::write_file(run_ / run::kConfigFile,
+                        "model.config = \"m\"\ndata.seq_len = 8\n"
+                        "data.train = [{synthetic = 1}]\nbatch.global_size = 1\n"
+                        "run.dir = \"r\"\nrun.steps = 1\noptimizer.lr = 1.0\n"
+                        "checkpoint.keep = " +
+                            std::to_string(most));
+  };
+  keep(3);
+  fs::remove(at(4) / run::kManifestFile);
+  RunVerdict verdict = verify();
+  ASSERT_EQ(verdict.broken.size(), 1U) << told_;
+  EXPECT_HAS(verdict.broken[0],
+             at(4).string() + ": the run committed it, and manifest.json is not there");
+  EXPECT_HAS(told_, "step_00000004: MISSING");
+  // The run was about to delete it.
+  keep(2);
+  EXPECT_TRUE(verify().broken.empty()) << told_;
+  // The run went back to step 8, and was killed while it saved step 12 again.
+  fs::remove(at(12) / run::kManifestFile);
+  EXPECT_EQ(verify().broken.size(), 2U) << told_;
+  events += json_text(Json{{"event", "start"}, {"step", 8}}) + "\n";
+  testing::write_file(run_ / run::kEventsFile, events);
+  verdict = verify();
+  ASSERT_EQ(verdict.broken.size(), 1U) << told_;
+  EXPECT_HAS(verdict.broken[0], at(4).string());
+}
+
+TEST_F(VerifyRun, TheNewestWithoutItsManifestIsMissing) {
+  run::RunPast record = run::RunPast::begin();
+  record.newest = 12;
+  record.write(run_);
+  fs::remove(at(12) / run::kManifestFile);
+  const RunVerdict verdict = verify();
+  ASSERT_EQ(verdict.broken.size(), 1U);
+  EXPECT_HAS(told_, "step_00000012: MISSING: the run committed it, and manifest.json is");
+  std::vector<std::string> skipped;
+  EXPECT_EQ(find_checkpoint(run_, &skipped), at(8));
+  ASSERT_EQ(skipped.size(), 1U);
 }
 
 }  // namespace

@@ -320,6 +320,11 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
       info.problem = "its manifest is of another step";
     }
+    const std::string saved_by(text_at(manifest, "run"));
+    const auto owner = run::read_checkpoints_owner(path.parent_path());
+    if (info.problem.empty() && owner && !saved_by.empty() && saved_by != *owner) {
+      info.problem = "it was saved by another run";
+    }
   } catch (const Error& error) {
     info.problem = plain_text(error.what());
   }

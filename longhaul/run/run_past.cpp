@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <random>
 
 #include "longhaul/base/error.h"
@@ -69,20 +70,33 @@ std::optional<Json> read_small(const fs::path& path) {
   }
 }
 
-/// Returns the step of the newest checkpoint that the events of a run leave.
-std::optional<int64_t> newest_by_events(const fs::path& path) {
-  std::optional<int64_t> newest;
-  std::ifstream lines(path);
+/// Calls `use` with the kind and the fields of each event of a run.
+void for_each_event(const fs::path& run_dir,
+                    const std::function<void(const std::string&, const Json&)>& use) {
+  std::ifstream lines(run_dir / kEventsFile);
   for (std::string text; std::getline(lines, text);) {
     const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) continue;
-    const std::string kind = EventHead::read(line, first_bytes).kind;
-    if (kind == CheckpointEvent::kKind) newest = integer_at(line, "step");
-    const bool starts = kind == StartEvent::kKind;
-    if (!newest || (!starts && kind != RollbackEvent::kKind)) continue;
-    newest = std::min(*newest, integer_at(line, starts ? "step" : "to_step"));
-    if (*newest == 0) newest.reset();
+    if (line.is_object()) use(EventHead::read(line, first_bytes).kind, line);
   }
+}
+
+/// Returns the step that a start or a rollback went on from; nothing for other events.
+std::optional<int64_t> step_gone_back_to(const std::string& kind, const Json& line) {
+  if (kind == StartEvent::kKind) return integer_at(line, "step");
+  if (kind == RollbackEvent::kKind) return integer_at(line, "to_step");
+  return std::nullopt;
+}
+
+/// Returns the step of the newest checkpoint that the events of a run leave.
+std::optional<int64_t> newest_by_events(const fs::path& run_dir) {
+  std::optional<int64_t> newest;
+  for_each_event(run_dir, [&](const std::string& kind, const Json& line) {
+    if (kind == CheckpointEvent::kKind) newest = integer_at(line, "step");
+    const auto back = step_gone_back_to(kind, line);
+    if (!newest || !back) return;
+    newest = std::min(*newest, *back);
+    if (*newest == 0) newest.reset();
+  });
   return newest;
 }
 
@@ -124,7 +138,7 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
   if (!json) {
     if (!is_there(run_dir / kEventsFile)) return std::nullopt;
     RunPast old = begin();
-    old.newest = newest_by_events(run_dir / kEventsFile);
+    old.newest = newest_by_events(run_dir);
     // Where there is none, a supervisor may have begun the file.
     return old.newest ? std::optional(old) : std::nullopt;
   }
@@ -163,10 +177,30 @@ bool RunPast::misses_newest(const fs::path& dir) const {
   if (!newest) return false;
   const auto lacks = [&](const fs::path& place) {
     std::error_code error;
-    const fs::file_status found = fs::status(place / step_directory_name(*newest), error);
+    const fs::file_status found =
+        fs::status(place / step_directory_name(*newest) / kManifestFile, error);
     return found.type() == fs::file_type::not_found;
   };
   return lacks(dir) && (checkpoints.empty() || lacks(checkpoints));
+}
+
+bool RunPast::knows_no_start(const fs::path& run_dir) const {
+  if (loads > 0 || newest) return false;
+  bool tells = false;
+  for_each_event(run_dir, [&](const std::string& kind, const Json&) {
+    tells = tells || kind == StartEvent::kKind;
+  });
+  return !tells;
+}
+
+std::set<int64_t> committed_by_events(const fs::path& run_dir) {
+  std::set<int64_t> steps;
+  for_each_event(run_dir, [&](const std::string& kind, const Json& line) {
+    if (kind == CheckpointEvent::kKind) steps.insert(integer_at(line, "step"));
+    const auto back = step_gone_back_to(kind, line);
+    if (back) steps.erase(steps.upper_bound(*back), steps.end());
+  });
+  return steps;
 }
 
 std::optional<std::string> read_run_identity(const fs::path& run_dir) {
@@ -181,9 +215,10 @@ std::optional<CheckpointsMarker> read_checkpoints_marker(const fs::path& checkpo
   const auto json = read_small(path);
   if (!json) return std::nullopt;
   const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);
-  return CheckpointsMarker{identity_of(fields),
-                           fields.has("attempt") ? fields.get<int>("attempt") : 0,
-                           identities_in(fields, "names", kMostNames)};
+  return CheckpointsMarker{
+      identity_of(fields), fields.has("attempt") ? fields.get<int>("attempt") : 0,
+      identities_in(fields, "names", kMostNames),
+      fields.has("run_dir") ? fields.get<std::string>("run_dir") : ""};
 }
 
 void write_checkpoints_marker(const fs::path& checkpoints,
@@ -191,6 +226,7 @@ void write_checkpoints_marker(const fs::path& checkpoints,
   Json json = {{"run", marker.run}};
   if (marker.attempt > 0) json["attempt"] = marker.attempt;
   if (!marker.names.empty()) json["names"] = marker.names;
+  if (!marker.run_dir.empty()) json["run_dir"] = marker.run_dir;
   write_text_atomic(checkpoints / kCheckpointsOwnerFile, json_text(json) + "\n");
 }
 
@@ -199,12 +235,26 @@ std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
   return marker ? std::optional(marker->run) : std::nullopt;
 }
 
+bool is_strangers(const fs::path& step_dir, const std::string& run) {
+  const fs::path manifest = step_dir / kManifestFile;
+  std::error_code error;
+  if (run.empty() || !fs::exists(manifest, error)) return false;
+  try {
+    const Json json = read_json(manifest);
+    const std::string saved_by(text_at(json, "run"));
+    return !saved_by.empty() && saved_by != run;
+  } catch (const Error&) {
+    return false;  // a damaged one is nobody's
+  }
+}
+
 CheckpointsMarker mark_checkpoints(const fs::path& checkpoints,
                                    const CheckpointsMarker& more) {
   const auto before = read_checkpoints_marker(checkpoints);
   CheckpointsMarker marker = before.value_or(CheckpointsMarker{});
   marker.run = more.run;
   marker.attempt = std::max(marker.attempt, more.attempt);
+  if (!more.run_dir.empty()) marker.run_dir = more.run_dir;
   for (const std::string& name : more.names) {
     const bool known = std::ranges::find(marker.names, name) != marker.names.end();
     if (!known && !name.empty()) marker.names.push_back(name);

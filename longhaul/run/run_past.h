@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,11 +42,18 @@ struct RunPast {
   static std::string place_of(const fs::path& dir);
   /// Returns the newest checkpoint where it was written to `dir`, else nothing.
   std::optional<int64_t> newest_in(const fs::path& dir) const;
-  /// Returns whether the newest checkpoint is gone: it is neither in `dir` nor where it
-  /// was written, which is another place if checkpoint.dir has changed since. A place
-  /// that cannot be looked at counts as one that has the checkpoint.
+  /// Returns whether the newest checkpoint, or its manifest, is gone: it is neither in
+  /// `dir` nor where it was written, which is another place if checkpoint.dir has changed
+  /// since. A place that cannot be looked at counts as one that has the checkpoint.
   bool misses_newest(const fs::path& dir) const;
+  /// Returns whether neither this record nor events.jsonl tells of a start that had its
+  /// state: then nobody knows which checkpoints were committed.
+  bool knows_no_start(const fs::path& run_dir) const;
 };
+
+/// Returns the steps of the checkpoints that events.jsonl tells of and that no start has
+/// gone back on: old ones of these were deleted since.
+std::set<int64_t> committed_by_events(const fs::path& run_dir);
 
 /// Reads the identity in run_dir/run.json alone. Throws what RunPast::read throws.
 std::optional<std::string> read_run_identity(const fs::path& run_dir);
@@ -72,6 +80,8 @@ struct CheckpointsMarker {
   /// the names that the directory has given, or has found where it took a checkpoint of
   /// the mirror, the newest last. A copy of the directory lacks the later ones.
   std::vector<std::string> names;
+  /// That run's directory, as RunPast::place_of() says it; empty: of an older release.
+  std::string run_dir = {};
 
   bool operator==(const CheckpointsMarker&) const = default;
 };
@@ -85,8 +95,13 @@ void write_checkpoints_marker(const fs::path& checkpoints,
 
 /// Returns read_checkpoints_marker()'s run.
 std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
+/// Returns whether a directory is a checkpoint that another run than `run` saved, as its
+/// manifest says. One that names no run may be anybody's, and so may any where `run` is
+/// empty.
+bool is_strangers(const fs::path& step_dir, const std::string& run);
 /// Adds to the marker of a directory of checkpoints, where it lacks them: the run, the
-/// number of a start, and names. Empty names are left out. Returns the marker.
+/// number of a start, and names. Empty names are left out. A directory of the run takes
+/// the place of the former one. Returns the marker.
 CheckpointsMarker mark_checkpoints(const fs::path& checkpoints,
                                    const CheckpointsMarker& more);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/run/files.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::run {
@@ -71,6 +72,8 @@ TEST(RunPast, TheNewestIsMissingWhereItIsNeitherHereNorWhereItWasWritten) {
   record.checkpoints = RunPast::place_of(dir / "old");
   EXPECT_TRUE(record.misses_newest(dir / "new"));
   fs::create_directories(dir / "old/step_00000003");
+  EXPECT_TRUE(record.misses_newest(dir / "new")) << "it has no manifest";
+  write_file(dir / "old/step_00000003" / kManifestFile, "{}");
   EXPECT_FALSE(record.misses_newest(dir / "new"));
   EXPECT_FALSE(record.misses_newest(dir / "old"));
   record.checkpoints.clear();  // of an older release, which did not say where
@@ -171,6 +174,43 @@ TEST(RunPast, TheMarkerOfADirectoryOfCheckpointsSaysWhoseItIs) {
   EXPECT_EQ(read_checkpoints_owner(dir.path()), kIdentity);
   EXPECT_EQ(read_text(dir / "of_run.json"),
             "{\"run\":\"" + std::string(kIdentity) + "\"}\n");
+}
+
+TEST(RunPast, ACheckpointIsAStrangersWhereItNamesAnotherRun) {
+  const TestDirectory dir;
+  const fs::path step = dir / "step_00000005";
+  EXPECT_FALSE(is_strangers(step, kIdentity));
+  const auto is_strangers_as = [&](const std::string& text) {
+    fs::create_directories(step);
+    write_file(step / kManifestFile, text);
+    return is_strangers(step, kIdentity);
+  };
+  EXPECT_TRUE(is_strangers_as(R"({"run": ")" + new_identity() + R"("})"));
+  EXPECT_FALSE(is_strangers(step, "")) << "nobody knows whose directory this is";
+  EXPECT_FALSE(is_strangers_as(R"({"run": ")" + std::string(kIdentity) + R"("})"));
+  EXPECT_FALSE(is_strangers_as("{}")) << "of an older release";
+  for (const char* damaged : {"{", "[]", R"({"run": 5})"}) {
+    EXPECT_FALSE(is_strangers_as(damaged)) << damaged;
+  }
+}
+
+TEST(RunPast, WithoutARecordTheEventsTellWhatWasCommitted) {
+  const TestDirectory dir;
+  EXPECT_TRUE(RunPast::begin().knows_no_start(dir.path()));
+  write_file(dir / kEventsFile, "{\"event\":\"checkpoint\",\"step\":2}\n");
+  EXPECT_TRUE(RunPast::begin().knows_no_start(dir.path()));
+  write_file(
+      dir / kEventsFile,
+      "{\"event\":\"start\",\"step\":0}\n"
+      "{\"event\":\"checkpoint\",\"step\":2}\n{\"event\":\"checkpoint\",\"step\":4}\n"
+      "{\"event\":\"rollback\",\"to_step\":2}\nhalf {\n"
+      "{\"event\":\"checkpoint\",\"step\":6}\n");
+  EXPECT_FALSE(RunPast::begin().knows_no_start(dir.path()));
+  EXPECT_EQ(committed_by_events(dir.path()), (std::set<int64_t>{2, 6}));
+  fs::remove(dir / kEventsFile);
+  RunPast loaded = RunPast::begin();
+  loaded.loads = 1;
+  EXPECT_FALSE(loaded.knows_no_start(dir.path()));
 }
 
 }  // namespace

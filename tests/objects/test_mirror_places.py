@@ -28,6 +28,7 @@ def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored)
     before = mine.store.sizes(f"{mine.name}/step_00000006/")
     for step in (4, 5):
         result = mine.train(f"run.stop_after={step}")
+        assert "The newest there is step 6 (checkpoint.resume = 6 goes on from it)" in result.stdout
         assert "MIRROR FAILED" in result.stdout and LEFT in result.stdout, result.stdout
         assert mine.mirrored()[-1] == 6
     assert mine.store.sizes(f"{mine.name}/step_00000006/") == before
@@ -103,3 +104,23 @@ def test_a_run_that_begins_anew_because_its_checkpoints_are_lost_takes_its_mirro
     result = mine.train('checkpoint.resume="never"', "run.stop_after=2")
     assert mine.resumed_at(result) == 0 and "MIRROR FAILED" not in result.stdout, result.stdout
     assert mine.mirrored() == [2]
+
+
+def test_a_directory_that_was_put_back_from_a_backup_is_told_what_the_mirror_has(mirrored):
+    """Its run.json says that a newer step was committed there: the mirror's is taken."""
+    mine = mirrored()
+    mine.train("run.stop_after=4")
+    shutil.copytree(mine.dir / "checkpoints", mine.folder / "backup")
+    mine.train("run.stop_after=6")
+    shutil.rmtree(mine.dir / "checkpoints")
+    (mine.folder / "backup").rename(mine.dir / "checkpoints")
+    result = mine.train()
+    assert "had committed step 6, and the newest in" in result.stdout
+    assert "is step 4; s3://corpus/" in result.stdout and "has step 6, which is taken" in result.stdout
+    assert mine.resumed_at(result) == 6 and "MISSING" not in result.stdout
+    assert "MIRROR FAILED" not in result.stdout and mine.mirrored()[-1] == 8
+    # A mirror that is away holds nothing up.
+    shutil.rmtree(mine.last())
+    mine.env.update(AWS_ENDPOINT_URL_S3="http://127.0.0.1:9", LONGHAUL_OBJECTS_PATIENCE="1")
+    result = mine.train()
+    assert "cannot be read" in result.stdout and mine.resumed_at(result) == 6, result.stdout

@@ -173,6 +173,92 @@ def test_the_checkpoints_of_another_run_are_no_runs_own(run, tmp_path):
     assert "step 8" in refused(run, third, EVERY, begin, "run.steps=9")
 
 
+@pytest.fixture(scope="module")
+def stranger(run, tmp_path_factory):
+    """A checkpoint of step 6 of a run with the same seed, and its directory of checkpoints."""
+    path = tmp_path_factory.mktemp("stranger")
+    train(run, write_config(path), EVERY, "run.stop_after=6")
+    return path / "run/checkpoints/step_00000006"
+
+
+def put(stranger, run_dir):
+    there = run_dir / "checkpoints" / stranger.name
+    shutil.copytree(stranger, there)
+    return there
+
+
+def test_another_runs_checkpoint_is_named_and_neither_taken_nor_deleted(
+        run, tmp_path, whole, stranger):
+    path, run_dir = write_config(tmp_path), tmp_path / "run"
+    train(run, path, EVERY, "run.stop_after=4")
+    theirs = record_of(stranger.parent.parent)["run"]
+    there = put(stranger, run_dir)
+    for verb in ("verify", "inspect"):
+        result = run("longhaul", verb, run_dir, check=False)
+        assert result.returncode == 78 and f"run {theirs} saved it" in result.stdout, verb
+    said = run("longhaul", "watch", run_dir, "--once").stdout
+    assert "step 6 is not whole: it was saved by another run" in said
+    result = run("longhaul", "export", run_dir, "--out", tmp_path / "hf")
+    assert f"run {theirs} saved it" in result.stderr + result.stdout
+    assert "step_00000004" in result.stderr + result.stdout
+    result = train(run, path, EVERY, "checkpoint.keep=1", "run.stop_after=5")
+    assert f"step_00000006 passed over: {there}: run {theirs} saved it" in result.stdout
+    assert steps_of(run_dir)[5]["attempt"] == 2
+    assert kept(run_dir) == ["step_00000005", "step_00000006"]
+    # Its own step 6 takes the name.
+    result = train(run, path, EVERY, "checkpoint.keep=1")
+    assert "step_00000006.of_another_run" in result.stdout
+    assert kept(run_dir) == ["step_00000006.of_another_run", "step_00000008"]
+    assert curve(run_dir) == curve(whole)
+    assert tensors(final(run_dir)) == tensors(final(whole))
+
+
+def test_another_runs_checkpoint_alone_is_taken_only_by_its_path(run, tmp_path, whole, stranger):
+    path, run_dir = write_config(tmp_path), tmp_path / "run"
+    there = put(stranger, run_dir)
+    begin = f'checkpoint.resume="{there}"'
+    for sets in ([], ["checkpoint.resume=6"]):
+        result = train(run, path, EVERY, *sets, check=False)
+        assert result.returncode == 78 and "RANDOM" not in result.stdout
+        assert begin.replace("=", " = ", 1) in result.stderr
+    train(run, path, EVERY, begin, "run.stop_after=7")
+    result = train(run, path, EVERY, begin)  # it goes on from its own, by the same command
+    assert "is not used: this run has checkpoints of its own" in result.stdout
+    assert [steps_of(run_dir)[n]["attempt"] for n in (7, 8)] == [3, 4]
+    assert kept(run_dir) == ["step_00000006", "step_00000007", "step_00000008"]
+    assert tensors(final(run_dir)) == tensors(final(whole))
+    # Where its own are gone, the other is no place to go on from, and no reason to begin anew.
+    for step in ("step_00000007", "step_00000008"):
+        shutil.rmtree(run_dir / "checkpoints" / step)
+    said = refused(run, path, EVERY, "run.steps=9")
+    assert "step 8" in said and "of other runs there: step_00000006" in said
+
+
+def test_two_runs_do_not_share_a_directory_of_checkpoints(run, tmp_path, stranger):
+    """The second is no run that has lost its own directory: that of the first is there."""
+    path = write_config(tmp_path, "second")
+    shutil.copytree(stranger.parent, tmp_path / "second/checkpoints")
+    result = train(run, path, EVERY, check=False)
+    assert result.returncode == 78 and str(stranger.parent.parent) in result.stderr
+    assert not (tmp_path / "second/metrics.jsonl").exists() or not steps_of(tmp_path / "second")
+
+
+def test_a_run_that_has_lost_what_it_knows_says_what_is_there(run, tmp_path, whole):
+    path, run_dir = write_config(tmp_path), tmp_path / "run"
+    train(run, path, EVERY, "run.stop_after=6")
+    for name in ("run.json", "events.jsonl"):
+        (run_dir / name).unlink()
+    (run_dir / "checkpoints").rename(tmp_path / "away")
+    for _ in range(2):  # the first refusal has made a record
+        said = refused(run, path, EVERY)
+        assert "has steps up to 6, and neither run.json nor events.jsonl" in said
+    (tmp_path / "away").rename(run_dir / "checkpoints")
+    shutil.rmtree(run_dir / "checkpoints/step_00000006")
+    result = train(run, path, EVERY)
+    assert "has steps up to 6" in result.stdout and "is of step 4" in result.stdout
+    assert curve(run_dir) == curve(whole)
+
+
 def test_a_run_of_an_older_release_goes_on_and_is_marked(run, tmp_path, whole):
     path = write_config(tmp_path)
     train(run, path, EVERY, "run.stop_after=4")

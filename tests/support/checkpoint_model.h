@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/write/background_saver.h"
 #include "longhaul/families/model_config.h"
@@ -129,6 +130,16 @@ inline void write_model(
     writer.append(std::as_bytes(std::span(own)));
   }
   writer.finish();
+}
+
+inline const std::string kOwnersRun(32, '1');
+inline const std::string kStrangersRun(32, '2');
+
+/// Makes a checkpoint one that `run` has saved.
+inline void save_as(const fs::path& step_dir, const std::string& run) {
+  checkpoint::Manifest manifest = checkpoint::Manifest::read(step_dir);
+  manifest.run = run;
+  write_file(step_dir / "manifest.json", json_text(manifest.to_json()));
 }
 
 /// Saves a checkpoint of the attempt and waits until it is durable. Collective.

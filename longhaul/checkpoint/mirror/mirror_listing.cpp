@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -17,6 +18,16 @@ namespace {
 constexpr std::string_view kManifestBegin = "manifest.a";
 constexpr std::string_view kManifestEnd = ".json";
 constexpr std::string_view kSupersededBegin = "superseded.a";
+
+/// Returns whether the text is the manifest of another run than `run`.
+bool is_strangers(const std::string& text, const std::string& run) {
+  try {
+    return Manifest::from_json(parse_json(text, "manifest"), "manifest")
+        .is_strangers(run);
+  } catch (const InputError&) {
+    return false;
+  }
+}
 
 /// Returns the attempt that wrote an object, by its name within a step:
 /// "a3_rank_00000.json", "manifest.a3.json".
@@ -51,8 +62,9 @@ std::optional<int> mirror_manifest_attempt(std::string_view name) {
   return name == kManifestEnd ? attempt : std::nullopt;
 }
 
-MirrorListing::MirrorListing(MirrorStore& store, std::optional<int64_t> step)
-    : store_(store) {
+MirrorListing::MirrorListing(MirrorStore& store, std::string run,
+                             std::optional<int64_t> step)
+    : store_(store), run_(std::move(run)) {
   list(step ? run::step_directory_name(*step) : "");
 }
 
@@ -99,6 +111,10 @@ std::optional<MirrorStep> MirrorListing::read(int64_t step,
         if (found.manifest.step != step || found.manifest.attempt != attempt) {
           problem = fmt::format("it is of step {}, attempt {}", found.manifest.step,
                                 found.manifest.attempt);
+        } else if (found.manifest.is_strangers(run_)) {
+          problem =
+              fmt::format("it was saved by run {}, and this is the mirror of run {}",
+                          found.manifest.run, run_);
         } else if (const auto missing = missing_in(objects(step), found.manifest)) {
           problem = *missing;
         } else {
@@ -149,14 +165,23 @@ void MirrorListing::put_manifest(const Manifest& manifest) {
   whole_.insert(manifest.step);
 }
 
-void MirrorListing::take_away(int64_t step, int attempt) {
+bool MirrorListing::has_strangers(int64_t step) const {
+  return std::ranges::any_of(manifests(step), [&](int attempt) {
+    const auto text = store_.read_text(mirror_name(step, mirror_manifest_name(attempt)));
+    return text && is_strangers(*text, run_);
+  });
+}
+
+bool MirrorListing::take_away(int64_t step, int attempt) {
   const std::string name = mirror_manifest_name(attempt);
   if (const auto text = store_.read_text(mirror_name(step, name))) {
+    if (is_strangers(*text, run_)) return false;
     const std::string kept = superseded_manifest_name(attempt);
     store_.put_text(*text, mirror_name(step, kept));
     steps_[step][kept] = text->size();
   }
   remove(step, name);
+  return true;
 }
 
 void MirrorListing::remove(int64_t step, const std::string& name) {

@@ -42,8 +42,10 @@ struct MirrorStep {
 /// Where a function throws, the object may not know the mirror any more.
 class MirrorListing {
  public:
-  /// Lists the mirror, or one step of it.
-  explicit MirrorListing(MirrorStore& store, std::optional<int64_t> step = std::nullopt);
+  /// Lists the mirror of `run`, or one step of it. What another run has saved there is no
+  /// checkpoint of it, and stays as it is. With an empty `run` everything counts.
+  explicit MirrorListing(MirrorStore& store, std::string run = {},
+                         std::optional<int64_t> step = std::nullopt);
 
   /// Returns the steps of which there is any object, the newest first.
   std::vector<int64_t> steps() const;
@@ -65,8 +67,11 @@ class MirrorListing {
   void look_again(int64_t step);
   /// Writes the manifest of a step whose files are all there.
   void put_manifest(const Manifest& manifest);
-  /// Takes a manifest away and keeps its text under another name.
-  void take_away(int64_t step, int attempt);
+  /// Returns whether another run's manifest is among those of a step. Reads them.
+  bool has_strangers(int64_t step) const;
+  /// Takes a manifest away and keeps its text under another name. Returns false, and does
+  /// nothing, where the manifest is another run's.
+  bool take_away(int64_t step, int attempt);
   /// Deletes an object of a step.
   void remove(int64_t step, const std::string& name);
   /// Deletes a step, its manifests first: what is half deleted is no checkpoint.
@@ -77,6 +82,7 @@ class MirrorListing {
   void list(const std::string& below);
 
   MirrorStore& store_;
+  std::string run_;
   std::map<int64_t, std::map<std::string, uint64_t>> steps_;
   std::set<int64_t> whole_;  ///< steps that were found whole
 };

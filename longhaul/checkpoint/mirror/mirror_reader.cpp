@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
@@ -61,6 +62,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
                           const std::function<void()>& complete) {
   const std::string name = run::step_directory_name(from.step);
   const fs::path step_dir = checkpoints / name;
+  set_stranger_aside(step_dir, from.manifest.run);
   if (fs::exists(step_dir / run::kManifestFile)) {
     throw InputError("mirror", fmt::format("{} is there already; it is not replaced",
                                            step_dir.string()));

@@ -422,5 +422,29 @@ TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
   EXPECT_TRUE(store.has("step_00000009/a1_state.json"));
 }
 
+TEST(Mirror, WhatAnotherRunHasSavedThereIsNeitherTakenNorDeleted) {
+  const TempDir dir;
+  DirectoryStore store;
+  for (const int64_t step : {2, 3, 5, 9}) mirrored(store, dir.path(), step, 1);
+  for (const int64_t step : {2, 9}) {
+    const std::string name = mirror_name(step, "manifest.a1.json");
+    Manifest manifest =
+        Manifest::from_json(parse_json(*store.read_text(name), name), name);
+    manifest.run = testing::kStrangersRun;
+    store.put_text(json_text(manifest.to_json()), name);
+  }
+  MirrorListing listing(store, testing::kOwnersRun);
+  std::vector<std::string> skipped;
+  EXPECT_FALSE(listing.read(9, &skipped));
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_HAS(skipped[0], "it was saved by run " + testing::kStrangersRun +
+                             ", and this is the mirror of run " + testing::kOwnersRun);
+  EXPECT_TRUE(listing.read(5));
+  EXPECT_EQ(thin_out_mirror(listing, 1, 0), std::vector<int64_t>{3});
+  EXPECT_EQ(supersede_mirror(listing, 4, 9), std::vector<int64_t>{5});
+  EXPECT_TRUE(store.has("step_00000002/manifest.a1.json"));
+  EXPECT_TRUE(store.has("step_00000009/manifest.a1.json"));
+}
+
 }  // namespace
 }  // namespace longhaul::checkpoint

@@ -300,14 +300,14 @@ void MirrorThread::claim(Name name) {
 
 /// Returns what is known of the mirror, which is listed only where nothing is.
 MirrorListing& MirrorThread::known() {
-  if (!known_) known_.emplace(*store_);
+  if (!known_) known_.emplace(*store_, options_.claim.marker.run);
   return *known_;
 }
 
 void MirrorThread::go_back(int64_t step) {
   const auto failure = Failure::of([&] {
     claim(Name::New);
-    MirrorListing listing(*store_);
+    MirrorListing listing(*store_, options_.claim.marker.run);
     for (const int64_t later : supersede_mirror(listing, step, options_.attempt)) {
       report({.kind = MirrorReport::Kind::Note,
               .step = later,

@@ -36,7 +36,7 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
   return std::ranges::find(all, one) != all.end();
 }
 
-[[noreturn]] void refuse_claim(const MirrorStore& store, const MirrorClaim& claim,
+[[noreturn]] void refuse_claim(MirrorStore& store, const MirrorClaim& claim,
                                const run::MirrorOwner& owner) {
   if (owner.run != claim.marker.run) {
     throw InputError(
@@ -45,13 +45,21 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
                     "give checkpoint.mirror an address of its own",
                     store.place(), owner.run, claim.marker.run));
   }
+  std::string newest = "no step";
+  const MirrorListing listing(store);
+  for (const int64_t step : listing.steps()) {
+    if (listing.manifests(step).empty()) continue;
+    newest = fmt::format("step {} (checkpoint.resume = {} goes on from it)", step, step);
+    break;
+  }
   throw InputError(
       "mirror",
       fmt::format("{0} is written by start {1} of this run, of which this directory of "
                   "checkpoints does not know: a later start, or one in another "
-                  "directory. End one of the two, or give one a checkpoint.mirror of "
+                  "directory, or this directory is an older copy. The newest there is "
+                  "{3}. End one of the two, or give one a checkpoint.mirror of "
                   "its own. Where the other is gone for good, delete {0}/{2}",
-                  store.place(), owner.attempt, run::kCheckpointsOwnerFile));
+                  store.place(), owner.attempt, run::kCheckpointsOwnerFile, newest));
 }
 
 }  // namespace
@@ -68,10 +76,16 @@ void claim_mirror(MirrorStore& store, MirrorClaim& claim) {
   if (!known) refuse_claim(store, claim, *owner);
   if (!same_run) {
     const int first = owner || begins_anew ? 0 : self.attempt + 1;
-    MirrorListing listing(store);
-    for (const int64_t step : listing.steps()) {
-      for (const int of : listing.manifests(step)) {
-        if (of >= first) listing.take_away(step, of);
+    // What another run than these has saved there is a person's matter.
+    std::vector<std::string> runs = claim.given_up;
+    runs.push_back(self.run);
+    if (owner) runs.push_back(owner->run);
+    for (const std::string& run : runs) {
+      MirrorListing listing(store, run);
+      for (const int64_t step : listing.steps()) {
+        for (const int of : listing.manifests(step)) {
+          if (of >= first) listing.take_away(step, of);
+        }
       }
     }
   }
@@ -98,8 +112,7 @@ std::vector<int64_t> supersede_mirror(MirrorListing& listing, int64_t step, int 
     for (const int of : listing.manifests(later)) {
       // A later attempt knows better than this one what has happened.
       if (of > attempt) continue;
-      listing.take_away(later, of);
-      any = true;
+      any = listing.take_away(later, of) || any;
     }
     if (any) taken.push_back(later);
   }
@@ -181,6 +194,7 @@ std::vector<int64_t> thin_out_mirror(MirrorListing& listing, int64_t keep,
     const bool leftover = listing.manifests(step).empty();
     const bool milestone = milestone_every > 0 && step % milestone_every == 0;
     if (leftover ? whole > 0 : whole >= keep && !milestone) {
+      if (listing.has_strangers(step)) continue;
       listing.remove_step(step);
       deleted.push_back(step);
     } else if (!leftover && whole < keep && listing.is_whole(step)) {

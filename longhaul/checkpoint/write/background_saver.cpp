@@ -111,6 +111,12 @@ SaveTarget prepare_together(const SaverOptions& options, int64_t step,
     const auto failure = failure_of([&] {
       if (options.lock != nullptr) options.lock->check();
       mark_again(options);
+      const fs::path dir = options.dir / run::step_directory_name(step);
+      const auto aside = set_stranger_aside(dir, options.marker.run);
+      if (aside && options.tell) {
+        options.tell(fmt::format("{} was saved by another run: it is kept as {}",
+                                 dir.string(), aside->string()));
+      }
       target = prepare_step(options.dir, step, options.attempt);
     });
     if (failure) {
@@ -226,9 +232,9 @@ struct BackgroundSaver::Job {
       ++come_to;
     }
     only_others = false;
-    bytes = commit_step(target, {options.attempt, options.build, options.layout,
-                                 std::move(snapshot.state), std::move(snapshot.files),
-                                 ranks, options.lock});
+    bytes = commit_step(target, {options.attempt, options.marker.run, options.build,
+                                 options.layout, std::move(snapshot.state),
+                                 std::move(snapshot.files), ranks, options.lock});
     durable = seconds_between(begun, Clock::now());
     committed = true;
     note([this] { options.keeps(target.step); });

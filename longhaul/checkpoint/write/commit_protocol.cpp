@@ -189,6 +189,7 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
   Manifest manifest;
   manifest.step = target.step;
   manifest.attempt = content.attempt;
+  manifest.run = content.run;
   manifest.build = content.build;
   manifest.saved_at = utc_time();
   manifest.layout = content.layout;

@@ -32,6 +32,7 @@ struct SaveTarget {
 /// What the manifest contains besides the files of the ranks.
 struct CommitContent {
   int attempt = 1;
+  std::string run;  ///< Manifest::run
   std::string build;
   Json layout;
   Json state;

@@ -6,7 +6,9 @@
 #include <string>
 #include <system_error>
 
+#include "longhaul/base/failure.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
@@ -49,9 +51,13 @@ std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir,
 std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   std::optional<int64_t> newest;
   std::error_code error;
+  std::string owner;
+  // What is wrong with the marker the ranks will say.
+  Failure::of([&] { owner = run::read_checkpoints_owner(dir).value_or(""); });
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     if (!fs::exists(entry.path() / run::kManifestFile, error)) continue;
-    if (const auto step = run::step_of(entry.path())) newest = std::max(newest, step);
+    const auto step = run::step_of(entry.path());
+    if (step && !run::is_strangers(entry.path(), owner)) newest = std::max(newest, step);
   }
   return newest;
 }

@@ -28,7 +28,8 @@ system::OwnerLock take_supervision(const fs::path& run_dir);
 /// node sees no lease: it must not begin a run in an empty directory.
 std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
 
-/// Returns the step of the newest checkpoint, or nothing where there is no checkpoint.
+/// Returns the step of the newest checkpoint in a directory of checkpoints that no other
+/// run than the one of its marker has saved, or nothing where there is none.
 std::optional<int64_t> newest_checkpoint(const fs::path& dir);
 
 /// Says for people what is lost when a run at this step ends without a save.

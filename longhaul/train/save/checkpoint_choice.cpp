@@ -38,7 +38,8 @@ std::vector<fs::path> agree_on_paths(const Session& session,
 void tell_passed_over(const fs::path& taken, RunLog& run) {
   for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
     const bool committed = fs::exists(entry.path / run::kManifestFile);
-    if (entry.valid || !committed || entry.step <= run::step_of(taken)) continue;
+    if (entry.valid || entry.stranger || !committed) continue;
+    if (entry.step <= run::step_of(taken)) continue;
     run.event(run::FallBackEvent{entry.path.filename().string(),
                                  taken.filename().string(), entry.problem});
   }
@@ -49,8 +50,10 @@ void tell_passed_over(const fs::path& taken, RunLog& run) {
 void tell_missing(const run::RunPast& record, const fs::path& taken, RunLog& run) {
   const fs::path missing =
       taken.parent_path() / run::step_directory_name(record.newest.value_or(0));
-  if (!record.newest || *record.newest <= run::step_of(taken) || fs::exists(missing))
+  if (!record.newest || *record.newest <= run::step_of(taken) ||
+      fs::exists(missing / run::kManifestFile)) {
     return;
+  }
   const std::string why = "it was committed and is not there any more";
   run.log().warning(
       fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
@@ -66,7 +69,8 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
                                        RunLog& run) {
   const fs::path dir = checkpoint_dir(config);
   ResumeFrom asked = config.checkpoint.resume;
-  const bool goes_on = begins_elsewhere(config) && checkpoint::has_committed(dir);
+  const bool goes_on =
+      begins_elsewhere(config) && checkpoint::has_committed(dir, start.run());
   if (goes_on) {
     run.log().warning(
         fmt::format("checkpoint.resume {} is not used: this run has "

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -12,6 +14,7 @@
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
+#include "longhaul/train/log/metrics.h"
 
 namespace longhaul::train {
 namespace {
@@ -33,6 +36,76 @@ bool is_own(const fs::path& path, const std::string& run) {
   return std::ranges::any_of(places_of(path), [&](const fs::path& dir) {
     return run::read_checkpoints_owner(dir) == run;
   });
+}
+
+/// Returns whose directory of checkpoints that is: by its marker, else by run.json.
+std::string owner_of(const RunConfig& config) {
+  if (const auto owner = run::read_checkpoints_owner(checkpoint_dir(config))) {
+    return *owner;
+  }
+  return run::read_run_identity(config.run.dir).value_or("");
+}
+
+/// Throws where a directory of checkpoints is of a run whose run.dir is another one than
+/// this run's and is still there: then this run has not lost its own.
+void refuse_second_run(const fs::path& dir, const RunConfig& config) {
+  const auto marker = run::read_checkpoints_marker(dir);
+  const std::string here = run::RunPast::place_of(config.run.dir);
+  if (!marker || marker->run_dir.empty() || marker->run_dir == here) return;
+  std::optional<std::string> there;
+  Failure::of([&] { there = run::read_run_identity(marker->run_dir); });
+  if (there != marker->run) return;
+  throw InputError(
+      "checkpoint",
+      fmt::format(
+          "{} has the checkpoints of run {}, whose run.dir is {}, and this run's "
+          "is {}. Set run.dir to {} to go on as that run, or give this run a "
+          "checkpoint.dir of its own; checkpoint.resume = \"{}\" then begins from "
+          "that run's newest checkpoint",
+          dir.string(), marker->run, marker->run_dir, here, marker->run_dir,
+          marker->run_dir));
+}
+
+/// Finds out whose the checkpoints in a directory without a marker are. Throws where none
+/// of them is this run's, and no setting says that one is meant.
+void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& start,
+                     RunLog& run) {
+  const run::RunPast& record = start.past();
+  std::map<std::string, fs::path> newest;  // by run
+  std::string of_events;
+  for (const auto& entry : checkpoint::list_checkpoints(dir)) {
+    if (entry.run.empty()) continue;
+    newest[entry.run] = entry.path;
+    // A record that was made from events alone was written under an unknown identity.
+    if (record.checkpoints.empty() && record.newest == entry.step) of_events = entry.run;
+  }
+  if (newest.empty()) return;
+  if (!newest.contains(record.run) && !of_events.empty()) {
+    run.log().info(
+        fmt::format("{} and {} are lost; {} tells that this run has saved {}: the run "
+                    "takes the identity there, {}",
+                    run::kRunPastFile, run::kCheckpointsOwnerFile, run::kEventsFile,
+                    newest[of_events].string(), of_events));
+    start.take_over(of_events);
+  }
+  if (newest.contains(record.run)) {
+    // From now on the others are known to be strangers.
+    run::CheckpointsMarker marker;
+    marker.run = record.run;
+    if (newest.size() > 1) run::mark_checkpoints(dir, marker);
+    return;
+  }
+  if (record.newest || config.checkpoint.resume.kind == ResumeFrom::Kind::Path) return;
+  const auto& [other, path] = *newest.begin();
+  throw InputError(
+      "checkpoint",
+      fmt::format(
+          "{} was saved by run {}, and this is run {}: neither {} there nor {} in "
+          "{} says that its checkpoints are this run's. Bring one of these files "
+          "back, or set checkpoint.resume = \"{}\" to begin from it, or \"never\" "
+          "to begin anew",
+          path.string(), other, record.run, run::kCheckpointsOwnerFile, run::kRunPastFile,
+          config.run.dir.string(), path.string()));
 }
 
 /// Begins the run anew on purpose: the checkpoints that are there get other names, and
@@ -73,6 +146,7 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
     // A record that was made from events alone was written under an unknown identity.
     const bool by_events = record.checkpoints.empty();
     if (record.newest && !by_events) return Finding::Foreign;
+    refuse_second_run(dir, config);
     // This run's own directory was lost or is new: the run takes the identity of the
     // checkpoints.
     run.log().info(
@@ -81,17 +155,27 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
                     dir.string(), *owner));
     start.take_over(*owner);
   }
+  if (!owner) settle_unmarked(dir, config, start, run);
   const ResumeFrom& resume = config.checkpoint.resume;
   const bool moved =
       resume.kind == ResumeFrom::Kind::Path && is_own(resume.path, record.run);
-  if (record.newest && !moved && !checkpoint::has_committed(dir)) return Finding::Missing;
+  if (record.newest && !moved && !checkpoint::has_committed(dir, record.run)) {
+    return Finding::Missing;
+  }
   return owner == record.run ? Finding::Marked : Finding::Unmarked;
 }
 
-std::string names_set_aside(const fs::path& dir) {
+/// Returns what lies in a directory without a checkpoint of this run.
+std::string names_there(const fs::path& dir) {
   std::string names;
   for (const fs::path& path : checkpoint::list_set_aside(dir)) {
     names += (names.empty() ? "; set aside there: " : ", ") + path.filename().string();
+  }
+  const char* between = "; of other runs there: ";
+  for (const auto& entry : checkpoint::list_checkpoints(dir)) {
+    if (entry.run.empty()) continue;
+    names += fmt::format("{}{} ({})", std::exchange(between, ", "),
+                         entry.path.filename().string(), entry.run);
   }
   return names;
 }
@@ -177,7 +261,7 @@ void refuse_gone(const Session& session, const RunStart& start) {
         fmt::format("this run had saved a checkpoint of step {}, but no rank finds a "
                     "checkpoint in {}{}; bring the directory back{}, or set "
                     "checkpoint.resume = \"never\" to begin anew",
-                    *record.newest, place.string(), names_set_aside(dir), moved));
+                    *record.newest, place.string(), names_there(dir), moved));
   });
   throw Error(ErrorKind::Internal, "checkpoint", "rank 0 did not refuse");
 }
@@ -186,6 +270,7 @@ bool begins_elsewhere(const RunConfig& config) {
   const ResumeFrom& resume = config.checkpoint.resume;
   if (resume.kind != ResumeFrom::Kind::Path) return false;
   const fs::path dir = checkpoint_dir(config);
+  if (run::is_strangers(resume.path, owner_of(config))) return true;
   return std::ranges::none_of(places_of(resume.path), [&](const fs::path& place) {
     std::error_code absent;
     return fs::equivalent(place, dir, absent);
@@ -201,11 +286,48 @@ void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64
   });
 }
 
+void refuse_unknown_past(const Session& session, const RunStart& start) {
+  comm::on_rank_zero(*session.world, [&] {
+    const fs::path& run_dir = session.config.run.dir;
+    const int64_t done = last_step_of_metrics(run_dir);
+    if (done == 0 || !start.past().knows_no_start(run_dir)) return;
+    throw InputError(
+        "checkpoint",
+        fmt::format(
+            "{} has steps up to {}, and neither {} nor {}, which say whether a "
+            "checkpoint was committed; {} has none. Bring the files or the "
+            "checkpoints back, or set checkpoint.resume = \"never\" to begin anew",
+            (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile,
+            run::kEventsFile, checkpoint_dir(session.config).string()));
+  });
+}
+
+void tell_unknown_past(const Session& session, const RunStart& start, RunLog& run,
+                       int64_t step) {
+  comm::on_rank_zero(*session.world, [&] {
+    const fs::path& run_dir = session.config.run.dir;
+    const int64_t done = last_step_of_metrics(run_dir);
+    if (done <= step || !start.past().knows_no_start(run_dir)) return;
+    run.log().warning(fmt::format(
+        "{} has steps up to {}, and {} and {}, which say which checkpoint was "
+        "the newest, are lost: the newest in {} is of step {}, and the steps "
+        "since are trained again",
+        (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile, run::kEventsFile,
+        checkpoint_dir(session.config).string(), step));
+  });
+}
+
 void note_loaded(const Session& session, RunStart& start, RunLog& run) {
   if (start.lock() == nullptr) return;
   auto failure = Failure::of([&] {
     const fs::path dir = checkpoint_dir(session.config);
-    if (const auto newest = checkpoint::find_latest(dir)) start.keeps(newest->step, dir);
+    std::optional<int64_t> newest;
+    for (const auto& entry : checkpoint::list_checkpoints(dir)) {
+      // The directory may have no marker yet, and another run's checkpoint.
+      const bool own = entry.run.empty() || entry.run == start.run();
+      if (entry.valid && own) newest = entry.step;
+    }
+    if (newest) start.keeps(newest, dir);
   });
   if (const auto other = Failure::of([&] { start.loaded(); })) failure = other;
   if (!failure) return;

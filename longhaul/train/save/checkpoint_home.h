@@ -23,7 +23,8 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run);
 /// Collective.
 [[noreturn]] void refuse_gone(const Session& session, const RunStart& start);
 
-/// Returns whether checkpoint.resume is a path outside of the run's own checkpoints. Such
+/// Returns whether checkpoint.resume is a path outside of the run's own checkpoints, or
+/// another run's checkpoint among them. Such
 /// a run begins from that path, and goes on from its own checkpoints as soon as it has
 /// some. Asks this rank's file system.
 bool begins_elsewhere(const RunConfig& config);
@@ -41,6 +42,14 @@ enum class SetAside {
 /// must find them. Collective.
 void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
                      SetAside when);
+
+/// Throws InputError where run.dir has steps and nothing says whether checkpoints of them
+/// were committed: such a run does not begin anew by itself. Collective.
+void refuse_unknown_past(const Session& session, const RunStart& start);
+/// Warns, where nothing says which checkpoint was the newest, that the run goes on from
+/// `step`. Must be called before note_loaded(). Collective.
+void tell_unknown_past(const Session& session, const RunStart& start, RunLog& run,
+                       int64_t step);
 
 /// Notes in the run's record that this start has its state, and that the newest
 /// checkpoint is the newest whole one on disk. Only rank 0 looks and writes. Where rank 0

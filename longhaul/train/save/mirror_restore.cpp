@@ -135,6 +135,16 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     return not_taken(
         fmt::format(", and this run ({}) has begun without them", record.run));
   }
+  if (!owner && !has_begun) {
+    // Somebody has deleted the name of the mirror's writer: its newest checkpoint has it.
+    const checkpoint::MirrorListing listing(store);
+    for (const int64_t step : listing.steps()) {
+      const auto whole = listing.read(step);
+      if (!whole) continue;
+      if (!whole->manifest.run.empty()) found.run = whole->manifest.run;
+      break;
+    }
+  }
   const fs::path dir = checkpoint_dir(config);
   const auto here = run::read_checkpoints_owner(dir);
   if (here && *here != found.run && checkpoint::has_committed(dir)) {
@@ -142,7 +152,7 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   }
   found.marked = here == found.run;
   if (owner) found.writer = owner->name;
-  const checkpoint::MirrorListing listing(store);
+  const checkpoint::MirrorListing listing(store, found.run);
   std::vector<std::string> skipped;
   if (by_step) {
     const int64_t step = config.checkpoint.resume.step;
@@ -169,6 +179,39 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
                                dir.string()));
   }
+  return found;
+}
+
+/// Returns whether the directory has checkpoints of the run and lacks the newest that was
+/// committed there. Called on rank 0 only.
+bool lacks_newest(const RunConfig& config, const RunStart& start) {
+  const fs::path dir = checkpoint_dir(config);
+  const auto newest = start.past().newest_in(dir);
+  return newest && config.checkpoint.resume.kind == ResumeFrom::Kind::Latest &&
+         !fs::exists(dir / run::step_directory_name(*newest) / run::kManifestFile);
+}
+
+/// Looks in the mirror for checkpoints that are newer than those of a directory that
+/// lacks its newest. Where there is none, or the mirror cannot be read, the run goes on
+/// from what it has. Called on rank 0 only.
+Found find_newer(const RunConfig& config, const RunStart& start, RunLog& run,
+                 checkpoint::MirrorStore& store) {
+  const fs::path dir = checkpoint_dir(config);
+  const auto here = checkpoint::find_latest(dir);
+  const std::string has = fmt::format(
+      "this run had committed step {}, and the newest in {} is {}", *start.past().newest,
+      dir.string(), here ? fmt::format("step {}", here->step) : "not whole");
+  Found found;
+  const auto failure =
+      Failure::of([&] { found = find_in_mirror(config, start, run, store); });
+  std::erase_if(found.steps, [&](int64_t step) {
+    return failure || !found.marked || (here && step <= here->step);
+  });
+  const std::string mirror =
+      failure               ? "cannot be read: " + failure->message
+      : found.steps.empty() ? "has no newer one"
+                            : fmt::format("has step {}, which is taken", found.steps[0]);
+  run.log().warning(fmt::format("{}; {} {}", has, store.place(), mirror));
   return found;
 }
 
@@ -216,7 +259,7 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
                                   RunLog& run, checkpoint::MirrorStore& store,
                                   const std::function<void()>& complete) {
   const fs::path dir = checkpoint_dir(config);
-  const checkpoint::MirrorListing listing(store);
+  const checkpoint::MirrorListing listing(store, found.run);
   for (size_t i = 0; i < found.steps.size(); ++i) {
     const auto step = listing.read(found.steps[i]);
     if (!step) continue;
@@ -358,6 +401,7 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
   const fs::path dir = checkpoint_dir(config);
   std::unique_ptr<checkpoint::MirrorStore> store;
   Found found;
+  bool has_older = false;  // on rank 0: whether the run can go on without the mirror
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
     // Where checkpoint.dir has changed, the newest lies where the last one was.
@@ -373,6 +417,11 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
       }
       if (by_step && found.steps.empty()) refuse_step(config, found.others);
       start.go_on_from(found.writer);
+    } else if (lacks_newest(config, start)) {
+      has_older = true;
+      store = store_of(config);
+      found = find_newer(config, start, run, *store);
+      if (!found.steps.empty()) start.go_on_from(found.writer);
     }
     return json_text(Json{
         {"run", found.run}, {"any", !found.steps.empty()}, {"marked", found.marked}});
@@ -387,17 +436,28 @@ void restore_from_mirror(const Session& session, RunStart& start, RunLog& run) {
   }
   const system::Stopwatch watch;
   checkpoint::MirrorStep fetched;
+  fetched.step = -1;
   work_beside(
       *session.world,
       [&] {
-        fetched = fetch_best(config, found, run, *store, [&] {
-          // A start that is killed once the checkpoint is here must still know this.
-          run::mark_checkpoints(dir, {owner, start.attempt(), {found.writer}});
+        const auto failure = Failure::of([&] {
+          fetched = fetch_best(config, found, run, *store, [&] {
+            // A start that is killed once the checkpoint is here must still know this.
+            run::mark_checkpoints(dir, {owner, start.attempt(), {found.writer}});
+          });
         });
+        if (!failure) return;
+        if (!has_older) failure->raise();
+        run.log().warning(fmt::format("the checkpoint of the mirror is not taken: {}",
+                                      failure->message));
       },
       [&] { store->stop(); });
   const int64_t step = std::stoll(
       comm::on_rank_zero(*session.world, [&] { return std::to_string(fetched.step); }));
+  if (step < 0) {
+    if (session.world->rank() == 0) start.go_on_from("");
+    return;
+  }
   prove_fetched(session, owner, step);
   if (session.world->rank() > 0) return;
   const uint64_t bytes = fetched.manifest.total_bytes();

@@ -467,7 +467,10 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     refuse_gone(session, start);
   } else if (paths.empty()) {
     optim::refuse_unmatched(session.config, session.groups);
-    if (asked != ResumeFrom::Kind::Never) tell_lost_steps(session, run);
+    if (asked != ResumeFrom::Kind::Never) {
+      refuse_unknown_past(session, start);
+      tell_lost_steps(session, run);
+    }
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
     history.padding_row = session.model_config.description.padding_row();
     if (history.padding_row) {
@@ -479,6 +482,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::Refused);
+    tell_unknown_past(session, start, run, history.step);
     set_newer_aside(session, start, run, history.step, SetAside::IfAsked);
     settle_memory(session, nullptr);
   }

@@ -73,6 +73,7 @@ run::CheckpointsMarker ready_directory(const Session& session, const RunStart& s
     checkpoint::prove_durable(dir, host_name());
     const bool marked = run::read_checkpoints_owner(dir) == start.run();
     marker.run = start.run();
+    marker.run_dir = run::RunPast::place_of(session.config.run.dir);
     if (session.config.checkpoint.mirror) {
       marker.attempt = start.attempt();
       marker.names = names_before(start, dir);
