@@ -290,18 +290,30 @@ void check_experts(const RunConfig& config, const ModelConfig& model) {
 /// The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Experts& experts,
                    std::vector<std::string>& warnings) {
+  const std::string key = "experts.warn_below";
   const double limit = config.experts.warn_below;
+  if (!config::given(config, key)) return;
   const auto k = static_cast<double>(experts.top_k);
   const double least = k / static_cast<double>(experts.router.out);
   if (limit <= 0.0 || limit > least) return;
-  const std::string key = "experts.warn_below";
-  const std::string place =
-      config::given(config, key) ? config::origin(config, key) + ": " : "";
   warnings.push_back(fmt::format(
-      "{}{} = {:g} can never warn: each token goes to {} of {} experts, so at "
+      "{}: {} = {:g} can never warn: each token goes to {} of {} experts, so at "
       "least {:g} of them are in use; {}",
-      place, key, limit, experts.top_k, experts.router.out, least,
+      config::origin(config, key), key, limit, experts.top_k, experts.router.out, least,
       least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
+}
+
+/// Warns where config.json has a weight of the balancing loss, and does not ask for it.
+void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warnings) {
+  constexpr const char* kWeight = "router_aux_loss_coef";
+  const std::string file = model.source_path.string();
+  if (!parse_ordered_json(model.source_json, file).contains(kWeight)) return;
+  if (model.network.balance == 0.0) return;
+  warnings.push_back(fmt::format(
+      "{}: {} = {:g} has no effect, and no loss balances the experts: config.json does "
+      "not ask for it (output_router_logits); set experts.balance = \"sequence\", or "
+      "\"off\" if that is meant",
+      file, kWeight, model.network.balance));
 }
 
 }  // namespace
@@ -327,10 +339,13 @@ std::vector<std::string> settings_without_effect(const RunConfig& config,
                             "experts.warn_below"}) {
       unused(true, key, "the model has no experts");
     }
-  } else if (config.experts.balance == BalanceKind::Model) {
-    unused(!model.network.asks_for_balance, "experts.balance_weight",
+  } else if (config.experts.balance == BalanceKind::Model &&
+             !model.network.asks_for_balance) {
+    unused(true, "experts.balance_weight",
            "experts.balance is \"model\", and config.json does not ask for that loss "
            "(output_router_logits); set experts.balance");
+    if (!config::given(config, "experts.balance_weight"))
+      warn_of_balance(model, warnings);
   }
   if (const families::Experts* experts = families::first_experts(model.network)) {
     warn_of_bound(config, *experts, warnings);

@@ -549,39 +549,6 @@ TEST(ModelConfigRefuses, SizesWhoseBytesCannotBeCounted) {
             std::string::npos);
 }
 
-TEST(ModelConfigWarns, OfSettingsOfExpertsThatHaveNoEffect) {
-  const auto warned = [](const std::string& model, const std::vector<std::string>& sets) {
-    return settings_without_effect(accepted("", sets).config, load(model));
-  };
-  const std::vector<std::string> weight = {"experts.balance_weight=0.02"};
-  const std::string place = "experts.balance_weight has no effect: ";
-  const auto of_model = warned("mixtral-8x7b", weight);
-  ASSERT_EQ(of_model.size(), 1U);
-  expect_words(of_model[0], place + "experts.balance is \"model\"");
-  EXPECT_TRUE(warned("mixtral-8x7b", {weight[0], "experts.balance=\"global\""}).empty());
-  EXPECT_TRUE(warned("mixtral-8x7b", {"experts.z_loss=0.001"}).empty());
-  const auto dense = warned("llama3-8b", {weight[0], "experts.z_loss=0.001"});
-  ASSERT_EQ(dense.size(), 2U);
-  expect_words(dense[0], place + "the model has no experts");
-  EXPECT_TRUE(warned("llama3-8b", {}).empty());
-}
-
-TEST(ModelConfigWarns, OfALimitThatNoUseOfExpertsCanFallBelow) {
-  const auto said = [](const char* experts, const std::vector<std::string>& sets) {
-    const std::vector<ModelOverride> number = {{"num_local_experts", experts}};
-    const ModelConfig model = load_model_config(fixture("mixtral-8x7b"), number);
-    return fmt::format(
-        "{}", fmt::join(settings_without_effect(accepted("", sets).config, model), ""));
-  };
-  expect_words(said("4", {}),
-               "experts.warn_below = 0.4 can never warn: each token goes to 2 of 4 "
-               "experts, so at least 0.5 of them are in use; set it above 0.5, or 0");
-  expect_words(said("8", {"experts.warn_below=0.25"}), ": experts.warn_below = 0.25 can");
-  expect_words(said("2", {}), "so at least 1 of them are in use; set it to 0");
-  const std::string above = "experts.warn_below=0.51", none = "experts.warn_below=0";
-  EXPECT_EQ(said("8", {}) + said("4", {above}) + said("4", {none}), "");
-}
-
 TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
   const RunConfig config = accepted("").config;
   ModelConfig model;
