@@ -99,6 +99,18 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
   return ignored;
 }
 
+/// Refuses a null where the class in transformers refuses it.
+void check_nulls(const ConfigFields& fields, const Family& family) {
+  for (const std::string& key : family.fields()) {
+    if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
+    if (std::ranges::count(family.nullable(), key) > 0) continue;
+    fields.fail(key,
+                "is null, which transformers refuses; give it a value, or set "
+                "model.override.{}",
+                key);
+  }
+}
+
 /// Checks is_causal. In transformers each token of a decoder sees all others unless the
 /// field is absent or true; null means false. Its BERT always does so and never reads the
 /// field.
@@ -170,7 +182,9 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   ModelConfig config;
   config.model_type = family.model_type();
   config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
+  check_nulls(fields, family);
   family.read(fields, config);
+  fields.layer_types(config.network.blocks.size());
   config.description = family.describe(config.network);
   check_description(config.description);
   check_causal(fields, config.description);
