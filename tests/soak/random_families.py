@@ -31,10 +31,12 @@ def draw_gelu(rng):
 
 
 def draw_experts(rng, family, layers):
-    experts = rng.randint(1, 7)
-    drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(1, experts))
+    experts, normalised = rng.randint(1, 7), family == "Mixtral" or rng.random() < 0.5
+    # Of one expert the normalised weight is 1: the router has no gradient but for rounding.
+    least = min(2, experts) if normalised else 1
+    drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(least, experts))
     if family == "Qwen3Moe":
-        drawn.update(moe_intermediate_size=rng.randint(1, 100), norm_topk_prob=rng.random() < 0.5,
+        drawn.update(moe_intermediate_size=rng.randint(1, 100), norm_topk_prob=normalised,
                      decoder_sparse_step=rng.choice([1, 1, 2]), attention_bias=rng.random() < 0.3,
                      mlp_only_layers=[i for i in range(layers) if rng.random() < 0.3])
     return drawn
@@ -52,8 +54,8 @@ def draw_decoder(rng, family):
                      layer_types=[rng.choice(list(kinds)) for _ in range(model["num_hidden_layers"])])
     if family == "Gemma3Text":
         model.update(bos_token_id=0, eos_token_id=0, query_pre_attn_scalar=rng.choice([16, 99, 256]))
-    if family in ("Olmo2", "Olmo3"):
-        model["eos_token_id"] = 0  # the class's own is past these vocabularies
+    if family in ("Olmo2", "Olmo3", "SmolLM3"):  # the class's own are past these vocabularies
+        model.update(bos_token_id=0, eos_token_id=0)
     if family in ("Mixtral", "Qwen3Moe"):
         model.update(draw_experts(rng, family, model["num_hidden_layers"]))
     if family in ("Mistral", "Mixtral"):
