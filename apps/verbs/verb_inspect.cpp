@@ -49,14 +49,16 @@ void print_names(const InspectCall& options) {
   const ModelDescription model = model_of(options.path).description;
   OrderedJson list = OrderedJson::array();
   for (const ParameterDescription& p : model.parameters()) {
-    const std::string shape = format::describe_shape(p.shape);
+    const std::string together = together_name(p);
     if (options.json) {
       list.push_back({{"name", p.name}, {"file_name", file_name(p)}, {"shape", p.shape}});
-    } else if (file_name(p) == p.name) {
-      fmt::print("{} {}\n", p.name, shape);
-    } else {
-      fmt::print("{} {}, in Hugging Face's files {}\n", p.name, shape, file_name(p));
+      if (!together.empty()) list.back()["together_name"] = together;
+      continue;
     }
+    std::string line = fmt::format("{} {}", p.name, format::describe_shape(p.shape));
+    if (file_name(p) != p.name) line += ", in Hugging Face's files " + file_name(p);
+    if (!together.empty()) line += ", in files with all experts in one " + together;
+    fmt::print("{}\n", line);
   }
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
@@ -102,8 +104,8 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
   verb->add_flag(
       "--names", options->names,
       "list the parameters of a model's directory, config.json, checkpoint or run: each "
-      "name, and the name of the tensor in Hugging Face's files that holds the "
-      "parameter; the patterns of optimizer.groups match either name");
+      "name, and the names of the tensors in Hugging Face's files that hold the "
+      "parameter; the patterns of optimizer.groups match any of them");
   verb->footer(
       "Ends with 78 when something is missing.\n"
       "Example: longhaul inspect models/Llama-3-8B");

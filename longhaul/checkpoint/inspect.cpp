@@ -16,6 +16,7 @@
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/other_forms.h"
@@ -78,6 +79,8 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
     if (model.num_active_parameters() < model.num_parameters()) {
       result.lines.push_back("  experts: " + model.parameters_text());
     }
+    const std::string kinds = families::layer_kinds(config.network);
+    if (!kinds.empty()) result.lines.push_back("  attention: " + kinds);
     result.json["config"] = {
         {"model_type", config.model_type},
         {"parameters", model.num_parameters()},
@@ -85,6 +88,7 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
         {"parameters_without_embedding", model.num_parameters_without_embedding()},
         {"num_hidden_layers", model.num_blocks()},
         {"hidden_size", model.features()},
+        {"layer_kinds", kinds},
         {"vocab_size", config.vocab_size}};
     return config;
   } catch (const Error& failure) {

@@ -251,7 +251,7 @@ Fields fields_of(ExpertsSection& s) {
                  "model: sequence where config.json has output_router_logits, else off"),
       make_field("balance_weight", s.balance_weight, Logged, "weight of that loss")
           .at_least(0)
-          .when_absent("the model's router_aux_loss_coef"),
+          .when_absent("the model's router_aux_loss_coef, if that loss is on"),
       make_field("z_loss", s.z_loss, Logged,
                  "weight of the squared log-sum-exp of the router's logits; 0: off")
           .at_least(0),

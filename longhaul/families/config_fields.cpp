@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 
 namespace longhaul::families {
@@ -98,16 +99,6 @@ double ConfigFields::required_number(std::string_view key) const {
   return *value;
 }
 
-int64_t ConfigFields::integer_or(std::string_view key, int64_t low, int64_t high,
-                                 int64_t absent) const {
-  if (object_.contains(key) && find(key) == nullptr) {
-    fail(key,
-         "is null, which transformers refuses; give it a number, or remove it for {}",
-         absent);
-  }
-  return integer(key, low, high).value_or(absent);
-}
-
 std::string ConfigFields::valued(std::string_view key, int64_t value) const {
   if (find(key) != nullptr) return fmt::format("= {}", value);
   return fmt::format("is absent and stands for {}, as in transformers, which", value);
@@ -122,9 +113,6 @@ double ConfigFields::eps(std::string_view key, std::optional<double> absent) con
 }
 
 double ConfigFields::dropout(std::string_view key, double absent) const {
-  if (object_.contains(key) && find(key) == nullptr) {
-    fail(key, "is null, which transformers refuses; give it a probability");
-  }
   const double value = number(key).value_or(absent);
   if (value < 0.0 || value >= 1.0) {
     fail(key, "= {} must be at least 0 and below 1", value);
@@ -136,6 +124,15 @@ double ConfigFields::initializer_range() const {
   const double value = number("initializer_range").value_or(0.02);
   if (value < 0.0) fail("initializer_range", "must not be negative");
   return value;
+}
+
+const OrderedJson* ConfigFields::layer_types(size_t layers) const {
+  const OrderedJson* types = find("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != layers)) {
+    fail("layer_types", "expected a list of num_hidden_layers = {} names, found {}",
+         layers, types->is_array() ? counted(std::ssize(*types), "name") : shown(*types));
+  }
+  return types;
 }
 
 std::vector<int64_t> ConfigFields::token_ids(std::string_view key) const {

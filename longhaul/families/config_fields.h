@@ -31,21 +31,21 @@ class ConfigFields {
   std::optional<std::string> text(std::string_view key) const;
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
   double required_number(std::string_view key) const;
-  /// Returns the integer, or `absent` if the field is absent. A null is an error, as in
-  /// transformers.
-  int64_t integer_or(std::string_view key, int64_t low, int64_t high,
-                     int64_t absent) const;
   /// Returns the number that a norm adds to a variance, between 0 and 1. Without `absent`
   /// the field is required.
   double eps(std::string_view key, std::optional<double> absent = {}) const;
-  /// Returns a probability of dropout, at least 0 and below 1. A null is an error, as in
-  /// transformers.
+  /// Returns a probability of dropout, at least 0 and below 1.
   double dropout(std::string_view key, double absent) const;
   /// Returns the standard deviation of the first weights, 0.02 where the file has none.
   double initializer_range() const;
+  /// Returns the list of the layers' kinds, or null if the field is absent or null.
+  /// Throws InputError unless the list has as many names as there are layers.
+  const OrderedJson* layer_types(size_t layers) const;
   /// Returns the token id, or the list of token ids; empty when the field is absent.
   std::vector<int64_t> token_ids(std::string_view key) const;
 
+  /// Returns the field's name with the name of its object.
+  std::string name(std::string_view key) const { return prefix_ + std::string(key); }
   /// Returns "= 3" for a message, or the number that an absent field stands for.
   std::string valued(std::string_view key, int64_t value) const;
   /// Throws InputError "FILE: FIELD problem"; the problem is formatted as by fmt::format.

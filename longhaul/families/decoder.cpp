@@ -20,7 +20,7 @@ void check_neutral(const ConfigFields& fields, bool kinds_of_layers) {
                 *partial);
   }
   const OrderedJson* types = fields.find("layer_types");
-  if (types == nullptr || kinds_of_layers) return;
+  if (types == nullptr || !types->is_array() || kinds_of_layers) return;
   for (const OrderedJson& type : *types) {
     if (type == "full_attention") continue;
     fields.fail("layer_types", "{} is not available yet; only \"full_attention\" is",
@@ -48,12 +48,6 @@ void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
       size_or(fields, "num_key_value_heads", absent.num_key_value_heads)
           .value_or(out.num_attention_heads);
   const auto head_dim = size_or(fields, "head_dim", absent.head_dim);
-  if (!head_dim && absent.head_dim) {
-    fields.fail(
-        "head_dim",
-        "is null, which transformers refuses; give it a number, or remove it for {}",
-        *absent.head_dim);
-  }
   if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
     fields.fail(
         "hidden_size",
@@ -171,13 +165,18 @@ constexpr const char* kDecoderFields =
     "num_key_value_heads original_max_position_embeddings pad_token_id "
     "partial_rotary_factor rms_norm_eps rope_parameters rope_scaling rope_theta "
     "tie_word_embeddings";
+/// Fields that may be null in every decoder.
+constexpr const char* kNullable =
+    "layer_types original_max_position_embeddings pad_token_id partial_rotary_factor "
+    "rope_parameters rope_scaling rope_theta";
 
 }  // namespace
 
 DecoderFamily::DecoderFamily(std::string model_type, std::string about,
                              std::string_view architectures, DecoderFields fields)
     : Family(std::move(model_type), std::move(about), architectures,
-             fmt::format("{} {} {}", kDecoderFields, fields.activation, fields.more)),
+             fmt::format("{} {} {}", kDecoderFields, fields.activation, fields.more),
+             fmt::format("{} {}", kNullable, fields.nullable)),
       fields_(std::move(fields)) {}
 
 void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const {
@@ -192,12 +191,17 @@ void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const 
       fields.boolean("tie_word_embeddings").value_or(absent.tie_word_embeddings);
   settings.padding_row = read_padding_row(fields, config, absent.pad_token_id);
   read_rotation(fields, settings);
-  if (fields.find("attention_dropout") != nullptr) {
-    settings.attention_dropout = fields.dropout("attention_dropout", 0.0);
-  }
+  settings.attention_dropout = fields.dropout("attention_dropout", 0.0);
   config.max_position_embeddings =
       fields.required_integer("max_position_embeddings", 1, kMaxPositions);
   read_more(fields, settings);
+  if (!fields_.kinds_of_layers && settings.sliding_window && fields.find("layer_types")) {
+    fields.fail("layer_types",
+                "says \"full_attention\", and sliding_window = {} gives each layer a "
+                "window: versions of transformers obey one or the other; remove "
+                "layer_types, or set sliding_window to null",
+                *settings.sliding_window);
+  }
   config.network =
       decoder_network(settings, config.vocab_size, config.max_position_embeddings);
 }
@@ -211,10 +215,7 @@ void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
                           const std::function<bool(int64_t)>& absent,
                           DecoderSettings& settings) {
   const auto layers = static_cast<size_t>(settings.num_hidden_layers);
-  const OrderedJson* types = fields.find("layer_types");
-  if (types != nullptr && (!types->is_array() || types->size() != layers)) {
-    fields.fail("layer_types", "expected a list of num_hidden_layers = {} names", layers);
-  }
+  const OrderedJson* types = fields.layer_types(layers);
   settings.full_layers.clear();
   for (size_t i = 0; i < layers; ++i) {
     if (types == nullptr) {

@@ -82,7 +82,7 @@ struct AbsentFields {
   /// Nothing if an absent field means what null means: as many heads as query heads.
   std::optional<int64_t> num_key_value_heads = {};
   /// Nothing if an absent field means what null means: the hidden width over the query
-  /// heads. If a number stands here, the class refuses a null.
+  /// heads.
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};
@@ -92,6 +92,8 @@ struct AbsentFields {
 struct DecoderFields {
   /// Names of fields beside those of every decoder, with spaces between them.
   std::string more = {};
+  /// Names of fields that may be null beside those of every decoder (see Family).
+  std::string nullable = {};
   AbsentFields absent = {};
   /// The field of the feed-forward's activation, and the values that are built; the usual
   /// value first, which an absent field stands for.

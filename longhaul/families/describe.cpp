@@ -1,7 +1,12 @@
 #include "longhaul/families/describe.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <set>
+
+#include "longhaul/base/counted.h"
 #include "longhaul/families/bert_head.h"
 #include "longhaul/families/unit_maker.h"
 
@@ -182,6 +187,57 @@ UnitDescription describe_block(const Network& network, int64_t layer) {
   return unit.take();
 }
 
+/// Layers that are alike.
+struct LayerKind {
+  std::string window, rotation;
+  std::vector<size_t> layers;
+};
+
+std::string rotation_text(const std::optional<Rotation>& rotation) {
+  if (!rotation) return "no rotation";
+  const RopeConfig& rope = rotation->rope;
+  const std::string base = fmt::format("rotation with base {}", rope.theta);
+  if (rope.kind == RopeConfig::Kind::Plain) return base;
+  return fmt::format("{}, {} by {}", base, rope_type_name(rope.kind), rope.factor);
+}
+
+/// Returns the kinds, that of most layers last.
+std::vector<LayerKind> layer_kinds_of(const Network& network) {
+  std::vector<LayerKind> kinds;
+  for (size_t i = 0; i < network.blocks.size(); ++i) {
+    const auto* attention =
+        std::get_if<Attention>(&network.blocks[i].front().branches.front().core);
+    if (attention == nullptr) continue;
+    const std::string window = attention->window
+                                   ? fmt::format("a window of {}", *attention->window)
+                                   : "all positions";
+    const std::string rotation = rotation_text(attention->rotation);
+    const auto same = [&](const LayerKind& kind) {
+      return kind.window == window && kind.rotation == rotation;
+    };
+    const auto found = std::ranges::find_if(kinds, same);
+    (found == kinds.end() ? kinds.emplace_back(window, rotation) : *found)
+        .layers.push_back(i);
+  }
+  std::ranges::stable_sort(kinds, {},
+                           [](const LayerKind& kind) { return kind.layers.size(); });
+  return kinds;
+}
+
+/// Returns "layers 3, 7, 11 and 6 more (the last of every 4)".
+std::string layers_text(const std::vector<size_t>& layers, size_t all) {
+  const size_t period = layers.front() + 1;
+  bool even = (layers.size() + 1) * period > all;
+  std::vector<std::string> numbers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    even = even && layers[i] + 1 == (i + 1) * period;
+    numbers.push_back(std::to_string(layers[i]));
+  }
+  return fmt::format("{} {}{}", layers.size() == 1 ? "layer" : "layers",
+                     listed(numbers, 3),
+                     even ? fmt::format(" (the last of every {})", period) : "");
+}
+
 }  // namespace
 
 const Attention& first_attention(const Network& network) {
@@ -229,6 +285,28 @@ ModelDescription describe(const Network& network) {
         {.name = name, .over = LossTerm::Over::Positions, .layers = routers});
   }
   return model;
+}
+
+std::string layer_kinds(const Network& network) {
+  const std::vector<LayerKind> kinds = layer_kinds_of(network);
+  if (kinds.size() < 2) return "";
+  std::set<std::string> windows, rotations;
+  for (const LayerKind& kind : kinds) {
+    windows.insert(kind.window);
+    rotations.insert(kind.rotation);
+  }
+  std::vector<std::string> parts;
+  for (const LayerKind& kind : kinds) {
+    std::vector<std::string> words;
+    if (windows.size() > 1) words.push_back(kind.window);
+    if (rotations.size() > 1) words.push_back(kind.rotation);
+    parts.push_back(fmt::format("{}: {}",
+                                &kind == &kinds.back()
+                                    ? fmt::format("the other {}", kind.layers.size())
+                                    : layers_text(kind.layers, network.blocks.size()),
+                                fmt::join(words, ", ")));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 }  // namespace longhaul::families

@@ -10,8 +10,8 @@ constexpr int64_t kMaxExperts = int64_t{1} << 17;
 
 int64_t read_number(const ConfigFields& fields, int64_t absent) {
   constexpr const char *kUsual = "num_experts", *kLocal = "num_local_experts";
-  const int64_t local = fields.integer_or(kLocal, 1, kMaxWidth, absent);
-  const int64_t number = fields.integer_or(kUsual, 1, kMaxWidth, local);
+  const int64_t local = fields.integer(kLocal, 1, kMaxWidth).value_or(absent);
+  const int64_t number = fields.integer(kUsual, 1, kMaxWidth).value_or(local);
   if (fields.object().contains(kLocal) && number != local) {
     fields.fail(kUsual, "= {} disagrees with {} = {}; keep one of them", number, kLocal,
                 local);
@@ -19,12 +19,9 @@ int64_t read_number(const ConfigFields& fields, int64_t absent) {
   return number;
 }
 
-/// Returns the weight of the balancing loss. A null is an error, as in transformers.
+/// Returns the weight of the balancing loss.
 double read_balance(const ConfigFields& fields) {
   constexpr const char* kKey = "router_aux_loss_coef";
-  if (fields.object().contains(kKey) && fields.find(kKey) == nullptr) {
-    fields.fail(kKey, "is null, which transformers refuses; give it a number");
-  }
   const double weight = fields.number(kKey).value_or(0.001);
   if (weight < 0.0) fields.fail(kKey, "= {} must be at least 0", weight);
   return weight;
@@ -47,7 +44,7 @@ ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& abs
                 fields.valued(key, out.experts), layers, kMaxExperts);
   }
   constexpr const char* kTopK = "num_experts_per_tok";
-  out.top_k = fields.integer_or(kTopK, 1, kMaxWidth, absent.top_k);
+  out.top_k = fields.integer(kTopK, 1, kMaxWidth).value_or(absent.top_k);
   if (out.top_k > out.experts) {
     fields.fail(kTopK, "{} is above {} = {}: a token goes to different experts",
                 fields.valued(kTopK, out.top_k), key, out.experts);

@@ -124,6 +124,18 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
   return ignored;
 }
 
+/// Refuses a null where the class in transformers refuses it.
+void check_nulls(const ConfigFields& fields, const Family& family) {
+  for (const std::string& key : family.fields()) {
+    if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
+    if (std::ranges::count(family.nullable(), key) > 0) continue;
+    fields.fail(key,
+                "is null, which transformers refuses; give it a value, or set "
+                "model.override.{}",
+                key);
+  }
+}
+
 /// Checks is_causal. In transformers each token of a decoder sees all others unless the
 /// field is absent or true; null means false. Its BERT always does so and never reads the
 /// field.
@@ -195,7 +207,9 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   ModelConfig config;
   config.model_type = family.model_type();
   config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
+  check_nulls(fields, family);
   family.read(fields, config);
+  fields.layer_types(config.network.blocks.size());
   config.description = family.describe(config.network);
   check_description(config.description);
   check_causal(fields, config.description);
@@ -319,18 +333,30 @@ void check_experts(const RunConfig& config, const ModelConfig& model) {
 /// The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Experts& experts,
                    std::vector<std::string>& warnings) {
+  const std::string key = "experts.warn_below";
   const double limit = config.experts.warn_below;
+  if (!config::given(config, key)) return;
   const auto k = static_cast<double>(experts.top_k);
   const double least = k / static_cast<double>(experts.router.out);
   if (limit <= 0.0 || limit > least) return;
-  const std::string key = "experts.warn_below";
-  const std::string place =
-      config::given(config, key) ? config::origin(config, key) + ": " : "";
   warnings.push_back(fmt::format(
-      "{}{} = {:g} can never warn: each token goes to {} of {} experts, so at "
+      "{}: {} = {:g} can never warn: each token goes to {} of {} experts, so at "
       "least {:g} of them are in use; {}",
-      place, key, limit, experts.top_k, experts.router.out, least,
+      config::origin(config, key), key, limit, experts.top_k, experts.router.out, least,
       least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
+}
+
+/// Warns where config.json has a weight of the balancing loss, and does not ask for it.
+void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warnings) {
+  constexpr const char* kWeight = "router_aux_loss_coef";
+  const std::string file = model.source_path.string();
+  if (!parse_ordered_json(model.source_json, file).contains(kWeight)) return;
+  if (model.network.balance == 0.0) return;
+  warnings.push_back(fmt::format(
+      "{}: {} = {:g} has no effect, and no loss balances the experts: config.json does "
+      "not ask for it (output_router_logits); set experts.balance = \"sequence\", or "
+      "\"off\" if that is meant",
+      file, kWeight, model.network.balance));
 }
 
 }  // namespace
@@ -356,10 +382,13 @@ std::vector<std::string> settings_without_effect(const RunConfig& config,
                             "experts.warn_below"}) {
       unused(true, key, "the model has no experts");
     }
-  } else if (config.experts.balance == BalanceKind::Model) {
-    unused(!model.network.asks_for_balance, "experts.balance_weight",
+  } else if (config.experts.balance == BalanceKind::Model &&
+             !model.network.asks_for_balance) {
+    unused(true, "experts.balance_weight",
            "experts.balance is \"model\", and config.json does not ask for that loss "
            "(output_router_logits); set experts.balance");
+    if (!config::given(config, "experts.balance_weight"))
+      warn_of_balance(model, warnings);
   }
   if (const families::Experts* experts = families::first_experts(model.network)) {
     warn_of_bound(config, *experts, warnings);

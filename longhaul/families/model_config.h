@@ -60,7 +60,7 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 void check_against_model(const RunConfig& config, const ModelConfig& model);
 
 /// Returns warnings about settings that were given and have no effect on this model, and
-/// about an experts.warn_below, given or not, that can never warn of it.
+/// about a weight of config.json for the balance of experts that has none.
 std::vector<std::string> settings_without_effect(const RunConfig& config,
                                                  const ModelConfig& model);
 

@@ -440,7 +440,20 @@ INSTANTIATE_TEST_SUITE_P(
                 "hidden_size = 99999999 must be from 1 to 4194304"},
         Changed{R"({"vocab_size": 18446744073709551615})",
                 "vocab_size expected an integer, found 18446744073709551615"},
-        Changed{R"({"num_hidden_layers": null})", "num_hidden_layers is missing"},
+        Changed{R"({"num_hidden_layers": null})",
+                "num_hidden_layers is null, which transformers refuses; give it a value, "
+                "or set model.override.num_hidden_layers"},
+        Changed{R"({"tie_word_embeddings": null})",
+                "tie_word_embeddings is null, which transformers refuses; give it a "
+                "value, or set model.override.tie_word_embeddings"},
+        Changed{R"({"rope_theta": null})",
+                "rope_theta is null, which transformers refuses; give it a number"},
+        Changed{R"({"layer_types": ["full_attention"]})",
+                "layer_types expected a list of num_hidden_layers = 2 names, found 1 "
+                "name"},
+        Changed{R"({"layer_types": "full_attention"})",
+                "layer_types expected a list of num_hidden_layers = 2 names, found "
+                "\"full_attention\""},
         Changed{R"({"hidden_size": 66})",
                 "hidden_size = 66 does not divide by num_attention_heads = 4, and "
                 "head_dim is "
@@ -448,7 +461,9 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{R"({"head_dim": 15})", "head_dim = 15 must be even: RoPE turns pairs"},
         Changed{R"({"num_key_value_heads": 3})",
                 "num_key_value_heads = 3 does not divide num_attention_heads = 4"},
-        Changed{R"({"rms_norm_eps": null})", "rms_norm_eps is missing"},
+        Changed{R"({"rms_norm_eps": null})",
+                "rms_norm_eps is null, which transformers refuses; give it a value, or "
+                "set model.override.rms_norm_eps"},
         Changed{R"({"tie_word_embeddings": 1})",
                 "tie_word_embeddings expected true or false, found 1"},
         Changed{R"({"eos_token_id": 100})",
@@ -500,7 +515,7 @@ TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
       "[model] c.json: rope_scaling.original_max_position_embeddings = 64 disagrees "
       "with original_max_position_embeddings = 32 outside of the object, the "
       "value that transformers takes; keep one of them");
-  changes["original_max_position_embeddings"] = nullptr;
+  changes.erase("original_max_position_embeddings");
   EXPECT_EQ(rope_of(edited(changes)).original_max_position_embeddings, 64);
   const OrderedJson plain = {{"original_max_position_embeddings", 32}};
   EXPECT_TRUE(parse(edited(plain)).ignored_fields.empty());
@@ -547,39 +562,6 @@ TEST(ModelConfigRefuses, SizesWhoseBytesCannotBeCounted) {
               check_against_model(often, large);
             }).find("move more bytes in a step than can be counted"),
             std::string::npos);
-}
-
-TEST(ModelConfigWarns, OfSettingsOfExpertsThatHaveNoEffect) {
-  const auto warned = [](const std::string& model, const std::vector<std::string>& sets) {
-    return settings_without_effect(accepted("", sets).config, load(model));
-  };
-  const std::vector<std::string> weight = {"experts.balance_weight=0.02"};
-  const std::string place = "experts.balance_weight has no effect: ";
-  const auto of_model = warned("mixtral-8x7b", weight);
-  ASSERT_EQ(of_model.size(), 1U);
-  expect_words(of_model[0], place + "experts.balance is \"model\"");
-  EXPECT_TRUE(warned("mixtral-8x7b", {weight[0], "experts.balance=\"global\""}).empty());
-  EXPECT_TRUE(warned("mixtral-8x7b", {"experts.z_loss=0.001"}).empty());
-  const auto dense = warned("llama3-8b", {weight[0], "experts.z_loss=0.001"});
-  ASSERT_EQ(dense.size(), 2U);
-  expect_words(dense[0], place + "the model has no experts");
-  EXPECT_TRUE(warned("llama3-8b", {}).empty());
-}
-
-TEST(ModelConfigWarns, OfALimitThatNoUseOfExpertsCanFallBelow) {
-  const auto said = [](const char* experts, const std::vector<std::string>& sets) {
-    const std::vector<ModelOverride> number = {{"num_local_experts", experts}};
-    const ModelConfig model = load_model_config(fixture("mixtral-8x7b"), number);
-    return fmt::format(
-        "{}", fmt::join(settings_without_effect(accepted("", sets).config, model), ""));
-  };
-  expect_words(said("4", {}),
-               "experts.warn_below = 0.4 can never warn: each token goes to 2 of 4 "
-               "experts, so at least 0.5 of them are in use; set it above 0.5, or 0");
-  expect_words(said("8", {"experts.warn_below=0.25"}), ": experts.warn_below = 0.25 can");
-  expect_words(said("2", {}), "so at least 1 of them are in use; set it to 0");
-  const std::string above = "experts.warn_below=0.51", none = "experts.warn_below=0";
-  EXPECT_EQ(said("8", {}) + said("4", {above}) + said("4", {none}), "");
 }
 
 TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {

@@ -16,6 +16,10 @@ const std::string& file_name(const ParameterDescription& parameter) {
   return parameter.stored ? parameter.stored->name : parameter.name;
 }
 
+std::string together_name(const ParameterDescription& parameter) {
+  return parameter.other_form ? parameter.other_form->name : "";
+}
+
 std::vector<std::string> names_of(const ModelDescription& model,
                                   const ParameterDescription& parameter) {
   std::vector<std::string> names{parameter.name};

@@ -10,6 +10,7 @@ namespace longhaul::families {
 namespace {
 
 constexpr int64_t kMaxOriginal = int64_t{1} << 31;
+constexpr const char* kOriginal = "original_max_position_embeddings";
 
 /// Returns whether the file is from before the field rope_theta. transformers 4.33
 /// (September 2023, with Code Llama) brought the field and has always written it since;
@@ -64,17 +65,41 @@ void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
   }
 }
 
+/// What stands outside of the object of a rotation.
+struct Outside {
+  explicit Outside(const ConfigFields& fields)
+      : original(fields.integer(kOriginal, 1, kMaxOriginal)),
+        null_original(fields.object().contains(kOriginal) && !original) {}
+  std::optional<int64_t> original;  ///< original_max_position_embeddings
+  bool null_original;               ///< the field is there and null
+  bool by_kind = false;             ///< the class has a rotation for each kind of layer
+  std::optional<int64_t> positions = {};  ///< max_position_embeddings, with by_kind
+};
+
 /// Reads original_max_position_embeddings. If both places have it, transformers takes the
-/// outer one.
-int64_t read_original_positions(const ConfigFields& rope,
-                                const std::optional<int64_t>& outer) {
-  constexpr const char* kKey = "original_max_position_embeddings";
+/// outer one. A class with a rotation for each kind of layer reads the inner one alone,
+/// and takes max_position_embeddings in its absence.
+int64_t read_original_positions(const ConfigFields& rope, const Outside& outside) {
+  constexpr const char* kKey = kOriginal;
+  if (outside.null_original && !outside.by_kind) {
+    rope.fail(kKey,
+              "is null outside of the object, which transformers refuses; remove it");
+  }
   const auto inner = rope.integer(kKey, 1, kMaxOriginal);
+  const auto& outer = outside.original;
   if (outer && inner && *outer != *inner) {
     rope.fail(kKey,
-              "= {} disagrees with {} = {} outside of the object, the value that "
-              "transformers takes; keep one of them",
-              *inner, kKey, *outer);
+              "= {} disagrees with {} = {} outside of the object{}; keep one of them",
+              *inner, kKey, *outer,
+              outside.by_kind ? ", which transformers does not read"
+                              : ", the value that transformers takes");
+  }
+  if (outside.by_kind && outer && !inner && outer != outside.positions) {
+    rope.fail(kKey,
+              "is missing, and {} = {} outside of the object is not read by "
+              "transformers 5, which takes max_position_embeddings = {} here; write the "
+              "number that is meant inside of the object",
+              kKey, *outer, outside.positions.value_or(0));
   }
   if (outer) return *outer;
   return rope.required_integer(kKey, 1, kMaxOriginal);
@@ -112,16 +137,19 @@ double read_attention_factor(const ConfigFields& rope, double factor) {
   return grown(scale) / grown(positive_number(rope, kBelow, 1.0));
 }
 
-void read_yarn(const ConfigFields& rope, const std::optional<int64_t>& outer_original,
-               RopeConfig& out) {
+void read_yarn(const ConfigFields& rope, const Outside& outside, RopeConfig& out) {
   out.kind = RopeConfig::Kind::Yarn;
   out.factor = rope.required_number("factor");
-  out.original_max_position_embeddings = read_original_positions(rope, outer_original);
+  out.original_max_position_embeddings = read_original_positions(rope, outside);
   out.beta_fast = positive_number(rope, "beta_fast", out.beta_fast);
   out.beta_slow = positive_number(rope, "beta_slow", out.beta_slow);
   if (out.beta_fast < out.beta_slow) {
     rope.fail("beta_fast", "= {} must not be less than beta_slow = {}", out.beta_fast,
               out.beta_slow);
+  }
+  if (outside.by_kind && rope.object().value("truncate", OrderedJson(true)) != true) {
+    rope.fail("truncate", "= {} has no effect in transformers; remove it",
+              json_text(rope.object().at("truncate")));
   }
   if (rope.object().contains("truncate") && rope.find("truncate") == nullptr) {
     rope.fail("truncate",
@@ -132,7 +160,7 @@ void read_yarn(const ConfigFields& rope, const std::optional<int64_t>& outer_ori
 }
 
 void read_scaling(const ConfigFields& rope, const std::string& kind,
-                  const std::optional<int64_t>& outer_original, RopeConfig& out) {
+                  const Outside& outside, RopeConfig& out) {
   if (kind == "default") {
     out.kind = RopeConfig::Kind::Plain;
   } else if (kind == "linear") {
@@ -143,7 +171,7 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
     out.factor = rope.required_number("factor");
     out.low_freq_factor = rope.required_number("low_freq_factor");
     out.high_freq_factor = rope.required_number("high_freq_factor");
-    out.original_max_position_embeddings = read_original_positions(rope, outer_original);
+    out.original_max_position_embeddings = read_original_positions(rope, outside);
     if (out.low_freq_factor <= 0.0 || out.high_freq_factor <= out.low_freq_factor) {
       rope.fail("high_freq_factor",
                 "= {} must be greater than low_freq_factor = {}, and low_freq_factor "
@@ -151,7 +179,7 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
                 out.high_freq_factor, out.low_freq_factor);
     }
   } else if (kind == "yarn") {
-    read_yarn(rope, outer_original, out);
+    read_yarn(rope, outside, out);
   } else {
     rope.fail("rope_type",
               "\"{}\" is not available; supported: \"default\", \"linear\", \"llama3\", "
@@ -164,29 +192,34 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
   refuse_unknown(rope, out.kind);
 }
 
-/// Returns the base frequency, wherever it stands.
-double read_theta(const ConfigFields& fields, std::optional<double> inner,
-                  double absent_theta) {
-  const auto outer = fields.number("rope_theta");
-  if (outer && inner && *outer != *inner) {
-    fields.fail("rope_theta",
-                "= {} disagrees with rope_parameters.rope_theta = {}; keep one of them",
-                *outer, *inner);
+/// A base frequency within an object.
+struct InnerTheta {
+  std::string name;  ///< with the object's name
+  std::optional<double> value;
+};
+
+InnerTheta theta_within(const ConfigFields& rope) {
+  if (rope.object().contains("rope_theta") && !rope.find("rope_theta")) {
+    rope.fail("rope_theta", "is null, which transformers refuses; give it a number");
   }
-  double theta = absent_theta;
-  if (inner) {
-    theta = *inner;
-  } else if (outer) {
-    theta = *outer;
-  } else if (!written_before_rope_theta(fields)) {
-    fields.fail("rope_theta",
-                "is missing, and no default is safe (Llama 2: 10000, Llama 3: 500000); "
-                "only files of transformers before 4.33 may leave it out, this one says "
-                "transformers_version {}. Add it, or set model.override.rope_theta",
-                fields.text("transformers_version").value_or("(absent)"));
+  return {rope.name("rope_theta"), rope.number("rope_theta")};
+}
+
+/// Returns the base frequency, of which `key` is the name outside of objects, or nothing
+/// if the file has none.
+std::optional<double> read_theta(const ConfigFields& fields, const char* key,
+                                 const InnerTheta& inner) {
+  const auto outer = fields.number(key);
+  if (outer && inner.value && *outer != *inner.value) {
+    fields.fail(key, "= {} disagrees with {} = {}; keep one of them", *outer, inner.name,
+                *inner.value);
   }
-  if (theta <= 1.0) {
-    fields.fail("rope_theta", "= {} must be greater than 1", theta);
+  const auto theta = inner.value ? inner.value : outer;
+  if (!theta && fields.object().contains(key)) {
+    fields.fail(key, "is null, which transformers refuses; give it a number");
+  }
+  if (theta && *theta <= 1.0) {
+    fields.fail(inner.value ? inner.name : key, "= {} must be greater than 1", *theta);
   }
   return theta;
 }
@@ -220,6 +253,51 @@ void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
   look("rope_theta", scaling.theta, parameters.theta);
 }
 
+/// Returns an object of the rotation, or null if the field is absent, null or an empty
+/// object, which mean the same to transformers.
+const OrderedJson* rope_object(const ConfigFields& fields, const char* key) {
+  const OrderedJson* json = fields.find(key);
+  if (json && !json->is_object()) {
+    fields.fail(key, "expected an object or null, found {}", json_text(*json));
+  }
+  return json && !json->empty() ? json : nullptr;
+}
+
+/// Returns the object of one kind of layer within rope_parameters, or null if the kind
+/// has none.
+const OrderedJson* object_of_kind(const ConfigFields& fields,
+                                  const OrderedJson& parameters, const char* kind) {
+  for (const auto& [key, value] : parameters.items()) {
+    if (key == "full_attention" || key == "sliding_attention") continue;
+    fields.fail("rope_parameters",
+                "has \"{}\", where this family has an object for each kind of layer: "
+                "\"full_attention\", \"sliding_attention\"",
+                key);
+  }
+  const auto found = parameters.find(kind);
+  if (found == parameters.end() || found->is_null()) return nullptr;
+  if (!found->is_object()) {
+    fields.fail("rope_parameters", "expected an object for \"{}\", found {}", kind,
+                json_text(*found));
+  }
+  return &*found;
+}
+
+/// Adds the fields of rope_scaling to an object of rope_parameters, as transformers does,
+/// and refuses two values of one field.
+void merge(const ConfigFields& fields, const OrderedJson& scaling,
+           const std::string& place, OrderedJson& all) {
+  for (const auto& [key, value] : scaling.items()) {
+    if (all.contains(key) && all[key] != value) {
+      fields.fail("rope_scaling",
+                  "disagrees with {}: {} is {} by the first, which transformers takes, "
+                  "and {} by the second; keep one of them",
+                  place, key, json_text(value), json_text(all[key]));
+    }
+    all[key] = value;
+  }
+}
+
 }  // namespace
 
 std::string rope_type_name(RopeConfig::Kind kind) {
@@ -230,73 +308,80 @@ std::string rope_type_name(RopeConfig::Kind kind) {
 
 RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   RopeConfig rope;
-  const OrderedJson* parameters = fields.find("rope_parameters");
-  const OrderedJson* scaling = fields.find("rope_scaling");
-  const auto check_object = [&](const char* key, const OrderedJson* json) {
-    if (json && !json->is_object()) {
-      fields.fail(key, "expected an object or null, found {}", json_text(*json));
-    }
-  };
-  check_object("rope_scaling", scaling);
-  check_object("rope_parameters", parameters);
-  const auto original =
-      fields.integer("original_max_position_embeddings", 1, kMaxOriginal);
-  std::optional<double> inner_theta;
+  const OrderedJson* parameters = rope_object(fields, "rope_parameters");
+  const OrderedJson* scaling = rope_object(fields, "rope_scaling");
+  const Outside outside(fields);
+  InnerTheta inner_theta;
   if (scaling) {
     const ConfigFields inner(*scaling, fields.file(), "rope_scaling.");
     const std::string kind = kind_name(inner, "");
     if (kind.empty()) inner.fail("rope_type", "is missing");
-    inner_theta = inner.number("rope_theta");
-    read_scaling(inner, kind, original, rope);
+    inner_theta = theta_within(inner);
+    read_scaling(inner, kind, outside, rope);
   }
   if (parameters) {
     const ConfigFields inner(*parameters, fields.file(), "rope_parameters.");
     RopeConfig second;
-    read_scaling(inner, kind_name(inner, "default"), original, second);
-    const auto theta = inner.number("rope_theta");
+    read_scaling(inner, kind_name(inner, "default"), outside, second);
+    const InnerTheta theta = theta_within(inner);
     if (scaling) {
-      rope.theta = theta_beside(fields, inner_theta, absent_theta);
-      second.theta = theta_beside(fields, theta, absent_theta);
+      rope.theta = theta_beside(fields, inner_theta.value, absent_theta);
+      second.theta = theta_beside(fields, theta.value, absent_theta);
       refuse_difference(fields, rope, second);
     }
     rope = second;
-    if (theta) inner_theta = theta;
+    if (theta.value) inner_theta = theta;
   }
-  rope.theta = read_theta(fields, inner_theta, absent_theta);
+  const auto theta = read_theta(fields, "rope_theta", inner_theta);
+  if (!theta && !written_before_rope_theta(fields)) {
+    fields.fail("rope_theta",
+                "is missing, and no default is safe (Llama 2: 10000, Llama 3: 500000); "
+                "only files of transformers before 4.33 may leave it out, this one says "
+                "transformers_version {}. Add it, or set model.override.rope_theta",
+                fields.text("transformers_version").value_or("(absent)"));
+  }
+  rope.theta = theta.value_or(absent_theta);
   return rope;
 }
 
 RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
                              const char* theta_field, double absent_theta, bool scales) {
-  OrderedJson usual = OrderedJson::object();
-  const OrderedJson* parameters = fields.find("rope_parameters");
-  if (parameters != nullptr) {
-    for (const auto& [key, value] : parameters->items()) {
-      if (key == "full_attention" || key == "sliding_attention") continue;
-      fields.fail("rope_parameters",
-                  "has \"{}\", where this family has an object for each kind of layer: "
-                  "\"full_attention\", \"sliding_attention\"",
-                  key);
-    }
-    if (const auto found = parameters->find(kind); found != parameters->end()) {
-      usual["rope_parameters"] = *found;
-      if (found->is_object() && found->value("truncate", OrderedJson(true)) == false) {
-        fields.fail("rope_parameters",
-                    "{}.truncate = false has no effect in transformers; remove it", kind);
-      }
-    }
+  const OrderedJson* parameters = rope_object(fields, "rope_parameters");
+  const OrderedJson* scaling = scales ? rope_object(fields, "rope_scaling") : nullptr;
+  const OrderedJson* own =
+      parameters ? object_of_kind(fields, *parameters, kind) : nullptr;
+  // An empty rope_scaling needs that object, too.
+  const bool both = fields.find("rope_scaling") && fields.find("rope_parameters");
+  if (scales && both && !own) {
+    fields.fail("rope_scaling",
+                "stands beside rope_parameters without \"{}\", to which transformers "
+                "adds it; add that object",
+                kind);
   }
-  for (const char* key : {"rope_scaling", "original_max_position_embeddings"}) {
-    const OrderedJson* json = fields.find(key);
-    // transformers uses the second field together with an object rope_scaling only.
-    if (json != nullptr && scales && fields.find("rope_scaling")) usual[key] = *json;
+  OrderedJson all = own ? *own : OrderedJson::object();
+  const std::string place = fmt::format("rope_parameters.{}", kind);
+  if (scaling) merge(fields, *scaling, place, all);
+  const ConfigFields rope(all, fields.file(),
+                          !scaling ? place + "."
+                          : own    ? fmt::format("rope_scaling and {}: ", place)
+                                   : "rope_scaling.");
+  const std::string type = kind_name(rope, scaling && !own ? "" : "default");
+  if (type.empty()) rope.fail("rope_type", "is missing");
+  if (scaling && !own && type != "default" && !rope.find("rope_type")) {
+    rope.fail(
+        "type",
+        "\"{}\" is not read by transformers 5, which takes \"default\" here and "
+        "leaves factor = {} without effect; earlier versions take \"{}\". Write "
+        "\"rope_type\": \"{}\" for the second, or remove rope_scaling for the first",
+        type, all.contains("factor") ? json_text(all["factor"]) : "(absent)", type, type);
   }
-  const OrderedJson* inside = ConfigFields(usual, fields.file()).find("rope_parameters");
-  const bool has_theta =
-      inside != nullptr && inside->is_object() && inside->contains("rope_theta");
-  const auto outside = fields.number(theta_field);
-  if (outside || !has_theta) usual["rope_theta"] = outside.value_or(absent_theta);
-  return read_rope(ConfigFields(usual, fields.file()), absent_theta);
+  Outside outside(fields);
+  outside.by_kind = true;
+  outside.positions = fields.integer("max_position_embeddings", 1, kMaxOriginal);
+  RopeConfig out;
+  read_scaling(rope, type, outside, out);
+  out.theta = read_theta(fields, theta_field, theta_within(rope)).value_or(absent_theta);
+  return out;
 }
 
 }  // namespace longhaul::families

@@ -44,9 +44,11 @@ namespace families {
 /// file has none.
 RopeConfig read_rope(const ConfigFields& fields, double absent_theta = 10000.0);
 /// Reads the rotation of the layers of one kind, "full_attention" or "sliding_attention",
-/// for families whose rope_parameters has an object for each kind. Without the object the
-/// rotation comes from the field `theta_field` (`absent_theta` if absent) and, with
-/// `scales`, from rope_scaling, as in files before transformers 5.
+/// for families whose rope_parameters has an object for each kind. The base frequency may
+/// stand in the field `theta_field` instead; `absent_theta` is taken where the file has
+/// none. With `scales` the fields of rope_scaling count, too, as in files before
+/// transformers 5. Throws InputError also for what transformers reads otherwise than
+/// earlier versions.
 RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
                              const char* theta_field, double absent_theta, bool scales);
 /// Returns the kind's name in config.json: "default", "llama3", "linear" or "yarn".

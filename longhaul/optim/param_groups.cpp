@@ -15,6 +15,7 @@ namespace {
 struct NamedParameter {
   std::vector<std::string> names;  ///< the name of the parameter itself comes first
   bool decays = true;
+  std::string together = {};  ///< see together_name
 
   const std::string& name() const { return names.front(); }
   bool is_meant_by(const std::string& pattern) const {
@@ -23,26 +24,52 @@ struct NamedParameter {
   }
 };
 
+/// The patterns that match none of the usual names, and so may match together_name.
+/// Other patterns do not: "up_proj" means no gate, though files may hold "gate_up_proj".
+using OtherPatterns = std::set<std::string>;
+
+bool is_meant(const NamedParameter& p, const std::string& pattern,
+              const OtherPatterns& others) {
+  return p.is_meant_by(pattern) ||
+         (others.contains(pattern) && matches_parameter(pattern, p.together));
+}
+
 std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
   std::vector<NamedParameter> parameters;
   for (const ParameterDescription& p : model.parameters()) {
-    parameters.push_back({names_of(model, p), p.decays});
+    parameters.push_back({names_of(model, p), p.decays, together_name(p)});
   }
   return parameters;
 }
 
+OtherPatterns other_patterns(const std::vector<NamedParameter>& parameters,
+                             const OptimizerSection& optimizer) {
+  std::vector<std::string> patterns = optimizer.no_decay;
+  for (const ParameterGroup& group : optimizer.groups) patterns.push_back(group.match);
+  OtherPatterns others;
+  for (const std::string& pattern : patterns) {
+    if (std::ranges::none_of(parameters, [&](const NamedParameter& p) {
+          return p.is_meant_by(pattern);
+        })) {
+      others.insert(pattern);
+    }
+  }
+  return others;
+}
+
 tensor::ParameterClass settings_of(const NamedParameter& parameter,
-                                   const OptimizerSection& optimizer) {
+                                   const OptimizerSection& optimizer,
+                                   const OtherPatterns& others) {
   tensor::ParameterClass settings;
   const bool usual = optimizer.no_decay == OptimizerSection{}.no_decay;
   const bool decays =
       !(usual && !parameter.decays) &&
       std::ranges::none_of(optimizer.no_decay, [&](const std::string& pattern) {
-        return parameter.is_meant_by(pattern);
+        return is_meant(parameter, pattern, others);
       });
   settings.weight_decay = decays ? optimizer.weight_decay : 0.0;
   for (const ParameterGroup& group : optimizer.groups) {
-    if (!parameter.is_meant_by(group.match)) continue;
+    if (!is_meant(parameter, group.match, others)) continue;
     settings.lr_scale = group.lr_scale;
     settings.frozen = group.frozen;
     if (group.weight_decay) settings.weight_decay = *group.weight_decay;
@@ -52,9 +79,9 @@ tensor::ParameterClass settings_of(const NamedParameter& parameter,
 }
 
 bool any_is_meant(const std::vector<NamedParameter>& parameters,
-                  const std::string& pattern) {
+                  const std::string& pattern, const OtherPatterns& others) {
   return std::ranges::any_of(
-      parameters, [&](const NamedParameter& p) { return p.is_meant_by(pattern); });
+      parameters, [&](const NamedParameter& p) { return is_meant(p, pattern, others); });
 }
 
 /// Returns what a pattern that matches nothing may have been meant for.
@@ -86,12 +113,13 @@ std::set<std::string> ParamGroups::frozen() const {
 ParamGroups assign_param_groups(const ModelDescription& model,
                                 const OptimizerSection& optimizer) {
   const std::vector<NamedParameter> parameters = parameters_of(model);
+  const OtherPatterns others = other_patterns(parameters, optimizer);
   ParamGroups groups;
   for (const NamedParameter& p : parameters) {
-    groups.settings.emplace(p.name(), settings_of(p, optimizer));
+    groups.settings.emplace(p.name(), settings_of(p, optimizer, others));
   }
   for (const ParameterGroup& group : optimizer.groups) {
-    if (any_is_meant(parameters, group.match)) continue;
+    if (any_is_meant(parameters, group.match, others)) continue;
     groups.unmatched.push_back(fmt::format(
         "optimizer.groups: match = \"{}\" matches none of the model's {} parameters; {}",
         group.match, parameters.size(), advice(model, parameters, group.match)));
@@ -99,7 +127,7 @@ ParamGroups assign_param_groups(const ModelDescription& model,
   const std::vector<std::string> usual = OptimizerSection{}.no_decay;
   for (const std::string& pattern : optimizer.no_decay) {
     if (std::ranges::count(usual, pattern) > 0) continue;
-    if (any_is_meant(parameters, pattern)) continue;
+    if (any_is_meant(parameters, pattern, others)) continue;
     groups.warnings.push_back(fmt::format(
         "optimizer.no_decay: \"{}\" matches none of the model's {} parameters; {}",
         pattern, parameters.size(), advice(model, parameters, pattern)));
@@ -124,8 +152,11 @@ void refuse_unmatched(const RunConfig& config, const ParamGroups& groups) {
 std::set<std::string> newly_meant(const ModelDescription& model,
                                   const OptimizerSection& optimizer) {
   std::set<std::string> names;
-  for (const NamedParameter& p : parameters_of(model)) {
-    if (settings_of(p, optimizer) != settings_of({{p.name()}, p.decays}, optimizer)) {
+  const std::vector<NamedParameter> parameters = parameters_of(model);
+  const OtherPatterns others = other_patterns(parameters, optimizer);
+  for (const NamedParameter& p : parameters) {
+    if (settings_of(p, optimizer, others) !=
+        settings_of({{p.name()}, p.decays}, optimizer, {})) {
       names.insert(p.name());
     }
   }
@@ -136,7 +167,7 @@ std::set<std::string> frozen_by_own_names(const ModelDescription& model,
                                           const OptimizerSection& optimizer) {
   std::set<std::string> frozen;
   for (const std::string& name : model.names()) {
-    if (settings_of({{name}, true}, optimizer).frozen) frozen.insert(name);
+    if (settings_of({{name}, true}, optimizer, {}).frozen) frozen.insert(name);
   }
   return frozen;
 }

@@ -95,6 +95,35 @@ TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
             (tensor::ParameterClass{3.0, 0.0, false}));
 }
 
+/// "up_proj" stands in "gate_up_proj", the name that no parameter has here.
+TEST(ParamGroups,
+     NamesOfFilesThatHoldExpertsTogetherCountForPatternsWithoutAnotherMatch) {
+  const std::string gate = "net.h.0.moe.experts.0.gate_proj.weight";
+  const std::string up = "net.h.0.moe.experts.0.up_proj.weight";
+  const std::string down = "net.h.0.moe.experts.0.down_proj.weight";
+  ModelDescription model = model_of({parameter(gate), parameter(up), parameter(down)});
+  std::vector<ParameterDescription>& p = model.units[0].parameters;
+  p[0].other_form = p[1].other_form =
+      StoredForm{.name = "net.h.0.mlp.experts.gate_up_proj"};
+  p[2].other_form = StoredForm{.name = "net.h.0.mlp.experts.down_proj"};
+  const auto frozen = [&](const std::string& pattern) {
+    OptimizerSection s = section();
+    s.groups = {{pattern, 1.0, {}, true}};
+    return assign_param_groups(model, s).frozen();
+  };
+  using Names = std::set<std::string>;
+  EXPECT_EQ(frozen("net.h.0.mlp.experts.gate_up_proj"), (Names{gate, up}));
+  EXPECT_EQ(frozen("*gate_up*"), (Names{gate, up}));
+  EXPECT_EQ(frozen("mlp.experts.down_proj"), (Names{down}));
+  EXPECT_EQ(frozen("up_proj"), (Names{up}));
+  OptimizerSection s = section();
+  s.no_decay = {"*.mlp.experts.gate_up_proj"};
+  const ParamGroups groups = assign_param_groups(model, s);
+  EXPECT_EQ(groups.settings.at(up).weight_decay, 0.0);
+  EXPECT_EQ(groups.settings.at(down).weight_decay, 0.1);
+  EXPECT_TRUE(groups.warnings.empty());
+}
+
 TEST(ParamGroups, MatchEveryNameThatAParameterHas) {
   const std::string q = "net.h.0.attn.q_proj.weight";
   const std::string k = "net.h.0.attn.k_proj.weight";

@@ -16,6 +16,9 @@ namespace longhaul::testing {
 inline OrderedJson own_fields(const std::string& model_type) {
   OrderedJson json = OrderedJson::object();
   if (model_type == "gemma3_text") json["sliding_window_pattern"] = 2;
+  if (model_type == "olmo3") {  // beside the rope_theta that full attention gets
+    json["rope_parameters"] = {{"sliding_attention", {{"rope_theta", 5e5}}}};
+  }
   if (model_type == "granite") {
     json = {{"attention_bias", true},
             {"mlp_bias", true},

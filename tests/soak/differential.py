@@ -34,7 +34,8 @@ for name, value in {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
 
 from programs import run_program  # noqa: E402
 
-KINDS = ["models", "families", "layouts", "interruptions", "tokenizers", "imports", "directories", "groups"]
+KINDS = ["models", "families", "layouts", "interruptions", "tokenizers", "imports", "directories", "groups",
+         "spellings"]
 WRONG_SETTING = 78
 
 

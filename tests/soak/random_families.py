@@ -12,11 +12,16 @@ from random_models import POSITIONS, check_export, draw_rope, draw_sizes, draw_t
 from test_model import GRADIENT_TOLERANCE, LOGITS_TOLERANCE, differences_on
 from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
 
-DECODERS = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Granite", "SmolLM3"]
+BY_KIND = ["Gemma3Text", "Olmo3"]  # a rotation for each kind of layer
+DECODERS = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Granite", "SmolLM3",
+            *BY_KIND]
 # What the classes of families take for absent fields, where not the same as most.
 OWN_DEFAULTS = {"olmo2": {"pad_token_id": 1},
                 "mixtral": {"num_key_value_heads": 8, "num_experts_per_tok": 2},
                 "qwen3_moe": {"num_key_value_heads": 4, "norm_topk_prob": False, "mlp_only_layers": []},
+                "olmo3": {"pad_token_id": 1},
+                "gemma3_text": {"pad_token_id": 0, "tie_word_embeddings": True,
+                                "num_key_value_heads": 4, "head_dim": 256},
                 "smollm3": {"pad_token_id": 128004, "tie_word_embeddings": True,
                             "num_key_value_heads": 4}}
 
@@ -26,10 +31,12 @@ def draw_gelu(rng):
 
 
 def draw_experts(rng, family, layers):
-    experts = rng.randint(1, 7)
-    drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(1, experts))
+    experts, normalised = rng.randint(1, 7), family == "Mixtral" or rng.random() < 0.5
+    # Of one expert the normalised weight is 1: the router has no gradient but for rounding.
+    least = min(2, experts) if normalised else 1
+    drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(least, experts))
     if family == "Qwen3Moe":
-        drawn.update(moe_intermediate_size=rng.randint(1, 100), norm_topk_prob=rng.random() < 0.5,
+        drawn.update(moe_intermediate_size=rng.randint(1, 100), norm_topk_prob=normalised,
                      decoder_sparse_step=rng.choice([1, 1, 2]), attention_bias=rng.random() < 0.3,
                      mlp_only_layers=[i for i in range(layers) if rng.random() < 0.3])
     return drawn
@@ -37,8 +44,18 @@ def draw_experts(rng, family, layers):
 
 def draw_decoder(rng, family):
     model = dict(draw_sizes(rng), rope_parameters=draw_rope(rng), max_position_embeddings=POSITIONS)
-    if family == "Olmo2":
-        model["eos_token_id"] = 0  # the class's own is past these vocabularies
+    if family in BY_KIND:
+        kinds = {kind: draw_rope(rng) for kind in ("full_attention", "sliding_attention")}
+        kinds["sliding_attention"] = rng.choice([
+            kinds["sliding_attention"], {"rope_type": "default", "rope_theta": 500000.0}])
+        kinds["full_attention"]["rope_theta"] = rng.choice(
+            [kinds["full_attention"]["rope_theta"], 500000.0])
+        model.update(rope_parameters=kinds, sliding_window=rng.choice([2, 7, 64]),
+                     layer_types=[rng.choice(list(kinds)) for _ in range(model["num_hidden_layers"])])
+    if family == "Gemma3Text":
+        model.update(bos_token_id=0, eos_token_id=0, query_pre_attn_scalar=rng.choice([16, 99, 256]))
+    if family in ("Olmo2", "Olmo3", "SmolLM3"):  # the class's own are past these vocabularies
+        model.update(bos_token_id=0, eos_token_id=0)
     if family in ("Mixtral", "Qwen3Moe"):
         model.update(draw_experts(rng, family, model["num_hidden_layers"]))
     if family in ("Mistral", "Mixtral"):
@@ -111,12 +128,28 @@ def move_rope(fields, choice):
     fields["rope_scaling"] = None if plain else rope
 
 
+def move_rope_of_kinds(fields):
+    """To where versions before 5 had it, if these read it as version 5 does there."""
+    full, sliding = (dict(fields["rope_parameters"][kind])
+                     for kind in ("full_attention", "sliding_attention"))
+    theta, own = full.pop("rope_theta"), sliding["rope_theta"]
+    olmo = fields["model_type"] == "olmo3"
+    if sliding["rope_type"] != "default" or (olmo and (theta, own) != (500000.0, 500000.0)):
+        return
+    del fields["rope_parameters"]
+    fields["rope_theta"] = theta
+    fields["rope_scaling"] = None if full["rope_type"] == "default" else full
+    if not olmo:
+        fields["rope_local_base_freq"] = own
+
+
 def as_another_version(path, forms):
     """Rewrites a config.json without a change of what it means: fields at their defaults left out,
     others where an older version had them, or under another name."""
     fields, choices = json.loads(path.read_text()), iter(forms)
     if "rope_parameters" in fields and (choice := next(choices)) < 0.6:
-        move_rope(fields, choice / 0.6)
+        by_kind = fields["model_type"] in ("gemma3_text", "olmo3")
+        move_rope_of_kinds(fields) if by_kind else move_rope(fields, choice / 0.6)
     kind, heads = fields["model_type"], fields.get("num_attention_heads")
     keys = 32 if kind.startswith("qwen") else heads
     defaults = {"tie_word_embeddings": kind in ("gpt2", "bert"), "attention_bias": kind == "gpt_neox",

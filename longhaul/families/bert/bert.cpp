@@ -140,7 +140,8 @@ class BertFamily : public Family {
                "num_hidden_layers pad_token_id position_embedding_type "
                "tie_word_embeddings type_vocab_size "
                // Fields of other heads, and of how a result is computed.
-               "chunk_size_feed_forward classifier_dropout") {}
+               "chunk_size_feed_forward classifier_dropout",
+               "classifier_dropout pad_token_id position_embedding_type") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_bert_neutral(fields);

@@ -15,8 +15,12 @@ class Gemma3Family : public DecoderFamily {
       : DecoderFamily(
             "gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM",
             {.more = "attention_bias query_pre_attn_scalar rope_local_base_freq "
-                     "sliding_window sliding_window_pattern use_bidirectional_attention "
-                     "attn_logit_softcapping final_logit_softcapping",
+                     "sliding_window sliding_window_pattern _sliding_window_pattern "
+                     "use_bidirectional_attention attn_logit_softcapping "
+                     "final_logit_softcapping",
+             .nullable = "attention_dropout attn_logit_softcapping "
+                         "final_logit_softcapping rope_local_base_freq sliding_window "
+                         "_sliding_window_pattern use_bidirectional_attention",
              .absent = {.num_key_value_heads = 4,
                         .head_dim = 256,
                         .tie_word_embeddings = true,
@@ -32,14 +36,28 @@ class Gemma3Family : public DecoderFamily {
                                        "rope_local_base_freq", 1e4, false);
   }
 
+  /// Returns of how many layers the last one sees all positions where layer_types is
+  /// absent. transformers 5 writes the number under another name too, and never reads it
+  /// there.
+  static int64_t read_period(const ConfigFields& fields) {
+    constexpr const char *kRead = "sliding_window_pattern",
+                         *kWritten = "_sliding_window_pattern";
+    const int64_t period = fields.integer(kRead, 1, kMaxLayers).value_or(6);
+    const int64_t written = fields.integer(kWritten, 1, kMaxLayers).value_or(period);
+    if (written == period || fields.find("layer_types") != nullptr) return period;
+    fields.fail(kWritten,
+                "= {} has no effect in transformers, which takes {} = {}; add "
+                "layer_types, or give both the same number",
+                written, kRead, period);
+  }
+
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
     for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
                             "use_bidirectional_attention"}) {
       const OrderedJson* value = fields.find(key);
       if (value != nullptr && !is_off(*value)) fields.refuse(key, *value);
     }
-    const int64_t period =
-        fields.integer("sliding_window_pattern", 1, kMaxLayers).value_or(6);
+    const int64_t period = read_period(fields);
     read_kinds_of_layers(
         fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, s);
     read_attention_bias(fields, s);

@@ -1,4 +1,5 @@
 #include "longhaul/families/decoder.h"
+#include "longhaul/families/describe.h"
 
 #include "tests/support/settings.h"
 
@@ -49,7 +50,6 @@ TEST(Gemma3, FiveOfSixLayersHaveAWindowAndARotationOfTheirOwn) {
     EXPECT_EQ(model.description.units.at(layer + 1).work.window == 512, !full);
   }
   const OrderedJson kinds = {
-      {"sliding_window_pattern", nullptr},
       {"rope_theta", nullptr},
       {"rope_local_base_freq", nullptr},
       {"rope_parameters",
@@ -57,9 +57,88 @@ TEST(Gemma3, FiveOfSixLayersHaveAWindowAndARotationOfTheirOwn) {
          {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 2e6}}},
         {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 3e4}}}}}};
   const ModelConfig now = parse_gemma3(kinds);
+  EXPECT_EQ(
+      families::layer_kinds(now.network),
+      "layers 5, 11, 17 and 1 more (the last of every 6): all positions, rotation "
+      "with base 2000000, linear by 8; the other 22: a window of 512, rotation with "
+      "base 30000");
   EXPECT_EQ(attention_of(now, 5).rotation->rope.theta, 2e6);
   EXPECT_EQ(attention_of(now, 5).rotation->rope.factor, 8.0);
   EXPECT_EQ(attention_of(now, 4).rotation->rope.theta, 3e4);
+}
+
+/// transformers 5 writes the field, and reads the other one.
+TEST(Gemma3, ThePatternUnderItsHiddenNameIsKnownAndNeverAnotherOne) {
+  const OrderedJson own = {{"_sliding_window_pattern", 6}};
+  EXPECT_EQ(parse_gemma3(own).ignored_fields, parse_gemma3().ignored_fields);
+  const OrderedJson other = {{"_sliding_window_pattern", 3}};
+  EXPECT_EQ(message_of<InputError>([&] { parse_gemma3(other); }),
+            "[model] c.json: _sliding_window_pattern = 3 has no effect in transformers, "
+            "which takes sliding_window_pattern = 6; add layer_types, or give both the "
+            "same number");
+}
+
+/// transformers 5 puts rope_scaling into the object of full attention, where it finds
+/// rope_type, and never reads original_max_position_embeddings outside of it.
+TEST(Gemma3, OldSpellingsThatTransformers5ReadsOtherwiseAreRefused) {
+  const auto refused = [](const OrderedJson& changes) {
+    return message_of<InputError>([&] { parse_gemma3(changes); });
+  };
+  EXPECT_EQ(
+      refused({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
+      "[model] c.json: rope_scaling.type \"linear\" is not read by transformers 5, "
+      "which takes \"default\" here and leaves factor = 2.0 without effect; earlier "
+      "versions take \"linear\". Write \"rope_type\": \"linear\" for the second, "
+      "or remove rope_scaling for the first");
+  EXPECT_EQ(refused({{"rope_local_base_freq", 0.5}}),
+            "[model] c.json: rope_local_base_freq = 0.5 must be greater than 1");
+  const OrderedJson local = {{"sliding_attention", {{"rope_theta", 3e4}}}};
+  EXPECT_EQ(refused({{"rope_parameters", local}}),
+            "[model] c.json: rope_local_base_freq = 10000 disagrees with "
+            "rope_parameters.sliding_attention.rope_theta = 30000; keep one of them");
+  OrderedJson yarn = {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}},
+                      {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(refused(yarn),
+            "[model] c.json: rope_scaling.original_max_position_embeddings is missing, "
+            "and original_max_position_embeddings = 8192 outside of the object is not "
+            "read by transformers 5, which takes max_position_embeddings = 32768 here; "
+            "write the number that is meant inside of the object");
+  yarn["original_max_position_embeddings"] = 32768;
+  EXPECT_EQ(
+      attention_of(parse_gemma3(yarn), 5).rotation->rope.original_max_position_embeddings,
+      32768);
+  yarn["rope_scaling"]["original_max_position_embeddings"] = 8192;
+  EXPECT_NE(
+      refused(yarn).find("= 8192 disagrees with original_max_position_embeddings = "
+                         "32768 outside of the object, which transformers does not"),
+      std::string::npos);
+  yarn["original_max_position_embeddings"] = 8192;
+  EXPECT_NO_THROW(parse_gemma3(yarn));
+  yarn["rope_scaling"]["truncate"] = false;
+  EXPECT_EQ(
+      refused(yarn),
+      "[model] c.json: rope_scaling.truncate = false has no effect in transformers; "
+      "remove it");
+}
+
+TEST(Gemma3, RopeScalingIsAddedToTheObjectOfFullAttention) {
+  const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  OrderedJson both = {{"rope_theta", 5e5},
+                      {"rope_scaling", linear},
+                      {"rope_parameters", {{"full_attention", {{"rope_theta", 5e5}}}}}};
+  const RopeConfig rope = attention_of(parse_gemma3(both), 5).rotation->rope;
+  EXPECT_EQ(rope.factor, 2.0);
+  EXPECT_EQ(rope.theta, 5e5);
+  both["rope_parameters"]["full_attention"]["factor"] = 4.0;
+  EXPECT_EQ(
+      message_of<InputError>([&] { parse_gemma3(both); }),
+      "[model] c.json: rope_scaling disagrees with rope_parameters.full_attention: "
+      "factor is 2.0 by the first, which transformers takes, and 4.0 by the second; "
+      "keep one of them");
+  both["rope_parameters"] = {{"sliding_attention", {{"rope_theta", 1e4}}}};
+  EXPECT_EQ(message_of<InputError>([&] { parse_gemma3(both); }),
+            "[model] c.json: rope_scaling stands beside rope_parameters without "
+            "\"full_attention\", to which transformers adds it; add that object");
 }
 
 TEST(Gemma3, NormsAddOneToTheirWeightWhichIsZeroAtFirst) {

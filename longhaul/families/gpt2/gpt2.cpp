@@ -156,7 +156,8 @@ class Gpt2Family : public Family {
                "num_hidden_layers "
                // Fields of other heads than a language model's.
                "summary_activation summary_first_dropout summary_proj_to_labels "
-               "summary_type summary_use_proj tie_word_embeddings") {}
+               "summary_type summary_use_proj tie_word_embeddings",
+               "n_ctx n_inner summary_activation") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_gpt2_neutral(fields);

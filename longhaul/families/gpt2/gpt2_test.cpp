@@ -96,7 +96,7 @@ TEST(Gpt2, RefusesWhatIsNotComputed) {
             "[model] c.json: resid_pdrop = 1 must be at least 0 and below 1");
   EXPECT_EQ(refused_gpt2({{"attn_pdrop", nullptr}}),
             "[model] c.json: attn_pdrop is null, which transformers refuses; give it a "
-            "probability");
+            "value, or set model.override.attn_pdrop");
   EXPECT_EQ(refused_gpt2({{"activation_function", "relu"}}),
             "[model] c.json: activation_function \"relu\" is not available; supported: "
             "\"gelu_new\"");

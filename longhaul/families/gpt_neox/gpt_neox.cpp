@@ -147,7 +147,9 @@ class GptNeoxFamily : public Family {
                "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
                "use_parallel_residual "
                // Fields of other heads than a language model's, and of encoders.
-               "classifier_dropout is_decoder") {}
+               "classifier_dropout is_decoder",
+               "head_dim original_max_position_embeddings partial_rotary_factor "
+               "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct") {}
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     const GptNeoxSettings settings = read_neox_settings(fields);

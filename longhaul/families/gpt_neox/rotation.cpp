@@ -42,6 +42,10 @@ std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& n
     const OrderedJson* json = fields.find(object);
     if (json == nullptr || !json->is_object() || json->empty()) continue;
     const std::string prefix = fmt::format("{}.", object);
+    if (json->contains(number.inside) && (*json)[number.inside].is_null()) {
+      fields.fail(prefix + number.inside,
+                  "is null, which transformers refuses; give it a number");
+    }
     const bool there = add(ConfigFields(*json, fields.file(), prefix), number.inside,
                            prefix + number.inside);
     if (there && !first) {
@@ -62,6 +66,9 @@ std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& n
 double one_number(const ConfigFields& fields, const RotationNumber& number) {
   bool taken = false;
   const std::vector<Place> places = places_of(fields, number, taken);
+  if (!taken && fields.object().contains(number.outside)) {
+    fields.fail(number.outside, "is null, which transformers refuses; give it a number");
+  }
   if (places.empty()) {
     fields.fail(number.outside,
                 "is missing, and so is rope_parameters.{}; add one of them",
@@ -94,7 +101,9 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   // The form of the other families, whose heads are rotated whole.
   OrderedJson usual = {{"rope_theta", theta}};
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  if (const OrderedJson* json = fields.find(kOriginal)) usual[kOriginal] = *json;
+  if (fields.object().contains(kOriginal)) {
+    usual[kOriginal] = fields.object()[kOriginal];
+  }
   for (const char* object : kObjects) {
     const OrderedJson* json = fields.find(object);
     if (json == nullptr) continue;

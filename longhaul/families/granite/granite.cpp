@@ -20,7 +20,8 @@ class GraniteFamily : public DecoderFamily {
   GraniteFamily()
       : DecoderFamily("granite", "Granite 3", "GraniteForCausalLM",
                       {.more = "attention_bias attention_multiplier embedding_multiplier "
-                               "logits_scaling mlp_bias residual_multiplier"}) {}
+                               "logits_scaling mlp_bias residual_multiplier",
+                       .nullable = "num_key_value_heads"}) {}
 
  private:
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {

@@ -28,8 +28,9 @@ class LlamaFamily : public DecoderFamily {
   LlamaFamily()
       : DecoderFamily("llama", "Llama 1, 2, 3, 3.1 and models of the same form",
                       "LlamaForCausalLM LLaMAForCausalLM",
-                      {.more = "attention_bias mlp_bias pretraining_tp sliding_window"}) {
-  }
+                      {.more = "attention_bias mlp_bias pretraining_tp sliding_window",
+                       .nullable = "attention_dropout head_dim num_key_value_heads "
+                                   "pretraining_tp sliding_window"}) {}
 
  private:
   void read_more(const ConfigFields& fields, DecoderSettings& /*s*/) const override {

@@ -22,7 +22,9 @@ class MistralFamily : public DecoderFamily {
  public:
   MistralFamily()
       : DecoderFamily("mistral", "Mistral 7B and models of the same form",
-                      "MistralForCausalLM", {.more = "sliding_window"}) {}
+                      "MistralForCausalLM",
+                      {.more = "sliding_window", .nullable = "head_dim sliding_window"}) {
+  }
 
  private:
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {

@@ -28,6 +28,12 @@ TEST(Mistral, ThePublishedModelIsCountedAsTransformersCounts) {
 TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
   const ModelConfig within = parse_mistral();
   EXPECT_EQ(first_attention(within.network).window, 4096);
+  const std::vector<std::string> types(32, "full_attention");
+  EXPECT_NO_THROW(parse_mistral({{"sliding_window", nullptr}, {"layer_types", types}}));
+  EXPECT_EQ(message_of<InputError>([&] { parse_mistral({{"layer_types", types}}); }),
+            "[model] c.json: layer_types says \"full_attention\", and sliding_window = "
+            "4096 gives each layer a window: versions of transformers obey one or the "
+            "other; remove layer_types, or set sliding_window to null");
   const ModelConfig all = parse_mistral({{"sliding_window", nullptr}});
   EXPECT_EQ(first_attention(all.network).window, std::nullopt);
   const auto full = [](const ModelConfig& config, int64_t seq_len) {

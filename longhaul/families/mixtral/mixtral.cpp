@@ -12,6 +12,7 @@ class MixtralFamily : public DecoderFamily {
       : DecoderFamily(
             "mixtral", "Mixtral 8x7B, 8x22B", "MixtralForCausalLM",
             {.more = fmt::format("{} router_jitter_noise sliding_window", kExpertFields),
+             .nullable = "head_dim sliding_window",
              .absent = {.num_key_value_heads = 8}}) {}
 
  private:

@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 
 #include "longhaul/families/decoder.h"
 #include "longhaul/families/differences.h"
+#include "longhaul/families/model_config.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -100,7 +103,6 @@ TEST(Mixtral, WhatIsAbsentIsWhatTheClassHas) {
   EXPECT_EQ(parse_mixtral({}, "router_aux_loss_coef").network.balance, 0.001);
   EXPECT_FALSE(parse_mixtral({}, "output_router_logits").network.asks_for_balance);
   EXPECT_EQ(parse_mixtral({}, "num_key_value_heads").network.key_heads, 8);
-  EXPECT_EQ(parse_mixtral({{"num_key_value_heads", nullptr}}).network.key_heads, 32);
   EXPECT_EQ(first_attention(parse_mixtral({{"head_dim", nullptr}}).network).head_dim,
             128);
   const ModelConfig old =
@@ -126,9 +128,6 @@ TEST(Mixtral, RefusesWhatIsNotBuiltOrHasNoMeaning) {
       "4096, later versions none); add it, or set model.override.sliding_window");
   EXPECT_EQ(refused_mixtral({{"num_local_experts", 0}}),
             "num_local_experts = 0 must be from 1 to 4194304");
-  EXPECT_EQ(refused_mixtral({{"num_local_experts", nullptr}}),
-            "num_local_experts is null, which transformers refuses; give it a number, or "
-            "remove it for 8");
   EXPECT_EQ(refused_mixtral({{"num_experts_per_tok", 0}}),
             "num_experts_per_tok = 0 must be from 1 to 4194304");
   EXPECT_EQ(refused_mixtral({{"num_experts_per_tok", 9}}),
@@ -143,8 +142,13 @@ TEST(Mixtral, RefusesWhatIsNotBuiltOrHasNoMeaning) {
             "131072 experts are available");
   EXPECT_EQ(refused_mixtral({{"router_aux_loss_coef", -0.5}}),
             "router_aux_loss_coef = -0.5 must be at least 0");
-  EXPECT_EQ(refused_mixtral({{"router_aux_loss_coef", nullptr}}),
-            "router_aux_loss_coef is null, which transformers refuses; give it a number");
+  for (const char* key : {"num_local_experts", "num_key_value_heads",
+                          "router_aux_loss_coef", "output_router_logits"}) {
+    EXPECT_EQ(refused_mixtral({{key, nullptr}}),
+              fmt::format("{0} is null, which transformers refuses; give it a value, or "
+                          "set model.override.{0}",
+                          key));
+  }
   EXPECT_EQ(refused_mixtral({{"hidden_act", "gelu"}}),
             "hidden_act \"gelu\" is not available; supported: \"silu\"");
   EXPECT_EQ(refused_mixtral({{"n_routed_experts", 8}}),
@@ -164,6 +168,64 @@ TEST(Mixtral, TheBalanceIsOfTrainingAndTheNumberOfExpertsOfATokenIsNot) {
     EXPECT_EQ(found[0].field, field);
     EXPECT_EQ(found[0].of_result, found[0].field == "num_experts_per_tok");
   }
+}
+
+using Words = std::vector<std::string>;
+
+Words warned_of(const ModelConfig& model, const Words& sets) {
+  return settings_without_effect(accepted("", sets).config, model);
+}
+
+TEST(Mixtral, SettingsOfExpertsWithoutEffectAreTold) {
+  const std::string weight = "experts.balance_weight=0.02";
+  const Words of_run = warned_of(parse_mixtral(), {weight});
+  ASSERT_EQ(of_run.size(), 1U);
+  EXPECT_NE(of_run[0].find("experts.balance_weight has no effect: experts.balance is "
+                           "\"model\""),
+            std::string::npos)
+      << of_run[0];
+  EXPECT_TRUE(warned_of(parse_mixtral(), {weight, "experts.balance=\"global\""}).empty());
+  ModelConfig dense = parse_model_config(
+      read_text(source_dir() / "tests/fixtures/configs/llama3-8b.json"), "c.json");
+  const Words of_dense = warned_of(dense, {weight, "experts.z_loss=0.001"});
+  ASSERT_EQ(of_dense.size(), 2U);
+  EXPECT_NE(of_dense[0].find("the model has no experts"), std::string::npos);
+  EXPECT_TRUE(warned_of(dense, {}).empty());
+}
+
+TEST(Mixtral, AWeightOfABalanceThatTheModelDoesNotAskForIsTold) {
+  EXPECT_EQ(
+      warned_of(parse_mixtral(), {"experts.z_loss=0.001"}),
+      Words{"c.json: router_aux_loss_coef = 0.02 has no effect, and no loss balances "
+            "the experts: config.json does not ask for it (output_router_logits); "
+            "set experts.balance = \"sequence\", or \"off\" if that is meant"});
+  for (const std::string balance : {"off", "sequence"}) {
+    const Words sets = {"experts.balance=\"" + balance + "\""};
+    EXPECT_TRUE(warned_of(parse_mixtral(), sets).empty());
+  }
+  EXPECT_TRUE(warned_of(parse_mixtral({{"output_router_logits", true}}), {}).empty());
+  EXPECT_TRUE(warned_of(parse_mixtral({{"router_aux_loss_coef", 0.0}}), {}).empty());
+  EXPECT_TRUE(warned_of(parse_mixtral({}, "router_aux_loss_coef"), {}).empty());
+}
+
+TEST(Mixtral, ALimitThatNoUseOfExpertsCanFallBelowIsToldUnlessItIsTheDefault) {
+  const auto said = [](int experts, const std::string& limit) {
+    Words sets = {"experts.balance=\"off\""};
+    if (!limit.empty()) sets.push_back("experts.warn_below=" + limit);
+    const Words warnings =
+        warned_of(parse_mixtral({{"num_local_experts", experts}}), sets);
+    return warnings.empty() ? "" : warnings.at(0);
+  };
+  const std::string four = said(4, "0.4");
+  EXPECT_NE(
+      four.find("experts.warn_below = 0.4 can never warn: each token goes to 2 of 4 "
+                "experts, so at least 0.5 of them are in use; set it above 0.5, or 0"),
+      std::string::npos)
+      << four;
+  EXPECT_NE(said(8, "0.25"), "");
+  EXPECT_NE(said(2, "0.4").find("so at least 1 of them are in use; set it to 0"),
+            std::string::npos);
+  EXPECT_EQ(said(8, "0.4") + said(4, "0.51") + said(4, "0") + said(2, ""), "");
 }
 
 }  // namespace

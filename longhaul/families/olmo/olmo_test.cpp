@@ -74,5 +74,41 @@ TEST(Olmo, VersionThreeHasAWindowInThreeOfFourLayersAndScalesTheOthers) {
   }
 }
 
+/// transformers 5 gives an outer rope_theta to full attention alone, and 500000 to layers
+/// with a window. transformers 4.57 gives it to all, and takes 10000 where it is absent.
+TEST(Olmo, VersionThreeRefusesABaseThatNotAllLayersWouldGet) {
+  OrderedJson json = olmo3();
+  const auto refused = [&] { return message_of<InputError>([&] { parse_olmo(json); }); };
+  json["rope_theta"] = 10000;
+  EXPECT_EQ(
+      refused(),
+      "[model] c.json: rope_theta gives \"full_attention\" the base 10000, and "
+      "\"sliding_attention\" none: transformers 5 takes 500000 for "
+      "\"sliding_attention\" (24 of 32 layers), and transformers 4.57 one rope_theta for "
+      "all layers. Write the base of each, for example rope_parameters = "
+      "{\"full_attention\": {\"rope_theta\": 10000}, \"sliding_attention\": "
+      "{\"rope_theta\": 10000}}");
+  // As the message says, beside rope_scaling.
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", 10000}}},
+                             {"sliding_attention", {{"rope_theta", 10000}}}};
+  for (const size_t layer : {2, 3}) {
+    const auto& attention = std::get<families::Attention>(
+        parse_olmo(json).network.blocks.at(layer).front().branches.front().core);
+    EXPECT_EQ(attention.rotation->rope.theta, 10000.0);
+  }
+  json["rope_parameters"]["sliding_attention"] = nullptr;
+  EXPECT_NE(refused().find("and \"sliding_attention\" none"), std::string::npos);
+  // All layers get the outer one.
+  json["layer_types"] = std::vector<std::string>(32, "full_attention");
+  EXPECT_NO_THROW(parse_olmo(json));
+  json = olmo3();
+  json["rope_theta"] = nullptr;
+  EXPECT_EQ(refused(),
+            "[model] c.json: rope_theta is null, which transformers refuses; give it a "
+            "number");
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", nullptr}}}};
+  EXPECT_NE(refused().find("full_attention: rope_theta is null"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace longhaul

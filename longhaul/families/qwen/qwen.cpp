@@ -16,6 +16,10 @@ class QwenFamily : public DecoderFamily {
             fmt::format("qwen{}", version), version == 2 ? "Qwen2, Qwen2.5" : "Qwen3",
             fmt::format("Qwen{}ForCausalLM", version),
             {.more = "attention_bias max_window_layers sliding_window use_sliding_window",
+             // The class of Qwen2 does not read attention_bias.
+             .nullable = version == 2
+                             ? "attention_bias num_key_value_heads sliding_window"
+                             : "num_key_value_heads sliding_window",
              .absent = {.num_key_value_heads = 32,
                         .head_dim =
                             version == 3 ? std::optional<int64_t>(128) : std::nullopt}}),

@@ -10,7 +10,8 @@ namespace {
 /// Returns which layers have a plain feed-forward. Every step-th layer has experts unless
 /// a list names the layer.
 std::vector<bool> read_dense_layers(const ConfigFields& fields, int64_t layers) {
-  const int64_t step = fields.integer_or("decoder_sparse_step", 1, kMaxPositions, 1);
+  const int64_t step =
+      fields.integer("decoder_sparse_step", 1, kMaxPositions).value_or(1);
   std::set<int64_t> listed;
   if (const OrderedJson* list = fields.find("mlp_only_layers")) {
     const auto whole = [](const OrderedJson& item) { return item.is_number_integer(); };
@@ -38,14 +39,11 @@ class Qwen3MoeFamily : public DecoderFamily {
                                            "moe_intermediate_size norm_topk_prob "
                                            "sliding_window use_sliding_window",
                                            kExpertFields),
+                       .nullable = "max_window_layers mlp_only_layers sliding_window",
                        .absent = {.num_key_value_heads = 4}}) {}
 
  private:
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    for (const char* key : {"num_key_value_heads", "head_dim"}) {
-      if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
-      fields.fail(key, "is null, which transformers refuses; give it a number");
-    }
     // Without this field sliding_window and max_window_layers have no effect.
     fields.refuse_true({"use_sliding_window"}, "is not available yet");
     read_attention_bias(fields, s);

@@ -138,9 +138,11 @@ TEST(Qwen3Moe, RefusesWhatIsNotBuiltOrHasNoMeaning) {
   EXPECT_EQ(refused_qwen_moe({{"mlp_only_layers", {0, "1"}}}),
             "mlp_only_layers expected a list of numbers of layers, found [0,\"1\"]");
   EXPECT_EQ(refused_qwen_moe({{"head_dim", nullptr}}),
-            "head_dim is null, which transformers refuses; give it a number");
+            "head_dim is null, which transformers refuses; give it a value, or set "
+            "model.override.head_dim");
   EXPECT_EQ(refused_qwen_moe({{"num_key_value_heads", nullptr}}),
-            "num_key_value_heads is null, which transformers refuses; give it a number");
+            "num_key_value_heads is null, which transformers refuses; give it a value, "
+            "or set model.override.num_key_value_heads");
   EXPECT_EQ(refused_qwen_moe({{"n_shared_experts", 1}, {"n_routed_experts", 8}}),
             "n_routed_experts = 8 changes the mathematics and is not available");
 }

@@ -113,7 +113,7 @@ TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
   EXPECT_EQ(first_attention(without(kQwen3, "head_dim", narrow).network).head_dim, 128);
   EXPECT_EQ(refused(kQwen3, {{"head_dim", nullptr}}),
             "[model] c.json: head_dim is null, which transformers refuses; give it a "
-            "number, or remove it for 128");
+            "value, or set model.override.head_dim");
   EXPECT_EQ(first_attention(parse(kQwen25).network).head_dim, 64);
 }
 

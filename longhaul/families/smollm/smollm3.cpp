@@ -13,6 +13,8 @@ class SmolLm3Family : public DecoderFamily {
                       {.more = "attention_bias max_window_layers mlp_bias "
                                "no_rope_layer_interval no_rope_layers sliding_window "
                                "use_sliding_window",
+                       .nullable = "max_window_layers no_rope_layers num_key_value_heads "
+                                   "sliding_window",
                        .absent = {.num_key_value_heads = 4,
                                   .tie_word_embeddings = true,
                                   .pad_token_id = 128004}}) {}

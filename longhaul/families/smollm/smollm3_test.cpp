@@ -1,4 +1,5 @@
 #include "longhaul/families/decoder.h"
+#include "longhaul/families/describe.h"
 
 #include "tests/support/settings.h"
 
@@ -59,6 +60,12 @@ TEST(SmolLm3, EveryFourthLayerIsNotRotatedOrThoseThatTheListNames) {
   const ModelConfig by_list = parse_model_config(json.dump(), "c.json");
   EXPECT_FALSE(turns(by_list, 5));
   EXPECT_TRUE(turns(by_list, 3));
+  EXPECT_EQ(
+      families::layer_kinds(by_interval.network),
+      "layers 3, 7, 11 and 6 more (the last of every 4): no rotation; the other 27: "
+      "rotation with base 5000000");
+  EXPECT_EQ(families::layer_kinds(by_list.network),
+            "layer 5: no rotation; the other 35: rotation with base 5000000");
   json["no_rope_layers"] = {1, 0};
   EXPECT_EQ(message_of<InputError>([&] { parse_model_config(json.dump(), "c.json"); }),
             "[model] c.json: no_rope_layers expected a list with a 1 or a 0 for each "

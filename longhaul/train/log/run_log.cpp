@@ -12,6 +12,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/isa.h"
 #include "longhaul/system/terminal.h"
@@ -89,6 +90,8 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
       model.tied ? ", which is also the output projection" : "",
       human_bytes(static_cast<double>(session.flat->bytes())),
       human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  const std::string kinds = families::layer_kinds(session.model_config.network);
+  if (!kinds.empty()) log_->info("attention of the model: " + kinds);
   log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
                          counted(config_.batch.global_size, "sequence"),
                          counted(config_.data.seq_len, "token"), session.batch.dp,
