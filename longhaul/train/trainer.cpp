@@ -134,6 +134,7 @@ class Trainer {
             config().checkpoint.every_minutes),
         checkpoints_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
+    data_check_.settle(kDataCheckSeconds);
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
@@ -142,7 +143,6 @@ class Trainer {
   }
 
   TrainResult run() {
-    data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) {
       validate();
       tell_samples();
@@ -558,10 +558,12 @@ class Trainer {
   std::string title_;
 };
 
-/// Throws the current error again, with the kind that it has once steps are being done.
-[[noreturn]] void raise_of_running() {
+/// Tells the log the current error, and throws the error again. Where steps have been
+/// `running`, the error has the kind that it has then.
+[[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
-  const Failure now = Failure::once_running(*failure);
+  const Failure now = running ? Failure::once_running(*failure) : *failure;
+  run.fail(Error(now.kind, now.area, now.message));
   if (now.kind != failure->kind) now.raise();
   throw;
 }
@@ -577,23 +579,18 @@ TrainResult run_training(const LoadedConfig& loaded,
   restore_history(loaded.config, past, start, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
+  bool running = start.has_begun();
   try {
     trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards,
                                         saving, objects);
     if (on_ready) on_ready();
+    running = true;
+    return trainer->run();
   } catch (const EndedEarly&) {
     run.log().info("the run ends before the first step, because it was asked to end");
     return {0, TrainEnd::Interrupted};
-  } catch (const std::exception& error) {
-    run.fail(to_error(error).what());
-    if (start.has_begun()) raise_of_running();
-    throw;
-  }
-  try {
-    return trainer->run();
-  } catch (const std::exception& error) {
-    run.fail(to_error(error).what());
-    raise_of_running();
+  } catch (const std::exception&) {
+    end_by_error(run, running);
   }
 }
 
