@@ -109,9 +109,9 @@ class Trainer {
         start_(start),
         run_(run),
         session_(start_session(loaded, run, std::move(world), shards, objects)),
-        total_steps_(total_steps(loaded.config, session_.train_sequences)),
-        last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(start_history(session_, start_, run_)),
+        total_steps_(total_steps(session_, history_)),
+        last_step_(longhaul::last_step(loaded.config, total_steps_)),
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(*history_.schedule),
@@ -326,6 +326,9 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
+    // The state may be from before a change of the batch.
+    total_steps_ = total_steps(session_, history_);
+    last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
@@ -529,9 +532,9 @@ class Trainer {
   RunStart& start_;
   RunLog& run_;
   Session session_;
+  History history_;
   int64_t total_steps_;
   int64_t last_step_;
-  History history_;
   int64_t saved_step_;
   data::Loader loader_;
   std::function<void()> restart_;  ///< of the loader, which comes after a rollback

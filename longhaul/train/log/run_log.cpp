@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "longhaul/base/build_info.h"
@@ -83,7 +84,27 @@ void RunLog::refuse(const std::string& message) {
                                   run::event_fields(run::RefusedStartEvent{message})));
 }
 
-void RunLog::write_head(const Session& session, const std::string& hosts) {
+/// Says how many steps are left of run.epochs, and what of the data they leave out.
+std::string RunLog::epochs_left(const Session& session, const History& history) const {
+  const auto per_epoch = static_cast<double>(session.train_sequences);
+  const double had = history.cursor.sequences_of(session.train_sequences);
+  const int64_t steps = std::max<int64_t>(0, total_steps_ - history.step);
+  const double rest = *config_.run.epochs * per_epoch - had -
+                      static_cast<double>(steps * config_.batch.global_size);
+  std::string text =
+      fmt::format("run.epochs = {:g}: {:.3f} are done, and what is left is {}",
+                  *config_.run.epochs, had / per_epoch, counted(steps, "step"));
+  if (rest >= 1.0) {
+    text += fmt::format(
+        "; the last {} of the data do not fill a batch of {} and are not "
+        "trained",
+        counted(static_cast<int64_t>(rest), "sequence"), config_.batch.global_size);
+  }
+  return text;
+}
+
+void RunLog::write_head(const Session& session, const History& history,
+                        const std::string& hosts) {
   log_->info(fmt::format("config {} hash {}",
                          (config_.run.dir / run::kConfigFile).string(),
                          config_hash(config_)));
@@ -123,6 +144,7 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
         1.0 / epoch, counted(session.train_sequences, "sequence"),
         grouped(config_.batch.global_size)));
   }
+  if (config_.run.epochs) log_->info(epochs_left(session, history));
   if (first_step_ < last_step_) {
     log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
                            first_step_ + 1, last_step_, total_steps_, epoch));
@@ -160,7 +182,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     metrics_->begin(history.step, last_step);
   });
   if (log_->silent()) return;
-  write_head(session, hosts);
+  write_head(session, history, hosts);
   if (idle) return refuse(nothing_to_do());
   begin_events();
   event(run::StartEvent{.attempt = attempt_,

@@ -73,7 +73,9 @@ class RunLog {
   void fail(const Error& error) noexcept;
 
  private:
-  void write_head(const Session& session, const std::string& hosts);
+  void write_head(const Session& session, const History& history,
+                  const std::string& hosts);
+  std::string epochs_left(const Session& session, const History& history) const;
   std::string nothing_to_do() const;
   void begin_events();
   void refuse(const std::string& message);
