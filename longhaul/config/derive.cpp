@@ -113,12 +113,15 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   return derived;
 }
 
-int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
+int64_t total_steps(const RunConfig& config, int64_t train_sequences,
+                    const DataSoFar& past) {
   if (config.run.steps) return *config.run.steps;
-  const double sequences =
-      config.run.epochs.value_or(0.0) * static_cast<double>(train_sequences);
+  const double left =
+      config.run.epochs.value_or(0.0) * static_cast<double>(train_sequences) -
+      past.sequences;
   const double exact =
-      std::floor(sequences / static_cast<double>(config.batch.global_size));
+      static_cast<double>(past.step) +
+      std::floor(std::max(left, 0.0) / static_cast<double>(config.batch.global_size));
   if (exact > static_cast<double>(config::kMaxSteps)) {
     fail_key(config, "run.epochs",
              "run.epochs = {} over {} sequences are {:.4g} steps of batch.global_size = "

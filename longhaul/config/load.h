@@ -74,10 +74,18 @@ struct DerivedBatch {
 /// or the batch does not divide.
 DerivedBatch derive_batch(const RunConfig& config, int64_t world);
 
-/// Returns run.steps, or the whole steps of run.epochs over the training sequences,
-/// floor(epochs * sequences / global_size). Throws ConfigError if that is no step or more
-/// than a run may have.
-int64_t total_steps(const RunConfig& config, int64_t train_sequences);
+/// How far a run has come in its data.
+struct DataSoFar {
+  int64_t step = 0;
+  double sequences = 0.0;  ///< in sequences of today's data, as Cursor::sequences_of()
+};
+
+/// Returns run.steps, or where run.epochs over the training sequences end: the steps done
+/// and the whole steps of what is left of the data,
+/// floor((epochs * train_sequences - past.sequences) / global_size). Throws ConfigError
+/// if that is no step or more than a run may have.
+int64_t total_steps(const RunConfig& config, int64_t train_sequences,
+                    const DataSoFar& past = {});
 
 /// Returns the last step that this run executes: min(stop_after, total).
 int64_t last_step(const RunConfig& config, int64_t total);

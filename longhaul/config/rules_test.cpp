@@ -342,6 +342,30 @@ TEST(Rules, TurnEpochsIntoWholeSteps) {
   EXPECT_EQ(total_steps(accepted("").config, 3), 1000);
 }
 
+TEST(Rules, EndARunOfEpochsWhereItsDataEndsWhateverTheBatchWasBefore) {
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000"), 12, "epochs = 3");
+  const auto total = [&](int64_t batch, int64_t per_epoch, const DataSoFar& past) {
+    const std::string set = fmt::format("batch.global_size={}", batch);
+    return total_steps(
+        parse_run_config(text, "run.toml", {{set, "batch.micro_size=1"}}).config,
+        per_epoch, past);
+  };
+  EXPECT_EQ(total(8, 49, {}), 18);  // 147 sequences
+  // Eight steps of 8, four of 6, and on with 8.
+  EXPECT_EQ(total(6, 49, {8, 64.0}), 8 + 13);
+  EXPECT_EQ(total(8, 49, {12, 88.0}), 12 + 7);
+  // What a run does not change is the same at each of its starts.
+  for (int64_t step = 0; step <= 18; ++step) {
+    EXPECT_EQ(total(8, 49, {step, 8.0 * static_cast<double>(step)}), 18) << step;
+  }
+  // At another length 2.2 epochs are done, and 0.8 are left.
+  EXPECT_EQ(total(8, 100, {14, 220.0}), 14 + 10);
+  // All is done, and more than all where the epochs were lowered since.
+  EXPECT_EQ(total(8, 49, {18, 144.0}), 18);
+  EXPECT_EQ(total(8, 20, {18, 144.0}), 18);
+}
+
 TEST(Rules, RefuseEpochsOfMoreStepsThanCanBeCounted) {
   for (const char* epochs : {"1e17", "1e300", "1e14"}) {
     std::string text(kSmallest);

@@ -70,6 +70,8 @@ std::string describe(const Event& event) {
   }
   if (event.kind == run::FailureEvent::kKind)
     return event.as<run::FailureEvent>().message;
+  if (event.kind == run::RefusedStartEvent::kKind)
+    return event.as<run::RefusedStartEvent>().message;
   return all_fields(event.fields);
 }
 

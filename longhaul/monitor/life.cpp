@@ -118,7 +118,10 @@ void end_at_faults(const std::vector<Event>& events, const InOrder& attempts) {
 void find_ends(const std::vector<Event>& events, const InOrder& attempts, bool lives,
                std::vector<Supervisor>& supervisors) {
   std::vector<int64_t> signs;
-  for (const Event& event : events) signs.push_back(to_micros(event.time));
+  for (const Event& event : events) {
+    if (event.kind != run::RefusedStartEvent::kKind)
+      signs.push_back(to_micros(event.time));
+  }
   for (const Attempt* attempt : attempts) signs.push_back(attempt->last_sign);
   std::ranges::sort(signs);
   for (size_t i = 0; i < supervisors.size(); ++i) {

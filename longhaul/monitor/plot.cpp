@@ -135,23 +135,28 @@ void draw_columns(const Canvas& canvas, const Curve& curve, size_t count,
   fmt::format_to(Out(svg), "<path class=\"line {}\" d=\"{}\"/>", curve.style, line);
 }
 
+/// A point without neighbours has no length: a small ring around it shows it.
+constexpr const char* kLonePoint = "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0";
+
 void draw_points(const Canvas& canvas, const Curve& curve, std::string& svg) {
   std::string line;
-  bool hole = true;
+  size_t together = 0;
+  const auto end_piece = [&] {
+    if (together == 1) line += kLonePoint;
+    together = 0;
+  };
   for (const Point& point : curve.points) {
     if (!std::isfinite(point.y)) {
-      hole = true;
+      end_piece();
       continue;
     }
-    fmt::format_to(std::back_inserter(line), "{}{:.1f} {:.1f}", hole ? "M" : "L",
+    fmt::format_to(std::back_inserter(line), "{}{:.1f} {:.1f}", together == 0 ? "M" : "L",
                    canvas.across(point.x), canvas.up(point.y));
-    hole = false;
+    ++together;
   }
+  end_piece();
   if (line.empty()) return;
-  // A single point has no length: a round line end shows it.
-  const size_t moves = static_cast<size_t>(std::ranges::count(line, 'L'));
-  fmt::format_to(Out(svg), "<path class=\"line {}\" d=\"{}{}\"/>", curve.style, line,
-                 moves == 0 ? "h0.01" : "");
+  fmt::format_to(Out(svg), "<path class=\"line {}\" d=\"{}\"/>", curve.style, line);
 }
 
 void draw_dots(const Canvas& canvas, const Curve& curve, std::string& svg) {

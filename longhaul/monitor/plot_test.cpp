@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -85,6 +86,25 @@ TEST(Plot, FewPointsStandInThePageAsTheyAre) {
             std::string::npos)
       << svg;
   EXPECT_NE(svg.find("data-unit=\"number\" data-range=\"5 10\">"), std::string::npos);
+}
+
+TEST(Plot, APointWithoutNeighboursIsDrawn) {
+  const std::string ring = "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0";
+  const auto line_of = [](const std::vector<Point>& points) {
+    const std::string svg = draw_plot({"Loss"}, {{"l", "a", points}}, {});
+    const std::string begin = "<path class=\"line a\" d=\"";
+    const size_t at = svg.find(begin) + begin.size();
+    return svg.substr(at, svg.find('"', at) - at);
+  };
+  EXPECT_EQ(line_of({{5, 3.0}}), "M341.0 118.0" + ring);
+  const std::string pieces =
+      line_of({{0, 1.0}, {1, NAN}, {2, 1.0}, {3, 1.0}, {4, NAN}, {5, 2.0}});
+  EXPECT_EQ(std::ranges::count(pieces, 'M'), 3);
+  EXPECT_EQ(std::ranges::count(pieces, 'L'), 1);
+  EXPECT_EQ(pieces.find(ring), pieces.find('m'));
+  EXPECT_NE(pieces.rfind(ring), pieces.find(ring));
+  EXPECT_TRUE(pieces.ends_with(ring));
+  EXPECT_EQ(line_of({{5, 3.0}, {6, 4.0}}).find('m'), std::string::npos);
 }
 
 TEST(Plot, OfManyPointsThePageKeepsMeansAndExtremesOfColumns) {

@@ -15,7 +15,7 @@ static_assert(LineTail::kLongestLine <= run::kLongestRecord);
 void Records::add_line(std::string_view padded) {
   run::RunRecord record = run::read_record(padded);
   if (auto* const validation = std::get_if<run::ValidationRecord>(&record)) {
-    if (validations_.size() < kMost) validations_.push_back(std::move(*validation));
+    if (validations_.size() < kMost) validations_.push_back({std::move(*validation)});
   } else if (const auto* const step = std::get_if<run::StepRecord>(&record)) {
     add(*step);
   } else {
@@ -35,6 +35,9 @@ void Records::add(const run::StepRecord& record) {
     return;
   }
   newest_attempt_ = record.attempt;
+  if (!counted_.empty() && all_[counted_.back()].step >= record.step) {
+    take_back_validations([&](const auto& v) { return v.step >= record.step; });
+  }
   while (!counted_.empty() && all_[counted_.back()].step >= record.step) {
     all_[counted_.back()].counts = false;
     counted_.pop_back();
@@ -42,7 +45,20 @@ void Records::add(const run::StepRecord& record) {
   counted_.push_back(all_.size() - 1);
 }
 
+/// Takes back the newest validations, as long as `taken` holds.
+template <typename Taken>
+void Records::take_back_validations(Taken taken) {
+  for (size_t i = validations_.size(); i-- > 0;) {
+    if (!validations_[i].counts) continue;
+    if (!taken(validations_[i])) return;
+    validations_[i].counts = false;
+  }
+}
+
 void Records::take_back(int64_t step, int attempt, double before) {
+  take_back_validations([&](const ValidationRow& v) {
+    return v.step > step && v.attempt <= attempt && v.time <= before;
+  });
   while (!counted_.empty()) {
     StepRow& last = all_[counted_.back()];
     if (last.step <= step || last.attempt > attempt || last.time > before) return;
@@ -56,7 +72,7 @@ void Records::set_clocks(const std::function<double(int attempt)>& shift) {
     all_[set_steps_].time += shift(all_[set_steps_].attempt);
   }
   for (; set_validations_ < validations_.size(); ++set_validations_) {
-    run::ValidationRecord& one = validations_[set_validations_];
+    ValidationRow& one = validations_[set_validations_];
     one.time += shift(one.attempt);
   }
 }

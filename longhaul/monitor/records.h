@@ -16,6 +16,11 @@ struct StepRow : run::StepRecord {
   bool counts = true;  ///< false: taken back by a later start or a rollback
 };
 
+/// A validation's record, as it lies among the others.
+struct ValidationRow : run::ValidationRecord {
+  bool counts = true;  ///< false: its step was taken back
+};
+
 /// The lines of metrics.jsonl in their order, and which of them count. A step that is
 /// done again takes back all records from that step on, and a start from a checkpoint all
 /// records after the checkpoint. Lines of an attempt that a later attempt has replaced
@@ -40,7 +45,8 @@ class Records {
 
   /// Returns all steps, including those that count no more.
   const std::vector<StepRow>& all() const { return all_; }
-  const std::vector<run::ValidationRecord>& validations() const { return validations_; }
+  /// Returns all validations, including those that count no more.
+  const std::vector<ValidationRow>& validations() const { return validations_; }
   /// Returns indices into all(): the steps that count, ascending.
   const std::vector<size_t>& counted() const { return counted_; }
   const run::StepRecord& counted_at(size_t i) const { return all_[counted_[i]]; }
@@ -55,9 +61,11 @@ class Records {
   bool is_first_of_attempt(const run::StepRecord& record) const;
 
  private:
+  template <typename Taken>
+  void take_back_validations(Taken taken);
   std::vector<StepRow> all_;
   std::vector<size_t> counted_;
-  std::vector<run::ValidationRecord> validations_;
+  std::vector<ValidationRow> validations_;
   std::map<int, int64_t> first_;
   size_t set_steps_ = 0;  ///< of all_, whose clocks are set
   size_t set_validations_ = 0;

@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -208,10 +210,48 @@ void RunFiles::add_event(std::string_view line) {
     const bool has_loads = event.kind == run::ExpertLoadsEvent::kKind;
     event_counts_.bytes += has_loads ? kBytesWithoutLoads : line.size();
     events_.push_back(std::move(event));
+    if (events_.back().kind == run::kSupervisorEndEvent) drop_refused_supervisor();
     if (has_loads) thin_loads(line.size());
   } catch (const InputError&) {
     ++event_counts_.unreadable;
   }
+}
+
+// Called when a supervisor ends. Where its starts were refused and none began, what the
+// supervisor did is no part of the run's life: one refusal stays.
+void RunFiles::drop_refused_supervisor() {
+  constexpr std::array<std::string_view, 6> kOwn = {
+      run::SupervisorStartEvent::kKind, run::kSupervisorEndEvent, run::kHealthEvent,
+      run::kSharedFindingEvent,         run::kClockJumpEvent,     run::FaultEvent::kKind};
+  bool told = false;
+  Event* fault = nullptr;
+  size_t begin = events_.size() - 1;
+  do {
+    if (begin-- == 0) return;
+    Event& event = events_[begin];
+    if (event.kind == run::StartEvent::kKind || event.kind == run::kSupervisorEndEvent) {
+      return;
+    }
+    told |= event.kind == run::RefusedStartEvent::kKind;
+    const bool of_settings =
+        event.kind == run::FaultEvent::kKind &&
+        event.as<run::FaultEvent>().kind == run::FaultEvent::kSettings;
+    if (of_settings) fault = &event;
+  } while (events_[begin].kind != run::SupervisorStartEvent::kKind);
+  // Loads are found by their places; another start's may lie between.
+  const bool moves = !loads_.kept.empty() && loads_.kept.back().first > begin;
+  if ((!told && fault == nullptr) || moves) return;
+  if (!told) {
+    fault->fields["message"] = fault->as<run::FaultEvent>().cause;
+    fault->kind = run::RefusedStartEvent::kKind;
+  }
+  const auto own = [&](const Event& event) {
+    return event.attempt() < 0 && std::ranges::find(kOwn, event.kind) != kOwn.end();
+  };
+  events_.erase(
+      std::remove_if(events_.begin() + static_cast<ptrdiff_t>(begin), events_.end(), own),
+      events_.end());
+  settled_ = std::min(settled_, begin);
 }
 
 // The newest event holds loads. Other events must find room beside those of a long run.

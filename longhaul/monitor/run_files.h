@@ -111,6 +111,7 @@ class RunFiles {
   template <typename Use>
   void read_changed(const char* name, FileStamp& stamp, uint64_t limit, Use use);
   void add_event(std::string_view line);
+  void drop_refused_supervisor();
   void thin_loads(uint64_t bytes);
   void settle_takebacks();
   void read_lock();

@@ -4,9 +4,12 @@
 
 #include <cmath>
 #include <fstream>
+#include <tuple>
+#include <utility>
 
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/screen.h"
+#include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/run_past.h"
 #include "tests/support/scratch_directory.h"
 
@@ -198,6 +201,39 @@ TEST(RunFiles, AManifestCannotNameFilesElsewhere) {
   EXPECT_FALSE(run.checkpoints()[0].valid);
 }
 
+TEST(RunView, AValidationOfAStepThatWasTakenBackCountsNoMore) {
+  const TestDirectory dir;
+  const auto steps = [&](int64_t from, int64_t to, int attempt, double loss) {
+    for (int64_t step = from; step <= to; ++step) {
+      append(dir / "metrics.jsonl",
+             step_line(step, attempt, loss, 100.0 * attempt + static_cast<double>(step)));
+      if (step % 2 != 0) continue;
+      append(dir / "metrics.jsonl", Json{{"step", step},
+                                         {"attempt", attempt},
+                                         {"validation", "wiki"},
+                                         {"loss", loss},
+                                         {"seconds", 0.1},
+                                         {"time", 100.0 * attempt + 50.0}}
+                                            .dump() +
+                                        "\n");
+    }
+  };
+  steps(1, 8, 1, 3.0);
+  append(dir / "events.jsonl",
+         R"({"event":"start","attempt":2,"step":4,"last_step":9,"time":200})"
+         "\n");
+  RunFiles run(dir.path());
+  run.refresh();
+  const auto losses = [&] { return set_changes(run).at(0).losses; };
+  EXPECT_EQ(losses(), (std::map<int64_t, double>{{2, 3.0}, {4, 3.0}}));
+  steps(5, 6, 2, 2.0);
+  run.refresh();
+  EXPECT_EQ(losses(), (std::map<int64_t, double>{{2, 3.0}, {4, 3.0}, {6, 2.0}}));
+  EXPECT_EQ(make_view(run, 1000.0).validation->step, 6);
+  // Time that was spent stays spent.
+  EXPECT_EQ(run.records().validations().size(), 5U);
+}
+
 TEST(RunView, SaysWhatTheLastEventMeantWhereNobodyLives) {
   const auto state = [](const std::string& event) {
     const TestDirectory dir;
@@ -261,6 +297,84 @@ TEST(RunView, ALaterStartWithoutASupervisorCountsMoreThanAnEarlierOnesLastWord) 
   const RunView view = make_view(run, 1000.0);
   EXPECT_EQ(view.state, "done");
   EXPECT_TRUE(view.ended);
+}
+
+TEST(RunView, StartsThatWereRefusedLeaveTheFiguresOfARunThatIsDone) {
+  const TestDirectory dir;
+  const auto tell = [&](const Json& event) {
+    append(dir / "events.jsonl", event.dump() + "\n");
+  };
+  const auto look = [&] {
+    RunFiles run(dir.path());
+    run.refresh();
+    const RunView view = make_view(run, 5000.0);
+    Json json = to_json(view);
+    json.erase("notes");
+    return std::tuple(json.dump(), view.notes, run.events().size());
+  };
+  append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));
+  write_file(dir / "status.json", R"({"state":"done","updated":103,"restarts":0})");
+  tell({{"event", "supervisor_start"}, {"job", "7"}, {"time", 95}});
+  tell({{"event", "start"},
+        {"attempt", 1},
+        {"step", 0},
+        {"last_step", 1},
+        {"job", "7"},
+        {"time", 98}});
+  tell({{"event", "end"}, {"attempt", 1}, {"step", 1}, {"signal", 0}, {"time", 101}});
+  tell({{"event", "supervisor_end"}, {"exit", 0}, {"time", 102}});
+  const auto [before, none, events] = look();
+  EXPECT_HAS(before, R"("state":"done")");
+  EXPECT_EQ(events, 4U);
+  EXPECT_TRUE(none.empty());
+
+  tell({{"event", "refused_start"}, {"message", "[config] tp = 2"}, {"time", 900}});
+  auto [after, notes, told] = look();
+  EXPECT_EQ(notes.at(0), "a start ended before its first step: [config] tp = 2");
+  EXPECT_EQ(told, 5U);
+  EXPECT_EQ(after, before);
+
+  // A supervisor whose ranks refused, one whose ranks never came so far, and one that
+  // found nothing to do.
+  const Json found_nothing = {
+      {"event", "refused_start"}, {"message", "nothing to do"}, {"time", 3001}};
+  const Json lines[] = {
+      {{"event", "refused_start"}, {"message", "[data] chat"}, {"time", 1001}},
+      {{"event", "fault"}, {"kind", "settings"}, {"cause", "[x] y"}, {"time", 2001}},
+      found_nothing};
+  for (const Json& line : lines) {
+    tell({{"event", "supervisor_start"}, {"job", "8"}, {"time", 1000}});
+    tell({{"event", "health"}, {"node", "n1"}, {"time", 1001}});
+    tell(line);
+    tell({{"event", "supervisor_end"}, {"exit", 78}, {"time", 3002}});
+  }
+  std::tie(after, notes, told) = look();
+  EXPECT_EQ(told, 8U);  // one line for each refusal
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(notes.at(0), "a start ended before its first step: nothing to do");
+
+  // A start that trains is a part of the run's life again.
+  tell({{"event", "supervisor_start"}, {"job", "9"}, {"time", 4000}});
+  tell({{"event", "start"}, {"attempt", 2}, {"step", 1}, {"time", 4001}});
+  tell({{"event", "fault"}, {"kind", "settings"}, {"cause", "[x] y"}, {"time", 4002}});
+  tell({{"event", "supervisor_end"}, {"exit", 78}, {"time", 4003}});
+  std::tie(after, notes, told) = look();
+  EXPECT_EQ(told, 12U);
+  EXPECT_HAS(after, R"("restarts":1)");
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(RunView, ARunWhoseOnlyStartWasRefusedHasFailed) {
+  const TestDirectory dir;
+  write_file(dir / "events.jsonl",
+             R"({"event":"refused_start","message":"[config] x","time":100})"
+             "\n");
+  RunFiles run(dir.path());
+  run.refresh();
+  const RunView view = make_view(run, 200.0);
+  EXPECT_EQ(view.state, "failed");
+  EXPECT_EQ(view.detail, "[config] x");
+  EXPECT_EQ(view.ledger.starts, 0);
 }
 
 TEST(RunView, TrustsAFreshStatusAndNotAnOldOne) {

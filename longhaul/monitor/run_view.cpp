@@ -51,16 +51,15 @@ const Event* last_of_attempts(const std::vector<Event>& events) {
   return nullptr;
 }
 
-/// Adds a note where the newest start was refused.
-void note_refusal(const std::vector<Event>& events, RunView& view) {
+/// Returns why the newest start was refused; nothing where it was not.
+std::optional<std::string> newest_refusal(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
-    if (events[i].kind == run::StartEvent::kKind) return;
-    if (!is_refusal(events, i)) continue;
-    view.notes.push_back(fmt::format("attempt {} was refused before its first step: {}",
-                                     events[i].attempt(),
-                                     events[i].as<run::FailureEvent>().message));
-    return;
+    if (events[i].kind == run::StartEvent::kKind) break;
+    if (events[i].kind == run::RefusedStartEvent::kKind)
+      return events[i].as<run::RefusedStartEvent>().message;
+    if (is_refusal(events, i)) return events[i].as<run::FailureEvent>().message;
   }
+  return std::nullopt;
 }
 
 bool is_paused(const std::vector<Event>& events) {
@@ -84,7 +83,6 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     return;
   }
   view.ended = true;
-  note_refusal(run.events(), view);
   if (last != nullptr && last->kind == run::EndEvent::kKind) {
     const auto end = last->as<run::EndEvent>();
     const auto goal = run.last_step();
@@ -94,9 +92,14 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
   } else if (last != nullptr && last->kind == run::FailureEvent::kKind) {
     view.state = run::RunStatus::kFailed;
     view.detail = last->as<run::FailureEvent>().message;
+  } else if (auto refusal = newest_refusal(run.events()); refusal && last == nullptr) {
+    view.state = run::RunStatus::kFailed;
+    view.detail = *refusal;
   } else if (lock) {
     view.state = run::RunStatus::kKilled;
-    view.detail = plain_text(lock->reason);
+    // A refused start since has released the lock of the one that was killed.
+    view.detail =
+        lock->holder.released ? "its process is gone" : plain_text(lock->reason);
   } else {
     // A copy of a run, say: nobody is known to hold it.
     const bool ran = !run.records().all().empty();
@@ -156,7 +159,9 @@ void take_progress(const RunFiles& run, RunView& view) {
         &view.tokens_per_s, &view.mfu, &view.memory_peak, &view.step_age}) {
     *number = run::kNoFigure;
   }
-  if (!records.validations().empty()) view.validation = records.validations().back();
+  for (const ValidationRow& v : records.validations()) {
+    if (v.counts) view.validation = v;
+  }
   if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
   const run::StepRecord* last = records.last();
   if (last == nullptr) return;
@@ -265,7 +270,21 @@ Json ranks_json(const RunView& view) {
   return ranks;
 }
 
+/// Adds a note where the newest start was refused and the run had begun before.
+void note_refusal(const RunFiles& run, RunView& view) {
+  const auto refusal = newest_refusal(run.events());
+  if (!refusal || view.alive || view.detail == *refusal) return;
+  view.notes.push_back("a start ended before its first step: " + *refusal);
+}
+
 }  // namespace
+
+bool is_done(const std::vector<Event>& events) {
+  const Event* last = last_of_attempts(events);
+  if (last == nullptr || last->kind != run::EndEvent::kKind) return false;
+  const auto end = last->as<run::EndEvent>();
+  return end.signal == 0 && end.stopped_by.empty();
+}
 
 RunView make_view(RunFiles& run, double now) {
   RunView view;
@@ -274,6 +293,7 @@ RunView make_view(RunFiles& run, double now) {
   view.now = now;
   view.notes = run.notes();
   judge_state(run, view);
+  note_refusal(run, view);
   const Event* last = last_of_attempts(run.events());
   view.on_request = view.state == run::RunStatus::kStopped && last != nullptr &&
                     last->kind == run::EndEvent::kKind &&

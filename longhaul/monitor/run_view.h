@@ -69,6 +69,9 @@ struct RunView {
 /// besides what `run` holds.
 RunView make_view(RunFiles& run, double now);
 
+/// Returns whether the newest start that trained has told that all its steps are done.
+bool is_done(const std::vector<Event>& events);
+
 Json to_json(const RunView& view);
 Json to_json(const Ledger& ledger);
 

@@ -23,7 +23,8 @@ std::string SetChange::describe() const {
 
 std::vector<SetChange> set_changes(const RunFiles& run) {
   std::map<std::string, SetChange> sets;
-  for (const run::ValidationRecord& v : run.records().validations()) {
+  for (const ValidationRow& v : run.records().validations()) {
+    if (!v.counts) continue;
     SetChange& set = sets[v.name];
     set.name = plain_text(v.name, kLongestSetName);
     set.losses[v.step] = v.loss;

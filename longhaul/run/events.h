@@ -111,6 +111,14 @@ struct FailureEvent {
   }
 };
 
+/// A start that ended before its first step: it was refused, or there was nothing to do.
+/// It has no number, and the run is as it was before.
+struct RefusedStartEvent {
+  static constexpr const char* kKind = "refused_start";
+  std::string message;
+  static void each(auto& e, auto&& fields) { fields("message", e.message); }
+};
+
 /// A checkpoint is durable.
 struct CheckpointEvent {
   static constexpr const char* kKind = "checkpoint";
@@ -253,6 +261,8 @@ struct SupervisorStartEvent {
 /// A supervisor found the ranks dead, failed or hanging.
 struct FaultEvent {
   static constexpr const char* kKind = "fault";
+  /// The value of `kind` where a setting or an input is wrong.
+  static constexpr const char* kSettings = "settings";
   std::string kind;
   int64_t rank = 0;
   std::string node;

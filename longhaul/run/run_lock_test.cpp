@@ -49,6 +49,31 @@ TEST(RunLock, AttemptsCountTheStartsOfARun) {
   }
 }
 
+TEST(RunLock, AnAttemptThatDoesNotCountLeavesItsNumberAndTheHolderBefore) {
+  const TestDirectory dir;
+  const auto uncounted = [&] {
+    RunLock lock = RunLock::acquire(dir.path());
+    lock.set_counts(false);
+    return lock.attempt();
+  };
+  EXPECT_EQ(uncounted(), 1);
+  EXPECT_EQ(read_json(dir / "run.lock").at("attempt"), 0);
+  {
+    RunLock::acquire(dir.path());
+  }
+  Json before = read_json(dir / "run.lock");
+  before["job"] = "17";
+  write_file(dir / "run.lock", before.dump());
+  EXPECT_EQ(uncounted(), 2);
+  EXPECT_EQ(uncounted(), 2);
+  Json after = read_json(dir / "run.lock");
+  // Who was cut off before must not take the lock for its own.
+  EXPECT_NE(after.at("token"), before.at("token"));
+  after["token"] = before["token"];
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(RunLock::acquire(dir.path()).attempt(), 2);
+}
+
 TEST(RunLock, ASecondWriterOnOneRunIsRefusedWithTheFirstOnesName) {
   const TestDirectory dir;
   const RunLock first = RunLock::acquire(dir.path());

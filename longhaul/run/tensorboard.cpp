@@ -87,18 +87,25 @@ fs::path new_file(const fs::path& dir) {
 
 }  // namespace
 
-TensorBoardWriter::TensorBoardWriter(const fs::path& dir,
+TensorBoardWriter::TensorBoardWriter(const fs::path& dir, int64_t step,
                                      std::function<void(const std::string& line)> tell)
     : file_(new_file(dir)), flushed_(std::chrono::steady_clock::now()) {
   file_.on_trouble(std::move(tell));
   // Event { wall_time = 1, file_version = 3 }
   record(field_double(1, unix_time()) + field_bytes(3, "brain.Event:2"));
+  begin_session(step);
   file_.begin_with(buffer_);
   flush();
 }
 
 TensorBoardWriter::~TensorBoardWriter() {
   if (file_.is_open()) flush();
+}
+
+void TensorBoardWriter::begin_session(int64_t step) {
+  // Event { wall_time = 1, step = 2, session_log = 7 { status = 1: START = 1 } }
+  record(field_double(1, unix_time()) + field_varint(2, static_cast<uint64_t>(step)) +
+         field_bytes(7, field_varint(1, 1)));
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {

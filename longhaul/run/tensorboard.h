@@ -16,13 +16,16 @@ namespace longhaul::run {
 /// Not thread-safe.
 class TensorBoardWriter {
  public:
-  /// Opens the file; makes the directory where absent. `tell` gets lines for people about
-  /// what cannot be written (AppendFile).
-  explicit TensorBoardWriter(const fs::path& dir,
-                             std::function<void(const std::string& line)> tell = {});
+  /// Opens the file and begins a session at `step`; makes the directory where absent.
+  /// `tell` gets lines for people about what cannot be written (AppendFile).
+  TensorBoardWriter(const fs::path& dir, int64_t step,
+                    std::function<void(const std::string& line)> tell = {});
   ~TensorBoardWriter();
   TensorBoardWriter(TensorBoardWriter&&) noexcept = default;
 
+  /// Begins a session: what earlier sessions wrote of this step and of later ones counts
+  /// no more.
+  void begin_session(int64_t step);
   void scalar(std::string_view tag, int64_t step, double value);
   /// Hands what is buffered to the file; also done every few seconds.
   void flush();

@@ -17,7 +17,7 @@ std::vector<fs::path> files_in(const fs::path& dir) {
 TEST(TensorBoardWriter, OpensWithTheVersionRecord) {
   const TestDirectory dir;
   {
-    const TensorBoardWriter writer(dir / "tb");
+    const TensorBoardWriter writer(dir / "tb", 0);
   }
   const std::vector<fs::path> files = files_in(dir / "tb");
   ASSERT_EQ(files.size(), 1U);
@@ -29,13 +29,15 @@ TEST(TensorBoardWriter, OpensWithTheVersionRecord) {
   EXPECT_EQ(text.substr(21, 15),
             "\x1a\x0d"
             "brain.Event:2");
-  EXPECT_EQ(text.size(), 40U);
+  // The next record begins a session: a length of 15.
+  EXPECT_EQ(text.substr(40, 8), std::string("\x0f\0\0\0\0\0\0\0", 8));
 }
 
 TEST(TensorBoardWriter, AFileOrDirectoryThatWasRemovedIsBegunAnewWithTheVersionRecord) {
   const TestDirectory dir;
   std::vector<std::string> told;
-  TensorBoardWriter writer(dir / "tb", [&](const auto& line) { told.push_back(line); });
+  TensorBoardWriter writer(dir / "tb", 0,
+                           [&](const auto& line) { told.push_back(line); });
   const fs::path file = files_in(dir / "tb").at(0);
   const std::string head = read_text(file);
   fs::remove_all(dir / "tb");
@@ -50,17 +52,17 @@ TEST(TensorBoardWriter, AFileOrDirectoryThatWasRemovedIsBegunAnewWithTheVersionR
 TEST(TensorBoardWriter, EachStartWritesAFileOfItsOwn) {
   const TestDirectory dir;
   {
-    const TensorBoardWriter first(dir.path());
+    const TensorBoardWriter first(dir.path(), 0);
   }
   {
-    const TensorBoardWriter second(dir.path());
+    const TensorBoardWriter second(dir.path(), 0);
   }
   EXPECT_EQ(files_in(dir.path()).size(), 2U);
 }
 
 TEST(TensorBoardWriter, FlushAndTheEndWriteWhatIsBuffered) {
   const TestDirectory dir;
-  TensorBoardWriter writer(dir.path());
+  TensorBoardWriter writer(dir.path(), 0);
   const fs::path file = files_in(dir.path()).at(0);
   const auto head = fs::file_size(file);
   writer.scalar("loss", 1, 2.5);
@@ -77,7 +79,7 @@ TEST(TensorBoardWriter, FlushAndTheEndWriteWhatIsBuffered) {
 TEST(TensorBoardWriter, APlaceThatCannotBeMadeIsNamed) {
   const TestDirectory dir;
   write_file(dir / "tb", "a file");
-  EXPECT_HAS(message_of<InputError>([&] { TensorBoardWriter writer(dir / "tb"); }),
+  EXPECT_HAS(message_of<InputError>([&] { TensorBoardWriter writer(dir / "tb", 0); }),
              (dir / "tb").string());
 }
 

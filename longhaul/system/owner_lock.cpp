@@ -252,6 +252,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
       }
     }
     mine.attempt = std::max(other ? other->attempt + 1 : 1, options.least_attempt);
+    lock.before_ = other;
     if (lock.try_take(mine, other, options)) break;
     lock.notes_.clear();
     if (trying.seconds() > options.lease_seconds && other) {
@@ -370,8 +371,15 @@ void OwnerLock::release() noexcept {
   if (!lease_) return;
   try {
     check();
-    holder_.released = true;
-    write_text_atomic(path_, to_text(holder_));
+    LockHolder told = holder_;
+    if (!counts_) {
+      --told.attempt;
+      if (before_) told = *before_;
+      // The holder before it may live on, cut off: the lock is not its own any more.
+      told.token = holder_.token;
+    }
+    told.released = true;
+    write_text_atomic(path_, to_text(told));
   } catch (...) {
     // Taken over, or the disk is full: the next start judges by the process instead.
   }

@@ -91,6 +91,9 @@ class OwnerLock {
   /// Returns 1 for the first start, and one more for each start after it.
   int attempt() const { return holder_.attempt; }
   const LockHolder& holder() const { return holder_; }
+  /// Says whether the attempt counts, as it does at first. An attempt that does not count
+  /// leaves its number to the next one, and the lock tells of the holder before it.
+  void set_counts(bool counts) { counts_ = counts; }
   const std::vector<std::string>& notes() const { return notes_; }
   /// Throws Error (Internal: no retry by this process) when another attempt has it, or
   /// when it is not there.
@@ -116,6 +119,8 @@ class OwnerLock {
   std::string area_;
   std::string object_;
   LockHolder holder_;
+  std::optional<LockHolder> before_;
+  bool counts_ = true;
   std::vector<std::string> notes_;
   std::unique_ptr<Lease> lease_;
 };

@@ -109,9 +109,9 @@ class Trainer {
         start_(start),
         run_(run),
         session_(start_session(loaded, run, std::move(world), shards, objects)),
-        total_steps_(total_steps(loaded.config, session_.train_sequences)),
-        last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(start_history(session_, start_, run_)),
+        total_steps_(total_steps(session_, history_)),
+        last_step_(longhaul::last_step(loaded.config, total_steps_)),
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(*history_.schedule),
@@ -134,6 +134,7 @@ class Trainer {
             config().checkpoint.every_minutes),
         checkpoints_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
+    data_check_.settle(kDataCheckSeconds);
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
@@ -142,7 +143,6 @@ class Trainer {
   }
 
   TrainResult run() {
-    data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) {
       validate();
       tell_samples();
@@ -326,6 +326,9 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
+    // The state may be from before a change of the batch.
+    total_steps_ = total_steps(session_, history_);
+    last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
@@ -529,9 +532,9 @@ class Trainer {
   RunStart& start_;
   RunLog& run_;
   Session session_;
+  History history_;
   int64_t total_steps_;
   int64_t last_step_;
-  History history_;
   int64_t saved_step_;
   data::Loader loader_;
   std::function<void()> restart_;  ///< of the loader, which comes after a rollback
@@ -558,10 +561,12 @@ class Trainer {
   std::string title_;
 };
 
-/// Throws the current error again, with the kind that it has once steps are being done.
-[[noreturn]] void raise_of_running() {
+/// Tells the log the current error, and throws the error again. Where steps have been
+/// `running`, the error has the kind that it has then.
+[[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
-  const Failure now = Failure::once_running(*failure);
+  const Failure now = running ? Failure::once_running(*failure) : *failure;
+  run.fail(Error(now.kind, now.area, now.message));
   if (now.kind != failure->kind) now.raise();
   throw;
 }
@@ -577,23 +582,18 @@ TrainResult run_training(const LoadedConfig& loaded,
   restore_history(loaded.config, past, start, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
+  bool running = start.has_begun();
   try {
     trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards,
                                         saving, objects);
     if (on_ready) on_ready();
+    running = true;
+    return trainer->run();
   } catch (const EndedEarly&) {
     run.log().info("the run ends before the first step, because it was asked to end");
     return {0, TrainEnd::Interrupted};
-  } catch (const std::exception& error) {
-    run.fail(to_error(error).what());
-    if (start.has_begun()) raise_of_running();
-    throw;
-  }
-  try {
-    return trainer->run();
-  } catch (const std::exception& error) {
-    run.fail(to_error(error).what());
-    raise_of_running();
+  } catch (const std::exception&) {
+    end_by_error(run, running);
   }
 }
 

@@ -335,7 +335,7 @@ def test_the_error_that_ends_a_run_stands_in_its_log_and_events(run, root):
     assert "error: [weights] models/small: 1 of 4 shards are missing" in \
         (root / "runs/mine/log.txt").read_text()
     last = json.loads((root / "runs/mine/events.jsonl").read_text().splitlines()[-1])
-    assert last["event"] == "failure" and "1 of 4 shards are missing" in last["message"]
+    assert last["event"] == "refused_start" and "1 of 4 shards are missing" in last["message"]
 
 
 def ranks_of(launcher):

@@ -133,6 +133,22 @@ def test_the_pointer_and_the_keys_show_the_values_of_a_step(pages, tmp_path):
     assert found["memory"][1].endswith("5 GB")
 
 
+def test_the_ledger_fits_a_phone_and_a_lone_point_is_drawn(tmp_path):
+    run = made_up_run.write_run(tmp_path / "cpt", 1)
+    page = tmp_path / "cpt.html"
+    subprocess.run([LONGHAUL, "report", run, "--out", page], check=True, timeout=60)
+    found = ask(page, tmp_path, """
+        const ledger = [...document.querySelectorAll(".scroll")].find(
+          e => e.textContent.includes("what it is"));
+        found.ledger = [ledger.scrollWidth, ledger.clientWidth];
+        found.wide = [document.documentElement.scrollWidth, innerWidth];
+        found.points = plots.map(p => p.querySelector(".line").getBBox().width);""",
+                "--window-size=400,2400")
+    assert found["ledger"][0] <= found["ledger"][1] < 400
+    assert found["wide"][0] <= found["wide"][1] == 400
+    assert len(found["points"]) > 4 and min(found["points"]) > 4
+
+
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_map_of_experts_shows_the_load_under_the_pointer(tmp_path, width):
     run = made_up_run.write_run(tmp_path / "cpt", 100, experts=(3, 8))

@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from programs import later  # noqa: E402
 from runs import write_config  # noqa: E402
 
 LONGHAUL = os.path.join(os.environ["LONGHAUL_BIN_DIR"], "longhaul")
@@ -65,17 +68,98 @@ def test_the_ledger_of_a_run_that_was_killed_and_continued(tmp_path):
     assert after["checkpoint"]["step"] == stop
 
 
-def test_a_start_that_is_refused_leaves_the_run_as_it_was(tmp_path):
-    command = [LONGHAUL, "train", str(write_config(tmp_path)), "--set", "run.stop_after=4"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    before = figures(tmp_path / "run")
-    refused = subprocess.run([*command, "--set", "run.seed=99"], capture_output=True, timeout=60)
-    assert refused.returncode == 78
-    after = figures(tmp_path / "run")
-    assert (after["state"], after["step"]) == (before["state"], 4) == ("done", 4)
-    shown = subprocess.run([LONGHAUL, "watch", tmp_path / "run", "--once"], check=True, text=True,
-                           capture_output=True, timeout=60).stdout
-    assert "attempt 2 was refused before its first step: [config]" in shown
+def left_by(run_dir):
+    """What a run's files say to others, without what grows with each start."""
+    files = {str(path.relative_to(run_dir)): path.read_bytes()
+             for path in sorted(run_dir.rglob("*")) if path.is_file()
+             and path.name not in ("log.txt", "events.jsonl", "run.json", "run.lock")
+             and path.parent.name != "control"}
+    report = json.loads(subprocess.run(
+        [LONGHAUL, "report", run_dir, "--json"], capture_output=True, check=True, timeout=60).stdout)
+    notes = report.pop("notes")
+    for changing in ("time", "seconds_since_step"):
+        report.pop(changing)
+    report["checkpoint"].pop("age_seconds")
+    return files | {"report": report}, notes
+
+
+def damage(path):
+    """Turns the bits of a byte in the middle: twice is as before."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+
+
+# Most are found late: some by one rank alone, some while the state is read.
+REFUSED = {
+    "seed": (["run.seed=99"], "run.seed"),
+    "model": (["model.override.num_hidden_layers=3"], "num_hidden_layers"),
+    "ranks": (["parallel.tp=2"], "parallel.tp"),
+    "nothing to do": ([], "nothing to do: step 4 of 4 is done"),
+    "shorter": (["run.stop_after=2"], "nothing to do: step 4 of 2 is done"),
+    "schedule": (["run.stop_after=6", "schedule.kind=constant"], "schedule.continue"),
+    "batch": (["batch.global_size=7"], "batch.global_size"),
+    "device": (["run.device=cuda"], "cuda"),
+    "data": (['data.train=[{path="nowhere"}]'], "nowhere"),
+    "data's form": (['data.train=[{path="CHATS"}]'], "chats.jsonl"),
+    "resume": (["checkpoint.resume=nowhere"], "nowhere"),
+    "checkpoint": ([], "step_00000004"),
+}
+FOUND_EARLY = {"batch", "resume"}
+BY_LAUNCH = {"launched model": "model", "launched nothing to do": "nothing to do"}
+
+
+@pytest.mark.parametrize("launched", [False, *later(True)])
+@pytest.mark.parametrize("refusals", [
+    ["model", "nothing to do", "launched nothing to do", "launched model"],
+    *later([case for case in REFUSED if case not in ("model", "nothing to do")])])
+def test_starts_that_are_refused_leave_a_run_as_it_was(tmp_path, refusals, launched):
+    """Whatever makes the run and the starts, and however they are refused."""
+    config = str(write_config(tmp_path))
+    (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
+    run_dir = tmp_path / "run"
+    train = [LONGHAUL, "train", config, "--set", "run.stop_after=4"]
+    launch = [LONGHAUL, "launch", "-n", "1", config, "--set", "run.stop_after=4"]
+
+    def start(command, sets=()):
+        words = [word.replace("CHATS", str(tmp_path / "chats.jsonl")) for word in sets]
+        return subprocess.run([*command, *(w for word in words for w in ("--set", word))],
+                              capture_output=True, text=True, timeout=120)
+
+    first = start(launch if launched else train)
+    assert first.returncode == 0, first.stderr
+    before, notes = left_by(run_dir)
+    assert before["report"]["state"] == "done" and not notes
+    assert (before["report"]["attempt"], before["report"]["ledger"]["starts"]) == (1, 1)
+    told = len((run_dir / "events.jsonl").read_text().splitlines())
+    for case in refusals:
+        sets, word = REFUSED[BY_LAUNCH.get(case, case)]
+        if case == "checkpoint":
+            damage(next((run_dir / "checkpoints").glob("step_*/a1_rank_*")))
+        refused = start(launch if case in BY_LAUNCH else train, sets)
+        if case == "checkpoint":
+            damage(next((run_dir / "checkpoints").glob("step_*/a1_rank_*")))
+        code = 0 if word.startswith("nothing") else 78
+        assert refused.returncode == code, (case, refused.stderr)
+        after, notes = left_by(run_dir)
+        assert after == before, case
+        assert word in refused.stdout + refused.stderr, (case, refused.stderr)
+        if case in FOUND_EARLY:
+            continue  # before the run's directory was touched
+        assert len(notes) == 1 and notes[0].startswith("a start ended before its first step: ")
+        assert word in notes[0], (case, notes)
+    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()[told:]]
+    by_train = [case for case in refusals if case not in BY_LAUNCH]
+    kinds = [event["event"] for event in events]
+    assert kinds.count("refused_start") == len(set(refusals) - FOUND_EARLY)
+    assert not {"settings_changed", "start", "end", "failure"} & set(kinds)
+    assert by_train != refusals or set(kinds) == {"refused_start"}
+    # The run goes on as if nothing had been.
+    assert start([*train, "--set", "run.stop_after=5"]).returncode == 0
+    after, notes = left_by(run_dir)
+    assert not notes and after["report"]["restarts"] == 1 and after["report"]["attempt"] == 2
+    newest = run_dir / "checkpoints" / "step_00000005" / "manifest.json"
+    assert json.loads(newest.read_text())["attempt"] == 2
 
 
 def test_watch_shows_memory_and_use_of_a_node_and_its_devices(tmp_path):

@@ -1,6 +1,6 @@
-// longhaul_events_tool RUN STEPS ATTEMPT: writes the records of a start of a run, with
-// figures that follow from step and attempt, for the comparison with the tensorboard
-// package.
+// longhaul_events_tool RUN STEPS ATTEMPT [FIRST]: writes the records of a start of a run,
+// up to STEPS from step FIRST (1), with figures that follow from step and attempt, for
+// the comparison with the tensorboard package.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -11,15 +11,17 @@
 
 int main(int argc, char** argv) {
   using namespace longhaul;
-  if (argc != 4) {
-    fmt::print(stderr, "usage: longhaul_events_tool RUN STEPS ATTEMPT\n");
+  if (argc != 4 && argc != 5) {
+    fmt::print(stderr, "usage: longhaul_events_tool RUN STEPS ATTEMPT [FIRST]\n");
     return 78;
   }
   try {
     system::Logger silent;
     train::MetricsWriter writer(argv[1], silent, 1, true);
     const int64_t steps = std::atoll(argv[2]);
-    for (int64_t step = 1; step <= steps; ++step) {
+    const int64_t first = argc == 5 ? std::atoll(argv[4]) : 1;
+    writer.begin(first - 1, steps);
+    for (int64_t step = first; step <= steps; ++step) {
       run::StepRecord m;
       m.step = step;
       m.attempt = std::atoi(argv[3]);

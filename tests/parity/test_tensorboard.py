@@ -59,9 +59,20 @@ def test_a_restart_keeps_what_was_written_before(run, tmp_path):
     run("longhaul_events_tool", tmp_path, 2, 2)
     assert len(list((tmp_path / "tensorboard").iterdir())) == 2
     attempts = [e.value for e in read(tmp_path).Scalars("attempt")]
-    # tensorboard itself drops what a later start has done again.
-    assert 2.0 in attempts
+    assert attempts == [2.0] * 2  # what the first start wrote lies in its file
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_step_that_is_done_again_counts_once(run, tmp_path):
+    """As after a kill, a going back by hand, and a start from the beginning."""
+    run("longhaul_events_tool", tmp_path, 9, 1)
+    run("longhaul_events_tool", tmp_path, 8, 2, 6)
+    events = read(tmp_path)
+    assert [e.step for e in events.Scalars("loss")] == list(range(1, 9))
+    assert [e.value for e in events.Scalars("attempt")] == [1.0] * 5 + [2.0] * 3
+    assert [e.step for e in events.Scalars("validation/wiki/loss")] == [8]
+    run("longhaul_events_tool", tmp_path, 4, 3)
+    assert [e.value for e in read(tmp_path).Scalars("attempt")] == [3.0] * 4
 
 
 def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
@@ -79,8 +90,8 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
         assert struct.unpack("<I", data[end:end + 4])[0] == masked_crc32c(body)
         at = end + 4
         records += 1
-    # The version, 5 steps of 15 figures and one source, two of the validation.
-    assert records == 1 + 5 * 19 + 2
+    # Version and begin, 5 steps of 15 figures and one source, two of the validation.
+    assert records == 2 + 5 * 19 + 2
 
 
 def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):

@@ -104,6 +104,43 @@ def test_a_source_is_not_read_more_often_than_its_cap(run, tmp_path, saved):
             "the source would be read 0.711 times") in result.stderr
 
 
+def test_epochs_end_where_the_data_does_whatever_the_batch_was(run, tmp_path):
+    path = write_config(tmp_path)
+    log = tmp_path / "run" / "log.txt"
+    sets = ["run.steps=", "run.epochs=3", "data.train=[{ synthetic = 49 }]",
+            "schedule.kind=constant", "batch.micro_size=1"]
+    train(run, path, *sets, "run.stop_after=8")
+    assert "steps 1 to 8 of 18; one epoch is 6.1 steps" in log.read_text()
+    train(run, path, *sets, "run.stop_after=12", "batch.global_size=6")
+    assert ("run.epochs = 3: 1.306 are done, and what is left is 13 steps; the last 5 sequences of "
+            "the data do not fill a batch of 6 and are not trained") in log.read_text()
+    assert "100.0000% of the tokens to come, 2.898 epochs at step 21" in log.read_text()
+    train(run, path, *sets)
+    last = state(tmp_path / "run" / "checkpoints" / "step_00000019")
+    assert [s["sequences"] for s in last["sources"]] == [8 * 8 + 4 * 6 + 7 * 8]
+    assert last["schedule"]["steps"] == 19
+    train(run, path, *sets)
+    assert "nothing to do: step 19 of 19 is done" in log.read_text()
+
+
+def test_epochs_of_another_length_are_those_that_are_left(run, tmp_path):
+    lines = "".join(json.dumps({"tokens": [(i * 7 + j) % 300 for j in range(32)]}) + "\n"
+                    for i in range(90))
+    (tmp_path / "ids.jsonl").write_text(lines)
+    path = write_config(tmp_path)
+    sets = ["run.steps=", "run.epochs=3", "schedule.kind=constant",
+            f'data.train=[{{ path = "{tmp_path}/ids.jsonl", field = "tokens" }}]']
+    train(run, path, *sets, "run.stop_after=24")
+    train(run, path, *sets, "data.seq_len=16")  # 192 of 3 times 89, and then of 179
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "run.epochs = 3: 2.157 are done, and what is left is 18 steps" in log
+    assert "2.962 epochs at step 42" in log
+    records = steps_of(tmp_path / "run")
+    assert len(records) == 42
+    assert records[24]["epoch"] == pytest.approx(192 / 89)
+    assert records[42]["epoch"] == pytest.approx(192 / 89 + 144 / 179)
+
+
 def ready_lines(count):
     """Ready ids of uneven lengths, some padded at the end, some tokens no targets."""
     for i in range(count):

@@ -77,8 +77,23 @@ uint64_t size_of(const fs::path& path) {
 
 }  // namespace
 
+void DownTime::begin() {
+  see_attempts(since_);
+  first_ = attempt_;
+}
+
+bool DownTime::has_begun() const {
+  return !started_from([&](int64_t started) { return started > first_; }).is_null();
+}
+
 std::optional<Json> DownTime::fault(double now) {
   std::optional<Json> early = give_up(now);
+  see_attempts(now);
+  return early;
+}
+
+/// Takes note of the newest attempt, and of the time of its last record up to `now`.
+void DownTime::see_attempts(double now) {
   const auto see = [&](int64_t attempt, double time) {
     attempt_ = std::max(attempt_, attempt);
     if (time <= now) since_ = std::max(since_, time);
@@ -93,7 +108,6 @@ std::optional<Json> DownTime::fault(double now) {
     const run::EventHead head = run::EventHead::read(event, as_it_is);
     see(head.attempt, head.time);
   }
-  return early;
 }
 
 void DownTime::restarts(Json fields) {

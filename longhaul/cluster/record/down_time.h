@@ -19,6 +19,10 @@ class DownTime {
   DownTime(fs::path run_dir, double begin)
       : run_dir_(std::move(run_dir)), since_(begin) {}
 
+  /// Takes note of the starts before the supervisor's own.
+  void begin();
+  /// Returns whether a start since begin() was ready for its first step.
+  bool has_begun() const;
   /// Takes note of a fault that was found at `now` (seconds since 1970). Returns the
   /// event of the restart before this fault where that restart had not come to a step;
   /// the time from then on belongs to this fault.
@@ -34,12 +38,14 @@ class DownTime {
   std::optional<Json> give_up(double now);
 
  private:
+  void see_attempts(double now);
   /// Returns the step that ranks last named as their start, of the attempts for which
   /// `of_attempt` holds; null where none has named one.
   Json started_from(const std::function<bool(int64_t)>& of_attempt) const;
   Json finished(const Json& from_step, double until);
 
   fs::path run_dir_;
+  int64_t first_ = 0;    ///< the newest attempt before begin()
   int64_t attempt_ = 0;  ///< the newest attempt before the fault
   double since_;         ///< seconds since 1970; earlier time has been counted already
   std::optional<Json> pending_;

@@ -48,6 +48,18 @@ std::optional<int64_t> loads_of(const fs::path& run_dir) {
   }
 }
 
+/// The largest status.json that is put back.
+constexpr uint64_t kLargestStatus = uint64_t{64} << 20;
+
+/// Returns what a file holds; nothing where it is absent or cannot be read.
+std::string text_of(const fs::path& path) {
+  try {
+    return fs::exists(path) ? read_text(path, kLargestStatus) : std::string();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
 /// Thrown when another supervisor has the lock.
 struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -82,6 +94,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   s.status.max_restarts = s.options.rules.max_restarts;
   s.signals.count_interrupts();
   s.loads_before = loads_of(s.options.run_dir);
+  s.status_before = text_of(s.options.run_dir / run::kStatusFile);
 }
 
 Supervisor::~Supervisor() = default;
@@ -211,6 +224,7 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
 }
 
 int Supervisor::State::run_attempts() {
+  down_time.begin();
   set_state(run::RunStatus::kStarting);
   event(run::SupervisorStartEvent{.job = options.job,
                                   .requeues = job_requeues(),
@@ -258,10 +272,29 @@ int Supervisor::State::run_attempts() {
   event(run::kSupervisorEndEvent,
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
+  const bool refused = done || (end.fault && end.fault->kind == FaultKind::Settings);
+  if (refused && !worked && loads_before.value_or(0) > 0 && !down_time.has_begun()) {
+    put_back_status();
+  }
   lock.release();
   if (end.exit_code == kExitInterrupted)
     log.warning(describe_left_behind(options.checkpoint_dir, furthest_step(ranks)));
   return end.exit_code;
+}
+
+/// Gives status.json its old text again, where the run is as it was: no start began.
+void Supervisor::State::put_back_status() {
+  const fs::path path = options.run_dir / run::kStatusFile;
+  try {
+    if (status_before.empty()) {
+      fs::remove(path);
+    } else {
+      write_text_atomic(path, status_before);
+    }
+  } catch (const std::exception& problem) {
+    log.to_terminal_only(
+        fmt::format("{}: {}", run::kStatusFile, to_error(problem).what()));
+  }
 }
 
 /// Names the state in this machine's memory that stays for a next start.

@@ -96,6 +96,7 @@ struct Supervisor::State {
   void show_status(bool now);
   void check_lock() const;
   int run_attempts();
+  void put_back_status();
   bool replace_lost_node(AttemptEnd& end);
 
   SupervisorOptions options;
@@ -127,6 +128,8 @@ struct Supervisor::State {
   RankList ranks;                    ///< the ranks of `reports`
   std::set<std::string> used_nodes;  ///< nodes on which ranks of this start were seen
   run::RunStatus status;
+  std::string status_before;  ///< what status.json held before; empty: nothing
+  bool worked = false;        ///< workers of this life were seen at work
   double status_shown = 0.0;
   double status_took = 0.0;  ///< seconds that the last writing of status.json took
   int passed_signal = 0;     ///< the signal that was handed to the workers

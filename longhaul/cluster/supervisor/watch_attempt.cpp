@@ -80,6 +80,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     }
     const WorkKind work = work_of(ranks);
     if (passed_signal == 0 && work != WorkKind::Start) {
+      worked = true;
       const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
       set_state(saves ? run::RunStatus::kSaving : run::RunStatus::kTraining);
     }

@@ -5,6 +5,7 @@
 
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/watch/observed.h"
+#include "longhaul/run/events.h"
 
 namespace longhaul::cluster {
 
@@ -18,8 +19,9 @@ enum class FaultKind {
   Node,           ///< a node went away, or failed its health checks
   Launcher,       ///< mpirun or srun failed before any rank began
 };
-inline constexpr NamesOf<FaultKind, 7> kFaultNames{
-    {"settings", "killed", "error", "communication", "hang", "node", "launcher"}};
+inline constexpr NamesOf<FaultKind, 7> kFaultNames{{run::FaultEvent::kSettings, "killed",
+                                                    "error", "communication", "hang",
+                                                    "node", "launcher"}};
 inline const char* fault_name(FaultKind kind) { return kFaultNames.of(kind); }
 
 /// What ended an attempt, and where. The restart policy decides by this.

@@ -131,6 +131,22 @@ int64_t Phase::stream_position(int64_t n) const {
   return n;
 }
 
+int64_t Phase::per_epoch() const {
+  int64_t sum = 0;
+  for (const PhaseSource& source : sources) sum += source.num_sequences;
+  return sum;
+}
+
+double Cursor::sequences_of(int64_t per_epoch) const {
+  double sum = 0.0;
+  for (const Phase& phase : phases) {
+    // Whole numbers stay whole: the product comes first.
+    sum += static_cast<double>(phase.consumed) * static_cast<double>(per_epoch) /
+           static_cast<double>(phase.per_epoch());
+  }
+  return sum;
+}
+
 int64_t Cursor::sequences() const {
   int64_t sum = 0;
   for (const Phase& phase : phases) sum += phase.consumed;

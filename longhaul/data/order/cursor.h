@@ -39,6 +39,8 @@ struct Phase {
   std::vector<SequenceRange> skipped;
   bool operator==(const Phase&) const = default;
 
+  /// Returns the number of sequences of all sources, each counted once.
+  int64_t per_epoch() const;
   /// Returns true when everything but `consumed` and `skipped` is equal.
   bool same_stream(const Phase& other) const;
   /// Returns the place in the stream of the n-th sequence that is not skipped.
@@ -68,6 +70,10 @@ struct Cursor {
   /// stay as they are.
   void pass_over_last(const Cursor& now, int64_t sequences);
 
+  /// Returns what training has had, for an epoch of `per_epoch` sequences. A phase whose
+  /// epoch has another number of sequences, such as a phase of another length, counts
+  /// with its share of an epoch.
+  double sequences_of(int64_t per_epoch) const;
   /// Returns the number of sequences that training has had in all phases. tokens()
   /// returns the number of tokens in these sequences.
   int64_t sequences() const;

@@ -73,10 +73,6 @@ void Loader::restart(const LoaderOptions& options, Cursor start) {
   const Phase phase = make_phase(sources_, options_, next_step_);
   changes_.clear();
   if (!start.phases.empty()) changes_ = data::phase_changes(start.phases.back(), phase);
-  sequences_per_epoch_ = 0;
-  for (const PhaseSource& source : phase.sources) {
-    sequences_per_epoch_ += source.num_sequences;
-  }
   Prepared& first = steps_[current_];
   first.cursor = enter_step(std::move(start), phase);
   first.stream = std::make_shared<PhaseStream>(first.cursor.phases);
@@ -168,11 +164,8 @@ StepBatch& Loader::next() {
 }
 
 double Loader::epoch() const {
-  int64_t consumed = 0;
-  for (const Phase& phase : cursor().phases) {
-    if (phase.seq_len == seq_len()) consumed += phase.consumed;
-  }
-  return static_cast<double>(consumed) / static_cast<double>(sequences_per_epoch());
+  const int64_t per_epoch = sequences_per_epoch();
+  return cursor().sequences_of(per_epoch) / static_cast<double>(per_epoch);
 }
 
 }  // namespace longhaul::data

@@ -119,9 +119,8 @@ class Loader {
   }
   /// Returns the number of sequences in all sources together, which is the unit of
   /// run.epochs.
-  int64_t sequences_per_epoch() const { return sequences_per_epoch_; }
-  /// Returns the number of sequences handed out in all phases of the current length,
-  /// divided by sequences_per_epoch().
+  int64_t sequences_per_epoch() const { return cursor().phases.back().per_epoch(); }
+  /// Returns how often training has had the data, by Cursor::sequences_of().
   double epoch() const;
   /// Returns what training has had of each source, as PhaseStream::counts does.
   std::vector<SourceCount> source_counts() const {
@@ -147,7 +146,6 @@ class Loader {
 
   std::vector<WeightedSource> sources_;
   LoaderOptions options_;
-  int64_t sequences_per_epoch_ = 0;
   std::vector<PhaseChange> changes_;
   std::vector<SourcePlan> plan_;
   int64_t next_step_ = 1;

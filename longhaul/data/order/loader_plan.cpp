@@ -47,8 +47,7 @@ int64_t step_of_excess(const PhaseStream& stream, const LoaderOptions& options,
   int64_t high = steps;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
-    const int64_t read = stream.ordinals(consumed + middle * options.global_size)[source];
-    if (static_cast<double>(read) > limit) {
+    if (stream.had(consumed + middle * options.global_size)[source] > limit) {
       high = middle;
     } else {
       low = middle + 1;
@@ -125,7 +124,7 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
   if (all_steps < 1) return {};
   LH_CHECK(all_steps <= kMaxSequences / options.global_size, "data",
            "{} steps of {} sequences", all_steps, options.global_size);
-  std::vector<int64_t> planned(sources.size(), 0);
+  std::vector<double> planned(sources.size(), 0.0);
   Cursor at = cursor;
   for (int64_t step = options.first_step; step <= options.last_step;) {
     if (step > options.first_step) {
@@ -135,16 +134,15 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
     const PhaseStream& stream = *in_force;
     const int64_t steps = last_step_of_phase(options, step) - step + 1;
     int64_t& consumed = at.phases.back().consumed;
-    const std::vector<int64_t> before = stream.ordinals(consumed);
-    const std::vector<int64_t> after =
-        stream.ordinals(consumed + steps * options.global_size);
+    const std::vector<double> before = stream.had(consumed);
+    const std::vector<double> after = stream.had(consumed + steps * options.global_size);
     for (size_t i = 0; i < sources.size(); ++i) {
       const auto size = static_cast<double>(sources[i].source->num_sequences());
       plan[i].name = sources[i].name;
-      plan[i].epochs = static_cast<double>(after[i]) / size;
+      plan[i].epochs = after[i] / size;
       planned[i] += after[i] - before[i];
       const double limit = sources[i].max_epochs.value_or(0.0) * size;
-      if (!sources[i].max_epochs || static_cast<double>(after[i]) <= limit) continue;
+      if (!sources[i].max_epochs || after[i] <= limit) continue;
       // The source was used up before, and is not read any more.
       if (after[i] == before[i]) continue;
       const int64_t excess =
@@ -156,7 +154,7 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
   }
   const auto total = static_cast<double>(all_steps * options.global_size);
   for (size_t i = 0; i < plan.size(); ++i) {
-    plan[i].share = static_cast<double>(planned[i]) / total;
+    plan[i].share = planned[i] / total;
   }
   return plan;
 }

@@ -37,6 +37,7 @@ struct Progress {
   uint64_t seed = 0;
   bool shuffle = false;
   int64_t ordinal = 0;
+  double passes = 0.0;  ///< in sequences of the latest phase, as PhaseStream::had()
   SourceCount had;
 
   /// Changes to the order of a phase. A new order begins with the next whole pass.
@@ -46,6 +47,7 @@ struct Progress {
     if (!same) {
       ordinal = (ordinal + num_sequences - 1) / num_sequences * sequences;
     }
+    passes = passes * static_cast<double>(sequences) / static_cast<double>(num_sequences);
     seq_len = phase.seq_len;
     num_sequences = sequences;
     seed = phase.seed;
@@ -82,6 +84,7 @@ void follow(History& history, const Phase& phase) {
     Progress& source = history[keys[i]];
     source.change_order(phase, phase.sources[i].num_sequences);
     source.ordinal += passed[i];
+    source.passes += static_cast<double>(had[i]);
     source.had.name = phase.sources[i].name;
     source.had.fingerprint = phase.sources[i].fingerprint;
     source.had.sequences += had[i];
@@ -103,6 +106,7 @@ PhaseStream::PhaseStream(const std::vector<Phase>& phases)
     Progress& progress = history[keys[i]];
     progress.change_order(phase_, source.num_sequences);
     first_ordinals_.push_back(progress.ordinal);
+    had_before_.push_back(progress.passes);
     progress.had.name = source.name;
     progress.had.fingerprint = source.fingerprint;
     earlier_.push_back(progress.had);
@@ -129,9 +133,10 @@ PhaseStream::Place PhaseStream::place(int64_t n) {
   return {s, (*order.permutation)(index)};
 }
 
-std::vector<int64_t> PhaseStream::ordinals(int64_t consumed) const {
-  std::vector<int64_t> result = mixture_.counts(phase_.stream_position(consumed));
-  for (size_t i = 0; i < result.size(); ++i) result[i] += first_ordinals_[i];
+std::vector<double> PhaseStream::had(int64_t consumed) const {
+  const std::vector<int64_t> here = handed_out(phase_, mixture_, consumed);
+  std::vector<double> result = had_before_;
+  for (size_t i = 0; i < result.size(); ++i) result[i] += static_cast<double>(here[i]);
   return result;
 }
 

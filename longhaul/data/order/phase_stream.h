@@ -37,9 +37,10 @@ class PhaseStream {
   /// Returns the n-th sequence of the phase that is not skipped.
   Place place(int64_t n);
 
-  /// Returns how many sequences each source of the phase has given since its first epoch
-  /// began, after `consumed` sequences of the phase. Skipped sequences are counted.
-  std::vector<int64_t> ordinals(int64_t consumed) const;
+  /// Returns what training has had of each source of the phase after `consumed` sequences
+  /// of the phase, in the source's sequences of this phase. What it had of a pass at
+  /// another length counts as that share of a pass here.
+  std::vector<double> had(int64_t consumed) const;
   /// Returns what training has had after `consumed` sequences of the phase: first the
   /// sources of this phase in their order, then the sources of earlier phases only.
   /// Skipped sequences are not counted.
@@ -55,6 +56,7 @@ class PhaseStream {
   Phase phase_;
   Mixture mixture_;
   std::vector<int64_t> first_ordinals_;
+  std::vector<double> had_before_;  ///< by source: what had() counts of earlier phases
   std::vector<SourceCount> earlier_;
   std::vector<uint64_t> keys_;
   std::vector<Order> orders_;  ///< by source: the order of its latest epoch

@@ -157,7 +157,8 @@ std::string ledger_section(const Ledger& ledger) {
   out += ledger_bar(ledger);
   out += "<p></p>" + ledger_strip(ledger);
   std::string rows = html_row(
-      "th", {{"class"}, {"share", "n"}, {"time", "n"}, {"seconds", "n"}, {"what it is"}});
+      "th",
+      {{"class"}, {"share", "n"}, {"time", "n"}, {"seconds", "n more"}, {"what it is"}});
   for (size_t i = 0; i < kTimeClasses; ++i) {
     const auto kind = static_cast<TimeClass>(i);
     rows += html_row(
@@ -168,13 +169,13 @@ std::string ledger_section(const Ledger& ledger) {
                       time_class_key(kind), time_class_name(kind))},
          {figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"), "n"},
          {human_duration(ledger.seconds(kind)), "n"},
-         {fmt::format("{:.1f}", ledger.seconds(kind)), "n"},
+         {fmt::format("{:.1f}", ledger.seconds(kind)), "n more"},
          {time_class_meaning(kind), "x"}});
   }
   rows += html_row("th", {{"all"},
                           {"100.00%", "n"},
                           {human_duration(ledger.total_seconds()), "n"},
-                          {fmt::format("{:.1f}", ledger.total_seconds()), "n"},
+                          {fmt::format("{:.1f}", ledger.total_seconds()), "n more"},
                           {""}});
   return out + html_table(rows) + "</section>";
 }

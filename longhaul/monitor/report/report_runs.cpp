@@ -82,16 +82,20 @@ std::string describe(const Difference& difference, double rtol) {
   if (json.is_null()) return difference.problem;
   const Json& loss = json["loss"];
   const auto worst = loss["worst"].get<double>();
+  const auto passed = [](const Json& part) { return part["passed"].get<bool>(); };
   std::string text = fmt::format(
-      "at most {} at step {}; {:.2f}% of {} within {:g}%",
+      "{}within {:g}%: {:.2f}% of {} are, the worst is off by {} at step {}",
+      passed(loss) ? "" : "not ", 100.0 * rtol, 100.0 * loss["share"].get<double>(),
+      counted(loss["points"].get<int64_t>(), "common step"),
       figure_or_dash(100.0 * worst, "{:.3g}%"),
-      grouped(loss["worst_step"].get<int64_t>()), 100.0 * loss["share"].get<double>(),
-      counted(loss["points"].get<int64_t>(), "common step"), 100.0 * rtol);
+      grouped(loss["worst_step"].get<int64_t>()));
   if (json.contains("throughput")) {
-    text += fmt::format("; throughput {:.1f}%",
-                        100.0 * json["throughput"]["ratio"].get<double>());
+    const Json& throughput = json["throughput"];
+    text +=
+        fmt::format("; throughput {:.1f}%{}", 100.0 * throughput["ratio"].get<double>(),
+                    passed(throughput) ? "" : ", which is too low");
   }
-  return text + (json["passed"].get<bool>() ? ": holds" : ": misses");
+  return text;
 }
 
 /// Returns the lowest loss of each validation set, and where it was.

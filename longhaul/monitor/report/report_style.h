@@ -94,6 +94,7 @@ overflow-x:auto;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monos
 .note{color:var(--soft);font-size:12.5px;margin:4px 0}
 footer{margin-top:36px;color:var(--soft);font-size:12.5px}
 @media (max-width:600px){main{padding:16px 10px 32px}.card{padding:10px 10px 6px}
+.more{display:none}th,td{padding-right:8px}td.x{min-width:6em}td.t{white-space:normal}
 svg{overflow:visible}svg text{font-size:17px}svg text.none{font-size:20px}
 .strip{margin-bottom:12px}.strip text{font-size:28px;transform:translateY(18px)}
 .strip text:nth-of-type(even){display:none}}

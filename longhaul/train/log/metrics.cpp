@@ -10,6 +10,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/monitor/run_view.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/progress.h"
 
@@ -88,7 +89,9 @@ Json time_to_train(const monitor::RunFiles& run) {
 /// Adds the newest loss of each validation set.
 void add_validations(const monitor::Records& records, Json& metrics) {
   std::map<std::string, const run::ValidationRecord*> newest;
-  for (const run::ValidationRecord& one : records.validations()) newest[one.name] = &one;
+  for (const monitor::ValidationRow& one : records.validations()) {
+    if (one.counts) newest[one.name] = &one;
+  }
   for (const auto& [name, one] : newest) {
     metrics.push_back(metric("Final validation loss", one->loss, "",
                              {{"Validation set", name},
@@ -143,12 +146,13 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means) {
 
 MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
                              int64_t log_every, bool tensorboard, int64_t log_window)
-    : log_(log),
+    : run_dir_(run_dir),
+      log_(log),
       log_every_(log_every),
+      with_tensorboard_(tensorboard),
       means_(log_window),
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
-  if (tensorboard) tensorboard_.emplace(run_dir / run::kTensorBoardDir, warn(log));
   if (metrics_.repaired() > 0) {
     log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
                              run::kMetricsFile, metrics_.repaired()));
@@ -181,10 +185,19 @@ void MetricsWriter::step(const run::StepRecord& record,
   }
 }
 
-void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
-  steps_before_ = first_step - 1;
+void MetricsWriter::begin(int64_t step, int64_t last_step) {
+  if (with_tensorboard_) {
+    // A run that begins validates at step 0; a run that goes on has done its first step.
+    tensorboard_.emplace(run_dir_ / run::kTensorBoardDir, step == 0 ? 0 : step + 1,
+                         warn(log_));
+  }
+  steps_before_ = step;
   last_step_ = last_step;
   started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::go_back(int64_t step) {
+  if (tensorboard_) tensorboard_->begin_session(step + 1);
 }
 
 void MetricsWriter::validation(const run::ValidationRecord& record) {
@@ -199,7 +212,7 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
 }
 
 void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {
-  event(run::ExpertLoadsEvent::kKind, run::event_fields(loads));
+  event(run::event_line(run::ExpertLoadsEvent::kKind, run::event_fields(loads)));
   if (!tensorboard_) return;
   for (const run::ExpertLoadsEvent::Layer& one : loads.layers) {
     const auto scalar = [&](const char* figure, double value) {
@@ -211,9 +224,7 @@ void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {
   }
 }
 
-void MetricsWriter::event(const char* kind, Json fields) {
-  events_.append(run::event_line(kind, std::move(fields)));
-}
+void MetricsWriter::event(const Json& line) { events_.append(line); }
 
 int64_t write_results(const fs::path& run_dir, const Json& parameters) {
   monitor::RunFiles run(run_dir);
@@ -233,6 +244,12 @@ int64_t last_step_of_metrics(const fs::path& run_dir) {
   return last == nullptr ? 0 : last->step;
 }
 
+bool is_done(const fs::path& run_dir) {
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  return monitor::is_done(run.events());
+}
+
 void settle_time_to_train(const fs::path& run_dir) {
   const fs::path path = run_dir / run::kResultsFile;
   if (!fs::exists(path)) return;
@@ -241,11 +258,17 @@ void settle_time_to_train(const fs::path& run_dir) {
   if (!results.contains(place) || !results.at(place).is_array()) return;
   monitor::RunFiles run(run_dir);
   run.refresh();
+  const Json before = results;
   for (Json& one : results.at(place)) {
     if (one.is_object() && one.value("MetricName", Json()) == kTimeToTrain) {
-      one = time_to_train(run);
+      Json now = time_to_train(run);
+      const auto same = [&](const char* key) {
+        return one.value(key, Json()) == now[key];
+      };
+      if (!same("MeasuredValue") || !same("AdditionalData")) one = std::move(now);
     }
   }
+  if (results == before) return;
   write_text_atomic(path, json_text(results, 2) + "\n");
 }
 

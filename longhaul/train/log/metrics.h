@@ -27,19 +27,24 @@ class MetricsWriter {
   MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
                 bool tensorboard, int64_t log_window = 1);
 
-  /// Sets the first and the last step of this start, for estimates of the time left.
-  void set_goal(int64_t first_step, int64_t last_step);
+  /// Begins TensorBoard's file. Says that the start goes on from `step`, up to the last
+  /// step.
+  void begin(int64_t step, int64_t last_step);
+  /// Says that the run has gone back to `step`.
+  void go_back(int64_t step);
   void step(const run::StepRecord& record, const run::SourceTokens& sources);
   void validation(const run::ValidationRecord& record);
   /// Appends the event, and gives TensorBoard the use of experts and the entropy by
   /// layer.
   void expert_loads(const run::ExpertLoadsEvent& loads);
-  /// Appends a line to events.jsonl.
-  void event(const char* kind, Json fields);
+  /// Appends a line to events.jsonl, which run::event_line() made.
+  void event(const Json& line);
 
  private:
+  fs::path run_dir_;
   system::Logger& log_;
   int64_t log_every_;
+  bool with_tensorboard_;
   RunningMeans means_;
   JsonLines metrics_;
   JsonLines events_;
@@ -63,6 +68,8 @@ int64_t write_results(const fs::path& run_dir, const Json& parameters);
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);
+/// Returns whether the newest start that trained has told that all its steps are done.
+bool is_done(const fs::path& run_dir);
 
 /// Brings the time to train in results.json up to what events.jsonl says by now: what a
 /// supervisor does after its ranks have ended is time of the run too. Does nothing where

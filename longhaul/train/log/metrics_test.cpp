@@ -92,8 +92,9 @@ TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
   {
     system::Logger log = system::Logger::to_file(dir / "log.txt");
     MetricsWriter writer(dir.path(), log, 1, true);
+    writer.begin(0, 200);
     writer.validation({200, 1, 1000.0, 3.5, 1.652, "wiki"});
-    writer.event("checkpoint", {{"step", 5}, {"seconds", 61.2}});
+    writer.event(run::event_line("checkpoint", {{"step", 5}, {"seconds", 61.2}}));
   }
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
             "validation step 200 wiki loss 1.65200 perplexity 5.217\n");
@@ -111,6 +112,7 @@ TEST(MetricsWriter, LoadsOfExpertsAreAnEventAndScalarsByLayer) {
   {
     system::Logger silent;
     MetricsWriter writer(dir.path(), silent, 1, true);
+    writer.begin(0, 4);
     run::StepRecord record = step_of(4, 1, 1.0);
     record.expert_use = 0.5;
     writer.step(record, {});

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
@@ -39,9 +41,9 @@ Json traffic_of(comm::Ledger& ledger) {
 
 }  // namespace
 
-RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
-               comm::Communicator& world)
+RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& world)
     : log_(std::make_unique<system::Logger>()),
+      start_(start),
       config_(loaded.config),
       attempt_(start.attempt()),
       started_(unix_time()) {
@@ -60,10 +62,50 @@ RunLog::RunLog(const LoadedConfig& loaded, const RunStart& start,
 }
 
 void RunLog::event(const char* kind, Json fields) {
-  if (metrics_) metrics_->event(kind, std::move(fields));
+  if (!metrics_ || refused_) return;
+  const Json line = run::event_line(kind, std::move(fields));
+  if (held_) {
+    held_->push_back(line);
+  } else {
+    metrics_->event(line);
+  }
 }
 
-void RunLog::write_head(const Session& session, const std::string& hosts) {
+/// Writes the events that were held: from here on the start is an attempt of the run.
+void RunLog::begin_events() {
+  start_.use_attempt();
+  for (const Json& line : *held_) metrics_->event(line);
+  held_.reset();
+}
+
+/// Ends the events of a start that leaves the run as it was.
+void RunLog::refuse(const std::string& message) {
+  refused_ = true;
+  metrics_->event(run::event_line(run::RefusedStartEvent::kKind,
+                                  run::event_fields(run::RefusedStartEvent{message})));
+}
+
+/// Says how many steps are left of run.epochs, and what of the data they leave out.
+std::string RunLog::epochs_left(const Session& session, const History& history) const {
+  const auto per_epoch = static_cast<double>(session.train_sequences);
+  const double had = history.cursor.sequences_of(session.train_sequences);
+  const int64_t steps = std::max<int64_t>(0, total_steps_ - history.step);
+  const double rest = *config_.run.epochs * per_epoch - had -
+                      static_cast<double>(steps * config_.batch.global_size);
+  std::string text =
+      fmt::format("run.epochs = {:g}: {:.3f} are done, and what is left is {}",
+                  *config_.run.epochs, had / per_epoch, counted(steps, "step"));
+  if (rest >= 1.0) {
+    text += fmt::format(
+        "; the last {} of the data do not fill a batch of {} and are not "
+        "trained",
+        counted(static_cast<int64_t>(rest), "sequence"), config_.batch.global_size);
+  }
+  return text;
+}
+
+void RunLog::write_head(const Session& session, const History& history,
+                        const std::string& hosts) {
   log_->info(fmt::format("config {} hash {}",
                          (config_.run.dir / run::kConfigFile).string(),
                          config_hash(config_)));
@@ -105,19 +147,24 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
         1.0 / epoch, counted(session.train_sequences, "sequence"),
         grouped(config_.batch.global_size)));
   }
+  if (config_.run.epochs) log_->info(epochs_left(session, history));
   if (first_step_ < last_step_) {
     log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
                            first_step_ + 1, last_step_, total_steps_, epoch));
     return;
   }
+  log_->info(nothing_to_do());
+}
+
+std::string RunLog::nothing_to_do() const {
   const char* limit = last_step_ < total_steps_ ? "run.stop_after"
                       : config_.run.steps       ? "run.steps"
                                                 : "run.epochs";
-  log_->info(
-      fmt::format("nothing to do: step {} of {} is done; raise {} to train further "
-                  "(schedule.continue chooses the learning rates), or set another "
-                  "run.dir to begin a new run",
-                  first_step_, last_step_, limit));
+  return fmt::format(
+      "nothing to do: step {} of {} is done; raise {} to train further "
+      "(schedule.continue chooses the learning rates), or set another run.dir to begin a "
+      "new run",
+      first_step_, last_step_, limit);
 }
 
 void RunLog::start(const Session& session, const History& history, int64_t total_steps,
@@ -130,12 +177,17 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   const std::string hosts =
       fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
   // Written only now: a start that is refused must not replace the settings of the run.
+  bool idle = false;
   comm::on_rank_zero(*session.world, [&] {
+    idle = first_step_ >= last_step_ && is_done(config_.run.dir);
+    if (idle) return;
     write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
+    metrics_->begin(history.step, last_step);
   });
   if (log_->silent()) return;
-  metrics_->set_goal(history.step + 1, last_step);
-  write_head(session, hosts);
+  write_head(session, history, hosts);
+  if (idle) return refuse(nothing_to_do());
+  begin_events();
   event(run::StartEvent{.attempt = attempt_,
                         .step = history.step,
                         .last_step = last_step,
@@ -261,7 +313,7 @@ void RunLog::finish(const Session& session, const History& history,
                       .stopped_by = stopped.by,
                       .seconds = seconds});
   try {
-    write_results_file(session);
+    if (!refused_) write_results_file(session);
   } catch (const Error& problem) {
     log_->warning(
         fmt::format("{} was not written: {}", run::kResultsFile, problem.what()));
@@ -275,11 +327,17 @@ void RunLog::finish(const Session& session, const History& history,
   }
 }
 
-void RunLog::fail(const std::string& message) noexcept {
+void RunLog::fail(const Error& error) noexcept {
   if (!metrics_) return;
   try {
-    log_->to_file_only("error: " + message);
-    event(run::FailureEvent{attempt_, message});
+    log_->to_file_only(fmt::format("error: {}", error.what()));
+    if (refused_) return;
+    // A run that has told its end is not opened again by a start that does not begin.
+    if (held_ && (error.exit_code() == kExitSettings || is_done(config_.run.dir))) {
+      return refuse(error.what());
+    }
+    if (held_) begin_events();
+    event(run::FailureEvent{attempt_, error.what()});
   } catch (...) {
     // Most likely the disk is full: standard error still gets the message.
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "longhaul/base/clock.h"
@@ -29,18 +30,23 @@ struct StopCause {
 class RunLog {
  public:
   /// Opens the files of a start. Collective.
-  RunLog(const LoadedConfig& loaded, const RunStart& start, comm::Communicator& world);
+  RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& world);
 
   system::Logger& log() { return *log_; }
-  /// Appends one of the events of run/events.h to events.jsonl.
+  /// Appends one of the events of run/events.h to events.jsonl. The events before start()
+  /// are held until then.
   void event(const char* kind, Json fields);
   template <typename Event>
   void event(const Event& event) {
     this->event(Event::kKind, run::event_fields(event));
+    if constexpr (std::is_same_v<Event, run::RollbackEvent>) {
+      if (metrics_) metrics_->go_back(event.to_step);
+    }
   }
 
   /// Writes config.toml and the log's head: versions, hosts, layout, important settings.
-  /// Collective.
+  /// Where nothing is left to do of a run that has told its end, the start leaves the
+  /// run's files as they are. Collective.
   void start(const Session& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// Logs the learning rates of the steps to come, and which rates they continue.
@@ -63,16 +69,25 @@ class RunLog {
   void finish(const Session& session, const History& history, const StopCause& stopped,
               const std::string& saved);
   /// Writes the error that ends the attempt to log.txt and events.jsonl, where these can
-  /// still be written.
-  void fail(const std::string& message) noexcept;
+  /// still be written. A start that is refused before start() is no attempt.
+  void fail(const Error& error) noexcept;
 
  private:
-  void write_head(const Session& session, const std::string& hosts);
+  void write_head(const Session& session, const History& history,
+                  const std::string& hosts);
+  std::string epochs_left(const Session& session, const History& history) const;
+  std::string nothing_to_do() const;
+  void begin_events();
+  void refuse(const std::string& message);
   void write_results_file(const Session& session);
 
   std::unique_ptr<system::Logger>
       log_;  ///< on the heap, because others keep references to it
   std::optional<MetricsWriter> metrics_;
+  RunStart& start_;
+  /// The events of a start that may still be refused; nothing once it has begun.
+  std::optional<std::vector<Json>> held_ = std::vector<Json>();
+  bool refused_ = false;  ///< no event of this start follows
   RunConfig config_;
   int attempt_;
   int64_t total_steps_ = 0;

@@ -38,7 +38,7 @@ void StepFigures::complete(run::StepRecord& record, const Session& session,
   session.world->all_reduce_wait(shared, comm::ReduceOp::Max);
   if (shared[1] != 0) {
     const system::Stopwatch clock;
-    const double rate = measure_matmul_rate(session.policy.compute, session.device);
+    const MatmulRate rate = measure_matmul_rate(session.policy.compute, session.device);
     peak_.measured(rate, clock.seconds());
   }
   if (const auto line = peak_.settle(record.step, step_rate)) log.info(*line);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace longhaul::train {
 namespace {
@@ -13,18 +14,24 @@ constexpr double kNoticeable = 1.01;
 /// but only this many times and for this share of the run's time.
 constexpr int kMeasurements = 8;
 constexpr double kShareOfTime = 0.005;
+/// A measurement with less of its processors' time is not trusted, and repeated sooner.
+constexpr double kTrusted = 0.8;
+constexpr double kUntrustedShareOfTime = 0.02;
 
 }  // namespace
 
 bool PeakRate::wants_measurement(double step_rate, double seconds) const {
   if (known_ > 0.0) return false;
   if (measurements_ == 0 || step_rate > kNoticeable * value_) return true;
-  return measurements_ < kMeasurements && spent_ < kShareOfTime * seconds;
+  const double allowed = trusted_ ? kShareOfTime : kUntrustedShareOfTime;
+  return measurements_ < kMeasurements && spent_ < allowed * seconds;
 }
 
-void PeakRate::measured(double rate, double seconds) {
-  measured_ = std::max(measured_, rate);
-  value_ = std::max(value_, rate);
+void PeakRate::measured(const MatmulRate& rate, double seconds) {
+  measured_ = std::max(measured_, rate.flops);
+  value_ = std::max(value_, rate.flops);
+  share_ = std::max(share_, rate.share);
+  trusted_ = share_ >= kTrusted;
   spent_ += seconds;
   ++measurements_;
 }
@@ -32,7 +39,8 @@ void PeakRate::measured(double rate, double seconds) {
 std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
   const double before = told_;
   value_ = std::max(value_, step_rate);
-  if (value_ <= kNoticeable * told_) return std::nullopt;
+  const bool settled = std::exchange(told_trusted_, trusted_) == trusted_;
+  if (value_ <= kNoticeable * told_ && settled) return std::nullopt;
   told_ = value_;
   if (known_ > 0.0 && value_ == known_) {
     return fmt::format(
@@ -47,14 +55,22 @@ std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
         value_ * 1e-12, step, dtype_, known_ > 0.0 ? "of run.hardware" : "measured alone",
         std::max(measured_, known_) * 1e-12);
   }
-  return fmt::format(
-      "mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per "
-      "rank{}",
-      dtype_, value_ * 1e-12,
-      before == 0.0 ? ""
-                    : fmt::format(" from step {} on; the rate before was {:.3f}, "
-                                  "measured on a busier machine",
-                                  step, before * 1e-12));
+  std::string line =
+      fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
+                  dtype_, value_ * 1e-12);
+  if (before > 0.0) {
+    line += fmt::format(
+        " from step {} on; the rate before was {:.3f}, measured on a "
+        "busier machine",
+        step, before * 1e-12);
+  }
+  if (!trusted_) {
+    line += fmt::format(
+        "; mfu is not to be trusted: other work on the machine left "
+        "{:.0f}% of the processors to the measurement",
+        100.0 * share_);
+  }
+  return line;
 }
 
 }  // namespace longhaul::train

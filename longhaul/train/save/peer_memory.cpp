@@ -70,8 +70,8 @@ fs::path memory_dir_of(const Session& session) {
   return mine.parent_path() / name;
 }
 
-PeerMemory::PeerMemory(const Session& session, const History& history,
-                       const RunStart& start, RunLog& run)
+PeerMemory::PeerMemory(const Session& session, const History& history, RunStart& start,
+                       RunLog& run)
     : run_(run),
       attempt_(start.attempt()),
       every_(session.config.resilience.peer_memory_every) {
@@ -86,6 +86,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   options.replaces =
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
   const checkpoint::Snapshot state = capture_.capture(session.state());
+  start.use_attempt();  // the parts have the number in their names
   try {
     keeper_.emplace(options, state.tensors, state_bytes(session, history),
                     *session.world);

@@ -22,7 +22,7 @@ class PeerMemory {
   /// machine has too little memory, throws ConfigError. In a supervised restart
   /// (LONGHAUL_RESTART above 0), which must not end a run that could go on, a warning is
   /// logged instead, and nothing is kept in memory.
-  PeerMemory(const Session& session, const History& history, const RunStart& start,
+  PeerMemory(const Session& session, const History& history, RunStart& start,
              RunLog& run);
 
   /// Keeps the state of the step that has just been done, if a copy is due.

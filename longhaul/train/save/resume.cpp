@@ -65,7 +65,7 @@ void check_shapes(const Session& session, const checkpoint::CheckpointReader& re
 optim::ScheduleBasis schedule_from(const Session& session, const History& history,
                                    const RunConfig* saved) {
   const RunConfig& now = session.config;
-  const int64_t steps = total_steps(now, session.train_sequences);
+  const int64_t steps = total_steps(session, history);
   if (saved == nullptr) return optim::imported_schedule(now, steps, history.step);
   const optim::ScheduleBasis basis = history.schedule.value_or(
       optim::ScheduleBasis{saved->schedule, saved->optimizer.lr,
@@ -417,14 +417,20 @@ void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
   history.model = session.model_config.source_json;
   if (!history.schedule) {
-    history.schedule = optim::first_schedule(
-        session.config, total_steps(session.config, session.train_sequences));
+    history.schedule =
+        optim::first_schedule(session.config, total_steps(session, history));
   }
   history.counts = session.optimizer->counts();
   history.fingerprint = session.fingerprint;
 }
 
 }  // namespace
+
+int64_t total_steps(const Session& session, const History& history) {
+  return longhaul::total_steps(
+      session.config, session.train_sequences,
+      {history.step, history.cursor.sequences_of(session.train_sequences)});
+}
 
 History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
                   int64_t steps) {
@@ -466,6 +472,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
   } else if (home == Home::Gone) {
     refuse_gone(session, start);
   } else if (paths.empty()) {
+    total_steps(session, history);  // it throws before anything large is read
     optim::refuse_unmatched(session.config, session.groups);
     if (asked != ResumeFrom::Kind::Never) {
       refuse_unknown_past(session, start);

@@ -6,6 +6,10 @@
 
 namespace longhaul::train {
 
+/// Returns the last step of a run that has come so far: run.steps, or the step at which
+/// run.epochs end.
+int64_t total_steps(const Session& session, const History& history);
+
 /// Fills weights and optimizer from the checkpoint that [checkpoint] resume chooses, else
 /// from [init] weights, else from the seed, and logs which. A checkpoint of this run
 /// takes precedence over [init]. Returns how far the run has come. Collective.

@@ -152,6 +152,7 @@ RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& 
 void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   const CheckpointSection& saves = config_.checkpoint;
   if (!saves.mirror) return;
+  start_.use_attempt();  // the mirror tells the number to others
   checkpoint::MirrorOptions options;
   options.checkpoints = checkpoint_dir(config_);
   options.attempt = start_.attempt();

@@ -21,6 +21,7 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
       run::RunLockOptions options = run::run_lock_options();
       options.least_attempt = mirror.attempt + 1;
       lock_.emplace(run::RunLock::acquire(run_dir, options));
+      lock_->set_counts(false);
       starts_.emplace(run_dir);
       const auto record = run::RunPast::read(run_dir);
       past_ = record ? *record : run::RunPast::begin();

@@ -31,6 +31,11 @@ class RunStart {
 
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
+  /// Says that something bears this start's number. The number of a start that ends
+  /// without that is the next start's number.
+  void use_attempt() {
+    if (lock_) lock_->set_counts(true);
+  }
   /// Returns the run's lock; null on other ranks than 0.
   const run::RunLock* lock() const { return lock_ ? &*lock_ : nullptr; }
 
